@@ -1,0 +1,263 @@
+"""Every error that Magnetar raises on purpose, and the table of the protocol's error codes.
+
+One root; below it, who failed and what to do: the peer broke the protocol, you used something closed, the
+network went away, the broker refused. A message is fact, numbers, remedy, on one line.
+
+    MagnetarError
+    ├── ProtocolError          the peer sent what the protocol forbids; the connection is closed
+    │   └── FrameTooLarge
+    ├── InvalidTopicName       the text is no topic name
+    ├── InvalidConfig          a setting is unknown, out of range or not supported
+    ├── ClosedError            you used a client, producer or consumer after closing it
+    ├── ConnectionLost         the network or the broker went away; retried where the protocol allows
+    ├── OperationTimeout       no answer in time
+    ├── QueueFull              a bounded queue or memory limit is full and blocking is off
+    ├── StorageError           the disk refused or holds damaged data
+    │   └── DataDirectoryInUse
+    └── BrokerError            the broker answered with an error code; one subclass per code
+"""
+
+from __future__ import annotations
+
+
+class MagnetarError(Exception):
+    """Root of all errors raised on purpose."""
+
+
+class ProtocolError(MagnetarError):
+    """The peer sent bytes or a command that the protocol does not allow."""
+
+
+class FrameTooLarge(ProtocolError):
+    """A frame announces more bytes than the limit; nothing of it was buffered."""
+
+
+class InvalidTopicName(MagnetarError):
+    """The text cannot be read as a topic name."""
+
+
+class InvalidConfig(MagnetarError):
+    """A setting is unknown, out of range, contradictory or not supported yet."""
+
+
+class ClosedError(MagnetarError):
+    """The object was closed by its user before this call."""
+
+
+class ConnectionLost(MagnetarError):
+    """The connection to the broker broke or could not be made."""
+
+
+class OperationTimeout(MagnetarError):
+    """The broker did not answer within the operation timeout."""
+
+
+class QueueFull(MagnetarError):
+    """A bounded queue is full and the caller asked not to block."""
+
+
+class StorageError(MagnetarError):
+    """The disk refused an operation, or what it holds is damaged."""
+
+
+class DataDirectoryInUse(StorageError):
+    """Another broker holds the lock of the data directory."""
+
+
+class BrokerError(MagnetarError):
+    """The broker answered with an error.
+
+    Attributes:
+        code: number of the protocol's ServerError.
+        is_final: True if repeating the same request cannot help.
+    """
+
+    code = 0
+    is_final = False
+
+
+class UnknownBrokerError(BrokerError):
+    """ServerError.UnknownError, or a code that this version does not know."""
+
+
+class MetadataError(BrokerError):
+    """The broker's metadata store failed, or the request contradicts it."""
+
+    code = 1
+
+
+class PersistenceError(BrokerError):
+    """The broker could not write to its storage."""
+
+    code = 2
+
+
+class AuthenticationError(BrokerError):
+    """The credentials were refused."""
+
+    code = 3
+    is_final = True
+
+
+class AuthorizationError(BrokerError):
+    """The role lacks the permission."""
+
+    code = 4
+    is_final = True
+
+
+class ConsumerBusy(BrokerError):
+    """The subscription has a consumer that excludes this one."""
+
+    code = 5
+    is_final = True
+
+
+class ServiceNotReady(BrokerError):
+    """The broker, topic or subscription is not ready; try again."""
+
+    code = 6
+
+
+class ProducerBlockedQuotaExceeded(BrokerError):
+    """The backlog quota is used up and producers wait."""
+
+    code = 7
+    is_final = True
+
+
+class ProducerBlockedQuotaExceededRefused(BrokerError):
+    """The backlog quota is used up and producers are refused."""
+
+    code = 8
+    is_final = True
+
+
+class ChecksumError(BrokerError):
+    """The CRC-32C of an entry is wrong."""
+
+    code = 9
+    is_final = True
+
+
+class UnsupportedVersion(BrokerError):
+    """The protocol version is not supported."""
+
+    code = 10
+    is_final = True
+
+
+class TopicNotFound(BrokerError):
+    """The topic, or its namespace or tenant, does not exist."""
+
+    code = 11
+    is_final = True
+
+
+class SubscriptionNotFound(BrokerError):
+    """The subscription does not exist."""
+
+    code = 12
+
+
+class ConsumerNotFound(BrokerError):
+    """The consumer does not exist."""
+
+    code = 13
+
+
+class TooManyRequests(BrokerError):
+    """A limit of the broker on concurrent requests is reached."""
+
+    code = 14
+    is_final = True
+
+
+class TopicTerminated(BrokerError):
+    """The topic takes no more messages."""
+
+    code = 15
+    is_final = True
+
+
+class ProducerBusy(BrokerError):
+    """A producer of that name, or an exclusive one, is connected."""
+
+    code = 16
+    is_final = True
+
+
+class TopicNameRefused(BrokerError):
+    """The broker says that the text is no topic name."""
+
+    code = 17
+    is_final = True
+
+
+class IncompatibleSchema(BrokerError):
+    """The schema does not fit the topic's."""
+
+    code = 18
+    is_final = True
+
+
+class ConsumerAssignError(BrokerError):
+    """The consumer cannot be given keys."""
+
+    code = 19
+    is_final = True
+
+
+class TransactionCoordinatorNotFound(BrokerError):
+    """There is no such transaction coordinator."""
+
+    code = 20
+
+
+class InvalidTransactionStatus(BrokerError):
+    """The transaction is in another state."""
+
+    code = 21
+
+
+class NotAllowed(BrokerError):
+    """The operation is not allowed here."""
+
+    code = 22
+    is_final = True
+
+
+class TransactionConflict(BrokerError):
+    """Another transaction acknowledged the message."""
+
+    code = 23
+
+
+class TransactionNotFound(BrokerError):
+    """There is no such transaction."""
+
+    code = 24
+
+
+class ProducerFenced(BrokerError):
+    """Another exclusive producer took the topic."""
+
+    code = 25
+    is_final = True
+
+
+BROKER_ERRORS: dict[int, type[BrokerError]] = {
+    kind.code: kind
+    for kind in (
+        UnknownBrokerError, MetadataError, PersistenceError, AuthenticationError, AuthorizationError, ConsumerBusy,
+        ServiceNotReady, ProducerBlockedQuotaExceeded, ProducerBlockedQuotaExceededRefused, ChecksumError,
+        UnsupportedVersion, TopicNotFound, SubscriptionNotFound, ConsumerNotFound, TooManyRequests, TopicTerminated,
+        ProducerBusy, TopicNameRefused, IncompatibleSchema, ConsumerAssignError, TransactionCoordinatorNotFound,
+        InvalidTransactionStatus, NotAllowed, TransactionConflict, TransactionNotFound, ProducerFenced,
+    )
+}  # fmt: skip
+
+
+def broker_error(code: int, message: str) -> BrokerError:
+    """Return the error for a ServerError code; unknown codes become UnknownBrokerError."""
+    return BROKER_ERRORS.get(code, UnknownBrokerError)(message)
