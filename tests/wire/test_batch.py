@@ -1,0 +1,69 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from magnetar.errors import ProtocolError
+from magnetar.wire.batch import decode_batch, encode_batch, encode_plain_batch
+from magnetar.wire.pulsar_api_pb2 import KeyValue, SingleMessageMetadata
+
+metadata = st.one_of(
+    st.none(),
+    st.builds(
+        SingleMessageMetadata,
+        partition_key=st.text(max_size=5),
+        event_time=st.integers(0, 1 << 50),
+        sequence_id=st.integers(0, 1 << 50),
+        compacted_out=st.booleans(),
+        properties=st.lists(st.builds(KeyValue, key=st.text(max_size=3), value=st.text(max_size=3)), max_size=2),
+    ),
+)
+
+
+@given(st.lists(st.tuples(metadata, st.binary(max_size=40)), max_size=20))
+def test_a_batch_decodes_to_what_was_encoded(messages: list[tuple[SingleMessageMetadata | None, bytes]]) -> None:
+    payloads, headers = decode_batch(encode_batch(messages), len(messages))
+    assert payloads == [payload for _, payload in messages]
+    for header, (given_metadata, payload) in zip(headers, messages, strict=True):
+        expected = given_metadata or SingleMessageMetadata(payload_size=len(payload))
+        assert header == expected
+
+
+@given(st.lists(st.binary(max_size=300), max_size=20))
+def test_the_plain_encoder_equals_the_general_one(payloads: list[bytes]) -> None:
+    assert encode_plain_batch(payloads) == encode_batch([(None, payload) for payload in payloads])
+
+
+def test_equal_metadata_is_one_object() -> None:
+    _, headers = decode_batch(encode_plain_batch([b"a", b"b"]), 2)
+    assert headers[0] is headers[1]
+
+
+@given(st.binary(max_size=80), st.integers(0, 1 << 31))
+def test_random_bytes_decode_or_raise_protocol_error(body: bytes, count: int) -> None:
+    try:
+        payloads, _ = decode_batch(body, count)
+    except ProtocolError:
+        return
+    assert len(payloads) == count
+    assert sum(map(len, payloads)) <= len(body)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda body: body[:-1], "takes 20 of its 19 bytes"),
+        (lambda body: body + b"x", "takes 20 of its 21 bytes"),
+        (lambda body: body[:2], "cannot hold 2 messages"),
+        (lambda body: body[:12], "ends inside message 1 of 2"),
+    ],
+)
+def test_a_body_of_the_wrong_length_is_refused(change, text: str) -> None:
+    body = encode_plain_batch([b"aaaa", b"bbbb"])
+    assert len(body) == 20
+    with pytest.raises(ProtocolError, match=text):
+        decode_batch(change(body), 2)
+
+
+def test_a_negative_payload_size_is_refused() -> None:
+    header = SingleMessageMetadata(payload_size=-5).SerializeToString()
+    with pytest.raises(ProtocolError, match="announces -5 bytes"):
+        decode_batch(len(header).to_bytes(4, "big") + header, 1)

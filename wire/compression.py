@@ -1,0 +1,83 @@
+"""The four compressions of the protocol, in the raw forms that its clients exchange.
+
+LZ4 is a bare block without size prefix, Snappy the raw format, ZSTD a frame, ZLIB a stream whose end may be missing
+(Java clients only flush it). All are native code (cramjam, and zlib of the standard library).
+
+Source: Pulsar binary protocol, section Compression.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+import cramjam
+
+from ..errors import ProtocolError
+from .pulsar_api_pb2 import LZ4, NONE, SNAPPY, ZLIB, ZSTD
+
+ZSTD_LEVEL = 3
+NAMES: dict[str, int] = {"NONE": NONE, "LZ4": LZ4, "ZLIB": ZLIB, "ZSTD": ZSTD, "SNAPPY": SNAPPY}
+"""The compressions by the names that configuration files use."""
+
+
+def compress(kind: int, data: bytes) -> bytes:
+    """Return ``data`` compressed; ``kind`` is a CompressionType.
+
+    Raises:
+        ProtocolError: ``kind`` is no CompressionType.
+    """
+    match kind:
+        case 0:
+            return data
+        case 1:
+            return bytes(cramjam.lz4.compress_block(data, store_size=False))
+        case 2:
+            return zlib.compress(data)
+        case 3:
+            return bytes(cramjam.zstd.compress(data, level=ZSTD_LEVEL))
+        case 4:
+            return bytes(cramjam.snappy.compress_raw(data))
+    raise ProtocolError(f"compression type {kind} is unknown; known are {sorted(NAMES.values())}")
+
+
+def decompress(kind: int, data: bytes, uncompressed_bytes: int, max_bytes: int) -> bytes:
+    """Return ``data`` decompressed, never allocating more than the announced size.
+
+    Args:
+        kind: a CompressionType.
+        data: compressed bytes.
+        uncompressed_bytes: size that the metadata announces.
+        max_bytes: limit of that size.
+
+    Raises:
+        ProtocolError: unknown kind, announced size above the limit or wrong, or damaged data.
+    """
+    if kind == NONE:
+        return data
+    if uncompressed_bytes > max_bytes:
+        raise ProtocolError(f"uncompressed size of {uncompressed_bytes} bytes exceeds the limit of {max_bytes}")
+    try:
+        result = _expand(kind, data, uncompressed_bytes)
+    except (cramjam.DecompressionError, zlib.error, ValueError, OverflowError) as error:
+        raise ProtocolError(f"{len(data)} compressed bytes (type {kind}) cannot be decompressed: {error}") from error
+    if len(result) != uncompressed_bytes:
+        raise ProtocolError(f"decompressed to {len(result)} bytes, announced were {uncompressed_bytes}")
+    return result
+
+
+def _expand(kind: int, data: bytes, uncompressed_bytes: int) -> bytes:
+    # Each branch decompresses into a buffer of the announced size, so that a hostile frame cannot grow memory.
+    match kind:
+        case 1:
+            output = bytearray(uncompressed_bytes)
+            return bytes(output[: cramjam.lz4.decompress_block_into(data, output)])
+        case 2:
+            return zlib.decompressobj().decompress(data, uncompressed_bytes + 1)
+        case 3:
+            output = bytearray(uncompressed_bytes)
+            return bytes(output[: cramjam.zstd.decompress_into(data, output)])
+        case 4:
+            if cramjam.snappy.decompress_raw_len(data) != uncompressed_bytes:
+                raise ValueError("the size in the data differs from the announced one")
+            return bytes(cramjam.snappy.decompress_raw(data))
+    raise ProtocolError(f"compression type {kind} is unknown; known are {sorted(NAMES.values())}")

@@ -1,0 +1,60 @@
+"""The hashes that clients and broker agree on: key routing, Key_Shared slots, Failover's ring.
+
+Source: Pulsar binary protocol, section Hash definitions; MurmurHash3 x86_32 with seed 0.
+"""
+
+from __future__ import annotations
+
+from struct import unpack_from
+
+_MASK_31 = 0x7FFFFFFF
+_MASK_32 = 0xFFFFFFFF
+_MASK_64 = 0xFFFFFFFFFFFFFFFF
+
+
+def murmur3_32(data: bytes) -> int:
+    """Return MurmurHash3 (x86, 32 bits, seed 0) without its sign bit: 0 … 2^31-1."""
+    size = len(data)
+    blocks = size // 4
+    h = 0
+    for k in unpack_from(f"<{blocks}I", data):
+        k = (k * 0xCC9E2D51) & _MASK_32
+        k = ((k << 15) | (k >> 17)) & _MASK_32
+        h ^= (k * 0x1B873593) & _MASK_32
+        h = ((h << 13) | (h >> 19)) & _MASK_32
+        h = (h * 5 + 0xE6546B64) & _MASK_32
+    tail = data[blocks * 4 :]
+    if tail:
+        k = (int.from_bytes(tail, "little") * 0xCC9E2D51) & _MASK_32
+        k = ((k << 15) | (k >> 17)) & _MASK_32
+        h ^= (k * 0x1B873593) & _MASK_32
+    h ^= size
+    h ^= h >> 16
+    h = (h * 0x85EBCA6B) & _MASK_32
+    h ^= h >> 13
+    h = (h * 0xC2B2AE35) & _MASK_32
+    h ^= h >> 16
+    return h & _MASK_31
+
+
+def java_string_hash(text: str) -> int:
+    """Return Java's ``String.hashCode`` (over UTF-16 units) without its sign bit."""
+    h = 0
+    encoded = text.encode("utf-16-le", "surrogatepass")
+    for unit in unpack_from(f"<{len(encoded) // 2}H", encoded):
+        h = (31 * h + unit) & _MASK_32
+    return h & _MASK_31
+
+
+def boost_hash(data: bytes) -> int:
+    """Return what the C++ and Python clients call BoostHash: ``hash_combine`` over signed characters, 64 bits.
+
+    Boost changed its definition over time; this is the classic one of 64-bit platforms. Where clients of several
+    languages must agree on partitions, use Murmur3 or JavaStringHash.
+    """
+    seed = 0
+    for byte in data:
+        value = byte - 256 if byte > 127 else byte
+        seed ^= (value + 0x9E3779B9 + (seed << 6) + (seed >> 2)) & _MASK_64
+        seed &= _MASK_64
+    return seed & _MASK_31
