@@ -27,6 +27,19 @@ def test_a_batch_decodes_to_what_was_encoded(messages: list[tuple[SingleMessageM
         assert header == expected
 
 
+@given(metadata, st.integers(0, 30), st.integers(2, 40), st.binary(min_size=1, max_size=60), st.data())
+def test_uniform_batches_and_almost_uniform_ones_decode_alike(
+    header: SingleMessageMetadata | None, size: int, count: int, noise: bytes, data: st.DataObject
+) -> None:
+    payloads = [noise.ljust(size, b".")[:size] for _ in range(count)]
+    messages = [(header, payload) for payload in payloads]
+    if data.draw(st.booleans()):
+        messages[data.draw(st.integers(0, count - 1))] = (SingleMessageMetadata(event_time=7), b"")
+    decoded, headers = decode_batch(encode_batch(messages), count)
+    assert decoded == [payload for _, payload in messages]
+    assert [h.event_time for h in headers] == [(m or SingleMessageMetadata()).event_time for m, _ in messages]
+
+
 @given(st.lists(st.binary(max_size=300), max_size=20))
 def test_the_plain_encoder_equals_the_general_one(payloads: list[bytes]) -> None:
     assert encode_plain_batch(payloads) == encode_batch([(None, payload) for payload in payloads])
