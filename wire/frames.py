@@ -27,6 +27,7 @@ FRAME_PADDING_BYTES = 10 * 1024
 _U32 = Struct(">I")
 _SIZES = Struct(">II")
 _parse_command = BaseCommand.FromString
+_new_frame = tuple.__new__  # half the time of calling the class
 # The parser does not look for missing required fields, and asking takes longer than parsing. In these commands, which
 # come by the thousand, a missing field reads as 0 and meets the same answer as a wrong one.
 _BURSTS = frozenset(
@@ -112,7 +113,7 @@ def _decode(data: bytes, start: int, end: int) -> Frame:
         raise ProtocolError(
             f"command {command.type} of {command_end - start - 8} bytes cannot be parsed: it lacks a required field"
         )
-    return Frame(command, data[command_end:end])
+    return _new_frame(Frame, (command, data[command_end:end]))
 
 
 def encode_frame(command: BaseCommand, payload: bytes = b"") -> bytes:
