@@ -1,0 +1,189 @@
+"""Our servers as a user runs them: a child process, free ports, a ready file, a log to look into afterwards.
+
+Nothing here imports the broker or the worker: what these helpers start is the command line, so that a test sees
+what a user sees. Every server is stopped by its own pid, and with it whatever it left behind below that pid.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from .waiting import POLL_S
+
+START_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 12.0  # the servers promise 10 s
+LOG_TAIL_BYTES = 6000
+
+COMMAND = (sys.executable, "-m", "magnetar.cli")
+
+
+class ServerFailed(AssertionError):
+    """A server did not start, or did not end when told; the message carries the end of its log."""
+
+
+@dataclass
+class Server:
+    """One running `magnetar standalone`, `broker` or `worker`.
+
+    Attributes:
+        command: everything after `python -m magnetar.cli`, without ports and ready file.
+        directory: where its ready file and log lie; the data directory is `directory / "data"`.
+        addresses: what the ready file said.
+    """
+
+    command: tuple[str, ...]
+    directory: Path
+    process: subprocess.Popen[bytes] | None = None
+    addresses: dict[str, str | int] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def service_url(self) -> str:
+        return str(self.addresses["brokerServiceUrl"])
+
+    @property
+    def web_url(self) -> str:
+        return str(self.addresses["webServiceUrl"])
+
+    @property
+    def worker_url(self) -> str:
+        return str(self.addresses["workerUrl"])
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    @property
+    def log_file(self) -> Path:
+        return self.directory / f"{self.command[0]}.log"
+
+    def log_tail(self) -> str:
+        """The end of everything that the process wrote."""
+        if not self.log_file.exists():
+            return "(no log)"
+        return self.log_file.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
+
+    def start(self, extra: Sequence[str] = ()) -> None:
+        """Start the process and return once its ready file is there; a second start keeps the ports of the first."""
+        ready_file = self.directory / f"{self.command[0]}.ready.json"
+        ready_file.unlink(missing_ok=True)
+        arguments = [*COMMAND, *self.command, *self._port_flags(), "--ready-file", str(ready_file), *extra]
+        with self.log_file.open("ab") as log:
+            self.process = subprocess.Popen(
+                arguments, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**os.environ, **self.environment}
+            )
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while True:
+            addresses = _read_json(ready_file)
+            if addresses is not None:
+                self.addresses = addresses
+                return
+            if self.process.poll() is not None:
+                raise ServerFailed(f"{' '.join(arguments)} ended with {self.process.returncode}:\n{self.log_tail()}")
+            if time.monotonic() > deadline:
+                self.stop()
+                raise ServerFailed(f"{' '.join(arguments)} not ready after {START_TIMEOUT_S} s:\n{self.log_tail()}")
+            time.sleep(POLL_S)
+
+    def kill(self) -> None:
+        """`kill -9` of the server's own process, as a power cut would; returns when it is gone."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait(STOP_TIMEOUT_S)
+
+    def restart(self) -> None:
+        """Start again on the same ports and data after `kill` or `stop`."""
+        assert self.process is not None
+        assert self.process.poll() is not None
+        self.start()
+
+    def stop(self) -> int:
+        """SIGTERM, the promised 10 s, then SIGKILL; also for what lived below the process. Returns the exit code.
+
+        Raises:
+            ServerFailed: it had to be killed, or left processes behind.
+        """
+        if self.process is None:
+            return 0
+        below = descendants(self.process.pid)
+        leftovers: list[psutil.Process] = []
+        try:
+            if self.process.poll() is None:
+                self.process.send_signal(signal.SIGTERM)
+            code = self.process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait(STOP_TIMEOUT_S)
+            raise ServerFailed(f"{self.command} ignored SIGTERM for {STOP_TIMEOUT_S} s:\n{self.log_tail()}") from None
+        finally:
+            _, leftovers = psutil.wait_procs(below, timeout=2)
+            for process in leftovers:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+        if leftovers:
+            raise ServerFailed(f"{self.command} left {leftovers} behind:\n{self.log_tail()}")
+        return code
+
+    def _port_flags(self) -> list[str]:
+        flags = []
+        for flag, key in PORT_FLAGS[self.command[0]]:
+            port = str(self.addresses[key]).rsplit(":", 1)[1].rstrip("/") if self.addresses.get(key) else "0"
+            flags += [flag, port]
+        return flags
+
+
+PORT_FLAGS: dict[str, tuple[tuple[str, str], ...]] = {
+    "broker": (("--broker-port", "brokerServiceUrl"), ("--web-port", "webServiceUrl")),
+    "standalone": (
+        ("--broker-port", "brokerServiceUrl"),
+        ("--web-port", "webServiceUrl"),
+        ("--worker-port", "workerUrl"),
+    ),
+    "worker": (("--worker-port", "workerUrl"),),
+}
+
+
+def descendants(pid: int) -> list[psutil.Process]:
+    """Every living process below `pid`."""
+    try:
+        return psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
+def server(kind: str, directory: Path, *flags: str) -> Server:
+    """A server that keeps its data below `directory`; not started yet."""
+    directory.mkdir(parents=True, exist_ok=True)
+    return Server((kind, "--data-dir", str(directory / "data"), *flags), directory)
+
+
+@contextlib.contextmanager
+def running(kind: str, directory: Path, *flags: str) -> Iterator[Server]:
+    """A started server, stopped at the end."""
+    it = server(kind, directory, *flags)
+    try:
+        it.start()
+        yield it
+    finally:
+        it.stop()
+
+
+def _read_json(path: Path) -> dict[str, str | int] | None:
+    try:
+        value = json.loads(path.read_text())
+    except (FileNotFoundError, json.JSONDecodeError):
+        return None
+    assert isinstance(value, dict)
+    return value

@@ -1,0 +1,31 @@
+"""Waiting for a condition with a deadline, the only kind of waiting that tests do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+POLL_S = 0.02
+
+
+def wait_for(condition: Callable[[], T], what: str, timeout_s: float = 10.0) -> T:
+    """Return the first true value of `condition`; fail with `what` and the last value when the time is over.
+
+    Exceptions of `condition` count as "not yet": a server that is starting refuses connections.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        last: object
+        try:
+            value = condition()
+            if value:
+                return value
+            last = value
+        except Exception as exc:  # noqa: BLE001  the deadline below reports it
+            last = exc
+        if time.monotonic() > deadline:
+            raise AssertionError(f"no {what} within {timeout_s:g} s; last: {last!r}")
+        time.sleep(POLL_S)
