@@ -1,0 +1,79 @@
+"""What an update changes: the sent settings over the stored ones, with Pulsar's list of what cannot be altered.
+
+Sent means not None; nothing can be cleared by an update. `subscriptionPosition` says where a new subscription begins
+and has no meaning for one that exists; Pulsar's own tools send it with every update, so it is left as stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ..errors import InvalidConfig
+from .config import ConsumerSpec, FunctionConfig, Resources
+
+
+def merge(existing: FunctionConfig, sent: FunctionConfig) -> FunctionConfig:
+    """Return the config after an update; names come from `existing`.
+
+    Args:
+        existing: the complete stored config.
+        sent: what the request says.
+
+    Raises:
+        InvalidConfig: the update alters what cannot be altered.
+    """
+    _check_fixed(existing, sent)
+    replaced = {
+        name: value
+        for name in (
+            "class_name", "output", "log_topic", "user_config", "secrets", "runtime_env", "max_message_retries",
+            "dead_letter_topic", "parallelism", "window_config", "timeout_ms", "cleanup_subscription", "runtime_flags",
+            "producer", "forward_source_message_property", "file_name", "sent_fqfn",
+        )
+        if (value := getattr(sent, name)) is not None
+    }  # fmt: skip
+    return replace(
+        existing,
+        **replaced,
+        input_specs=_merge_inputs(existing.input_specs, sent.input_specs),
+        resources=_merge_resources(existing.resources, sent.resources),
+        refused=sent.refused,
+    )
+
+
+def _check_fixed(existing: FunctionConfig, sent: FunctionConfig) -> None:
+    fixed: tuple[tuple[str, str], ...] = (
+        ("output_schema_type", "Output Schema mismatch"),
+        ("output_serde_class_name", "Output Serde mismatch"),
+        ("processing_guarantees", "Processing Guarantees cannot be altered"),
+        ("retain_ordering", "Retain Ordering cannot be altered"),
+        ("retain_key_ordering", "Retain Key Ordering cannot be altered"),
+        ("runtime", "Runtime cannot be altered"),
+        ("auto_ack", "AutoAck cannot be altered"),
+        ("sub_name", "Subscription Name cannot be altered"),
+    )
+    for name, reason in fixed:
+        value = getattr(sent, name)
+        if value is not None and value != getattr(existing, name):
+            raise InvalidConfig(reason)
+
+
+def _merge_inputs(existing: Mapping[str, ConsumerSpec], sent: Mapping[str, ConsumerSpec]) -> Mapping[str, ConsumerSpec]:
+    for topic, spec in sent.items():
+        if topic not in existing:
+            raise InvalidConfig("Input Topics cannot be altered")
+        if spec.is_regex_pattern != existing[topic].is_regex_pattern:
+            raise InvalidConfig(f"isRegexPattern for input topic {topic} cannot be altered")
+    # A bare mention (`inputs`) only names the topic; it must not wipe the serde of the stored spec.
+    return {**existing, **{topic: spec for topic, spec in sent.items() if spec != ConsumerSpec()}}
+
+
+def _merge_resources(existing: Resources | None, sent: Resources | None) -> Resources | None:
+    if existing is None or sent is None:
+        return sent or existing
+    return Resources(
+        cpu=existing.cpu if sent.cpu is None else sent.cpu,
+        ram=existing.ram if sent.ram is None else sent.ram,
+        disk=existing.disk if sent.disk is None else sent.disk,
+    )
