@@ -12,8 +12,10 @@ network went away, the broker refused. A message is fact, numbers, remedy, on on
     ├── ConnectionLost         the network or the broker went away; retried where the protocol allows
     ├── OperationTimeout       no answer in time
     ├── QueueFull              a bounded queue or memory limit is full and blocking is off
+    ├── MessageTooLarge        a message or batch exceeds what the broker takes
     ├── StorageError           the disk refused or holds damaged data
     │   └── DataDirectoryInUse
+    ├── BadVersion             a metadata record is not at the version that was expected
     └── BrokerError            the broker answered with an error code; one subclass per code
 """
 
@@ -56,12 +58,20 @@ class QueueFull(MagnetarError):
     """A bounded queue is full and the caller asked not to block."""
 
 
+class MessageTooLarge(MagnetarError):
+    """A message or batch exceeds the largest size that the broker takes."""
+
+
 class StorageError(MagnetarError):
     """The disk refused an operation, or what it holds is damaged."""
 
 
 class DataDirectoryInUse(StorageError):
     """Another broker holds the lock of the data directory."""
+
+
+class BadVersion(MagnetarError):
+    """A metadata record is not at the version that was expected; nothing was changed."""
 
 
 class BrokerError(MagnetarError):
