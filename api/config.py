@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 ATLEAST_ONCE = "ATLEAST_ONCE"
@@ -28,8 +27,6 @@ DEFAULT_RAM_BYTES = 1 << 30
 DEFAULT_DISK_BYTES = 10 << 30
 MAX_PARALLELISM = 1000
 """Most instances of one function; a typing error must not start ten thousand processes."""
-
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +107,7 @@ class FunctionConfig:
     """Last part of `py`, the package's path on the client's disk; tells the file's name when an upload does not."""
     sent_fqfn: str | None = None
     """The name that the JSON gives as `fqfn`; it must be the function's name or be left out."""
-    refused: Mapping[str, str] = _NOTHING
+    refused: Mapping[str, str] = field(default_factory=dict)
     """Fields that were sent but cannot be honoured, with the reason; raised after the rules that are Pulsar's."""
 
     @property

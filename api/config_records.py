@@ -20,8 +20,6 @@ from ..wire.functions_pb2 import (
 from .config import ConsumerSpec, FunctionConfig, ProducerSpec, Resources
 from .config_fields import runtime_options
 
-IDENTITY_TYPE = "java.lang.String"
-
 
 def to_details(config: FunctionConfig) -> FunctionDetails:
     """Return the record of a complete, checked config."""
