@@ -1,0 +1,100 @@
+"""Functions that cannot run say why, and their input waits for the corrected version."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pulsar
+import pytest
+
+from tests.support.command import call
+from tests.support.functions import Functions
+from tests.support.servers import Server
+from tests.support.waiting import wait_for
+
+pytestmark = pytest.mark.slow
+
+GOOD = "def process(text):\n    return text + '!'\n"
+SAYS_WHY_S = 5.0  # promised: 2 s on an idle machine; test machines share their cores
+BROKEN = {
+    "wrong-class": (GOOD, "NoSuchThing", "NoSuchThing"),
+    "syntax": ("def process(text)\n    return text\n", "process", "SyntaxError"),
+    "raises-at-import": ("1 / 0\n" + GOOD, "process", "ZeroDivisionError"),
+    "missing-import": ("import no_such_module_of_anyone\n" + GOOD, "process", "no_such_module_of_anyone"),
+}
+
+
+def config(name: str, attribute: str, **more: Any) -> dict[str, Any]:
+    return {
+        "className": f"{name}.{attribute}",
+        "inputs": [f"{name}-in"],
+        "output": f"{name}-out",
+        "subscriptionPosition": "Earliest",
+        **more,
+    }
+
+
+@pytest.mark.parametrize("runtime", ["process", "thread"])
+@pytest.mark.parametrize("case", BROKEN)
+def test_function_that_cannot_start_says_why_and_loses_nothing(
+    standalone: Server, functions: Functions, case: str, runtime: str
+) -> None:
+    source, attribute, word = BROKEN[case]
+    name = f"{case.replace('-', '_')}_{runtime}"
+    functions.create(name, source, config(name, attribute, runtimeEnv=runtime)).raise_for_status()
+    began = time.monotonic()
+    error = wait_for(lambda: functions.status(name)["error"], "error in status", SAYS_WHY_S)
+    assert word in error, error
+    assert time.monotonic() - began < SAYS_WHY_S
+    logs = call("functions", "logs", "--name", name, admin_url=standalone.web_url).ok().out
+    assert word in logs
+    assert "Traceback" in logs
+    client = pulsar.Client(standalone.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    try:
+        client.create_producer(f"{name}-in").send(b"kept")
+        output = client.subscribe(f"{name}-out", "s")
+        functions.update(name, GOOD, config(name, "process", runtimeEnv=runtime)).raise_for_status()
+        assert output.receive(10_000).data() == b"kept!"
+    finally:
+        client.close()
+        functions.delete(name)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"inputs": ["persistent://only-a-tenant"]}, ("persistent://only-a-tenant",)),
+        ({"output": "weird://public/default/t"}, ("weird",)),
+        ({"parallelism": 0}, ("arallelism",)),
+        ({"inputs": []}, ("nput",)),
+        ({"processingGuarantees": "SOMETIMES"}, ("SOMETIMES",)),
+        ({"runtimeEnv": "hamster-wheel"}, ("hamster-wheel",)),
+        ({"maxMessageRetries": 3}, ("maxMessageRetries",)),
+        ({"deadLetterTopic": "dead"}, ("deadLetterTopic",)),
+        ({"outpt": "typo"}, ("outpt", "output")),
+        ({"className": ""}, ("lass",)),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_config_that_cannot_work_is_refused_by_name(
+    functions: Functions, change: dict[str, Any], words: tuple[str, ...]
+) -> None:
+    answer = functions.create("refused", GOOD, {**config("refused", "process"), **change})
+    assert answer.status_code == 400, (answer.status_code, answer.text)
+    reason = answer.json()["reason"]
+    assert "\n" not in reason
+    for word in words:
+        assert word in reason, reason
+
+
+def test_unreadable_packages_are_refused(standalone: Server, tmp_path: Path) -> None:
+    torn = tmp_path / "torn.zip"
+    torn.write_bytes(b"PK\x03\x04 this is no archive")
+    flags = ("--inputs", "persistent://public/default/a", "--output", "persistent://public/default/b")
+    create = ("functions", "create", "--name", "unreadable", "--classname", "torn.process", *flags)
+    call(*create, "--py", str(torn), admin_url=standalone.web_url).refused("torn.zip")
+    call(*create, "--py", str(tmp_path / "absent.py"), admin_url=standalone.web_url).refused("absent.py")
+    call(*create, "--py", str(tmp_path), admin_url=standalone.web_url).refused(str(tmp_path))
+    call("functions", "get", "--name", "unreadable", admin_url=standalone.web_url).refused("unreadable")

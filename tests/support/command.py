@@ -1,0 +1,58 @@
+"""The command line as a user calls it: a process, its exit code and what it printed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from dataclasses import dataclass
+from typing import Any
+
+from .servers import COMMAND
+
+TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one call gave."""
+
+    code: int
+    out: str
+    err: str
+
+    def json(self) -> Any:
+        """The standard output, which must be nothing but JSON."""
+        return json.loads(self.out)
+
+    def ok(self) -> Answer:
+        assert self.code == 0, f"exit code {self.code}: {self.out}{self.err}"
+        return self
+
+    def refused(self, *words: str) -> str:
+        """The one line of a refusal: exit code not 0, nothing else printed, no traceback, every word in it."""
+        assert self.code != 0, f"accepted: {self.out}"
+        lines = self.err.strip().splitlines()
+        assert len(lines) == 1, f"not one line: {self.err!r}"
+        assert "Traceback" not in self.out + self.err
+        for word in words:
+            assert word in lines[0], f"no {word!r} in {lines[0]!r}"
+        return lines[0]
+
+
+def call(*arguments: str, admin_url: str | None = None, service_url: str | None = None) -> Answer:
+    """Run `magnetar ARGUMENTS` to its end."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("MAGNETAR_")}
+    if admin_url is not None:
+        environment["MAGNETAR_ADMIN_URL"] = admin_url
+    if service_url is not None:
+        environment["MAGNETAR_SERVICE_URL"] = service_url
+    done = subprocess.run(
+        [*COMMAND, *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        env=environment,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    return Answer(done.returncode, done.stdout.decode(), done.stderr.decode())
