@@ -8,6 +8,11 @@ network went away, the broker refused. A message is fact, numbers, remedy, on on
     │   └── FrameTooLarge
     ├── InvalidTopicName       the text is no topic name
     ├── InvalidConfig          a setting is unknown, out of range or not supported
+    ├── PackageError           a function's package is unreadable or lacks what it should hold
+    ├── FunctionExists         a function of that name is there already
+    ├── OutOfDate              the function changed since the request was made
+    ├── NotLeader              another worker decides
+    ├── RequestRefused         a REST request is answered with an error status
     ├── ClosedError            you used a client, producer or consumer after closing it
     ├── ConnectionLost         the network or the broker went away; retried where the protocol allows
     ├── OperationTimeout       no answer in time
@@ -40,6 +45,34 @@ class InvalidTopicName(MagnetarError):
 
 class InvalidConfig(MagnetarError):
     """A setting is unknown, out of range, contradictory or not supported yet."""
+
+
+class PackageError(MagnetarError):
+    """A function's package cannot be read, is too large, or lacks what the function names."""
+
+
+class FunctionExists(MagnetarError):
+    """A function of that name is there already."""
+
+
+class OutOfDate(MagnetarError):
+    """The function changed since the request was made; look again and repeat."""
+
+
+class NotLeader(MagnetarError):
+    """The request belongs to the worker that leads."""
+
+
+class RequestRefused(MagnetarError):
+    """A request over REST is answered with an error.
+
+    Attributes:
+        status: the HTTP status of the answer; the message is its reason.
+    """
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
 
 
 class ClosedError(MagnetarError):
