@@ -1,0 +1,36 @@
+"""The one way in which a command ends badly: a line that names the cause and the remedy."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+import click
+
+
+class Failure(click.ClickException):
+    """A command cannot do what was asked; the message is shown on one line and the exit code is not 0."""
+
+    exit_code = 1
+
+
+def one_line(text: str) -> str:
+    """Return a text with every run of white space, line breaks included, as one space."""
+    return " ".join(text.split())
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return ``; did you mean X`` for the known word most like ``word``, or nothing when none is like it."""
+    close = difflib.get_close_matches(word, sorted(known), n=1, cutoff=0.5)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def usage_line(error: click.UsageError) -> str:
+    """Return a wrong call as one line: what is wrong, the nearest right word, where the help is."""
+    context = error.ctx
+    message = one_line(error.format_message())
+    if isinstance(error, click.NoSuchOption):
+        known = [] if context is None else [name for option in context.command.params for name in option.opts]
+        message = f"unknown flag {error.option_name}{nearest(error.option_name, known)}"
+    path = "magnetar" if context is None else context.command_path
+    return f"{message.rstrip('.?')} (see `{path} --help`)"

@@ -1,0 +1,303 @@
+"""``magnetar functions``: create, change, watch and remove functions."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from .failure import Failure
+from .function_flags import build_config, complete_names, config_options, is_remote
+from .lazy import Group
+from .output import Table, output_option, show_done, show_list, show_record
+from .rest import Admin, segment
+from .settings import current
+from .target import DEFAULT_NAMESPACE, DEFAULT_TENANT, Target, find_target, target_options
+
+CHUNK_BYTES = 64 * 1024
+
+
+@click.group(cls=Group)
+def functions() -> None:
+    """Create, change and watch functions."""
+
+
+def admin(ctx: click.Context) -> Admin:
+    """Return the REST connection of a call."""
+    return Admin(current(ctx).admin_url)
+
+
+def package_part(package: str) -> dict[str, tuple[str | None, str | bytes, str]]:
+    """Return the part of the request that carries the code, or its URL.
+
+    Raises:
+        Failure: there is no readable file.
+    """
+    if is_remote(package):
+        return {"url": (None, package, "text/plain")}
+    path = Path(package)
+    if path.is_dir():
+        raise Failure(f"--py {package} is a directory; zip it (`cd {package} && zip -r ../package.zip .`)")
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError as exc:
+        raise Failure(f"The specified python file does not exist: {package}") from exc
+    except OSError as exc:
+        raise Failure(f"The specified python file cannot be read: {package}: {exc.strerror}") from exc
+    return {"data": (path.name, content, "application/octet-stream")}
+
+
+def config_part(config: dict[str, Any]) -> dict[str, tuple[str | None, str | bytes, str]]:
+    """Return the part of the request that carries the config."""
+    return {"functionConfig": (None, json.dumps(config), "application/json")}
+
+
+def prepare(names: tuple[str | None, str | None, str | None, str | None], flags: dict[str, Any]) -> dict[str, Any]:
+    """Return the config that file and flags make together; ``names`` are fqfn, tenant, namespace, name."""
+    fqfn, tenant, namespace, name = names
+    config = build_config(flags.pop("config_file"), flags)
+    if name:
+        config["name"] = name
+    complete_names(config, fqfn, tenant, namespace)
+    return config
+
+
+@functions.command()
+@target_options
+@config_options
+@click.pass_context
+def create(
+    ctx: click.Context, /, fqfn: str | None, tenant: str | None, namespace: str | None, name: str | None, **flags: Any
+) -> None:
+    r"""Deploy a function.
+
+    \b
+    magnetar functions create --py exclamation.py --classname exclamation.process \
+        --inputs persistent://public/default/in --output persistent://public/default/out
+    """
+    config = prepare((fqfn, tenant, namespace, name), flags)
+    if not config.get("className"):
+        raise Failure("No Function Classname specified: give --classname module.Class or module.function")
+    package = config.get("py")
+    if not package and not config.get("jar") and not config.get("go") and not config.get("functionType"):
+        raise Failure("no code given: add --py FILE (a .py, .zip or .whl file)")
+    parts = config_part(config) | (package_part(str(package)) if package else {})
+    with admin(ctx) as rest:
+        rest.send_parts("POST", _path(config), parts)
+    show_done(ctx, "Created successfully")
+
+
+@functions.command()
+@target_options
+@config_options
+@click.option("--update-auth-data", is_flag=True, help="Renew the function's credentials.")
+@click.pass_context
+def update(
+    ctx: click.Context, /, fqfn: str | None, tenant: str | None, namespace: str | None, name: str | None, **flags: Any
+) -> None:
+    """Change a function; what no flag names stays as it is."""
+    options = {"updateAuthData": flags.pop("update_auth_data")}
+    config = prepare((fqfn, tenant, namespace, name), flags)
+    package = config.get("py")
+    parts = config_part(config) | (package_part(str(package)) if package else {})
+    parts["updateOptions"] = (None, json.dumps(options), "application/json")
+    with admin(ctx) as rest:
+        rest.send_parts("PUT", _path(config), parts)
+    show_done(ctx, "Updated successfully")
+
+
+def _path(config: dict[str, Any]) -> str:
+    return Target(str(config["tenant"]), str(config["namespace"]), str(config["name"])).path
+
+
+@functions.command()
+@target_options
+@output_option
+@click.pass_context
+def delete(ctx: click.Context, /, **target: str | None) -> None:
+    """Stop a function and remove it."""
+    with admin(ctx) as rest:
+        rest.delete(find_target(**target).path)
+    show_done(ctx, "Deleted successfully")
+
+
+@functions.command()
+@target_options
+@output_option
+@click.pass_context
+def get(ctx: click.Context, /, **target: str | None) -> None:
+    """Show a function's config."""
+    with admin(ctx) as rest:
+        show_record(ctx, rest.get(find_target(**target).path))
+
+
+@functions.command("list")
+@click.option("--tenant", default=DEFAULT_TENANT, show_default=True)
+@click.option("--namespace", default=DEFAULT_NAMESPACE, show_default=True)
+@output_option
+@click.pass_context
+def list_functions(ctx: click.Context, /, tenant: str, namespace: str) -> None:
+    """List the functions of a namespace."""
+    with admin(ctx) as rest:
+        show_list(ctx, sorted(rest.get(f"/admin/v3/functions/{segment(tenant)}/{segment(namespace)}")))
+
+
+def status_table(status: dict[str, Any]) -> Table:
+    """Return a function's status, one row an instance."""
+    rows = []
+    for instance in status.get("instances", []):
+        found = instance["status"]
+        exceptions = found.get("latestUserExceptions") or found.get("latestSystemExceptions") or []
+        error = found.get("error") or (exceptions[-1]["exceptionString"].strip() if exceptions else "")
+        rows.append(
+            (
+                instance["instanceId"],
+                "running" if found["running"] else "down",
+                found["numReceived"],
+                found["numSuccessfullyProcessed"],
+                found["numUserExceptions"],
+                found["numSystemExceptions"],
+                found["numRestarts"],
+                found.get("workerId", ""),
+                error.splitlines()[-1] if error else "",
+            )
+        )
+    title = f"{status['numRunning']} of {status['numInstances']} instances running"
+    columns = ("instance", "state", "received", "processed", "user errors", "system errors", "restarts", "worker")
+    return Table((*columns, "last error"), rows, title)
+
+
+def _add_status(verb: str) -> None:
+    @functions.command(verb, hidden=verb != "status", help="Show whether a function runs, what it did, what failed.")
+    @target_options
+    @click.option("--instance-id", type=int, help="Only this instance.")
+    @output_option
+    @click.pass_context
+    def status(ctx: click.Context, /, instance_id: int | None, **target: str | None) -> None:
+        path = find_target(**target).path
+        with admin(ctx) as rest:
+            if instance_id is None:
+                show_record(ctx, rest.get(f"{path}/status"), status_table)
+            else:
+                show_record(ctx, rest.get(f"{path}/{instance_id}/status"))
+
+
+_add_status("status")
+_add_status("getstatus")
+
+
+def stats_table(stats: dict[str, Any]) -> Table:
+    """Return a function's statistics, one row an instance and one for all."""
+    fields = ("receivedTotal", "processedSuccessfullyTotal", "userExceptionsTotal", "systemExceptionsTotal")
+
+    def row(name: object, record: dict[str, Any]) -> tuple[object, ...]:
+        latency = record.get("avgProcessLatency")
+        recent = record.get("1min", {}).get("receivedTotal")
+        return (name, *(record[field] for field in fields), "" if latency is None else f"{latency:.3f}", recent)
+
+    rows = [row(instance["instanceId"], instance["metrics"]) for instance in stats["instances"]]
+    columns = ("instance", "received", "processed", "user errors", "system errors", "latency ms", "received, last min")
+    return Table(columns, [*rows, row("all", stats)])
+
+
+@functions.command()
+@target_options
+@click.option("--instance-id", type=int, help="Only this instance.")
+@output_option
+@click.pass_context
+def stats(ctx: click.Context, /, instance_id: int | None, **target: str | None) -> None:
+    """Show a function's counters and latency."""
+    path = find_target(**target).path
+    with admin(ctx) as rest:
+        if instance_id is None:
+            show_record(ctx, rest.get(f"{path}/stats"), stats_table)
+        else:
+            show_record(ctx, rest.get(f"{path}/{instance_id}/stats"))
+
+
+def _add_switch(verb: str, done: str, summary: str) -> None:
+    @functions.command(verb, help=summary)
+    @target_options
+    @click.option("--instance-id", type=int, help="Only this instance.")
+    @output_option
+    @click.pass_context
+    def switch(ctx: click.Context, /, instance_id: int | None, **target: str | None) -> None:
+        path = find_target(**target).path
+        with admin(ctx) as rest:
+            rest.post(f"{path}/{verb}" if instance_id is None else f"{path}/{instance_id}/{verb}")
+        show_done(ctx, done)
+
+
+_add_switch("start", "Started successfully", "Start a stopped function.")
+_add_switch("stop", "Stopped successfully", "Stop a function; it keeps its place in its inputs.")
+_add_switch("restart", "Restarted successfully", "Stop and start a function.")
+
+
+@functions.command()
+@target_options
+@click.option("--trigger-value", "--triggerValue", help="The message.")
+@click.option("--trigger-file", "--triggerFile", metavar="FILE", help="File that holds the message.")
+@click.option("--topic", help="Input topic, needed when there are several.")
+@output_option
+@click.pass_context
+def trigger(
+    ctx: click.Context, /, trigger_value: str | None, trigger_file: str | None, topic: str | None, **target: str | None
+) -> None:
+    """Send one message to a function and print what comes out."""
+    if (trigger_value is None) == (trigger_file is None):
+        raise Failure("give the message: either --trigger-value TEXT or --trigger-file FILE")
+    parts: dict[str, tuple[str | None, str | bytes, str]] = {}
+    if trigger_file is not None:
+        try:
+            parts["dataStream"] = (Path(trigger_file).name, Path(trigger_file).read_bytes(), "application/octet-stream")
+        except OSError as exc:
+            raise Failure(f"--trigger-file {trigger_file} cannot be read: {exc.strerror}") from exc
+    else:
+        parts["data"] = (None, trigger_value or "", "text/plain")
+    if topic is not None:
+        parts["topic"] = (None, topic, "text/plain")
+    with admin(ctx) as rest:
+        answer = rest.send_parts_raw("POST", f"{find_target(**target).path}/trigger", parts)
+    if current(ctx).output == "json":
+        click.echo(json.dumps({"output": answer.decode(errors="replace")}))
+    elif answer:
+        sys.stdout.buffer.write(answer + b"\n")
+
+
+@functions.command()
+@target_options
+@click.option("--instance-id", type=int, help="Only this instance.")
+@click.option("--tail", type=click.IntRange(0), default=100, show_default=True, help="Show so many lines of the past.")
+@click.option("-f", "--follow", is_flag=True, help="Go on printing what is logged from now on.")
+@click.pass_context
+def logs(ctx: click.Context, /, instance_id: int | None, tail: int, follow: bool, **target: str | None) -> None:
+    """Print what a function's instances logged: print, logging and tracebacks."""
+    path = find_target(**target).path
+    path = f"{path}/logs" if instance_id is None else f"{path}/{instance_id}/logs"
+    out = sys.stdout.buffer
+    with admin(ctx) as rest, rest.stream(path, {"tail": tail, "follow": follow}) as response:
+        for piece in response.iter_bytes(CHUNK_BYTES if not follow else None):
+            out.write(piece)
+            out.flush()
+
+
+@functions.command()
+@target_options
+@click.option("--destination-file", "--destinationFile", required=True, metavar="FILE", help="Where to write it.")
+@click.option("--path", "package_path", metavar="PATH", help="Stored package, instead of a function's own.")
+@output_option
+@click.pass_context
+def download(ctx: click.Context, /, destination_file: str, package_path: str | None, **target: str | None) -> None:
+    """Save the code of a function."""
+    source = "/admin/v3/functions" if package_path is not None else find_target(**target).path
+    with (
+        admin(ctx) as rest,
+        rest.stream(f"{source}/download", {"path": package_path}) as response,
+        Path(destination_file).open("wb") as file,
+    ):
+        for piece in response.iter_bytes(CHUNK_BYTES):
+            file.write(piece)
+    show_done(ctx, "Downloaded successfully")

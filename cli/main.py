@@ -1,0 +1,95 @@
+"""``magnetar``: the root of the command line and its one boundary for errors."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+import click
+
+from .. import __version__
+from ..errors import MagnetarError
+from .failure import one_line, usage_line
+from .lazy import Entry, LazyGroup
+from .settings import find_settings
+
+INTERRUPTED = 130  # 128 + SIGINT, as shells count it
+
+COMMANDS = {
+    "standalone": Entry("standalone", "standalone", "Run broker and worker on this machine."),
+    "broker": Entry("serve_broker", "broker", "Run a broker alone."),
+    "worker": Entry("serve_worker", "worker", "Run a functions worker alone."),
+    "demo": Entry("demo", "demo", "Count the identifiers of Python's standard library with two functions."),
+    "functions": Entry("functions", "functions", "Create, change and watch functions."),
+    "functions-worker": Entry("functions_worker", "functions_worker", "Look at the workers and what they run."),
+    "topics": Entry("topics", "topics", "Create, inspect and change topics and their subscriptions."),
+    "subscriptions": Entry("subscriptions", "subscriptions", "The subscriptions of a topic."),
+    "namespaces": Entry("namespaces", "namespaces", "Create, inspect and change namespaces."),
+    "tenants": Entry("tenants", "tenants", "Create, inspect and change tenants."),
+    "clusters": Entry("clusters", "clusters", "Create, inspect and change clusters."),
+    "produce": Entry("produce", "produce", "Send messages to a topic."),
+    "consume": Entry("consume", "consume", "Receive messages of a topic and print them."),
+}
+
+
+@click.command(
+    cls=LazyGroup, entries=COMMANDS, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
+@click.option("--admin-url", metavar="URL", help="REST address; else $MAGNETAR_ADMIN_URL, client.yml, 127.0.0.1:8080.")
+@click.option("--service-url", metavar="URL", help="Broker address; else $MAGNETAR_SERVICE_URL, client.yml, port 6650.")
+@click.option("-o", "--output", type=click.Choice(["json"]), help="Print JSON and nothing else on standard output.")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.version_option(__version__, "-v", "--version", prog_name="magnetar")
+@click.pass_context
+def root(ctx: click.Context, admin_url: str | None, service_url: str | None, output: str | None, debug: bool) -> None:
+    """Serverless functions in Python on a bundled broker that speaks the Apache Pulsar protocol.
+
+    `magnetar standalone` starts everything on this machine; the other commands talk to it.
+    """
+    ctx.obj = find_settings(admin_url, service_url, output)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line and return its exit code; the only place where errors become text."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in given
+    if debug:  # accepted anywhere on the line: one adds it after a failure, at the end
+        given.remove("--debug")
+    try:
+        code = root.main(given, prog_name="magnetar", standalone_mode=False)
+    except (click.ClickException, MagnetarError) as exc:
+        if debug:
+            traceback.print_exc()
+        return report(exc)
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except BrokenPipeError:  # `magnetar … | head`: the reader left, which is its right
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as exc:  # noqa: BLE001  the boundary of the whole command line: a user never sees a traceback
+        if debug:
+            traceback.print_exc()
+        click.echo(f"magnetar: {describe(exc)}", err=True)
+        return 1
+    return code if isinstance(code, int) else 0
+
+
+def describe(error: Exception) -> str:
+    """Return one line about an error that no command foresaw."""
+    if isinstance(error, OSError) and error.strerror:
+        return one_line(f"{error.filename or 'system'}: {error.strerror}")
+    return one_line(f"{type(error).__name__}: {error} (run it again with --debug for the traceback)")
+
+
+def report(error: click.ClickException | MagnetarError) -> int:
+    """Write one line about an error to standard error and return the exit code."""
+    if isinstance(error, click.UsageError):
+        line, code = usage_line(error), error.exit_code
+    elif isinstance(error, click.ClickException):
+        line, code = one_line(error.format_message()), error.exit_code
+    else:
+        line, code = one_line(str(error)) or type(error).__name__, 1
+    click.echo(f"magnetar: {line}", err=True)
+    return code

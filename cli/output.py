@@ -1,0 +1,102 @@
+"""What commands print: JSON for programs, tables for people, plain lines for pipes.
+
+With ``-o json`` standard output holds one JSON value and nothing else. Without it a terminal gets tables; a pipe gets
+what Pulsar's own tool prints, so that scripts written for it go on working: JSON for records, lines for lists.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import click
+
+from .settings import Settings, current
+
+
+def output_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the flag ``-o json``; it reaches the command through the settings, not as an argument."""
+
+    def choose(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+        if value is not None:
+            before = current(ctx)
+            ctx.obj = Settings(before.admin_url, before.service_url, value)
+
+    return click.option(
+        "-o", "--output", type=click.Choice(["json"]), callback=choose, expose_value=False, help="Print JSON only."
+    )(command)
+
+
+def show_done(ctx: click.Context, message: str) -> None:
+    """Say that a command did its work."""
+    if current(ctx).output == "json":
+        print_json({"message": message})
+    else:
+        click.echo(message)
+
+
+def show_record(ctx: click.Context, record: Any, table: Callable[[Any], Table] | None = None) -> None:
+    """Show a record: as the table made by ``table`` on a terminal, as JSON otherwise."""
+    if table is not None and wants_table(ctx):
+        print_table(table(record))
+    else:
+        print_json(record)
+
+
+def show_list(ctx: click.Context, names: Sequence[str]) -> None:
+    """Show names, one a line."""
+    if current(ctx).output == "json":
+        print_json(list(names))
+    else:
+        for name in names:
+            click.echo(name)
+
+
+def wants_table(ctx: click.Context) -> bool:
+    """Return whether a person looks at standard output."""
+    return current(ctx).output is None and sys.stdout.isatty()
+
+
+def print_json(value: Any) -> None:
+    """Print a value as indented JSON."""
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+class Table:
+    """Rows under a heading.
+
+    Attributes:
+        columns: names of the columns.
+        rows: one sequence of cells a row; None is an empty cell.
+        title: what the table shows, or nothing.
+    """
+
+    def __init__(self, columns: Sequence[str], rows: Sequence[Sequence[object]], title: str = "") -> None:
+        self.columns = columns
+        self.rows = rows
+        self.title = title
+
+
+def key_value_table(record: Mapping[str, Any]) -> Table:
+    """Return a record as a table of two columns; what is nested stands as JSON in its cell."""
+    rows = [
+        (key, json.dumps(value, ensure_ascii=False) if isinstance(value, (dict, list)) else value)
+        for key, value in record.items()
+    ]
+    return Table(("field", "value"), rows)
+
+
+def print_table(table: Table) -> None:
+    """Print a table with the lines and colours of the terminal."""
+    from rich.console import Console
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    shown = RichTable(title=table.title or None, title_justify="left")
+    for column in table.columns:
+        shown.add_column(column, overflow="fold")
+    for row in table.rows:
+        shown.add_row(*(Text("" if cell is None else str(cell)) for cell in row))
+    Console().print(shown)
