@@ -1,0 +1,152 @@
+"""The function metadata manager: the shell around `FunctionTable` that waits, writes and tells who listens.
+
+It gets the log as two callables, so that it does not know clients or topics: whoever tails the metadata topic calls
+`apply` with each record, in order; the leader gives `append` when it starts to lead. A request is answered once its
+record has come back out of the log, so the answer and every later look at the table agree.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from ..errors import NotLeader, OperationTimeout
+from ..wire.functions_pb2 import FunctionMetaData
+from .functions_state import Change, FunctionRequest, FunctionTable
+
+Position = tuple[int, int]
+"""Ledger and entry of a record in the log; later records are greater."""
+
+APPLY_TIMEOUT_S = 30.0
+"""How long a written record may take to come back out of the log."""
+
+_log = logging.getLogger(__name__)
+
+
+Append = Callable[[str, bytes, Mapping[str, str]], Awaitable[Position]]
+"""Writes one record (key, value, properties); returns its position once it is durable."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogAccess:
+    """What a leader needs of the log.
+
+    Attributes:
+        append: writes one record.
+        catch_up: returns when everything that the log held at the call has been applied.
+    """
+
+    append: Append
+    catch_up: Callable[[], Awaitable[None]]
+
+
+class FunctionMetadataManager:
+    """Holds all functions and, on the leader, changes them."""
+
+    def __init__(self, on_change: Callable[[Change], None]) -> None:
+        self._table = FunctionTable()
+        self._on_change = on_change
+        self._applied: Position = (-1, -1)
+        self._waiting: list[tuple[Position, asyncio.Future[None]]] = []
+        self._log: LogAccess | None = None
+        self._turn = asyncio.Lock()
+        self._is_unsure = False
+
+    def get(self, name: str) -> FunctionMetaData | None:
+        """Return the record of a function (tenant/namespace/name); never modify it."""
+        return self._table.get(name)
+
+    def all(self) -> Iterable[FunctionMetaData]:
+        """Return the records of all functions, by name."""
+        return self._table.all()
+
+    def names(self, tenant: str, namespace: str) -> list[str]:
+        """Return the bare names of a namespace's functions."""
+        return [
+            metadata.functionDetails.name
+            for metadata in self._table.all()
+            if (metadata.functionDetails.tenant, metadata.functionDetails.namespace) == (tenant, namespace)
+        ]
+
+    def statistics(self) -> dict[str, int]:
+        """Return counts for metrics."""
+        return {"functions": len(self._table), "unreadable_records": self._table.unreadable_records}
+
+    def apply(self, position: Position, key: str | None, value: bytes, properties: Mapping[str, str]) -> None:
+        """Take the next record of the log; one that was seen before is passed over."""
+        if position <= self._applied:
+            return
+        unreadable = self._table.unreadable_records
+        change = self._table.apply(key, value, properties)
+        if self._table.unreadable_records > unreadable:
+            _log.warning("skipped record %d:%d of the metadata topic: %s", *position, self._table.last_unreadable)
+        self._applied = position
+        self._wake()
+        if change is not None:
+            self._on_change(change)
+
+    def _wake(self) -> None:
+        still_waiting = []
+        for position, future in self._waiting:
+            if position > self._applied:
+                still_waiting.append((position, future))
+            elif not future.done():
+                future.set_result(None)
+        self._waiting = still_waiting
+
+    def lead(self, log: LogAccess) -> None:
+        """Accept requests from now on; the log has been caught up with."""
+        self._log = log
+        self._is_unsure = False
+
+    def follow(self) -> None:
+        """Refuse requests from now on; somebody else leads."""
+        self._log = None
+
+    @property
+    def is_leading(self) -> bool:
+        """Whether requests are accepted here."""
+        return self._log is not None
+
+    async def submit(self, request: FunctionRequest) -> None:
+        """Carry out a request; returns when its record is durable and applied here.
+
+        Cancellation: may leave the record written; repeat the request with the same id.
+
+        Raises:
+            NotLeader: another worker decides.
+            OutOfDate, FunctionExists: the request contradicts the table.
+        """
+        async with self._turn:
+            log = self._log
+            if log is None:
+                raise NotLeader("this worker does not lead; the request belongs to the leader")
+            if self._is_unsure:
+                await log.catch_up()
+            self._is_unsure = False
+            entry = self._table.decide(request)
+            if entry is None:
+                return
+            # Until the record has come back, nobody knows whether a failed append reached the log.
+            self._is_unsure = True
+            position = await log.append(entry.key, entry.value, entry.properties)
+            await self._wait_for(position)
+            self._is_unsure = False
+
+    async def _wait_for(self, position: Position) -> None:
+        if position <= self._applied:
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((position, future))
+        try:
+            async with asyncio.timeout(APPLY_TIMEOUT_S):
+                await future
+        except TimeoutError:
+            raise OperationTimeout(
+                f"record {position[0]}:{position[1]} was written but not read back within {APPLY_TIMEOUT_S:g} s;"
+                " repeat the request"
+            ) from None
+        finally:
+            self._waiting = [item for item in self._waiting if item[1] is not future]

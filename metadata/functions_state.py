@@ -1,0 +1,187 @@
+"""The table of functions as a state machine without I/O: apply a record of the log, decide about a request.
+
+Design: the metadata topic is the truth. Every worker applies its records in order and so holds the same table. Only the
+leader decides: it looks at its table, which has everything that the topic holds, and either appends one record or
+refuses. Nothing changes the table but a record that comes back out of the log, on the leader too.
+
+Invariants:
+- A record of a version that is not newer than the table's changes nothing: applying the log twice is the same as once.
+- An unreadable record changes nothing; it is counted and the log goes on.
+- A request that was already written, recognised by its id, is answered with success: a lost answer never becomes an
+  error when the caller repeats it.
+
+A request whose function was deleted and created anew in between is told apart by the time of creation, which the
+version alone could not do.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from ..errors import FunctionExists, OutOfDate
+from ..wire.functions_pb2 import FunctionMetaData
+
+VERSION = "version"
+REQUEST_ID = "requestId"
+_REMEMBERED_DELETIONS = 10_000
+"""Ids of deletions kept to recognise a repeated request; older ones are answered as a deletion of nothing: success."""
+
+
+def fqfn(metadata: FunctionMetaData) -> str:
+    """Return tenant/namespace/name, the key of a function's records."""
+    details = metadata.functionDetails
+    return f"{details.tenant}/{details.namespace}/{details.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionRequest:
+    """One change that somebody asks for.
+
+    Attributes:
+        metadata: the record to be; of a deletion its name, version and time of creation count.
+        request_id: the same for every repetition of this request.
+        is_deletion: remove the function instead of writing the record.
+    """
+
+    metadata: FunctionMetaData
+    request_id: str
+    is_deletion: bool = False
+
+
+class LogEntry(NamedTuple):
+    """What goes into the log: key, value (empty deletes) and properties."""
+
+    key: str
+    value: bytes
+    properties: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a record did to the table; `before` or `after` is None when the function did not or does not exist."""
+
+    fqfn: str
+    before: FunctionMetaData | None
+    after: FunctionMetaData | None
+
+
+class _Held(NamedTuple):
+    metadata: FunctionMetaData
+    request_id: str
+
+
+class FunctionTable:
+    """All functions that the log describes so far."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, _Held] = {}
+        self._deletions: OrderedDict[str, str] = OrderedDict()
+        self.unreadable_records = 0
+        self.last_unreadable = ""
+
+    def get(self, name: str) -> FunctionMetaData | None:
+        """Return the record of a function; never modify it."""
+        held = self._held.get(name)
+        return held.metadata if held else None
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def all(self) -> Iterable[FunctionMetaData]:
+        """Return the records of all functions, by name."""
+        return [self._held[name].metadata for name in sorted(self._held)]
+
+    def apply(self, key: str | None, value: bytes, properties: Mapping[str, str]) -> Change | None:
+        """Take one record of the log; returns None if it changes nothing."""
+        read = self._read(key, value, properties)
+        if read is None:
+            return None
+        name, after, version = read
+        held = self._held.get(name)
+        if held is not None and held.metadata.version >= version:
+            return None
+        request_id = properties.get(REQUEST_ID, "")
+        if after is not None:
+            self._held[name] = _Held(after, request_id)
+        else:
+            self._remember_deletion(name, request_id)
+            if held is None:
+                return None
+            del self._held[name]
+        return Change(name, held.metadata if held else None, after)
+
+    def _read(
+        self, key: str | None, value: bytes, properties: Mapping[str, str]
+    ) -> tuple[str, FunctionMetaData | None, int] | None:
+        """Return name, record and version, or None for a record that cannot be read."""
+        try:
+            return _parse(key, value, properties)
+        except ValueError as exc:
+            self.unreadable_records += 1
+            self.last_unreadable = str(exc)
+            return None
+
+    def _remember_deletion(self, name: str, request_id: str) -> None:
+        self._deletions[name] = request_id
+        self._deletions.move_to_end(name)
+        if len(self._deletions) > _REMEMBERED_DELETIONS:
+            self._deletions.popitem(last=False)
+
+    def decide(self, request: FunctionRequest) -> LogEntry | None:
+        """Return the record that carries out a request, None if nothing is left to do.
+
+        Raises:
+            FunctionExists: a creation of a function that exists.
+            OutOfDate: the function changed, or went, since the request was made.
+        """
+        name, version = fqfn(request.metadata), request.metadata.version
+        held = self._held.get(name)
+        if held is None:
+            return self._decide_about_missing(request, name)
+        if held.request_id == request.request_id:
+            return None
+        if not request.is_deletion and version == 0:
+            raise FunctionExists(f"Function {request.metadata.functionDetails.name} already exists")
+        is_older = held.metadata.version >= version
+        if is_older or held.metadata.createTime != request.metadata.createTime:
+            raise _out_of_date(request)
+        return _entry(request, name)
+
+    def _decide_about_missing(self, request: FunctionRequest, name: str) -> LogEntry | None:
+        if request.is_deletion:
+            return None
+        if request.metadata.version > 0:
+            raise _out_of_date(request)
+        return _entry(request, name)
+
+
+def _parse(key: str | None, value: bytes, properties: Mapping[str, str]) -> tuple[str, FunctionMetaData | None, int]:
+    if not key:
+        raise ValueError("a record without a key")
+    if not value:
+        version = properties.get(VERSION, "")
+        if not (version.isascii() and version.isdigit()):
+            raise ValueError(f"the deletion of {key} has no version")
+        return key, None, int(version)
+    try:
+        metadata = FunctionMetaData.FromString(value)
+    except DecodeError:
+        raise ValueError(f"the record of {key} is no FunctionMetaData") from None
+    if fqfn(metadata) != key:
+        raise ValueError(f"the record of {key} describes {fqfn(metadata)[:100]}")
+    return key, metadata, metadata.version
+
+
+def _entry(request: FunctionRequest, name: str) -> LogEntry:
+    value = b"" if request.is_deletion else request.metadata.SerializeToString()
+    return LogEntry(name, value, {VERSION: str(request.metadata.version), REQUEST_ID: request.request_id})
+
+
+def _out_of_date(request: FunctionRequest) -> OutOfDate:
+    what = "Delete" if request.is_deletion else "Update"
+    return OutOfDate(f"{what} request ignored because it is out of date. Please try again.")

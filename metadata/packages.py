@@ -1,0 +1,253 @@
+"""Packages of functions: kept in topics, extracted once per worker.
+
+Design: the id of a package is the SHA-256 of its content. It lies in the topic ``package-<sha256>`` of the functions
+namespace as plain messages of 1 MiB with the properties index, total and name, held by a durable subscription so that
+no retention removes it. A writer sends in order and waits for all receipts, so a topic whose last message carries the
+last index is complete; a reader puts parts where their index says (two writers of one id write the same bytes) and
+believes nothing before the hash matches. On a worker's disk a package is a directory named by the id, put there by one
+rename: it is complete or absent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import shutil
+import uuid
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from ..errors import PackageError
+from .packages_extract import extract, module_root
+
+MAX_PACKAGE_BYTES = 256 * 1024 * 1024
+PART_BYTES = 1024 * 1024
+_INCOMING = ".incoming"
+
+
+PartWriter = Callable[[bytes, Mapping[str, str]], Awaitable[None]]
+"""Sends one part with its properties; returns once it is durable."""
+
+
+class PackageTopics(Protocol):
+    """Where the parts of packages lie; `worker` plugs the client in."""
+
+    def write(self, package_id: str) -> AbstractAsyncContextManager[PartWriter]:
+        """Open the package's topic, held by its durable subscription, for writing."""
+
+    def read(self, package_id: str) -> AsyncIterator[tuple[bytes, Mapping[str, str]]]:
+        """Yield all parts that the topic holds at the call."""
+
+    async def last_properties(self, package_id: str) -> Mapping[str, str] | None:
+        """Return the properties of the topic's last message; None if the topic is empty or absent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """A package that arrived: a file in the incoming directory, its id and size in bytes."""
+
+    path: Path
+    package_id: str
+    size: int
+
+
+class PackageStore:
+    """Takes packages in, keeps them in topics and fetches them for instances."""
+
+    def __init__(self, directory: Path, topics: PackageTopics) -> None:
+        """Keep extracted packages under `directory`."""
+        self._directory = directory
+        self._topics = topics
+        self._fetching: dict[str, asyncio.Lock] = {}
+
+    def prepare(self) -> None:
+        """Create the directories and remove what a crash left half done. Blocking."""
+        shutil.rmtree(self._directory / _INCOMING, ignore_errors=True)
+        (self._directory / _INCOMING).mkdir(parents=True)
+
+    async def receive(self, chunks: AsyncIterable[bytes]) -> Upload:
+        """Write an upload to disk and return it; the caller ends it with `keep` or `discard`.
+
+        Raises:
+            PackageError: it is empty or larger than the limit.
+        """
+        path = self._directory / _INCOMING / uuid.uuid4().hex
+        digest = hashlib.sha256()
+        size = 0
+        try:
+            with await asyncio.to_thread(path.open, "wb") as file:
+                async for chunk in _joined(chunks):
+                    size += len(chunk)
+                    if size > MAX_PACKAGE_BYTES:
+                        raise PackageError(
+                            f"the package is larger than {MAX_PACKAGE_BYTES // 2**20} MiB; leave out what is not needed"
+                        )
+                    await asyncio.to_thread(_write, file, digest, chunk)
+            if size == 0:
+                raise PackageError("the package is empty; give a .py, .zip or .whl file with the function")
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+        return Upload(path, digest.hexdigest(), size)
+
+    async def unpack(self, upload: Upload, name: str) -> Path:
+        """Extract an upload where instances will find it; returns what goes to an instance.
+
+        Args:
+            upload: what arrived.
+            name: the file's name; its suffix tells the kind.
+
+        Raises:
+            PackageError: it is no readable .py, .zip or .whl file.
+        """
+        return await asyncio.to_thread(self._install, upload.path, upload.package_id, name)
+
+    async def keep(self, upload: Upload, name: str) -> None:
+        """Make an upload durable in its topic. Cancellation: leaves a part of it, which nothing names."""
+        if await self._is_complete(upload.package_id):
+            return
+        total = -(-upload.size // PART_BYTES)
+        async with self._topics.write(upload.package_id) as send:
+            with await asyncio.to_thread(upload.path.open, "rb") as file:
+                for index in range(total):
+                    part = await asyncio.to_thread(file.read, PART_BYTES)
+                    await send(part, {"index": str(index), "total": str(total), "name": name})
+
+    async def _is_complete(self, package_id: str) -> bool:
+        properties = await self._topics.last_properties(package_id)
+        if properties is None:
+            return False
+        index, total = _numbers(properties)
+        return total > 0 and index == total - 1
+
+    async def discard(self, upload: Upload) -> None:
+        """Remove the file of an upload."""
+        await asyncio.to_thread(upload.path.unlink, missing_ok=True)
+
+    async def fetch(self, package_id: str, name: str) -> Path:
+        """Return the extracted package, read from its topic if this worker does not have it yet.
+
+        Raises:
+            PackageError: the topic does not hold the whole package.
+        """
+        lock = self._fetching.setdefault(package_id, asyncio.Lock())
+        try:
+            async with lock:
+                present = await asyncio.to_thread(self._present, package_id, name)
+                return present or await self._download(package_id, name)
+        finally:
+            if not lock.locked():
+                self._fetching.pop(package_id, None)
+
+    def _present(self, package_id: str, name: str) -> Path | None:
+        directory = self._directory / package_id
+        if name.endswith(".py"):
+            file = directory / name
+            return file if file.is_file() else None
+        return module_root(directory) if directory.is_dir() else None
+
+    async def _download(self, package_id: str, name: str) -> Path:
+        path = await self.assemble(package_id)
+        try:
+            return await asyncio.to_thread(self._install, path, package_id, name)
+        finally:
+            await asyncio.to_thread(path.unlink, missing_ok=True)
+
+    async def assemble(self, package_id: str) -> Path:
+        """Write a package out of its topic into a file of the incoming directory; the caller removes it.
+
+        Raises:
+            PackageError: parts are missing, or the content is not what the id says.
+        """
+        path = self._directory / _INCOMING / uuid.uuid4().hex
+        try:
+            with await asyncio.to_thread(path.open, "wb") as file:
+                seen, total = await self._read_parts(package_id, file)
+            if not total or len(seen) < total:
+                raise PackageError(f"package {package_id} is not complete: {len(seen)} of {total} parts are stored")
+            if await asyncio.to_thread(_sha256, path) != package_id:
+                raise PackageError(f"package {package_id} is damaged: its content has another hash; deploy it again")
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+        return path
+
+    async def _read_parts(self, package_id: str, file: BinaryIO) -> tuple[set[int], int]:
+        seen: set[int] = set()
+        known_total = 0
+        async for part, properties in self._topics.read(package_id):
+            index, total = _numbers(properties)
+            if not 0 <= index < total <= MAX_PACKAGE_BYTES // PART_BYTES or len(part) > PART_BYTES:
+                raise PackageError(f"package {package_id} holds a message that is no part: {dict(properties)}")
+            known_total = total
+            seen.add(index)
+            await asyncio.to_thread(os.pwrite, file.fileno(), part, index * PART_BYTES)
+        return seen, known_total
+
+    def _install(self, content: Path, package_id: str, name: str) -> Path:
+        target = self._directory / package_id
+        if name.endswith(".py"):
+            return _install_file(content, target, name)
+        if not target.is_dir():
+            fresh = self._directory / _INCOMING / uuid.uuid4().hex
+            try:
+                extract(content, fresh, name)
+                _rename_directory(fresh, target)
+            finally:
+                shutil.rmtree(fresh, ignore_errors=True)
+        return module_root(target)
+
+
+def _install_file(content: Path, directory: Path, name: str) -> Path:
+    """One content may come under several names, and a module is found by its name: each has its file."""
+    directory.mkdir(exist_ok=True)
+    target = directory / name
+    if not target.is_file():
+        fresh = directory / f".{uuid.uuid4().hex}"
+        shutil.copyfile(content, fresh)
+        fresh.rename(target)
+    return target
+
+
+def _rename_directory(fresh: Path, target: Path) -> None:
+    try:
+        fresh.rename(target)
+    except OSError:
+        # Another fetch was quicker: a non-empty directory is never replaced, and what it holds is the same.
+        if not target.is_dir():
+            raise
+
+
+def _write(file: BinaryIO, digest: hashlib._Hash, chunk: bytes) -> None:
+    digest.update(chunk)
+    file.write(chunk)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+async def _joined(chunks: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+    """Join chunks to about 1 MiB, so that crossing to the writing thread is paid rarely."""
+    waiting: list[bytes] = []
+    size = 0
+    async for chunk in chunks:
+        waiting.append(chunk)
+        size += len(chunk)
+        if size >= PART_BYTES:
+            yield b"".join(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield b"".join(waiting)
+
+
+def _numbers(properties: Mapping[str, str]) -> tuple[int, int]:
+    try:
+        return int(properties["index"]), int(properties["total"])
+    except (KeyError, ValueError):
+        return -1, 0

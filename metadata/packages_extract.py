@@ -1,0 +1,85 @@
+"""Reading archives that strangers send: names that leave the directory, links and bombs are refused. Blocking code."""
+
+from __future__ import annotations
+
+import stat
+import zipfile
+from pathlib import Path, PurePosixPath
+
+from ..errors import PackageError
+
+SUFFIXES = (".py", ".zip", ".whl")
+MAX_EXTRACTED_BYTES = 1024 * 1024 * 1024
+"""Four times the largest upload: real code compresses no better, and a bomb stops here."""
+MAX_FILES = 20_000
+_CHUNK_BYTES = 256 * 1024
+
+
+def extract(archive: Path, target: Path, name: str) -> None:
+    """Extract a zip file into the new directory `target`.
+
+    Args:
+        archive: the file.
+        target: does not exist yet; what is in it after an error is the caller's to remove.
+        name: the package's name, for messages.
+
+    Raises:
+        PackageError: no zip file, damaged, or with entries that no package has.
+    """
+    try:
+        with zipfile.ZipFile(archive) as zipped:
+            entries = zipped.infolist()
+            _check(entries, name)
+            target.mkdir()
+            left = MAX_EXTRACTED_BYTES
+            for entry in entries:
+                left -= _extract_entry(zipped, entry, target, left)
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, UnicodeDecodeError, ValueError) as exc:
+        raise PackageError(f"the package {name} is not a readable zip file: {exc}") from exc
+    except FileExistsError as exc:
+        raise PackageError(f"the package {name} holds the same name as a file and as a directory") from exc
+
+
+def _check(entries: list[zipfile.ZipInfo], name: str) -> None:
+    if len(entries) > MAX_FILES:
+        raise PackageError(f"the package {name} holds {len(entries)} files, more than {MAX_FILES}")
+    if not any(not entry.is_dir() for entry in entries):
+        raise PackageError(f"the package {name} holds no files; give an archive with the function's modules")
+    size = sum(entry.file_size for entry in entries)
+    if size > MAX_EXTRACTED_BYTES:
+        raise PackageError(f"the package {name} extracts to {size} bytes, more than {MAX_EXTRACTED_BYTES}")
+    for entry in entries:
+        path = PurePosixPath(entry.filename.replace("\\", "/"))
+        if path.is_absolute() or ".." in path.parts or ":" in entry.filename or "\0" in entry.filename:
+            raise PackageError(f"the package {name} holds {entry.filename[:80]!r}, which leads out of its directory")
+        if stat.S_ISLNK(entry.external_attr >> 16):
+            raise PackageError(f"the package {name} holds the link {entry.filename[:80]!r}; give files only")
+
+
+def _extract_entry(zipped: zipfile.ZipFile, entry: zipfile.ZipInfo, target: Path, left: int) -> int:
+    path = target.joinpath(*PurePosixPath(entry.filename.replace("\\", "/")).parts)
+    if entry.is_dir():
+        path.mkdir(parents=True, exist_ok=True)
+        return 0
+    path.parent.mkdir(parents=True, exist_ok=True)
+    written = 0
+    with zipped.open(entry) as source, path.open("xb") as sink:
+        while chunk := source.read(_CHUNK_BYTES):
+            written += len(chunk)
+            if written > left:
+                raise PackageError(f"the package extracts to more than {MAX_EXTRACTED_BYTES} bytes")
+            sink.write(chunk)
+    return written
+
+
+def module_root(directory: Path) -> Path:
+    """Return the directory of an extracted archive that goes on the module search path.
+
+    Pulsar's archives keep their modules in `src/`, alone or below one directory of any name; others at the top.
+    """
+    if (directory / "src").is_dir():
+        return directory / "src"
+    children = [child for child in directory.iterdir() if not child.name.startswith(".")]
+    if len(children) == 1 and (children[0] / "src").is_dir():
+        return children[0] / "src"
+    return directory
