@@ -1,0 +1,70 @@
+"""The membership manager: takes part in the election and knows the roster.
+
+This worker's consumer on the failover subscription ``participants`` is its membership; while the broker calls it
+active, the worker leads. No message ever passes. The roster is read from the topic's statistics each time it is asked
+for, by whoever needs it: a cached roster would be wrong exactly when it matters.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol
+
+from .roster import Member, Roster, read_roster
+
+_log = logging.getLogger(__name__)
+
+
+class Participation(Protocol):
+    """The open consumer; `worker` plugs the client in."""
+
+    async def close(self) -> None:
+        """Leave."""
+
+
+Join = Callable[[str, Callable[[bool], None]], Awaitable[Participation]]
+"""Subscribes under a consumer name; the callback hears True when it became active and False when no longer."""
+
+ReadStats = Callable[[], Awaitable[Mapping[str, Any]]]
+"""Reads the statistics of the coordination topic."""
+
+
+class MembershipManager:
+    """This worker's place among the workers."""
+
+    def __init__(self, me: Member, join: Join, read_stats: ReadStats, on_leadership: Callable[[bool], None]) -> None:
+        """Hear about leadership by `on_leadership`, which must return quickly."""
+        self.me = me
+        self._join = join
+        self._read_stats = read_stats
+        self._on_leadership = on_leadership
+        self._participation: Participation | None = None
+        self._is_leader = False
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether the broker called this worker's consumer active last."""
+        return self._is_leader
+
+    async def start(self) -> None:
+        """Take part from now on."""
+        self._participation = await self._join(self.me.consumer_name, self._became)
+
+    def _became(self, is_active: bool) -> None:
+        if is_active == self._is_leader:
+            return
+        self._is_leader = is_active
+        _log.info("worker %s %s", self.me.worker_id, "leads" if is_active else "follows")
+        self._on_leadership(is_active)
+
+    async def roster(self) -> Roster:
+        """Return who is there now, by the broker's word."""
+        return read_roster(await self._read_stats())
+
+    async def stop(self) -> None:
+        """Leave; another worker may lead at once."""
+        participation, self._participation = self._participation, None
+        if participation is not None:
+            await participation.close()
+        self._became(False)
