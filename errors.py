@@ -18,6 +18,8 @@ network went away, the broker refused. A message is fact, numbers, remedy, on on
     ├── OperationTimeout       no answer in time
     ├── QueueFull              a bounded queue or memory limit is full and blocking is off
     ├── MessageTooLarge        a message or batch exceeds what the broker takes
+    ├── FunctionLoadError      the code of a function cannot be loaded or run
+    ├── StateUnavailable       a function asked for state or a secret where there is none
     ├── StorageError           the disk refused or holds damaged data
     │   └── DataDirectoryInUse
     ├── BadVersion             a metadata record is not at the version that was expected
@@ -93,6 +95,14 @@ class QueueFull(MagnetarError):
 
 class MessageTooLarge(MagnetarError):
     """A message or batch exceeds the largest size that the broker takes."""
+
+
+class FunctionLoadError(MagnetarError):
+    """The code of a function cannot be found, imported or called."""
+
+
+class StateUnavailable(MagnetarError):
+    """A function asked for state or a secret, and this cluster keeps none."""
 
 
 class StorageError(MagnetarError):
