@@ -1,0 +1,88 @@
+# The doors of the repository. Each sets up what it needs in .venv, under constraints.txt, and asks for nothing beforehand
+# but git, make and Python 3.11 or newer with venv.
+#
+#   make demo [KEEP=1]   the walk through the whole house      make check   format, lint, types
+#   make test            all tests but the long ones           make fmt     bring the format in order
+#   make test-slow       many rounds of crashes                make bench   rates, latency, memory
+#   make test-pulsar     against a running Apache Pulsar       make generate   compile the .proto files
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+TYPES := .types/magnetar
+RUN_STAMP := $(VENV)/.installed
+DEV_STAMP := $(VENV)/.installed-dev
+PYTEST := $(BIN)/python -m pytest
+PARALLEL := -n 2 --dist loadfile
+ARGS ?=
+
+# The first name is what pip up to 25.2 reads for the tools that build a package, the second what later ones read.
+export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
+export PIP_BUILD_CONSTRAINT := $(CURDIR)/constraints.txt
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: help demo test test-slow test-pulsar check fmt bench generate clean tools
+
+help:
+	@sed -n '4,8s/^# *//p' Makefile
+
+demo: $(RUN_STAMP)
+	@$(BIN)/magnetar demo --directory .demo $(if $(KEEP),--keep)
+
+test: $(DEV_STAMP)
+	$(PYTEST) $(PARALLEL) -m "not crash and not pulsar" $(ARGS)
+
+test-slow: $(DEV_STAMP)
+	$(PYTEST) -m crash --timeout 1800 $(ARGS)
+
+test-pulsar: $(DEV_STAMP)
+	$(PYTEST) -m pulsar $(ARGS)
+
+check: $(DEV_STAMP) $(TYPES)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	MYPYPATH=.types $(BIN)/mypy -p magnetar
+	MYPYPATH=.types:. $(BIN)/mypy --explicit-package-bases tests benchmarks
+
+fmt: $(DEV_STAMP)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(DEV_STAMP)
+	$(BIN)/python -m benchmarks $(ARGS)
+
+generate: $(DEV_STAMP)
+	PYTHON=$(CURDIR)/$(BIN)/python wire/generate.sh
+
+clean:
+	rm -rf $(VENV) .demo build dist magnetar.egg-info .types .mypy_cache .ruff_cache .hypothesis
+
+# mypy takes the package's name from a folder of that name; a checkout may have any.
+$(TYPES):
+	@mkdir -p .types && ln -sfn .. $(TYPES)
+
+$(RUN_STAMP): pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing magnetar into $(VENV) …"
+	@$(BIN)/python -m pip install --quiet --editable . || $(call failed,installing magnetar into $(VENV),pip)
+	@touch $@
+
+$(DEV_STAMP): pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing magnetar and its tools into $(VENV) …"
+	@$(BIN)/python -m pip install --quiet --editable '.[dev]' || $(call failed,installing the tools into $(VENV),pip)
+	@touch $(RUN_STAMP) $@
+
+$(BIN)/python: | tools
+	@echo "making the virtual environment $(VENV) with $$($(PYTHON) --version) …"
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); $(call failed,$(PYTHON) -m venv $(VENV),venv); }
+
+# What the machine must have. Each missing thing is named with the Debian package that brings it.
+tools:
+	@$(call need,git --version,git,git)
+	@$(call need,$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))',Python 3.11 or newer as $(PYTHON),python3)
+	@$(call need,$(PYTHON) -c 'import ensurepip$(comma) venv',the Python module venv,python3-venv)
+
+comma := ,
+need = $(1) >/dev/null 2>&1 || { echo "make: $(2) is missing; on Debian: apt-get install $(3)" >&2; exit 1; }
+failed = { echo "make: $(1) failed: the lines above say why. Remedy: $(remedy_$(2))" >&2; exit 1; }
+remedy_pip := check the connection to the package index, then try again; make clean starts afresh
+remedy_venv := apt-get install python3-venv, check that the disk has 500 MB left, then try again

@@ -1,0 +1,186 @@
+"""Imports go down only: the floors of the house, read from the syntax trees and from running processes."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import magnetar
+import pytest
+
+ROOT = Path(magnetar.__file__).parent
+NOT_THE_PACKAGE = {"tests", "examples", "benchmarks", "docs", "build", "dist"}
+
+FLOORS: dict[str, int] = {
+    "errors": 0,
+    "wire": 0,
+    "api": 0,
+    "metadata.store": 1,
+    "connectors": 1,
+    "broker": 2,
+    "client": 2,
+    "metadata.functions": 3,
+    "membership": 3,
+    "scheduler": 3,
+    "runtime": 3,
+    "worker": 4,
+    "cli": 5,
+}
+"""Room -> floor. A room may import rooms of lower floors; rooms of one floor do not know each other."""
+
+FOR_ALL = {"errors", ""}
+"""What every room may import: the errors, and the package itself for its version."""
+
+NEIGHBOURS = {("api.config", "wire")}
+"""Imports inside floor 0: what a person asks for is stored as a record of the wire."""
+
+NO_IO_ROOMS = ("wire", "api")
+IO_MODULES = {  # fmt: skip
+    "asyncio",
+    "concurrent",
+    "ftplib",
+    "grpc",
+    "http",
+    "httpx",
+    "io",
+    "mmap",
+    "multiprocessing",
+    "os",
+    "random",
+    "secrets",
+    "select",
+    "selectors",
+    "shutil",
+    "signal",
+    "smtplib",
+    "socket",
+    "socketserver",
+    "sqlite3",
+    "ssl",
+    "subprocess",
+    "tempfile",
+    "threading",
+    "time",
+    "urllib3",
+    "uvicorn",
+    "uvloop",
+}
+
+
+class Import(NamedTuple):
+    """One import statement: where it stands, and the module inside the package or outside that it names."""
+
+    module: str
+    line: int
+    inside: str | None
+    outside: str | None
+
+
+def modules() -> Iterator[tuple[str, Path]]:
+    """Every module of the package with its dotted name below ``magnetar``."""
+    for path in sorted(ROOT.rglob("*.py")):
+        relative = path.relative_to(ROOT)
+        if relative.parts[0] in NOT_THE_PACKAGE or relative.parts[0].startswith(".") or path.stem.endswith("_pb2"):
+            continue
+        parts = relative.with_suffix("").parts
+        yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
+
+
+def imports_of(name: str, path: Path) -> Iterator[Import]:
+    """The imports of a module, also those inside functions."""
+    is_package = path.stem == "__init__"
+    package = name.split(".") if name else []
+    for node in ast.walk(ast.parse(path.read_text(), str(path))):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(name, node.lineno, None, alias.name)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            yield Import(name, node.lineno, None, node.module or "")
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + (1 if is_package else 0)]
+            target = [*base, *(node.module.split(".") if node.module else [])]
+            if node.module:
+                yield Import(name, node.lineno, ".".join(target), None)
+            else:
+                for alias in node.names:
+                    yield Import(name, node.lineno, ".".join([*target, alias.name]), None)
+
+
+def room_of(module: str) -> str:
+    """The room that a module belongs to."""
+    parts = module.split(".")
+    if parts[0] == "metadata" and len(parts) > 1:
+        return "metadata.store" if parts[1].startswith("store") else "metadata.functions"
+    return parts[0]
+
+
+def all_imports() -> list[Import]:
+    return [found for name, path in modules() for found in imports_of(name, path)]
+
+
+def test_every_module_belongs_to_a_room() -> None:
+    unknown = {name for name, _ in modules() if name and room_of(name) not in FLOORS and name != "metadata"}
+    assert not unknown, f"give these a floor in FLOORS: {sorted(unknown)}"
+
+
+def test_imports_go_down_only() -> None:
+    wrong = []
+    for found in all_imports():
+        room = room_of(found.module)
+        if found.inside is None or not room:
+            continue
+        target = room_of(found.inside)
+        if target in FOR_ALL or target == room or target not in FLOORS:
+            continue
+        if any(found.module.startswith(start) and target == to for start, to in NEIGHBOURS):
+            continue
+        if FLOORS[target] >= FLOORS[room]:
+            wrong.append(
+                f"{found.module}:{found.line} (floor {FLOORS[room]}) imports {found.inside} ({FLOORS[target]})"
+            )
+    assert not wrong, "\n".join(wrong)
+
+
+def test_imports_inside_the_package_are_relative() -> None:
+    wrong = [f"{f.module}:{f.line}" for f in all_imports() if f.outside and f.outside.split(".")[0] == "magnetar"]
+    assert not wrong, wrong
+
+
+def test_the_lowest_floor_does_no_input_and_output() -> None:
+    wrong = [
+        f"{found.module}:{found.line} imports {found.outside}"
+        for found in all_imports()
+        if found.outside and room_of(found.module) in NO_IO_ROOMS and found.outside.split(".")[0] in IO_MODULES
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_package_of_the_metadata_imports_nothing() -> None:
+    found = list(imports_of("metadata", ROOT / "metadata" / "__init__.py"))
+    assert not [one for one in found if one.outside != "__future__"]
+
+
+def third_party_of(statement: str) -> set[str]:
+    """The top-level modules outside the standard library that a fresh interpreter holds after a statement."""
+    code = f"import sys; {statement}; import json; print(json.dumps(sorted({{m.split('.')[0] for m in sys.modules}})))"
+    output = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    known = set(sys.stdlib_module_names) | {"magnetar"}
+    return {name for name in json.loads(output) if name not in known and not name.startswith(("_", "__editable__"))}
+
+
+MAY_IMPORT: dict[str, tuple[str, set[str]]] = {
+    "magnetar --version": ("from magnetar.cli import main", {"click"}),
+    "the client": ("import magnetar.client.client", {"google", "google_crc32c", "cramjam", "uvloop"}),
+}
+"""Process -> what starts it, and which libraries it may hold: each costs memory in every process that has it."""
+
+
+@pytest.mark.parametrize("process", MAY_IMPORT)
+def test_process_imports_only_what_it_may(process: str) -> None:
+    statement, allowed = MAY_IMPORT[process]
+    assert third_party_of(statement) <= allowed

@@ -1,0 +1,86 @@
+"""The wheel holds the whole package, and works where nothing else is."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import magnetar
+import pytest
+
+ROOT = Path(magnetar.__file__).parent
+NOT_THE_PACKAGE = {"tests", "examples", "benchmarks", "docs", "build", "dist", "magnetar.egg-info"}
+
+
+def folders() -> set[str]:
+    """Every folder with Python files in it, as a package name."""
+    found = {path.parent.relative_to(ROOT) for path in ROOT.rglob("*.py")}
+    return {
+        ".".join(("magnetar", *folder.parts))
+        for folder in found
+        if not folder.parts or (folder.parts[0] not in NOT_THE_PACKAGE and not folder.parts[0].startswith("."))
+    }
+
+
+def test_packages_of_pyproject_are_the_folders() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert set(project["tool"]["setuptools"]["packages"]) == folders()
+
+
+def test_every_folder_says_what_it_is() -> None:
+    missing = [name for name in folders() if not (ROOT.joinpath(*name.split(".")[1:]) / "__init__.py").exists()]
+    assert not missing
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_wheel_runs_in_an_empty_environment(tmp_path: Path) -> None:
+    """Built from a copy, so that the build leaves nothing in the checkout; no index is asked for anything."""
+    source = tmp_path / "source"
+    ignored = shutil.ignore_patterns(
+        ".git", ".venv", ".types", ".demo", ".mypy_cache", ".ruff_cache", "__pycache__", "data"
+    )
+    shutil.copytree(ROOT, source, ignore=ignored)
+    dist = tmp_path / "dist"
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(dist), str(source)]
+    subprocess.run(build, check=True, capture_output=True, text=True)
+    [wheel] = dist.glob("*.whl")
+
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "magnetar/cli/main.py" in names
+    assert "magnetar/wire/pulsar_api.proto" in names
+    assert "magnetar/py.typed" in names
+    assert not [name for name in names if name.split("/")[1] in NOT_THE_PACKAGE]
+
+    environment = tmp_path / "environment"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True)
+    python = environment / "bin" / "python"
+    # click alone is borrowed from here: --version needs nothing else, and a test must not need the package index.
+    where = subprocess.run(
+        [str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
+        check=True, capture_output=True, text=True,
+    ).stdout.strip()  # fmt: skip
+    install = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-index",
+        "--target",
+        where,
+        str(wheel),
+    ]
+    subprocess.run(install, check=True, capture_output=True, text=True)
+    import click
+
+    shutil.copytree(Path(click.__file__).parent, Path(where) / "click")
+    shown = subprocess.run(
+        [str(python), "-m", "magnetar.cli", "--version"], check=True, capture_output=True, text=True, cwd=tmp_path
+    )
+    assert shown.stdout.strip() == f"magnetar, version {magnetar.__version__}"
