@@ -1,0 +1,272 @@
+"""Clusters, tenants, namespaces, policies and partitioned topics: in memory to read, in the metadata store to keep.
+
+Design: connections ask for partitions and policies on every lookup, so reads are synchronous and from memory. A write
+goes to the store with the version that memory holds, and memory follows once the store says that it is durable. Two
+writers of one record therefore never lose a change: the later one gets `BadVersion`, reads again and repeats.
+
+Invariant: memory never shows what is not durable, and never goes back to an older version.
+
+The paths are those of Pulsar in ZooKeeper, so that the tree reads the same there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import quote, unquote
+
+from ..errors import BadVersion
+from ..metadata.store import ABSENT, MetadataStore, Record
+from ..wire.topic_name import DOMAINS, TopicName
+from .policies import (
+    AutoCreation,
+    Policies,
+    Retention,
+    auto_subscription_creation,
+    auto_topic_creation,
+    default_policies,
+)
+from .policies import retention as retention_of
+
+CLUSTERS = "/admin/clusters"
+POLICIES = "/admin/policies"
+PARTITIONED_TOPICS = "/admin/partitioned-topics"
+TOPIC_PROPERTIES = "/admin/topic-properties"
+"""Ours: Pulsar keeps them with the managed ledger, which here lies in the data directory."""
+MAX_ATTEMPTS = 10
+"""Repetitions of a change whose record was changed by somebody else meanwhile."""
+
+JsonObject = dict[str, Any]
+
+
+class Namespaces:
+    """What the broker knows of names; `start` loads it."""
+
+    def __init__(self, store: MetadataStore, cluster: str = "standalone") -> None:
+        self._store = store
+        self.cluster_name = cluster
+        self._records: dict[str, tuple[JsonObject, int]] = {}
+        self._partitions: dict[str, int] = {}
+
+    def __repr__(self) -> str:
+        return f"Namespaces(cluster={self.cluster_name!r}, records={len(self._records)})"
+
+    async def start(self) -> None:
+        """Load everything and create what a standalone broker always has."""
+        await asyncio.gather(*(self._load(root) for root in (CLUSTERS, POLICIES, PARTITIONED_TOPICS, TOPIC_PROPERTIES)))
+        tenant = {"adminRoles": [], "allowedClusters": [self.cluster_name]}
+        first: dict[str, JsonObject] = {
+            f"{CLUSTERS}/{self.cluster_name}": {},
+            f"{POLICIES}/public": tenant,
+            f"{POLICIES}/pulsar": tenant,
+        }
+        for namespace in ("public/default", "public/functions", "pulsar/system"):
+            first[f"{POLICIES}/{namespace}"] = default_policies(self.cluster_name)
+        await asyncio.gather(*(self._create(path, value) for path, value in first.items() if path not in self._records))
+
+    # Clusters and tenants
+
+    def clusters(self) -> list[str]:
+        """Return the names of the clusters."""
+        return self._names(CLUSTERS)
+
+    def cluster(self, name: str) -> JsonObject | None:
+        """Return a cluster's data, or None."""
+        return self._value(f"{CLUSTERS}/{name}")
+
+    async def create_cluster(self, name: str, data: JsonObject) -> None:
+        """Add a cluster; raises BadVersion if it exists."""
+        await self._create(f"{CLUSTERS}/{name}", data)
+
+    async def change_cluster(self, name: str, change: Callable[[JsonObject], JsonObject]) -> None:
+        """Replace a cluster's data by what ``change`` makes of it."""
+        await self._change(f"{CLUSTERS}/{name}", change)
+
+    async def delete_cluster(self, name: str) -> None:
+        """Remove a cluster."""
+        await self._delete(f"{CLUSTERS}/{name}")
+
+    def tenants(self) -> list[str]:
+        """Return the names of the tenants."""
+        return self._names(POLICIES)
+
+    def tenant(self, name: str) -> JsonObject | None:
+        """Return a tenant's TenantInfo, or None."""
+        return self._value(f"{POLICIES}/{name}")
+
+    async def create_tenant(self, name: str, info: JsonObject) -> None:
+        """Add a tenant; raises BadVersion if it exists."""
+        await self._create(f"{POLICIES}/{name}", info)
+
+    async def change_tenant(self, name: str, info: JsonObject) -> None:
+        """Replace a tenant's TenantInfo."""
+        await self._change(f"{POLICIES}/{name}", lambda _: info)
+
+    async def delete_tenant(self, name: str) -> None:
+        """Remove a tenant, which must have no namespaces."""
+        await self._delete(f"{POLICIES}/{name}")
+
+    # Namespaces and policies
+
+    def namespaces(self, tenant: str) -> list[str]:
+        """Return a tenant's namespaces as ``tenant/name``."""
+        return [f"{tenant}/{name}" for name in self._names(f"{POLICIES}/{tenant}")]
+
+    def has_namespace(self, namespace: str) -> bool:
+        """Return whether ``tenant/name`` exists."""
+        return f"{POLICIES}/{namespace}" in self._records
+
+    def policies(self, namespace: str) -> Policies:
+        """Return the policies of ``tenant/name``, not to be modified; the defaults if there is no such namespace."""
+        value = self._value(f"{POLICIES}/{namespace}")
+        return default_policies(self.cluster_name) if value is None else value
+
+    def retention(self, namespace: str) -> Retention:
+        """Return how long acknowledged messages stay."""
+        return retention_of(self.policies(namespace))
+
+    def auto_topic_creation(self, namespace: str, default: AutoCreation) -> AutoCreation:
+        """Return whether and how topics are created on first use."""
+        return auto_topic_creation(self.policies(namespace), default)
+
+    def auto_subscription_creation(self, namespace: str, default: bool) -> bool:
+        """Return whether durable subscriptions are created on first use."""
+        return auto_subscription_creation(self.policies(namespace), default)
+
+    async def create_namespace(self, namespace: str, policies: Policies) -> None:
+        """Add ``tenant/name``; raises BadVersion if it exists."""
+        await self._create(f"{POLICIES}/{namespace}", policies)
+
+    async def change_policies(self, namespace: str, change: Callable[[Policies], Policies]) -> None:
+        """Replace the policies by what ``change`` makes of a copy of them."""
+        await self._change(f"{POLICIES}/{namespace}", change)
+
+    async def delete_namespace(self, namespace: str) -> None:
+        """Remove ``tenant/name``, which must have no topics, and what else is recorded under it."""
+        below = [
+            path
+            for path in self._records
+            for root in (PARTITIONED_TOPICS, TOPIC_PROPERTIES)
+            if path.startswith(f"{root}/{namespace}/")
+        ]
+        await asyncio.gather(*(self._delete(path) for path in below))
+        await self._delete(f"{POLICIES}/{namespace}")
+
+    # Topics
+
+    def partitions(self, base: TopicName) -> int:
+        """Return the number of partitions of a topic; 0 if it is not partitioned or does not exist."""
+        return self._partitions.get(_topic_path(PARTITIONED_TOPICS, base), 0)
+
+    def partitioned_topics(self, namespace: str, domain: str = DOMAINS[0]) -> list[TopicName]:
+        """Return the partitioned topics of ``tenant/name``."""
+        tenant, _, local_namespace = namespace.partition("/")
+        names = self._names(f"{PARTITIONED_TOPICS}/{namespace}/{domain}")
+        return [TopicName(domain, tenant, local_namespace, unquote(name)) for name in names]
+
+    async def create_partitioned_topic(
+        self, base: TopicName, partitions: int, properties: Mapping[str, str] | None = None
+    ) -> None:
+        """Record a topic as partitioned; raises BadVersion if it is already."""
+        value: JsonObject = {"partitions": partitions, "deleted": False}
+        if properties:
+            value["properties"] = dict(properties)
+        await self._create(_topic_path(PARTITIONED_TOPICS, base), value)
+
+    async def update_partitions(self, base: TopicName, partitions: int) -> None:
+        """Raise the number of partitions; a lower number leaves it as it is."""
+        await self._change(
+            _topic_path(PARTITIONED_TOPICS, base),
+            lambda value: value | {"partitions": max(partitions, value["partitions"])},
+        )
+
+    async def delete_partitioned_topic(self, base: TopicName) -> None:
+        """Forget that a topic is partitioned; its partitions are the caller's to delete."""
+        await self._delete(_topic_path(PARTITIONED_TOPICS, base))
+
+    def properties(self, name: TopicName) -> dict[str, str]:
+        """Return the properties that an administrator gave a topic; empty if none."""
+        if partitioned := self._value(_topic_path(PARTITIONED_TOPICS, name)):
+            return dict(partitioned.get("properties", {}))
+        return dict(self._value(_topic_path(TOPIC_PROPERTIES, name)) or {})
+
+    async def set_properties(self, name: TopicName, properties: Mapping[str, str]) -> None:
+        """Replace the properties of a topic; empty ones are forgotten."""
+        partitioned = _topic_path(PARTITIONED_TOPICS, name)
+        if partitioned in self._records:
+            await self._change(partitioned, lambda value: value | {"properties": dict(properties)})
+            return
+        path = _topic_path(TOPIC_PROPERTIES, name)
+        if not properties:
+            await self._delete(path)
+        elif path in self._records:
+            await self._change(path, lambda _: dict(properties))
+        else:
+            await self._create(path, dict(properties))
+
+    # The records behind all of this
+
+    def _value(self, path: str) -> JsonObject | None:
+        held = self._records.get(path)
+        return None if held is None else held[0]
+
+    def _names(self, path: str) -> list[str]:
+        below = path + "/"
+        return sorted(p[len(below) :] for p in self._records if p.startswith(below) and "/" not in p[len(below) :])
+
+    def _keep(self, path: str, value: JsonObject, version: int) -> None:
+        held = self._records.get(path)
+        if held is not None and held[1] > version:
+            return
+        self._records[path] = value, version
+        if path.startswith(PARTITIONED_TOPICS):
+            self._partitions[path] = value["partitions"]
+
+    def _forget(self, path: str) -> None:
+        self._records.pop(path, None)
+        self._partitions.pop(path, None)
+
+    async def _load(self, path: str) -> None:
+        record, names = await asyncio.gather(self._store.get(path), self._store.children(path))
+        if record is not None:
+            self._read(path, record)
+        await asyncio.gather(*(self._load(f"{path}/{name}") for name in names))
+
+    def _read(self, path: str, record: Record) -> None:
+        self._keep(path, json.loads(record.value), record.version)
+
+    async def _create(self, path: str, value: JsonObject) -> None:
+        self._keep(path, value, await self._store.put(path, _encode(value), ABSENT))
+
+    async def _change(self, path: str, change: Callable[[JsonObject], JsonObject]) -> None:
+        """Write what ``change`` makes of a copy of the current value, however often others write meanwhile."""
+        for _ in range(MAX_ATTEMPTS):
+            held = self._records.get(path)
+            if held is None:
+                raise BadVersion(f"metadata record {path} was deleted meanwhile")
+            value = change(json.loads(_encode(held[0])))
+            try:
+                self._keep(path, value, await self._store.put(path, _encode(value), held[1]))
+            except BadVersion:
+                record = await self._store.get(path)
+                if record is None:
+                    self._forget(path)
+                else:
+                    self._read(path, record)
+            else:
+                return
+        raise BadVersion(f"metadata record {path} was changed by others {MAX_ATTEMPTS} times meanwhile; try again")
+
+    async def _delete(self, path: str) -> None:
+        await self._store.delete(path)
+        self._forget(path)
+
+
+def _encode(value: JsonObject) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _topic_path(root: str, name: TopicName) -> str:
+    return f"{root}/{name.tenant}/{name.namespace}/{name.domain}/{quote(name.local, safe='')}"

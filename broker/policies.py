@@ -1,0 +1,110 @@
+"""The policies of a namespace: Pulsar's JSON object, its defaults, and the typed reading of what the broker obeys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+from zlib import crc32
+
+Policies = dict[str, Any]
+"""The object as Pulsar stores and returns it; unset fields are absent. Treated as immutable once stored."""
+
+DEFAULT_BUNDLES = 4
+MAX_BUNDLES = 4096
+"""Bundles only label ranges of topics here, so this only bounds the record."""
+_TOP = 0xFFFFFFFF
+
+
+class Retention(NamedTuple):
+    """How long and how much acknowledged data is kept; -1 is without limit, 0 and 0 keeps nothing."""
+
+    time_ms: int
+    size_bytes: int
+
+
+class AutoCreation(NamedTuple):
+    """Whether topics come into being when first used, and with how many partitions (0: not partitioned)."""
+
+    is_allowed: bool
+    partitions: int
+
+
+def default_policies(cluster: str, bundles: Mapping[str, Any] | None = None) -> Policies:
+    """Return the policies of a namespace that was created without any."""
+    return {
+        "auth_policies": {"namespace_auth": {}, "destination_auth": {}, "subscription_auth_roles": {}},
+        "replication_clusters": [cluster],
+        "allowed_clusters": [],
+        "bundles": make_bundles(bundles or {}),
+        "backlog_quota_map": {},
+        "clusterDispatchRate": {},
+        "topicDispatchRate": {},
+        "subscriptionDispatchRate": {},
+        "replicatorDispatchRate": {},
+        "clusterSubscribeRate": {},
+        "publishMaxMessageRate": {},
+        "latency_stats_sample_rate": {},
+        "deleted": False,
+        "encryption_required": False,
+        "subscription_auth_mode": "None",
+        "offload_threshold": -1,
+        "offload_threshold_in_seconds": -1,
+        "schema_compatibility_strategy": "UNDEFINED",
+        "is_allow_auto_update_schema": True,
+        "schema_validation_enforced": False,
+        "subscription_types_enabled": [],
+        "properties": {},
+        "migrated": False,
+    }
+
+
+def make_bundles(wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a BundlesData object: the given boundaries, or an even division by ``numBundles``."""
+    boundaries = wanted.get("boundaries")
+    if not boundaries:
+        count = min(int(wanted.get("numBundles") or 0), MAX_BUNDLES)
+        if count <= 0:
+            count = DEFAULT_BUNDLES
+        width = (_TOP + 1) // count
+        boundaries = [f"0x{index * width:08x}" for index in range(count)] + [f"0x{_TOP:08x}"]
+    return {"boundaries": list(boundaries), "numBundles": len(boundaries) - 1}
+
+
+def topic_hash(full_name: str) -> int:
+    """Return the number by which a topic falls into a bundle."""
+    return crc32(full_name.encode())
+
+
+def bundle_of(boundaries: Sequence[str], full_name: str) -> str:
+    """Return the bundle (``0xlow_0xhigh``) that holds a topic; the last one includes its upper boundary."""
+    wanted = topic_hash(full_name)
+    for low, high in zip(boundaries, boundaries[1:], strict=False):
+        if wanted < int(high, 16):
+            return f"{low}_{high}"
+    return f"{boundaries[-2]}_{boundaries[-1]}"
+
+
+def retention(policies: Policies) -> Retention:
+    """Return what must be kept of acknowledged messages; nothing without a policy."""
+    limits = policies.get("retention_policies") or {}
+    minutes = limits.get("retentionTimeInMinutes", 0)
+    megabytes = limits.get("retentionSizeInMB", 0)
+    return Retention(
+        -1 if minutes < 0 else minutes * 60_000,
+        -1 if megabytes < 0 else megabytes * 1024 * 1024,
+    )
+
+
+def auto_topic_creation(policies: Policies, default: AutoCreation) -> AutoCreation:
+    """Return whether and how topics are created on first use; the broker's default where the namespace says nothing."""
+    override = policies.get("autoTopicCreationOverride")
+    if not override:
+        return default
+    partitions = override.get("defaultNumPartitions") or 0 if override.get("topicType") == "partitioned" else 0
+    return AutoCreation(bool(override["allowAutoTopicCreation"]), partitions)
+
+
+def auto_subscription_creation(policies: Policies, default: bool) -> bool:
+    """Return whether a durable subscription comes into being when first used."""
+    override = policies.get("autoSubscriptionCreationOverride")
+    return default if not override else bool(override["allowAutoSubscriptionCreation"])
