@@ -1,0 +1,78 @@
+"""``magnetar worker``: a functions worker alone, against a broker that runs already."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from .data_directory import DataDirectory
+from .failure import Failure
+from .lifetime import announce, check_port, die_with_parent, port_failure, run
+from .logs import log_to_stderr
+from .server_file import WORKER_KEYS, read_server_file
+from .settings import current
+
+SWITCH_INTERVAL_S = 0.0005
+"""A user's busy thread gives the event loop its turn after this; Python's 5 ms make each hand-off ten times slower."""
+
+
+@click.command()
+@click.option("--data-dir", default="data/worker", show_default=True, metavar="DIR", help="For packages and logs.")
+@click.option("--worker-port", type=int, help="Port of its REST interface (default: 6750, 0: a free one).")
+@click.option("--worker-id", help="Unique in the cluster (default: host-port).")
+@click.option("--host", help="Address to listen on and to tell others (default: 127.0.0.1).")
+@click.option("--service-url", metavar="URL", help="The broker; else as before the group.")
+@click.option("--admin-url", metavar="URL", help="The broker's REST interface; else as before the group.")
+@click.option("--config", "config_file", metavar="FILE", help="YAML with the keys of functions_worker.yml; flags win.")
+@click.option("--ready-file", metavar="FILE", help="Write the address there as JSON once it serves; -: stdout.")
+@click.option("--addresses-from-stdin", is_flag=True, hidden=True)
+@click.pass_context
+def worker(
+    ctx: click.Context,
+    /,
+    config_file: str | None,
+    ready_file: str | None,
+    data_dir: str,
+    addresses_from_stdin: bool,
+    **flags: Any,
+) -> None:
+    """Run a functions worker alone, against a broker that runs already."""
+    die_with_parent()
+    log_to_stderr("worker")
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    settings = current(ctx)
+    values: dict[str, Any] = {"service_url": settings.service_url, "admin_url": settings.admin_url}
+    values |= read_server_file(config_file, WORKER_KEYS)["worker"]
+    values |= {name: value for name, value in flags.items() if value is not None}
+    check_port(values.get("host", "127.0.0.1"), values.get("worker_port", 6750), "--worker-port")
+    directory = DataDirectory.open(Path(data_dir))
+    from ..worker.config import WorkerConfig
+    from ..worker.service import WorkerService
+
+    if addresses_from_stdin:  # the supervisor tells them once it knows them: imports are done by then
+        line = sys.stdin.readline()
+        if not line:
+            raise Failure("the supervisor ended before it told the broker's address")
+        values |= json.loads(line)
+    config = WorkerConfig(data_dir=directory.path, **values)
+
+    async def serve(stop: asyncio.Event) -> None:
+        service = WorkerService(config)
+        try:
+            try:
+                await service.start()
+            except OSError as exc:
+                raise port_failure(exc, config.host, config.worker_port, "--worker-port") from exc
+            announce({"workerUrl": service.worker_url, "pid": os.getpid()}, ready_file)
+            await stop.wait()
+        finally:
+            await service.stop()
+            directory.close()
+
+    run(serve)

@@ -1,0 +1,137 @@
+"""The ``--config`` file of a server: YAML with Pulsar's key names, each used or refused by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .failure import Failure, nearest, one_line
+
+MIB = 1024 * 1024
+
+
+class Key(NamedTuple):
+    """What a key of the file sets.
+
+    Attributes:
+        record: which settings it belongs to: ``broker``, ``storage`` or ``worker``.
+        field: field of that record.
+        read: turns the file's value into the field's; raises ValueError.
+    """
+
+    record: str
+    field: str
+    read: Callable[[Any], Any]
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError("a whole number is expected")
+    return value
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError("a number is expected")
+    return float(value)
+
+
+def _truth(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("true or false is expected")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError("a text is expected")
+    return value
+
+
+def _scaled(factor: float) -> Callable[[Any], float]:
+    return lambda value: _number(value) * factor
+
+
+def _mebibytes(value: Any) -> int:
+    return _whole(value) * MIB
+
+
+BROKER_KEYS: dict[str, Key] = {
+    "bindAddress": Key("broker", "host", _text),
+    "brokerServicePort": Key("broker", "broker_port", _whole),
+    "webServicePort": Key("broker", "web_port", _whole),
+    "clusterName": Key("broker", "cluster", _text),
+    "maxMessageSize": Key("broker", "max_message_bytes", _whole),
+    "keepAliveIntervalSeconds": Key("broker", "keep_alive_s", _number),
+    "connectionLivenessCheckTimeoutMillis": Key("broker", "liveness_timeout_s", _scaled(0.001)),
+    "allowAutoTopicCreation": Key("broker", "allow_auto_topic_creation", _truth),
+    "defaultNumPartitions": Key("broker", "auto_topic_partitions", _whole),
+    "allowAutoSubscriptionCreation": Key("broker", "allow_auto_subscription_creation", _truth),
+    "acknowledgmentAtBatchIndexLevelEnabled": Key("broker", "acknowledge_inside_batches", _truth),
+    "activeConsumerFailoverDelayTimeMillis": Key("broker", "failover_delay_s", _scaled(0.001)),
+    "maxPendingPublishRequestsPerConnection": Key("broker", "max_pending_publishes", _whole),
+    "dispatcherMaxReadBatchSize": Key("broker", "max_read_entries", _whole),
+    "dispatcherMaxReadSizeBytes": Key("broker", "max_read_bytes", _whole),
+    "dispatcherMaxRoundRobinBatchSize": Key("broker", "max_round_robin_entries", _whole),
+    "maxUnackedMessagesPerConsumer": Key("broker", "max_unacked_per_consumer", _whole),
+    "maxUnackedMessagesPerSubscription": Key("broker", "max_unacked_per_subscription", _whole),
+    "statsUpdateFrequencyInSecs": Key("broker", "stats_period_s", _number),
+    "managedLedgerMaxEntriesPerLedger": Key("storage", "max_ledger_entries", _whole),
+    "managedLedgerMaxSizePerLedgerMbytes": Key("storage", "max_ledger_bytes", _mebibytes),
+    "managedLedgerMaxLedgerRolloverTimeMinutes": Key("storage", "max_ledger_age_s", _scaled(60)),
+    "managedLedgerCacheSizeMB": Key("storage", "tail_cache_bytes", _mebibytes),
+    "journalMaxSizeMB": Key("storage", "journal_file_bytes", _mebibytes),
+    "journalSyncDelayMs": Key("storage", "sync_delay_s", _scaled(0.001)),
+}
+"""Keys of broker.conf and bookkeeper.conf. ``journalSyncDelayMs`` is ours: it makes a disk slow, for benchmarks."""
+
+WORKER_KEYS: dict[str, Key] = {
+    "workerId": Key("worker", "worker_id", _text),
+    "workerHostname": Key("worker", "host", _text),
+    "workerPort": Key("worker", "worker_port", _whole),
+    "pulsarServiceUrl": Key("worker", "service_url", _text),
+    "pulsarWebServiceUrl": Key("worker", "admin_url", _text),
+    "pulsarFunctionsNamespace": Key("worker", "functions_namespace", _text),
+    "pulsarFunctionsCluster": Key("worker", "cluster", _text),
+    "failureCheckFreqMs": Key("worker", "failure_check_ms", _whole),
+    "rescheduleTimeoutMs": Key("worker", "reschedule_timeout_ms", _whole),
+}
+"""Keys of functions_worker.yml."""
+
+STANDALONE_KEYS: dict[str, Key] = BROKER_KEYS | {
+    name: key for name, key in WORKER_KEYS.items() if key.field not in ("host", "service_url", "admin_url", "cluster")
+}
+"""What standalone takes: its worker's address, broker and cluster are its own."""
+
+
+def read_server_file(path: str | None, keys: Mapping[str, Key]) -> dict[str, dict[str, Any]]:
+    """Return what a file sets, record by record: ``{"broker": {field: value}, …}``; without a file nothing.
+
+    Raises:
+        Failure: the file is unreadable, or holds an unknown key or a value of the wrong type.
+    """
+    found: dict[str, dict[str, Any]] = {"broker": {}, "storage": {}, "worker": {}}
+    if path is None:
+        return found
+    import yaml
+
+    try:
+        content = yaml.safe_load(Path(path).read_text()) or {}
+    except OSError as exc:
+        raise Failure(f"--config {path} cannot be read: {exc.strerror}") from exc
+    except (yaml.YAMLError, UnicodeDecodeError) as exc:
+        raise Failure(f"--config {path} is no YAML: {one_line(str(exc))}") from exc
+    if not isinstance(content, dict):
+        raise Failure(f"--config {path} must hold `key: value` lines, such as `brokerServicePort: 6650`")
+    for name, value in content.items():
+        key = keys.get(str(name))
+        if key is None:
+            raise Failure(
+                f"--config {path}: unknown key {name}{nearest(str(name), keys)}; known keys stand in docs/cli.md"
+            )
+        try:
+            found[key.record][key.field] = key.read(value)
+        except ValueError as exc:
+            raise Failure(f"--config {path}: {name}: {value!r} is refused: {exc}") from exc
+    return found
