@@ -26,6 +26,7 @@ STOP_TIMEOUT_S = 12.0  # the servers promise 10 s
 LOG_TAIL_BYTES = 6000
 
 COMMAND = (sys.executable, "-m", "magnetar.cli")
+ROOT = Path(__file__).parents[2]
 
 
 class ServerFailed(AssertionError):
@@ -37,9 +38,10 @@ class Server:
     """One running `magnetar standalone`, `broker` or `worker`.
 
     Attributes:
-        command: everything after `python -m magnetar.cli`, without ports and ready file.
+        command: everything after `python -m MODULE`, without ports and ready file; its first word names the log.
         directory: where its ready file and log lie; the data directory is `directory / "data"`.
         addresses: what the ready file said.
+        module: what is run; the command line unless a benchmark has a server of its own.
     """
 
     command: tuple[str, ...]
@@ -47,6 +49,7 @@ class Server:
     process: subprocess.Popen[bytes] | None = None
     addresses: dict[str, str | int] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
+    module: str = "magnetar.cli"
 
     @property
     def service_url(self) -> str:
@@ -79,10 +82,24 @@ class Server:
         """Start the process and return once its ready file is there; a second start keeps the ports of the first."""
         ready_file = self.directory / f"{self.command[0]}.ready.json"
         ready_file.unlink(missing_ok=True)
-        arguments = [*COMMAND, *self.command, *self._port_flags(), "--ready-file", str(ready_file), *extra]
+        arguments = [
+            sys.executable,
+            "-m",
+            self.module,
+            *self.command,
+            *self._port_flags(),
+            "--ready-file",
+            str(ready_file),
+            *extra,
+        ]
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen(
-                arguments, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**os.environ, **self.environment}
+                arguments,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=ROOT,
+                env={**os.environ, **self.environment},
             )
         deadline = time.monotonic() + START_TIMEOUT_S
         while True:
@@ -138,7 +155,7 @@ class Server:
 
     def _port_flags(self) -> list[str]:
         flags = []
-        for flag, key in PORT_FLAGS[self.command[0]]:
+        for flag, key in PORT_FLAGS.get(self.command[0], ()):
             port = str(self.addresses[key]).rsplit(":", 1)[1].rstrip("/") if self.addresses.get(key) else "0"
             flags += [flag, port]
         return flags

@@ -1,0 +1,49 @@
+"""Publishing on a slow disk: group commit must hide five added milliseconds per sync."""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.support.servers import Server
+
+from .figure import Figure
+from .load import publish
+from .plan import Plan
+
+ADDED_MS = 5
+KEPT_PERCENT = 80
+BATCH = 1000
+SIZE_BYTES = 100
+
+
+def measure_group_commit(plan: Plan) -> Iterator[Figure]:
+    """The batched publish rate with the delay, as a share of the rate without."""
+    plain = _rate(plan, 0)
+    delayed = _rate(plan, ADDED_MS)
+    yield Figure(
+        name=f"publish with {ADDED_MS} ms added to each sync, batches of {BATCH}, {SIZE_BYTES} B",
+        ours=delayed / plain * 100,
+        unit="% of the rate without",
+        target=KEPT_PERCENT,
+        note=f"{delayed:,.0f} instead of {plain:,.0f} messages/s",
+    )
+
+
+def _rate(plan: Plan, added_ms: float) -> float:
+    directory = Path(tempfile.mkdtemp(prefix="slow-", dir=plan.directory))
+    server = Server(("slow-broker", str(directory / "data"), str(added_ms)), directory, module="benchmarks.slow_broker")
+    try:
+        server.start()
+        publish(server.service_url, "warm", BATCH, SIZE_BYTES, 0.3)
+        rates = []
+        for i in range(plan.repeats):
+            count, took_s = publish(server.service_url, f"t{i}", BATCH, SIZE_BYTES, plan.seconds)
+            rates.append(count / took_s)
+        return statistics.median(rates)
+    finally:
+        server.stop()
+        shutil.rmtree(directory, ignore_errors=True)

@@ -1,0 +1,213 @@
+"""Load of a given shape, made with our own client and with the official one."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pulsar
+import uvloop
+from magnetar.client.client import AsyncClient
+from magnetar.client.config import ClientConfig, ConsumerConfig, ProducerConfig
+from magnetar.client.outgoing import encode_entry
+
+IN_FLIGHT = 20_000  # messages without receipt; enough for group commit to work on, for both clients
+RECEIVER_QUEUE = 20_000
+TIMEOUT_S = 120
+
+
+def payloads_of(size_bytes: int, count: int, first: int = 0) -> list[bytes]:
+    """Distinct payloads of one size, beginning with their number."""
+    filler = b"x" * (size_bytes - 12)
+    return [b"%012d" % number + filler for number in range(first, first + count)]
+
+
+def publish(service_url: str, topic: str, batch: int, size_bytes: int, seconds: float) -> tuple[int, float]:
+    """Publish for some seconds with our client; return messages receipted and the seconds until the last receipt."""
+    return uvloop.run(_publish(service_url, topic, batch, size_bytes, seconds))
+
+
+async def _publish(service_url: str, topic: str, batch: int, size_bytes: int, seconds: float) -> tuple[int, float]:
+    payloads = payloads_of(size_bytes, max(batch, 1000))
+    config = ProducerConfig(batching=False, max_pending_messages=IN_FLIGHT, block_if_queue_full=True)
+    failures: list[BaseException] = []
+
+    def check(done: asyncio.Future[Any]) -> None:
+        if done.exception() is not None:
+            failures.append(done.exception())  # type: ignore[arg-type]
+
+    async with AsyncClient(service_url, ClientConfig()) as client:
+        producer = await client.create_producer(topic, config)
+        sent = 0
+        began = time.perf_counter()
+        until = began + seconds
+        if batch > 1:
+            while time.perf_counter() < until:
+                await producer.ready()
+                producer.send_entry(encode_entry(payloads)).add_done_callback(check)
+                sent += batch
+        else:
+            while time.perf_counter() < until:
+                await producer.ready()
+                for payload in payloads[:50]:
+                    producer.send_nowait(payload).add_done_callback(check)
+                sent += 50
+        await producer.flush()
+        took_s = time.perf_counter() - began
+        await producer.close()
+    if failures:
+        raise failures[0]
+    return sent, took_s
+
+
+def publish_entries(service_url: str, topic: str, payloads: list[bytes], batch: int) -> None:
+    """Publish exactly these payloads, in order, in entries of `batch` messages."""
+    uvloop.run(_publish_entries(service_url, topic, payloads, batch))
+
+
+async def _publish_entries(service_url: str, topic: str, payloads: list[bytes], batch: int) -> None:
+    config = ProducerConfig(batching=False, max_pending_messages=IN_FLIGHT, block_if_queue_full=True)
+    async with AsyncClient(service_url, ClientConfig()) as client:
+        producer = await client.create_producer(topic, config)
+        for start in range(0, len(payloads), batch):
+            await producer.ready()
+            chunk = payloads[start : start + batch]
+            if batch > 1:
+                producer.send_entry(encode_entry(chunk))
+            else:
+                producer.send_nowait(chunk[0])
+        await producer.flush()
+        await producer.close()
+
+
+def consume(service_url: str, topic: str, subscription: str, count: int) -> tuple[int, float]:
+    """Receive and acknowledge `count` messages from the earliest on with our client; return bytes and seconds."""
+    return uvloop.run(_consume(service_url, topic, subscription, count))
+
+
+async def _consume(service_url: str, topic: str, subscription: str, count: int) -> tuple[int, float]:
+    config = ConsumerConfig(initial_position="Earliest", receiver_queue_size=RECEIVER_QUEUE)
+    async with AsyncClient(service_url, ClientConfig()) as client, asyncio.timeout(TIMEOUT_S):
+        began = time.perf_counter()
+        consumer = await client.subscribe(topic, subscription, config)
+        received = received_bytes = 0
+        while received < count:
+            entry = await consumer.receive_entry()
+            while entry is not None:
+                received += len(entry.payloads)
+                received_bytes += sum(map(len, entry.payloads))
+                consumer.ack_entry(entry)
+                entry = consumer.poll_entry()
+        took_s = time.perf_counter() - began
+        await consumer.close()
+        assert received == count, (received, count)
+        return received_bytes, took_s
+
+
+def read_outputs(service_url: str, topic: str, count: int) -> list[bytes]:
+    """The first `count` payloads of a topic, in order."""
+    return uvloop.run(_read_outputs(service_url, topic, count))
+
+
+async def _read_outputs(service_url: str, topic: str, count: int) -> list[bytes]:
+    config = ConsumerConfig(initial_position="Earliest", receiver_queue_size=RECEIVER_QUEUE)
+    found: list[bytes] = []
+    async with AsyncClient(service_url, ClientConfig()) as client, asyncio.timeout(TIMEOUT_S):
+        consumer = await client.subscribe(topic, "compare", config)
+        while len(found) < count:
+            entry = await consumer.receive_entry()
+            found += entry.payloads
+            consumer.ack_entry(entry)
+        await consumer.close()
+    return found
+
+
+def official(service_url: str) -> pulsar.Client:
+    """The official client, with its log reduced to errors."""
+    return pulsar.Client(service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+
+
+def official_producer(client: pulsar.Client, topic: str, batch: int) -> pulsar.Producer:
+    """A producer of the official client that sends batches of `batch` messages, or single ones."""
+    return client.create_producer(
+        topic,
+        batching_enabled=batch > 1,
+        batching_max_messages=max(batch, 2),  # it refuses 1 even where batching is off
+        batching_max_allowed_size_in_bytes=4 * 1024 * 1024,
+        batching_max_publish_delay_ms=10,
+        max_pending_messages=IN_FLIGHT,
+        block_if_queue_full=True,
+    )
+
+
+def official_publish(service_url: str, topic: str, batch: int, size_bytes: int, seconds: float) -> tuple[int, float]:
+    """The same load as `publish`, made with the official client."""
+    client = official(service_url)
+    try:
+        producer = official_producer(client, topic, batch)
+        payloads = itertools.cycle(payloads_of(size_bytes, 1000))
+        counter = Receipts()
+        sent = 0
+        began = time.perf_counter()
+        until = began + seconds
+        while time.perf_counter() < until:
+            for payload in itertools.islice(payloads, 100):
+                producer.send_async(payload, counter)
+            sent += 100
+        producer.flush()
+        counter.wait_for(sent)
+        return sent, time.perf_counter() - began
+    finally:
+        client.close()
+
+
+class Receipts:
+    """Counts receipts of the official client."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._target = -1
+        self._reached = threading.Event()
+
+    def __call__(self, result: Any, _message_id: Any) -> None:
+        if result != pulsar.Result.Ok:
+            raise RuntimeError(f"not stored: {result}")
+        self._count += 1
+        if self._count == self._target:
+            self._reached.set()
+
+    def wait_for(self, count: int) -> None:
+        self._target = count
+        if self._count < count and not self._reached.wait(TIMEOUT_S):
+            raise TimeoutError(f"{self._count} of {count} receipts")
+
+
+def official_consume(service_url: str, topic: str, subscription: str, count: int) -> tuple[int, float]:
+    """The same as `consume`, with the official client."""
+    client = official(service_url)
+    try:
+        began = time.perf_counter()
+        consumer = client.subscribe(
+            topic,
+            subscription,
+            initial_position=pulsar.InitialPosition.Earliest,
+            receiver_queue_size=RECEIVER_QUEUE,
+        )
+        received_bytes = 0
+        for _ in range(count):
+            message = consumer.receive(TIMEOUT_S * 1000)
+            received_bytes += len(message.data())
+            consumer.acknowledge(message)
+        return received_bytes, time.perf_counter() - began
+    finally:
+        client.close()
+
+
+def rate(measure: Callable[[], tuple[int, float]]) -> float:
+    """Messages per second of one measurement."""
+    count, took_s = measure()
+    return count / took_s

@@ -1,0 +1,85 @@
+"""What the figures were measured on, and what a process uses."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+
+def describe(directory: Path) -> list[str]:
+    """Lines for the head of a report; `directory` is where the broker keeps its data."""
+    return [
+        f"{processor()}, {psutil.cpu_count()} cores, {psutil.virtual_memory().total / 2**30:.0f} GiB memory",
+        f"{platform.system()} {platform.release()}, Python {platform.python_version()}",
+        f"write and fdatasync of 4 KiB into a preallocated file: {sync_us(directory):.0f} µs (median of 200)",
+    ]
+
+
+def processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.machine()
+
+
+def sync_us(directory: Path) -> float:
+    """The median time of one small synced write, in microseconds."""
+    path = directory / "sync-probe"
+    file = os.open(path, os.O_RDWR | os.O_CREAT)
+    try:
+        os.posix_fallocate(file, 0, 4096 * 200)
+        times = []
+        for i in range(200):
+            began = time.perf_counter()
+            os.pwrite(file, b"x" * 4096, i * 4096)
+            os.fdatasync(file)
+            times.append(time.perf_counter() - began)
+        return statistics.median(times) * 1e6
+    finally:
+        os.close(file)
+        path.unlink()
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What one process uses."""
+
+    name: str
+    pss_mib: float
+    cpu_s: float
+
+
+def usage(process: psutil.Process) -> Usage:
+    """Proportional set size and CPU time of a process."""
+    pss_kib = 0
+    for line in Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss:"):
+            pss_kib = int(line.split()[1])
+    times = process.cpu_times()
+    return Usage(short_name(process), pss_kib / 1024, times.user + times.system)
+
+
+def short_name(process: psutil.Process) -> str:
+    """`broker`, `worker`, `zygote`, `instance …`: the title, or the subcommand of the command line."""
+    words = process.cmdline()
+    if "magnetar.cli" in words:
+        return words[words.index("magnetar.cli") + 1]
+    return " ".join(words).removeprefix("magnetar").strip()
+
+
+def tree(pid: int) -> list[psutil.Process]:
+    """The process and everything below it."""
+    top = psutil.Process(pid)
+    return [top, *top.children(recursive=True)]
+
+
+def cpu_s(pid: int) -> float:
+    """CPU time of a process alone, in seconds."""
+    times = psutil.Process(pid).cpu_times()
+    return float(times.user + times.system)

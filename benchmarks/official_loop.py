@@ -1,0 +1,42 @@
+"""The benchmark's function written as a user would without functions: receive, call, send, acknowledge.
+
+`python -m benchmarks.official_loop SERVICE_URL INPUT OUTPUT BATCH` runs until it is told to stop. It sends without
+waiting and acknowledges on the receipt, as at-least-once demands and as Pulsar's own Python instance does.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from functools import partial
+from typing import Any
+
+import pulsar
+
+from .load import official, official_producer
+
+
+def process(text: str) -> str:
+    return text + "!"
+
+
+def main(service_url: str, source: str, sink: str, batch: int) -> None:
+    signal.signal(signal.SIGTERM, lambda *_args: sys.exit(0))
+    client = official(service_url)
+    consumer = client.subscribe(
+        source, "loop", consumer_type=pulsar.ConsumerType.Shared, initial_position=pulsar.InitialPosition.Earliest
+    )
+    producer = official_producer(client, sink, batch)
+    while True:
+        message = consumer.receive()
+        output = process(message.data().decode())
+        producer.send_async(output.encode(), partial(on_receipt, consumer, message))
+
+
+def on_receipt(consumer: pulsar.Consumer, message: pulsar.Message, result: Any, _message_id: Any) -> None:
+    if result == pulsar.Result.Ok:
+        consumer.acknowledge(message)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]))
