@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from tests.support.servers import Server
 
 from .figure import Figure
-from .load import consume, official_consume, official_publish, publish
+from .load import consume, hold, official_consume, official_publish, publish
 from .machine import cpu_s
 from .plan import Plan
 
@@ -58,6 +58,8 @@ def measure_consume(plan: Plan) -> Iterator[Figure]:
 
 def _consume_figure(plan: Plan, server: Server, batch: int, size_bytes: int) -> Figure:
     url = server.service_url
+    hold(url, "backlog", *(f"ours-{i}" for i in range(plan.repeats)))
+    hold(url, "small", *(f"theirs-{i}" for i in range(plan.repeats)))
     count, _ = publish(url, "backlog", batch, size_bytes, plan.seconds)
     small, _ = publish(url, "small", batch, size_bytes, 0.2)
     small = min(small, OFFICIAL_CONSUMED)

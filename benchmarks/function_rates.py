@@ -21,7 +21,7 @@ from tests.support.functions import Functions
 from tests.support.servers import Server, descendants
 
 from .figure import Figure
-from .load import payloads_of, publish_entries, read_outputs
+from .load import COMPARED, hold, payloads_of, publish_entries, read_outputs
 from .machine import cpu_s
 from .plan import Plan
 
@@ -71,6 +71,8 @@ def _median_slope(plan: Plan, server: Server, batch: int, count: int) -> tuple[f
 def _our_slope(server: Server, batch: int, count: int, repeat: int) -> tuple[float, str]:
     name = f"f{repeat}"
     inputs = payloads_of(SIZE_BYTES, count)
+    hold(server.service_url, f"in{repeat}", "keep")
+    hold(server.service_url, f"out{repeat}", COMPARED)
     publish_entries(server.service_url, f"in{repeat}", inputs, batch)
     config = {
         "className": f"{name}.process",
@@ -89,6 +91,8 @@ def _our_slope(server: Server, batch: int, count: int, repeat: int) -> tuple[flo
 
 def _official_slope(server: Server, batch: int, count: int) -> float:
     inputs = payloads_of(SIZE_BYTES, count)
+    hold(server.service_url, "official-in", "keep")
+    hold(server.service_url, "official-out", COMPARED)
     publish_entries(server.service_url, "official-in", inputs, batch)
     with (
         official_loop(server.service_url, "official-in", "official-out", batch),

@@ -18,12 +18,23 @@ from magnetar.client.outgoing import encode_entry
 IN_FLIGHT = 20_000  # messages without receipt; enough for group commit to work on, for both clients
 RECEIVER_QUEUE = 20_000
 TIMEOUT_S = 120
+COMPARED = "compare"  # the subscription that reads outputs back
 
 
 def payloads_of(size_bytes: int, count: int, first: int = 0) -> list[bytes]:
     """Distinct payloads of one size, beginning with their number."""
     filler = b"x" * (size_bytes - 12)
     return [b"%012d" % number + filler for number in range(first, first + count)]
+
+
+def hold(service_url: str, topic: str, *subscriptions: str) -> None:
+    """Make subscriptions before the messages come: what nobody holds may be deleted."""
+    client = official(service_url)
+    try:
+        for subscription in subscriptions:
+            client.subscribe(topic, subscription, initial_position=pulsar.InitialPosition.Earliest).close()
+    finally:
+        client.close()
 
 
 def publish(service_url: str, topic: str, batch: int, size_bytes: int, seconds: float) -> tuple[int, float]:
@@ -117,7 +128,7 @@ async def _read_outputs(service_url: str, topic: str, count: int) -> list[bytes]
     config = ConsumerConfig(initial_position="Earliest", receiver_queue_size=RECEIVER_QUEUE)
     found: list[bytes] = []
     async with AsyncClient(service_url, ClientConfig()) as client, asyncio.timeout(TIMEOUT_S):
-        consumer = await client.subscribe(topic, "compare", config)
+        consumer = await client.subscribe(topic, COMPARED, config)
         while len(found) < count:
             entry = await consumer.receive_entry()
             found += entry.payloads

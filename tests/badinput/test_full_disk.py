@@ -41,6 +41,7 @@ def test_full_disk_fails_publishing_clearly_and_loses_nothing(tmp_path: Path) ->
 
 def fill_until_it_fails(server: Server, client: pulsar.Client) -> list[bytes]:
     """Publish until a write fails; return the first bytes of everything receipted."""
+    client.subscribe(TOPIC, "keep").close()
     producer = client.create_producer(TOPIC, send_timeout_millis=3000)
     producer.send(b"%08d" % 0 + bytes(PAYLOAD_BYTES))
     receipted = [b"%08d" % 0]

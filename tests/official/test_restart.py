@@ -64,6 +64,7 @@ def test_client_goes_on_after_a_restart(
 
 
 def test_nothing_is_lost_when_the_broker_dies_under_a_running_producer(server: Server, client: pulsar.Client) -> None:
+    client.subscribe(TOPIC, "keep").close()
     producer = client.create_producer(TOPIC, max_pending_messages=500, block_if_queue_full=True)
     receipted: list[int] = []
     enough = threading.Event()

@@ -1,0 +1,181 @@
+"""Where the time goes: a sampling profile of a server process under each kind of load, for PROFILES.md.
+
+`python -m benchmarks.profiles [NAME …] [--write]`. Needs py-spy and the right to trace own processes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tests.support.functions import Functions
+from tests.support.servers import descendants
+from tests.support.waiting import wait_for
+
+from .function_rates import SOURCE
+from .load import consume, hold, payloads_of, publish, publish_entries
+from .machine import short_name
+from .plan import Plan
+from .report import PROFILES
+
+SAMPLES_PER_S = 250
+TOP = 18
+Report = list[str]
+
+
+class Sampler:
+    """py-spy on one process, from `start` to `stop`; only samples that hold a CPU count."""
+
+    def __init__(self, pid: int, directory: Path) -> None:
+        self._file = directory / f"{pid}.raw"
+        self._process = subprocess.Popen(
+            [
+                str(Path(sys.executable).parent / "py-spy"),
+                "record",
+                "--pid",
+                str(pid),
+                "--format",
+                "raw",
+                "--output",
+                str(self._file),
+            ]
+            + ["--rate", str(SAMPLES_PER_S), "--duration", "600", "--threads"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def stop(self) -> Report:
+        """Lines of Markdown: the frames that cost most, by themselves and with what they call."""
+        self._process.send_signal(2)  # SIGINT ends a recording and writes it
+        self._process.wait(30)
+        own: Counter[str] = Counter()
+        whole: Counter[str] = Counter()
+        for line in self._file.read_text().splitlines():
+            stack, _, count = line.rpartition(" ")
+            frames = [shorten(frame) for frame in stack.split(";")]
+            own[frames[-1]] += int(count)
+            for frame in set(frames):
+                whole[frame] += int(count)
+        total = sum(own.values()) or 1
+        rows = [f"| {n / total:.0%} | {whole[f] / total:.0%} | `{f}` |" for f, n in own.most_common(TOP)]
+        heavy = [f"| | {n / total:.0%} | `{f}` |" for f, n in whole.most_common(TOP) if own[f] / total < 0.01]
+        return ["| own | with callees | frame |", "| --- | --- | --- |", *rows, *heavy, ""]
+
+
+def shorten(frame: str) -> str:
+    """`function (file)` without line numbers and without the path to the environment."""
+    frame = re.sub(r":\d+\)$", ")", frame)
+    return re.sub(r"\(.*/((?:[\w-]+/){0,2}[\w.-]+)\)$", r"(\1)", frame)
+
+
+@contextlib.contextmanager
+def sampled(pid: int, directory: Path, title: str, report: Report) -> Iterator[None]:
+    """Add the profile of a process during the body to the report."""
+    sampler = Sampler(pid, directory)
+    try:
+        yield
+    finally:
+        report += [f"### {title}", "", *sampler.stop()]
+
+
+def profile_publish(plan: Plan, report: Report) -> None:
+    for batch in (1000, 1):
+        with plan.server("broker") as server:
+            publish(server.service_url, "warm", batch, 100, 0.3)
+            with sampled(server.pid, plan.directory, f"broker, publish, batches of {batch}, 100 B", report):
+                publish(server.service_url, "t", batch, 100, plan.seconds)
+
+
+def profile_consume(plan: Plan, report: Report) -> None:
+    for batch in (1000, 1):
+        with plan.server("broker") as server:
+            hold(server.service_url, "t", "s")
+            count, _ = publish(server.service_url, "t", batch, 100, plan.seconds)
+            with sampled(server.pid, plan.directory, f"broker, consume, batches of {batch}, 100 B", report):
+                consume(server.service_url, "t", "s", count)
+
+
+def profile_client(plan: Plan, report: Report) -> None:
+    """The publishing side: this very process runs the load in another thread while py-spy looks at it."""
+    for batch in (1000, 1):
+        with plan.server("broker") as server:
+            load = threading.Thread(target=publish, args=(server.service_url, "t", batch, 100, plan.seconds))
+            with sampled(os.getpid(), plan.directory, f"our client, publish, batches of {batch}, 100 B", report):
+                load.start()
+                load.join()
+
+
+def profile_functions(plan: Plan, report: Report) -> None:
+    for batch, count in ((1000, 1_500_000), (1, 150_000)):
+        with plan.server("standalone") as server, Functions(server.web_url) as functions:
+            hold(server.service_url, "in", "keep")
+            publish_entries(server.service_url, "in", payloads_of(100, count), batch)
+            config = {
+                "className": "f.process",
+                "inputs": ["in"],
+                "output": "out",
+                "subscriptionPosition": "Earliest",
+                "runtimeEnv": "process",
+            }
+            functions.create("f", SOURCE, config).raise_for_status()
+            instance = wait_for(
+                lambda server=server: next(  # type: ignore[misc]
+                    (p for p in descendants(server.pid) if short_name(p).startswith("instance")), None
+                ),
+                "function process",
+            )
+            title = f"function, input batches of {batch}"
+            with (
+                sampled(instance.pid, plan.directory, f"instance, {title}", report),
+                sampled(server.pid, plan.directory, f"broker, {title}", report),
+            ):
+                wait_for(
+                    lambda functions=functions, count=count: functions.status("f")["numReceived"] >= 0.9 * count,  # type: ignore[misc]
+                    "processed input",
+                    60,
+                )
+
+
+PROFILES_OF: dict[str, Callable[[Plan, Report], None]] = {
+    "publish": profile_publish,
+    "consume": profile_consume,
+    "client": profile_client,
+    "functions": profile_functions,
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.profiles", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(PROFILES_OF)}; default: all")
+    parser.add_argument("--write", action="store_true", help="write benchmarks/PROFILES.md")
+    parser.add_argument("--seconds", type=float, default=4.0)
+    arguments = parser.parse_args()
+    directory = Path(tempfile.mkdtemp(prefix="magnetar-profile-"))
+    report: Report = []
+    try:
+        for name in arguments.names or PROFILES_OF:
+            PROFILES_OF[name](Plan(arguments.seconds, 1, directory), report)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    text = (
+        "# Where the time goes\n\nWritten by `python -m benchmarks.profiles --write`: samples of py-spy, all threads, "
+    )
+    text += "only those that hold a CPU.\n\n" + "\n".join(report)
+    print(text)
+    if arguments.write:
+        PROFILES.write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
