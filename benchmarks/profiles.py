@@ -38,18 +38,11 @@ class Sampler:
 
     def __init__(self, pid: int, directory: Path) -> None:
         self._file = directory / f"{pid}.raw"
+        command = (
+            f"record --pid {pid} --format raw --output {self._file} --rate {SAMPLES_PER_S} --duration 600 --threads"
+        )
         self._process = subprocess.Popen(
-            [
-                str(Path(sys.executable).parent / "py-spy"),
-                "record",
-                "--pid",
-                str(pid),
-                "--format",
-                "raw",
-                "--output",
-                str(self._file),
-            ]
-            + ["--rate", str(SAMPLES_PER_S), "--duration", "600", "--threads"],
+            [str(Path(sys.executable).parent / "py-spy"), *command.split()],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
