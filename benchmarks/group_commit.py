@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 import statistics
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
-
-from tests.support.servers import Server
 
 from .figure import Figure
 from .load import publish
@@ -34,16 +29,12 @@ def measure_group_commit(plan: Plan) -> Iterator[Figure]:
 
 
 def _rate(plan: Plan, added_ms: float) -> float:
-    directory = Path(tempfile.mkdtemp(prefix="slow-", dir=plan.directory))
-    server = Server(("slow-broker", str(directory / "data"), str(added_ms)), directory, module="benchmarks.slow_broker")
-    try:
-        server.start()
+    settings = plan.directory / f"sync-delay-{added_ms:g}.yml"
+    settings.write_text(f"journalSyncDelayMs: {added_ms:g}\n")
+    rates = []
+    with plan.server("broker", "--config", str(settings)) as server:
         publish(server.service_url, "warm", BATCH, SIZE_BYTES, 0.3)
-        rates = []
         for i in range(plan.repeats):
             count, took_s = publish(server.service_url, f"t{i}", BATCH, SIZE_BYTES, plan.seconds)
             rates.append(count / took_s)
-        return statistics.median(rates)
-    finally:
-        server.stop()
-        shutil.rmtree(directory, ignore_errors=True)
+    return statistics.median(rates)

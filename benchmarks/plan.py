@@ -27,11 +27,11 @@ class Plan:
     directory: Path
 
     @contextlib.contextmanager
-    def server(self, kind: str) -> Iterator[Server]:
+    def server(self, kind: str, *flags: str) -> Iterator[Server]:
         """A fresh broker or standalone whose data vanishes afterwards."""
         directory = Path(tempfile.mkdtemp(prefix=f"{kind}-", dir=self.directory))
         try:
-            with running(kind, directory) as server:
+            with running(kind, directory, *flags) as server:
                 yield server
         finally:
             shutil.rmtree(directory, ignore_errors=True)

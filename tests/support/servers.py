@@ -38,10 +38,9 @@ class Server:
     """One running `magnetar standalone`, `broker` or `worker`.
 
     Attributes:
-        command: everything after `python -m MODULE`, without ports and ready file; its first word names the log.
+        command: everything after `python -m magnetar.cli`, without ports and ready file; its first word names the log.
         directory: where its ready file and log lie; the data directory is `directory / "data"`.
         addresses: what the ready file said.
-        module: what is run; the command line unless a benchmark has a server of its own.
     """
 
     command: tuple[str, ...]
@@ -49,7 +48,6 @@ class Server:
     process: subprocess.Popen[bytes] | None = None
     addresses: dict[str, str | int] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
-    module: str = "magnetar.cli"
 
     @property
     def service_url(self) -> str:
@@ -155,7 +153,7 @@ class Server:
 
     def _port_flags(self) -> list[str]:
         flags = []
-        for flag, key in PORT_FLAGS.get(self.command[0], ()):
+        for flag, key in PORT_FLAGS[self.command[0]]:
             port = str(self.addresses[key]).rsplit(":", 1)[1].rstrip("/") if self.addresses.get(key) else "0"
             flags += [flag, port]
         return flags
