@@ -14,7 +14,7 @@ from .produce import not_yet
 from .settings import current
 
 if TYPE_CHECKING:
-    from ..client.message import Message
+    from ..client.received import Message
 
 TYPES = ("Exclusive", "Shared", "Failover", "Key_Shared")
 REPORT_EVERY = 1000
@@ -54,6 +54,8 @@ def consume(ctx: click.Context, /, topic: str, **flags: Any) -> None:
     """Receive messages of TOPIC, print and acknowledge them."""
     if flags["schema_type"] != "bytes":
         raise Failure(f"--schema-type {flags['schema_type']} is not supported by this version; give bytes")
+    if flags["subscription_mode"] != "Durable":
+        raise Failure("--subscription-mode NonDurable is not supported by this version; leave it out")
     settings = current(ctx)
     printer = Printer(
         form="json" if settings.output == "json" else "count" if flags["hide_content"] else "text",
@@ -77,7 +79,6 @@ async def receive(service_url: str, topic: str, flags: dict[str, Any], printer: 
     config = ConsumerConfig(
         type=flags["subscription_type"],
         initial_position=flags["subscription_position"],
-        durable=flags["subscription_mode"] == "Durable",
         receiver_queue_size=flags["queue_size"] or ConsumerConfig().receiver_queue_size,
     )
     wanted, rate = flags["num_messages"], flags["rate"]

@@ -97,7 +97,7 @@ def produce(ctx: click.Context, /, topic: str, **flags: Any) -> None:
     show_done(ctx, f"{sent} messages successfully produced")
 
 
-async def send_all(  # noqa: PLR0913  one flag, one argument
+async def send_all(
     service_url: str, topic: str, payloads: Iterator[bytes], options: dict[str, Any], rate: float, batching: bool
 ) -> int:
     """Send payloads and return how many receipts came; at most 1,000 are on their way at a time.

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import sys
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -70,9 +71,23 @@ def worker(
             except OSError as exc:
                 raise port_failure(exc, config.host, config.worker_port, "--worker-port") from exc
             announce({"workerUrl": service.worker_url, "pid": os.getpid()}, ready_file)
-            await stop.wait()
+            await until_stopped(stop, service.wait_failed())
         finally:
             await service.stop()
             directory.close()
 
     run(serve)
+
+
+async def until_stopped(stop: asyncio.Event, failing: Coroutine[Any, Any, None]) -> None:
+    """Return when the order to stop comes; raise what the service raises when it cannot go on."""
+    watching = asyncio.ensure_future(failing)
+    stopping = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait((watching, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if watching.done():
+            await watching
+    finally:
+        watching.cancel()
+        stopping.cancel()
+        await asyncio.gather(watching, stopping, return_exceptions=True)

@@ -1,0 +1,197 @@
+"""``magnetar demo``: the main job on real input, from an empty directory to a result that is checked."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ..errors import MagnetarError
+from .demo_corpus import Corpus, standard_library
+from .demo_server import DemoServer
+from .failure import Failure, one_line
+from .rest import Admin
+
+if TYPE_CHECKING:
+    from .demo_stream import Progress
+
+FUNCTIONS_FILE = Path(__file__).with_name("demo_functions.py")
+RUNNING_TIMEOUT_S = 30.0
+MOST_FREQUENT = 20
+
+
+@click.command()
+@click.option("--directory", default=".demo", show_default=True, metavar="DIR", help="For data and log; is removed.")
+@click.option("--keep", is_flag=True, help="Leave everything running and print the commands to try next.")
+@click.option("--files", type=click.IntRange(1), help="Only the first so many files of the library.")
+def demo(directory: str, keep: bool, files: int | None) -> None:
+    """Count the identifiers of Python's standard library with two functions."""
+    server = DemoServer(Path(directory))
+    is_done = False
+    try:
+        with step("starting `magnetar standalone`", server):
+            started_s = time.monotonic()
+            server.start()
+            say(f"magnetar standalone is ready after {time.monotonic() - started_s:.1f} s, in {directory}")
+        with step("deploying the functions", server):
+            deploy(server.addresses["webServiceUrl"])
+        with step("streaming the corpus", server):
+            progress, corpus = run(server, files)
+        with step("checking the result", server):
+            check(progress, corpus)
+        is_done = True
+    finally:
+        if not (keep and is_done):
+            server.stop()
+        if is_done and not keep:
+            server.clean_up()
+    report(progress, server if keep else None)
+
+
+@contextmanager
+def step(what: str, server: DemoServer) -> Iterator[None]:
+    """Name the step in which something failed, and where to look.
+
+    Raises:
+        Failure: instead of what the step raised.
+    """
+    try:
+        yield
+    except ExceptionGroup as group:
+        first = group.exceptions[0]
+        raise Failure(explain(what, first, server)) from group
+    except (MagnetarError, Failure, OSError) as exc:
+        raise Failure(explain(what, exc, server)) from exc
+
+
+def explain(what: str, error: Exception, server: DemoServer) -> str:
+    """Return what failed, why, and what to do."""
+    cause = error.message if isinstance(error, Failure) else f"{type(error).__name__}: {error}"
+    text = f"{what} failed: {one_line(cause)}"
+    return f"{text}; the server's log is {server.log_file}" if server.log_file.exists() else text
+
+
+def say(text: str) -> None:
+    """Tell the user what goes on."""
+    click.echo(text, err=True)
+
+
+def deploy(admin_url: str) -> None:
+    """Create the two functions over REST, as any client would, and wait until both run.
+
+    Raises:
+        Failure: one was refused, or does not run; says why.
+    """
+    from .demo_stream import COUNTS, LINES, WORDS
+
+    serde = f"{FUNCTIONS_FILE.stem}.Utf8"
+    with Admin(admin_url) as rest:
+        for name, source, output in (("identifiers", LINES, WORDS), ("count", WORDS, COUNTS)):
+            config = {
+                "className": f"{FUNCTIONS_FILE.stem}.{name}",
+                "customSerdeInputs": {source: serde},
+                "output": output,
+                "outputSerdeClassName": serde,
+                "subscriptionPosition": "Earliest",
+                "py": FUNCTIONS_FILE.name,
+            }
+            parts: dict[str, tuple[str | None, str | bytes, str]] = {
+                "functionConfig": (None, json.dumps(config), "application/json"),
+                "data": (FUNCTIONS_FILE.name, FUNCTIONS_FILE.read_bytes(), "application/octet-stream"),
+            }
+            rest.send_parts("POST", f"/admin/v3/functions/public/default/{name}", parts)
+        for name in ("identifiers", "count"):
+            wait_until_running(rest, name)
+            say(f"function {name} runs")
+
+
+def wait_until_running(rest: Admin, name: str) -> None:
+    """Return when the function's instance runs.
+
+    Raises:
+        Failure: it does not; says what its status says.
+    """
+    deadline_s = time.monotonic() + RUNNING_TIMEOUT_S
+    while True:
+        status = rest.get(f"/admin/v3/functions/public/default/{name}/status")
+        if status["numRunning"] == status["numInstances"] > 0:
+            return
+        if time.monotonic() > deadline_s:
+            errors = [instance["status"].get("error") or "no error shown" for instance in status["instances"]]
+            raise Failure(f"function {name} does not run after {RUNNING_TIMEOUT_S:g} s: {errors}")
+        time.sleep(0.05)
+
+
+def run(server: DemoServer, files: int | None) -> tuple[Progress, Corpus]:
+    """Stream the corpus through the functions."""
+    import uvloop
+
+    from .demo_stream import stream
+
+    root = standard_library()
+    corpus = Corpus(root, files)
+    if not corpus.paths:
+        raise Failure(f"{root} holds no .py files; install the standard library's sources (Debian: libpython3-stdlib)")
+    say(f"streaming every line of {len(corpus.paths):,} files in {root}")
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        work = stream(corpus, server.addresses["brokerServiceUrl"], server.addresses["webServiceUrl"])
+        return runner.run(work), corpus
+
+
+def check(progress: Progress, corpus: Corpus) -> None:
+    """Compare the counts with those of a loop over the same files.
+
+    Raises:
+        Failure: they differ; says where first.
+    """
+    expected = corpus.count_directly()
+    if progress.totals != expected:
+        differing = Counter({word: abs(progress.totals[word] - expected[word]) for word in expected | progress.totals})
+        word = differing.most_common(1)[0][0]
+        raise Failure(
+            f"the functions counted {progress.totals.total():,} identifiers, a direct loop {expected.total():,};"
+            f" {word!r}: {progress.totals[word]:,} and {expected[word]:,}"
+        )
+
+
+def report(progress: Progress, kept: DemoServer | None) -> None:
+    """Print the result, and how to go on if the server was kept."""
+    width = max(len(word) for word, _ in progress.totals.most_common(MOST_FREQUENT))
+    click.echo(f"\nThe {MOST_FREQUENT} most frequent identifiers of Python's standard library:\n")
+    for rank, (word, number) in enumerate(progress.totals.most_common(MOST_FREQUENT), start=1):
+        click.echo(f"{rank:>4}  {word:<{width}}  {number:>9,}")
+    total, different = progress.totals.total(), len(progress.totals)
+    click.echo(
+        f"\n{progress.sent:,} lines went through both functions in {progress.last_s - progress.first_s:.1f} s:"
+        f" {progress.lines_per_s:,.0f} lines/s.\n{total:,} identifiers, {different:,} different:"
+        " a direct count of the same files gives exactly the same."
+    )
+    if kept is not None:
+        click.echo(next_commands(kept))
+
+
+def next_commands(server: DemoServer) -> str:
+    """Return what one can try on the server that goes on running."""
+    magnetar = Path(sys.argv[0]).name
+    if Path(sys.argv[0]).exists():
+        magnetar = sys.argv[0]
+    urls = f"MAGNETAR_ADMIN_URL={server.addresses['webServiceUrl']}"
+    urls += f" MAGNETAR_SERVICE_URL={server.addresses['brokerServiceUrl']}"
+    return f"""
+It goes on running as process {server.pid}. To try next:
+
+  export {urls}
+  {magnetar} functions list
+  {magnetar} functions status --name count
+  {magnetar} functions trigger --name identifiers --trigger-value 'import magnetar'
+  {magnetar} topics stats demo-lines
+  {magnetar} topics list
+  kill {server.pid}    # stops it; its data stays in {server.directory}"""

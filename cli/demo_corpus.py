@@ -1,0 +1,58 @@
+"""The corpus of the demo, every line of Python's standard library, and the direct count that its result must equal."""
+
+from __future__ import annotations
+
+import sysconfig
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from .demo_functions import IDENTIFIER, KEYWORDS
+
+NOT_STANDARD = {"site-packages", "dist-packages", "__pycache__"}
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """One file of the corpus.
+
+    Attributes:
+        name: its path below the standard library; becomes the key of its messages.
+        lines: its lines without their ends.
+    """
+
+    name: str
+    lines: tuple[bytes, ...]
+
+
+class Corpus:
+    """The source files of a directory, read again by everyone who walks through them.
+
+    Attributes:
+        root: the directory.
+        paths: the files, sorted.
+    """
+
+    def __init__(self, root: Path, limit: int | None = None) -> None:
+        self.root = root
+        found = sorted(path for path in root.rglob("*.py") if not NOT_STANDARD.intersection(path.parts))
+        self.paths = found[:limit]
+
+    def __iter__(self) -> Iterator[SourceFile]:
+        for path in self.paths:
+            content = path.read_bytes()
+            yield SourceFile(str(path.relative_to(self.root)), tuple(content.split(b"\n")))
+
+    def count_directly(self) -> Counter[str]:
+        """Return how often each identifier occurs, by a loop that knows nothing of topics and functions."""
+        totals: Counter[str] = Counter()
+        for file in self:
+            text = b"\n".join(file.lines).decode(errors="replace")
+            totals.update(word for word in IDENTIFIER.findall(text) if word not in KEYWORDS)
+        return totals
+
+
+def standard_library() -> Path:
+    """Return the directory of the running Python's standard library."""
+    return Path(sysconfig.get_paths()["stdlib"])

@@ -1,0 +1,151 @@
+"""The work of the demo: lines go in at one end, counts come out at the other, and a line shows how it goes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..client.client import AsyncClient
+from ..client.config import ConsumerConfig, ProducerConfig
+from .demo_corpus import Corpus
+from .failure import Failure
+from .rest import Admin
+
+LINES = "persistent://public/default/demo-lines"
+WORDS = "persistent://public/default/demo-identifiers"
+COUNTS = "persistent://public/default/demo-counts"
+MAX_PENDING_MESSAGES = 20_000
+LOOK_EVERY_S = 0.5
+STALLED_S = 60.0
+SHOW_EVERY_S_IN_A_PIPE = 5.0
+
+
+@dataclass
+class Progress:
+    """What is known while the demo runs.
+
+    Attributes:
+        sent: lines whose receipts came.
+        received: counts received at the end.
+        first_s, last_s: when the first line was sent and the last count received.
+        backlogs: messages that each function has not yet done.
+        is_all_sent: whether every line is stored.
+    """
+
+    sent: int = 0
+    received: int = 0
+    first_s: float = 0.0
+    last_s: float = 0.0
+    backlogs: Sequence[int] = (0, 0)
+    is_all_sent: bool = False
+    totals: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def lines_per_s(self) -> float:
+        """Lines that went through both functions, per second from first to last."""
+        return self.sent / (self.last_s - self.first_s) if self.last_s > self.first_s else 0.0
+
+
+async def stream(corpus: Corpus, service_url: str, admin_url: str) -> Progress:
+    """Send the corpus, collect the counts, and return when everything that went in has come out.
+
+    Raises:
+        Failure: nothing moved for a minute.
+    """
+    progress = Progress(first_s=time.monotonic())
+    async with AsyncClient(service_url) as client, asyncio.TaskGroup() as group:
+        collecting = group.create_task(_collect(client, progress))
+        group.create_task(_send(client, corpus, progress))
+        await _watch(admin_url, progress)
+        collecting.cancel()
+    return progress
+
+
+async def _send(client: AsyncClient, corpus: Corpus, progress: Progress) -> None:
+    """Send each line as a message with its file's name as key."""
+    producer = await client.create_producer(LINES, ProducerConfig(max_pending_messages=MAX_PENDING_MESSAGES))
+    for file in corpus:
+        for line in file.lines:
+            if not producer.has_room:
+                await producer.ready()
+            producer.send_nowait(line, key=file.name)
+        progress.sent += len(file.lines)
+    await producer.flush()
+    await producer.close()
+    progress.is_all_sent = True
+
+
+async def _collect(client: AsyncClient, progress: Progress) -> None:
+    """Add up what the second function says, whole entries at a time."""
+    config = ConsumerConfig(initial_position="Earliest", receiver_queue_size=10_000)
+    consumer = await client.subscribe(COUNTS, "demo", config)
+    totals = progress.totals
+    try:
+        while True:
+            entry = await consumer.receive_entry()
+            for counts in json.loads(b"[" + b",".join(entry.payloads) + b"]"):
+                for word, number in counts.items():
+                    totals[word] += number
+            consumer.ack_entry(entry)
+            progress.received += entry.num_messages
+            progress.last_s = time.monotonic()
+    finally:
+        await consumer.close()
+
+
+async def _watch(admin_url: str, progress: Progress) -> None:
+    """Show how it goes until both functions have nothing left to do and all their outputs were received."""
+    is_terminal = sys.stderr.isatty()
+    shown_s = moved_s = time.monotonic()
+    before: object = None
+    with Admin(admin_url, timeout_s=10.0) as rest:
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            lines, words, counts = await asyncio.gather(
+                *(asyncio.to_thread(_topic_stats, rest, topic) for topic in (LINES, WORDS, COUNTS))
+            )
+            progress.backlogs = (_backlog(lines), _backlog(words))
+            now_s = time.monotonic()
+            state = (progress.sent, progress.received, progress.backlogs)
+            if state != before:
+                before, moved_s = state, now_s
+            elif now_s - moved_s > STALLED_S:
+                raise Failure(f"nothing moved for {STALLED_S:g} s, the functions' backlogs are {progress.backlogs}")
+            is_done = progress.is_all_sent and not any(progress.backlogs)
+            is_done = is_done and progress.received >= counts.get("msgInCounter", 0)
+            if is_terminal or is_done or now_s - shown_s >= SHOW_EVERY_S_IN_A_PIPE:
+                shown_s = now_s
+                _show(progress, now_s, is_terminal, is_done)
+            if is_done:
+                return
+
+
+def _topic_stats(rest: Admin, topic: str) -> dict[str, Any]:
+    try:
+        answer: dict[str, Any] = rest.get(f"/admin/v2/{topic.replace('://', '/')}/stats", getPreciseBacklog=True)
+    except Failure as exc:
+        if "HTTP 404" in exc.message:  # nothing was published there yet
+            return {}
+        raise
+    return answer
+
+
+def _backlog(stats: dict[str, Any]) -> int:
+    return sum(found["msgBacklog"] for found in stats.get("subscriptions", {}).values())
+
+
+def _show(progress: Progress, now_s: float, is_terminal: bool, is_last: bool) -> None:
+    elapsed_s = now_s - progress.first_s
+    done = max(0, progress.sent - sum(progress.backlogs))
+    text = (
+        f"{elapsed_s:6.1f} s  {progress.sent:>9,} lines sent  {done / elapsed_s:>9,.0f} messages/s"
+        f"  backlog {progress.backlogs[0]:,} + {progress.backlogs[1]:,}"
+    )
+    sys.stderr.write(f"\r{text:<79}" + ("\n" if is_last else "") if is_terminal else f"{text}\n")
+    sys.stderr.flush()
