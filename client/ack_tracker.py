@@ -1,0 +1,142 @@
+"""What was acknowledged and is not yet sent, and how far entries are acknowledged that are not done yet.
+
+Design: a broker that acknowledges inside batches takes a set of the messages still wanted; one that does not (Apache
+Pulsar's default) ignores such a set without a word, and nothing in the protocol tells the two apart. So both are served
+at once: the sets are sent as they come, and when the last message of an entry is acknowledged the whole entry is. For a
+broker of the second kind that is the count-down which its own clients do; for the first it changes nothing.
+
+For the same reason an entry that comes again is compared with what is known here: messages acknowledged before are not
+handed out twice just because the broker could not note them.
+
+Invariants: an entry is either partly or wholly acknowledged here, never both; `is_acknowledged` is true exactly for
+what was acknowledged and not yet taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from struct import pack, unpack
+from typing import NamedTuple
+
+Position = tuple[int, int]
+"""Ledger and entry."""
+
+MAX_PARTIAL_ENTRIES = 100_000
+"""Partly acknowledged entries remembered at most. Beyond it the oldest is forgotten: with a broker that acknowledges
+inside batches nothing changes, with another the entry comes whole again after the next reconnection."""
+
+
+class Outgoing(NamedTuple):
+    """What to send: the cumulative position first, if any, then the individual ones with their ack sets."""
+
+    cumulative: Position | None
+    individual: list[tuple[int, int, tuple[int, ...]]]
+
+
+def bits_of(words: Iterable[int]) -> int:
+    """Return an ack set as one number."""
+    signed = tuple(words)
+    return int.from_bytes(pack(f"<{len(signed)}q", *signed), "little")
+
+
+def words_of(bits: int) -> tuple[int, ...]:
+    """Return the ack set of a number, as the protocol has it."""
+    count = (bits.bit_length() + 63) // 64
+    return unpack(f"<{count}q", bits.to_bytes(count * 8, "little"))
+
+
+class AckTracker:
+    """Acknowledgements of one consumer."""
+
+    __slots__ = ("_buffered", "_cumulative", "_partial")
+
+    def __init__(self) -> None:
+        # Messages still wanted of each position to send; 0 is the whole entry.
+        self._buffered: dict[Position, int] = {}
+        self._partial: dict[Position, int] = {}
+        self._cumulative: Position | None = None
+
+    @property
+    def buffered(self) -> int:
+        """How many positions are to be sent."""
+        return len(self._buffered) + (self._cumulative is not None)
+
+    def add_entry(self, position: Position) -> None:
+        """Acknowledge a whole entry."""
+        if self._partial:
+            self._partial.pop(position, None)
+        if self._cumulative is None or position > self._cumulative:
+            self._buffered[position] = 0
+
+    def forget(self, position: Position) -> None:
+        """Forget an entry whose acknowledgement is sent in another way."""
+        if self._partial:
+            self._partial.pop(position, None)
+        if self._buffered:
+            self._buffered.pop(position, None)
+
+    def add_wanted(self, position: Position, wanted: int) -> bool:
+        """Acknowledge all messages of an entry but those whose bits are set in ``wanted``.
+
+        Returns: whether the whole entry is acknowledged by now.
+        """
+        before = self._partial.pop(position, None)
+        if before is not None:
+            wanted &= before
+        if not wanted:
+            self.add_entry(position)
+            return True
+        if self._buffered.get(position) == 0:
+            return True
+        self._partial[position] = wanted
+        if len(self._partial) > MAX_PARTIAL_ENTRIES:
+            del self._partial[next(iter(self._partial))]
+        self._buffered[position] = wanted
+        return False
+
+    def add_index(self, position: Position, index: int, size: int) -> bool:
+        """Acknowledge one message of a batch of ``size``; returns as `add_wanted`."""
+        before = self._partial.get(position)
+        if before is None:
+            before = (1 << size) - 1
+        return self.add_wanted(position, before & ~(1 << index))
+
+    def add_cumulative(self, position: Position) -> None:
+        """Acknowledge everything up to and including an entry."""
+        if self._cumulative is None or position > self._cumulative:
+            self._cumulative = position
+        for known in [known for known in self._buffered if known <= position]:
+            del self._buffered[known]
+        for known in [known for known in self._partial if known <= position]:
+            del self._partial[known]
+
+    def is_acknowledged(self, position: Position) -> bool:
+        """Return whether a whole entry is acknowledged by what is to be sent."""
+        if self._cumulative is not None and position <= self._cumulative:
+            return True
+        return self._buffered.get(position) == 0
+
+    def wanted(self, position: Position) -> int | None:
+        """Return which messages of a partly acknowledged entry are still wanted; None if nothing is known of it."""
+        return self._partial.get(position)
+
+    def set_wanted(self, position: Position, wanted: int) -> None:
+        """Take the broker's word for which messages of an entry are still wanted."""
+        before = self._partial.get(position)
+        self._partial[position] = wanted if before is None else before & wanted
+
+    def take(self) -> Outgoing:
+        """Return what is to be sent and count it as sent."""
+        outgoing = Outgoing(
+            self._cumulative,
+            [(ledger, entry, words_of(wanted) if wanted else ()) for (ledger, entry), wanted in self._buffered.items()],
+        )
+        self._buffered.clear()
+        self._cumulative = None
+        return outgoing
+
+    def clear(self) -> None:
+        """Forget everything: the subscription was moved."""
+        self._buffered.clear()
+        self._partial.clear()
+        self._cumulative = None

@@ -1,0 +1,188 @@
+"""Sends the acknowledgements of one consumer: grouped, and confirmed where that is wanted.
+
+Design: acknowledgements outlive connections. What is buffered or unconfirmed when a connection ends is sent again as
+the first thing on the next one, before the broker gets permits, so that it does not deliver again what is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from ..errors import ConnectionLost, MagnetarError
+from ..wire.bulk import ack_frame
+from .ack_tracker import AckTracker, Outgoing, Position
+from .config import ConsumerConfig
+from .connection import Connection
+
+
+class _Group:
+    """Acknowledgements that were sent together and wait for confirmation."""
+
+    __slots__ = ("error", "future", "outgoing", "unanswered")
+
+    def __init__(self, outgoing: Outgoing, future: asyncio.Future[None]):
+        self.outgoing = outgoing
+        self.future = future
+        self.unanswered = 0
+        self.error: BaseException | None = None
+
+
+class Acknowledger:
+    """The acknowledgements of one consumer.
+
+    Attributes:
+        tracker: what is acknowledged.
+    """
+
+    def __init__(self, consumer_id: int, config: ConsumerConfig, topic: str):
+        self.tracker = AckTracker()
+        self._consumer_id = consumer_id
+        self._grouping_s = config.ack_grouping_ms / 1000
+        self._grouping_max = config.ack_grouping_max
+        self._wants_receipts = config.ack_receipts
+        self._topic = topic
+        self._loop = asyncio.get_running_loop()
+        self._connection: Connection | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._done: asyncio.Future[None] = self._loop.create_future()
+        self._done.set_result(None)
+        self._buffered: asyncio.Future[None] | None = None
+        self._in_flight: set[_Group] = set()
+        self._lost: list[_Group] = []
+
+    def attach(self, connection: Connection) -> None:
+        """Send on ``connection`` from now on, what is overdue first."""
+        self._connection = connection
+        lost, self._lost = self._lost, []
+        for group in lost:
+            self._send_group(connection, group)
+        self.flush()
+
+    def detach(self) -> None:
+        """Keep everything until the next `attach`."""
+        self._connection = None
+        self._lost += self._in_flight
+        self._in_flight.clear()
+
+    def sent_later(self) -> asyncio.Future[None]:
+        """Return the future of what was just added to the tracker, and see that it is sent."""
+        if self.tracker.buffered >= self._grouping_max or not self._grouping_s:
+            future = self._future_of_buffered()
+            self.flush()
+            return future
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._grouping_s, self.flush)
+        return self._future_of_buffered()
+
+    def send_now(self, positions: list[Position]) -> asyncio.Future[None]:
+        """Acknowledge whole entries in one frame, now."""
+        if self._connection is None:
+            for position in positions:
+                self.tracker.add_entry(position)
+            return self.sent_later()
+        outgoing = Outgoing(None, [(ledger, entry, ()) for ledger, entry in positions])
+        if not self._wants_receipts:
+            self._connection.send(ack_frame(self._consumer_id, outgoing.individual))
+            return self._done
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._send_group(self._connection, _Group(outgoing, future))
+        return future
+
+    def flush(self) -> None:
+        """Send what is buffered, if there is a connection."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        connection = self._connection
+        if connection is None or not self.tracker.buffered:
+            return
+        outgoing = self.tracker.take()
+        future, self._buffered = self._buffered, None
+        if future is None:
+            for frame in self._frames(outgoing):
+                connection.send(frame)
+        else:
+            self._send_group(connection, _Group(outgoing, future))
+
+    async def confirmed(self) -> None:
+        """Send what is buffered and wait until everything sent is confirmed, where receipts are wanted.
+
+        Cancellation: safe.
+        """
+        self.flush()
+        waiting = [group.future for group in (*self._in_flight, *self._lost)]
+        if self._buffered is not None:
+            waiting.append(self._buffered)
+        if waiting:
+            await asyncio.wait(waiting)
+
+    def close(self, error: MagnetarError) -> None:
+        """Give up what could not be sent or confirmed."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._connection = None
+        futures = [group.future for group in (*self._in_flight, *self._lost)]
+        if self._buffered is not None:
+            futures.append(self._buffered)
+        self._in_flight.clear()
+        self._lost.clear()
+        self._buffered = None
+        for future in futures:
+            if not future.done():
+                future.set_exception(error)
+
+    def clear(self) -> None:
+        """Forget what is buffered: the subscription was moved, so it means nothing any more."""
+        self.tracker.clear()
+        if self._buffered is not None and not self._buffered.done():
+            self._buffered.set_result(None)
+        self._buffered = None
+
+    def _future_of_buffered(self) -> asyncio.Future[None]:
+        if not self._wants_receipts:
+            return self._done
+        if self._buffered is None:
+            self._buffered = self._loop.create_future()
+        return self._buffered
+
+    def _frames(self, outgoing: Outgoing) -> Iterable[bytes]:
+        if outgoing.cumulative is not None:
+            yield ack_frame(self._consumer_id, [(*outgoing.cumulative, ())], cumulative=True)
+        if outgoing.individual:
+            yield ack_frame(self._consumer_id, outgoing.individual)
+
+    def _send_group(self, connection: Connection, group: _Group) -> None:
+        """Send acknowledgements with request ids."""
+        outgoing = group.outgoing
+        parts: list[tuple[bool, list[tuple[int, int, tuple[int, ...]]]]] = []
+        if outgoing.cumulative is not None:
+            parts.append((True, [(*outgoing.cumulative, ())]))
+        if outgoing.individual:
+            parts.append((False, outgoing.individual))
+        group.unanswered = len(parts)
+        group.error = None
+        self._in_flight.add(group)
+        for is_cumulative, ids in parts:
+            request_id = connection.next_request_id()
+            frame = ack_frame(self._consumer_id, ids, is_cumulative, request_id)
+            answer = connection.request(request_id, frame, f"acknowledge {len(ids)} entries of {self._topic}")
+            answer.add_done_callback(lambda done: self._answered(group, done))
+
+    def _answered(self, group: _Group, answer: asyncio.Future[object]) -> None:
+        error = None if answer.cancelled() else answer.exception()
+        if group not in self._in_flight:
+            return  # it is sent again on the next connection, or given up
+        group.error = group.error or error
+        group.unanswered -= 1
+        if group.unanswered:
+            return
+        self._in_flight.discard(group)
+        if isinstance(group.error, ConnectionLost):
+            self._lost.append(group)
+        elif not group.future.done():
+            if group.error is None:
+                group.future.set_result(None)
+            else:
+                group.future.set_exception(group.error)

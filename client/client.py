@@ -1,0 +1,258 @@
+"""The asyncio client: where producers, consumers and readers come from."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from itertools import count
+from random import Random
+from types import TracebackType
+from typing import TypeVar
+from weakref import WeakSet
+
+from ..errors import ClosedError, InvalidConfig
+from ..wire.message_id import LATEST, MessageId
+from ..wire.topic_name import TopicName, parse_topic_name
+from .backoff import Backoff
+from .config import ClientConfig, ConsumerConfig, ProducerConfig, ReaderConfig
+from .connection_pool import ConnectionPool
+from .consumer import Consumer
+from .link import Link, retry_within
+from .lookup import Lookup
+from .merged_consumer import MergedConsumer
+from .partitioned_producer import PartitionedProducer
+from .producer import Producer
+from .reader import Reader
+from .service_url import Address, parse_service_url
+from .start import StartPosition
+
+CLIENT_VERSION = "Magnetar-Python-v0.1.0"
+"""How brokers see this client. Not one of the names by which brokers recognise clients that lack commands."""
+
+_T = TypeVar("_T")
+
+
+class AsyncClient:
+    """A client of a cluster. It belongs to the event loop on which it is made; so does all that it makes.
+
+    Closing the client closes everything that it made.
+    """
+
+    def __init__(
+        self,
+        service_url: str,
+        config: ClientConfig | None = None,
+        *,
+        rng: Random | None = None,
+        clock: Callable[[], float] = time.time,
+    ):
+        """Prepare a client; the first connection is made when it is needed.
+
+        Args:
+            service_url: ``pulsar://host:port``, several hosts separated by commas.
+            config: settings.
+            rng: chance, for waits and generated names.
+            clock: wall time in seconds, for publish times.
+        """
+        self.service_url = service_url
+        self._config = config or ClientConfig()
+        self._rng = rng or Random()
+        self._clock = clock
+        version = f"{CLIENT_VERSION}-{self._config.description}" if self._config.description else CLIENT_VERSION
+        self._pool = ConnectionPool(version, self._config)
+        self._lookup = Lookup(parse_service_url(service_url), self._pool, self._config.max_redirects)
+        self._producer_ids = count()
+        self._consumer_ids = count()
+        # Weak: whoever is attached is held by its connection, the rest needs no closing once nobody uses it.
+        self._made: WeakSet[Producer | Consumer | MergedConsumer] = WeakSet()
+        self._is_closed = False
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # -- topics ---------------------------------------------------------------------------------------------------
+
+    async def partitions(self, topic: str) -> list[str]:
+        """Return the full names of a topic's partitions, or of the topic itself if it has none.
+
+        Cancellation: safe.
+        """
+        name = parse_topic_name(topic)
+        return [part.text for part in await self._parts(name)]
+
+    async def lookup(self, topic: str) -> Address:
+        """Return which broker owns a topic and where to connect for it.
+
+        Cancellation: safe.
+        """
+        self._check_open()
+        return await self._retried(lambda: self._lookup.broker_of(parse_topic_name(topic)))
+
+    async def _parts(self, name: TopicName) -> list[TopicName]:
+        self._check_open()
+        if name.partition >= 0:
+            return [name]
+        number = await self._retried(lambda: self._lookup.partitions(name))
+        return [name.partition_name(index) for index in range(number)] or [name]
+
+    async def _retried(self, ask: Callable[[], Awaitable[_T]]) -> _T:
+        return await retry_within(self._config.operation_timeout_s, self._backoff(), ask)
+
+    def _link(self, topic: TopicName) -> Link:
+        return Link(topic, self._lookup, self._pool, self._backoff(), self._config.operation_timeout_s)
+
+    def _backoff(self) -> Backoff:
+        config = self._config
+        return Backoff(config.backoff_initial_ms / 1000, config.backoff_max_ms / 1000, self._rng)
+
+    # -- producers ------------------------------------------------------------------------------------------------
+
+    async def create_producer(self, topic: str, config: ProducerConfig | None = None) -> Producer | PartitionedProducer:
+        """Return a producer of a topic.
+
+        Cancellation: safe; what was created on the broker is closed.
+
+        Raises:
+            BrokerError: the broker refuses (`ProducerBusy`, `ProducerFenced`, `TopicNotFound`, …).
+            ConnectionLost, OperationTimeout: no broker was reached within ``operation_timeout_s``.
+        """
+        config = config or ProducerConfig()
+        name = parse_topic_name(topic)
+        parts = await self._parts(name)
+        producers = [Producer(part, next(self._producer_ids), config, self._link(part), self._clock) for part in parts]
+        await self._open_all(producers)
+        if parts == [name]:
+            return producers[0]
+        return PartitionedProducer(name.text, producers, config, self._rng)
+
+    # -- consumers ------------------------------------------------------------------------------------------------
+
+    async def subscribe(
+        self, topic: str | Sequence[str], subscription: str, config: ConsumerConfig | None = None
+    ) -> Consumer | MergedConsumer:
+        """Return a consumer of a topic, of all partitions of one, or of several topics.
+
+        Cancellation: safe; what was created on the broker is closed.
+
+        Raises:
+            BrokerError: the broker refuses (`ConsumerBusy`, `TopicNotFound`, …).
+            ConnectionLost, OperationTimeout: no broker was reached within ``operation_timeout_s``.
+        """
+        if not subscription:
+            raise InvalidConfig("subscription='' is empty; give it a name")
+        config = config or ConsumerConfig()
+        if config.name is None:
+            config = replace(config, name=self._random_name())
+        topics = [topic] if isinstance(topic, str) else list(topic)
+        names = list(dict.fromkeys(parse_topic_name(text) for text in topics))
+        if not names:
+            raise InvalidConfig("subscribe needs at least one topic")
+        parts = [part for name in names for part in await self._parts(name)]
+        if parts == names and len(parts) == 1:
+            (consumer,) = await self._consumers(parts, subscription, config, 1)
+            return consumer
+        consumers = await self._consumers(parts, subscription, config, len(parts))
+        merged = MergedConsumer(",".join(name.text for name in names), subscription, consumers)
+        self._made.add(merged)
+        partitioned = [name for name in names if name not in parts]
+        if config.partition_update_s and partitioned:
+            merged.keep_updated(
+                config.partition_update_s, lambda known: self._new_partitions(partitioned, known, subscription, config)
+            )
+        return merged
+
+    async def _consumers(
+        self, parts: Sequence[TopicName], subscription: str, config: ConsumerConfig, siblings: int
+    ) -> list[Consumer]:
+        """Return subscribed consumers of topics, ``siblings`` of which share the limit of queued messages."""
+        if siblings > 1:
+            share = max(1, config.max_receiver_queue_size_across_partitions // siblings)
+            config = replace(config, receiver_queue_size=min(config.receiver_queue_size, share))
+        consumers = [Consumer(part, subscription, next(self._consumer_ids), config, self._link(part)) for part in parts]
+        await self._open_all(consumers)
+        return consumers
+
+    async def _new_partitions(
+        self, names: Sequence[TopicName], known: set[str], subscription: str, config: ConsumerConfig
+    ) -> list[Consumer]:
+        parts = [part for name in names for part in await self._parts(name)]
+        new = [part for part in parts if part.text not in known]
+        return await self._consumers(new, subscription, config, len(parts)) if new else []
+
+    async def create_reader(self, topic: str, start: MessageId, config: ReaderConfig | None = None) -> Reader:
+        """Return a reader of a topic without partitions, or of one partition.
+
+        Args:
+            topic: name.
+            start: EARLIEST, LATEST or a message; reading begins after it, or with it if ``start_inclusive``.
+            config: settings. ``start_inclusive`` with LATEST begins with the newest message.
+
+        Cancellation: safe; what was created on the broker is closed.
+
+        Raises:
+            InvalidConfig: the topic is partitioned.
+            MagnetarError: as `subscribe`.
+        """
+        config = config or ReaderConfig()
+        name = parse_topic_name(topic)
+        parts = await self._parts(name)
+        if parts != [name]:
+            raise InvalidConfig(f"{name} has {len(parts)} partitions; read one of them, for example {parts[0]}")
+        prefix = f"{config.subscription_prefix}-" if config.subscription_prefix else ""
+        consumer_config = ConsumerConfig(
+            name=config.name or self._random_name(),
+            receiver_queue_size=config.receiver_queue_size,
+            read_compacted=config.read_compacted,
+            properties=config.properties,
+        )
+        begin = StartPosition(start, config.start_inclusive)
+        subscription = f"{prefix}reader-{self._random_name()}"
+        consumer = Consumer(name, subscription, next(self._consumer_ids), consumer_config, self._link(name), begin)
+        await self._open_all([consumer])
+        reader = Reader(consumer, begin)
+        if start == LATEST and config.start_inclusive:
+            last = await reader.last_message_id()
+            if last.entry_id >= 0:
+                await reader.seek(last, inclusive=True)
+        return reader
+
+    async def _open_all(self, parts: Sequence[Producer] | Sequence[Consumer]) -> None:
+        """Open all producers or consumers of a topic, or none: if one is refused, those that succeeded are closed."""
+        self._made.update(parts)
+        try:
+            results = await asyncio.gather(*(part.open() for part in parts), return_exceptions=True)
+            errors = [result for result in results if isinstance(result, BaseException)]
+            if errors:
+                raise errors[0]
+        except BaseException:
+            await asyncio.gather(*(part.close() for part in parts), return_exceptions=True)
+            raise
+
+    def _random_name(self) -> str:
+        return f"{self._rng.getrandbits(40):010x}"
+
+    # -- life -----------------------------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ClosedError("the client is closed")
+
+    async def close(self) -> None:
+        """Close everything that this client made, then its connections.
+
+        Cancellation: everything is closed all the same, without waiting for the broker.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            await asyncio.gather(*(one.close() for one in list(self._made)), return_exceptions=True)
+        finally:
+            await self._pool.close()

@@ -1,0 +1,205 @@
+"""Settings of clients, producers, consumers and readers.
+
+Every field works; what is not supported yet is not here, so that nothing is accepted and ignored. Defaults are those
+of Apache Pulsar's own clients unless a line says why not. Units are in the names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from ..errors import InvalidConfig
+from ..wire.compression import NAMES as COMPRESSIONS
+
+if TYPE_CHECKING:
+    from .outgoing import OutgoingMessage
+
+AccessMode = Literal["Shared", "Exclusive", "WaitForExclusive", "ExclusiveWithFencing"]
+Compression = Literal["NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY"]
+Routing = Literal["RoundRobin", "SinglePartition"]
+Hashing = Literal["JavaStringHash", "Murmur3_32Hash", "BoostHash"]
+SubscriptionType = Literal["Exclusive", "Failover", "Shared", "Key_Shared"]
+InitialPosition = Literal["Latest", "Earliest"]
+
+
+def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise InvalidConfig(f"{name}={value!r} is not one of {', '.join(choices)}")
+
+
+def _check_least(name: str, value: float, least: float) -> None:
+    if value < least:
+        raise InvalidConfig(f"{name}={value} is less than {least}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientConfig:
+    """Settings of a client.
+
+    Attributes:
+        operation_timeout_s: how long one request, and creating a producer or consumer with its retries, may take.
+        connection_timeout_s: how long connecting and the handshake may take.
+        keep_alive_s: a PING goes out this often; a broker silent for one more such time is taken for dead.
+        backoff_initial_ms: first wait before a retry; doubles with each.
+        backoff_max_ms: longest wait before a retry.
+        max_redirects: how many times a lookup may be sent to another broker.
+        description: is added to the client version that brokers show.
+    """
+
+    operation_timeout_s: float = 30.0
+    connection_timeout_s: float = 10.0
+    keep_alive_s: float = 30.0
+    backoff_initial_ms: int = 100
+    backoff_max_ms: int = 60_000
+    max_redirects: int = 20
+    description: str = ""
+
+    def __post_init__(self) -> None:
+        _check_least("operation_timeout_s", self.operation_timeout_s, 0.001)
+        _check_least("connection_timeout_s", self.connection_timeout_s, 0.001)
+        _check_least("keep_alive_s", self.keep_alive_s, 0.001)
+        _check_least("backoff_initial_ms", self.backoff_initial_ms, 1)
+        _check_least("backoff_max_ms", self.backoff_max_ms, self.backoff_initial_ms)
+        _check_least("max_redirects", self.max_redirects, 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProducerConfig:
+    """Settings of a producer.
+
+    Attributes:
+        name: unique on the topic; None lets the broker choose one.
+        access_mode: who else may produce; ``WaitForExclusive`` waits without limit until nobody else does.
+        compression: applied to a whole entry.
+        batching: collect messages into entries. An entry is closed by whichever of the next three comes first.
+        batch_max_messages: messages in an entry.
+        batch_max_bytes: bytes of payload in an entry, before compression.
+        batch_max_delay_ms: time since the first message of the entry.
+        max_pending_messages: messages sent but not yet stored. An entry is taken while the number is below this, so
+            one entry may pass it.
+        max_pending_bytes: bytes of those; bounds memory where messages are large.
+        block_if_queue_full: `Producer.send` waits for room; otherwise it raises QueueFull.
+        send_timeout_ms: everything pending fails when the oldest waits this long; 0 waits without limit.
+        initial_sequence_id: of the first message; None continues after the broker's last.
+        properties: shown in the topic's statistics.
+        routing: how messages without a key are spread over partitions, or a function (message, partitions) -> index
+            for all messages.
+        hashing: how keys choose a partition; the choice of all producers of a topic must be the same. Java's default,
+            as C++'s BoostHash depends on the platform.
+    """
+
+    name: str | None = None
+    access_mode: AccessMode = "Shared"
+    compression: Compression = "NONE"
+    batching: bool = True
+    batch_max_messages: int = 1000
+    batch_max_bytes: int = 128 * 1024
+    batch_max_delay_ms: float = 10.0
+    max_pending_messages: int = 1000
+    max_pending_bytes: int = 64 * 1024 * 1024
+    block_if_queue_full: bool = False
+    send_timeout_ms: int = 30_000
+    initial_sequence_id: int | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    routing: Routing | Callable[[OutgoingMessage, int], int] = "RoundRobin"
+    hashing: Hashing = "JavaStringHash"
+
+    def __post_init__(self) -> None:
+        _check_choice(
+            "access_mode", self.access_mode, ("Shared", "Exclusive", "WaitForExclusive", "ExclusiveWithFencing")
+        )
+        _check_choice("compression", self.compression, tuple(COMPRESSIONS))
+        _check_choice("hashing", self.hashing, ("JavaStringHash", "Murmur3_32Hash", "BoostHash"))
+        if isinstance(self.routing, str):
+            _check_choice("routing", self.routing, ("RoundRobin", "SinglePartition"))
+        _check_least("batch_max_messages", self.batch_max_messages, 1)
+        _check_least("batch_max_bytes", self.batch_max_bytes, 1)
+        _check_least("batch_max_delay_ms", self.batch_max_delay_ms, 0)
+        _check_least("max_pending_messages", self.max_pending_messages, 1)
+        _check_least("max_pending_bytes", self.max_pending_bytes, 1)
+        _check_least("send_timeout_ms", self.send_timeout_ms, 0)
+        if self.initial_sequence_id is not None:
+            _check_least("initial_sequence_id", self.initial_sequence_id, 0)
+        if self.name == "":
+            raise InvalidConfig("name='' is empty; leave it out to let the broker choose a name")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConsumerConfig:
+    """Settings of a consumer.
+
+    Attributes:
+        type: how consumers of one subscription share its messages.
+        name: shown in statistics, and what Failover sorts by; None takes a random one.
+        initial_position: where a new subscription begins; an existing one keeps its place.
+        receiver_queue_size: messages that the broker may send ahead; 0 asks for one message at a time.
+        max_receiver_queue_size_across_partitions: bound of the sum over the partitions of a topic.
+        ack_grouping_ms: acknowledgements are collected this long; 0 sends each at once.
+        ack_grouping_max: acknowledgements that are collected at most.
+        ack_receipts: acknowledging returns a future that completes when the broker has confirmed it.
+        negative_ack_delay_ms: how long after `Consumer.negative_ack` a message is asked for again.
+        priority_level: 0 is served first.
+        read_compacted: read the compacted view of the topic (Exclusive and Failover only).
+        properties: shown in the topic's statistics.
+        subscription_properties: kept with the subscription if this consumer creates it.
+        partition_update_s: how often new partitions of the topic are looked for; 0 never does.
+        on_active_change: called on the event loop with True when this consumer begins to receive and with False when
+            it ceases to (Failover and Exclusive); losing the connection counts as ceasing.
+    """
+
+    type: SubscriptionType = "Exclusive"
+    name: str | None = None
+    initial_position: InitialPosition = "Latest"
+    receiver_queue_size: int = 1000
+    max_receiver_queue_size_across_partitions: int = 50_000
+    ack_grouping_ms: float = 100.0
+    ack_grouping_max: int = 1000
+    ack_receipts: bool = False
+    negative_ack_delay_ms: int = 60_000
+    priority_level: int = 0
+    read_compacted: bool = False
+    properties: Mapping[str, str] = field(default_factory=dict)
+    subscription_properties: Mapping[str, str] = field(default_factory=dict)
+    partition_update_s: float = 60.0
+    on_active_change: Callable[[bool], None] | None = None
+
+    def __post_init__(self) -> None:
+        _check_choice("type", self.type, ("Exclusive", "Failover", "Shared", "Key_Shared"))
+        _check_choice("initial_position", self.initial_position, ("Latest", "Earliest"))
+        _check_least("receiver_queue_size", self.receiver_queue_size, 0)
+        _check_least("max_receiver_queue_size_across_partitions", self.max_receiver_queue_size_across_partitions, 1)
+        _check_least("ack_grouping_ms", self.ack_grouping_ms, 0)
+        _check_least("ack_grouping_max", self.ack_grouping_max, 1)
+        _check_least("negative_ack_delay_ms", self.negative_ack_delay_ms, 0)
+        _check_least("priority_level", self.priority_level, 0)
+        _check_least("partition_update_s", self.partition_update_s, 0)
+        if self.name == "":
+            raise InvalidConfig("name='' is empty; leave it out to take a random name")
+        if self.read_compacted and self.type not in ("Exclusive", "Failover"):
+            raise InvalidConfig(f"read_compacted needs type Exclusive or Failover, not {self.type}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReaderConfig:
+    """Settings of a reader.
+
+    Attributes:
+        name: shown in statistics; None takes a random one.
+        start_inclusive: begin with the start message itself instead of the one after it.
+        receiver_queue_size: messages that the broker may send ahead.
+        read_compacted: read the compacted view of the topic.
+        subscription_prefix: put before the random name of the reader's subscription, with a dash.
+        properties: shown in the topic's statistics.
+    """
+
+    name: str | None = None
+    start_inclusive: bool = False
+    receiver_queue_size: int = 1000
+    read_compacted: bool = False
+    subscription_prefix: str = ""
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _check_least("receiver_queue_size", self.receiver_queue_size, 0)

@@ -1,0 +1,723 @@
+"""Receives the entries of one topic (or one partition of it) for a subscription.
+
+Design: what the broker sends waits in a queue as undecoded entries; `poll_entry` hands out an entry, `receive` a
+message of it. Permits go back as messages leave the queue, not when they are acknowledged. A new connection begins with
+an empty queue: the broker delivers everything unacknowledged again, so keeping the old queue would double it.
+
+Source: Pulsar binary protocol, section Consumer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from ..errors import (
+    AuthorizationError,
+    ClosedError,
+    ConnectionLost,
+    ConsumerAssignError,
+    IncompatibleSchema,
+    InvalidConfig,
+    MagnetarError,
+    NotAllowed,
+    OperationTimeout,
+    ProtocolError,
+    SubscriptionNotFound,
+    TopicNameRefused,
+    TopicNotFound,
+    TopicTerminated,
+)
+from ..wire import requests
+from ..wire.frames import DEFAULT_MAX_MESSAGE_BYTES, encode_frame
+from ..wire.message_id import EARLIEST, LATEST, MessageId, from_data, to_data
+from ..wire.payload import open_payload, verify_checksum
+from ..wire.pulsar_api_pb2 import (
+    CommandAck,
+    CommandGetLastMessageIdResponse,
+    CommandMessage,
+    CommandSubscribe,
+    KeyValue,
+)
+from ..wire.topic_name import TopicName
+from .ack_tracker import Position, bits_of, words_of
+from .acknowledger import Acknowledger
+from .config import ConsumerConfig
+from .connection import Connection
+from .link import Link
+from .negative_acks import NegativeAcks
+from .permits import Permits
+from .received import Message, ReceivedEntry
+from .start import StartPosition
+
+log = logging.getLogger(__name__)
+
+MAX_REDELIVER_IDS = 1000
+"""Positions in one REDELIVER."""
+
+_FINAL = (
+    TopicNotFound,
+    TopicTerminated,
+    SubscriptionNotFound,
+    AuthorizationError,
+    TopicNameRefused,
+    IncompatibleSchema,
+    ConsumerAssignError,
+    NotAllowed,
+)
+
+
+class Consumer:
+    """A consumer of one topic; made by `AsyncClient.subscribe` and used on its event loop.
+
+    Attributes:
+        topic: full name.
+        subscription: name.
+        name: of this consumer.
+        is_active: whether the broker delivers to this consumer now (Failover: only one of them is active).
+        has_reached_end: whether the topic is terminated and everything of it was delivered.
+    """
+
+    def __init__(
+        self,
+        topic: TopicName,
+        subscription: str,
+        consumer_id: int,
+        config: ConsumerConfig,
+        link: Link,
+        start: StartPosition | None = None,
+    ):
+        self.topic = topic.text
+        self.subscription = subscription
+        self.name = config.name or ""
+        self.is_active = False
+        self.has_reached_end = False
+        self._partition = topic.partition
+        self._id = consumer_id
+        self._config = config
+        self._link = link
+        self._loop = asyncio.get_running_loop()
+        # Only of a non-durable subscription, whose place the broker forgets with the connection.
+        self._resume = start
+        # What of the first entry was seen before; the broker always sends it whole.
+        self._skip = start
+        self._connection: Connection | None = None
+        self._is_attached = False
+        self._is_seeking = False
+        self._is_closed = False
+        self._error: MagnetarError | None = None
+        self._attach_waiters: list[asyncio.Future[None]] = []
+        self._queue: deque[ReceivedEntry] = deque()
+        self._opened: deque[Message] = deque()
+        self._waiting: list[asyncio.Future[None]] = []
+        self._permits = Permits(config.receiver_queue_size)
+        self._acks = Acknowledger(consumer_id, config, self.topic)
+        self._tracker = self._acks.tracker
+        self._negative_acks = NegativeAcks(config.negative_ack_delay_ms / 1000)
+        self._negative_timer: asyncio.TimerHandle | None = None
+        self._is_rewinding = config.type in ("Exclusive", "Failover")
+        self._epoch = 0
+        self._max_message_bytes = DEFAULT_MAX_MESSAGE_BYTES
+        self.on_arrival: Callable[[], None] | None = None
+
+    def __repr__(self) -> str:
+        return f"Consumer(topic={self.topic!r}, subscription={self.subscription!r}, queued={len(self._queue)})"
+
+    # -- receiving ------------------------------------------------------------------------------------------------
+
+    def poll_entry(self) -> ReceivedEntry | None:
+        """Return the next entry if one is queued.
+
+        Raises:
+            ClosedError: the consumer is closed.
+            BrokerError: the broker refused the consumer for good.
+        """
+        if self._error is not None or self._is_closed:
+            self._check_open()
+        if not self._queue:
+            self._demand()
+            return None
+        entry = self._queue.popleft()
+        if self._resume is not None:
+            self._resume = StartPosition(entry.message_id, inclusive=False)
+        self._release(entry.permits)
+        return entry
+
+    async def receive_entry(self) -> ReceivedEntry:
+        """Return the next entry, waiting for it.
+
+        Cancellation: safe, nothing is lost.
+
+        Raises: as `poll_entry`.
+        """
+        while (entry := self.poll_entry()) is None:
+            await self.arrival()
+        return entry
+
+    def poll(self) -> Message | None:
+        """Return the next message if one is queued; raises as `poll_entry`."""
+        if self._error is not None or self._is_closed:
+            self._check_open()
+        while not self._opened:
+            if not self._queue:
+                self._demand()
+                return None
+            entry = self._queue.popleft()
+            try:
+                messages = entry.messages()
+            except ProtocolError as error:
+                position = entry.message_id[:2]
+                self._discard(position, entry.permits, CommandAck.BatchDeSerializeError, error)
+                continue
+            # What the application will not see goes back now, the rest as it is taken.
+            self._release(max(0, entry.permits - len(messages)))
+            self._opened.extend(messages)
+        message = self._opened.popleft()
+        if self._resume is not None:
+            self._resume = StartPosition(message.message_id, inclusive=False)
+        self._release(1)
+        return message
+
+    async def receive(self, timeout_s: float | None = None) -> Message:
+        """Return the next message, waiting for it.
+
+        Cancellation: safe, nothing is lost.
+
+        Raises:
+            OperationTimeout: none came within ``timeout_s``.
+            MagnetarError: as `poll_entry`.
+        """
+        message = self.poll()
+        if message is not None:
+            return message
+        try:
+            async with asyncio.timeout(timeout_s):
+                while message is None:
+                    await self.arrival()
+                    message = self.poll()
+        except TimeoutError as error:
+            raise OperationTimeout(f"no message of {self.topic} came within {timeout_s} s") from error
+        return message
+
+    async def arrival(self) -> None:
+        """Wait until something may have arrived or the consumer has ended.
+
+        Cancellation: safe.
+        """
+        if self._queue or self._opened or self._is_closed or self._error is not None:
+            return
+        waiter = self._loop.create_future()
+        self._waiting.append(waiter)
+        await waiter
+
+    @property
+    def queued_messages(self) -> int:
+        """Messages that can be taken without waiting."""
+        return len(self._opened) + sum(entry.permits for entry in self._queue)
+
+    @property
+    def has_opened(self) -> bool:
+        """Whether `poll` has messages left of the entry that it took from last."""
+        return bool(self._opened)
+
+    def handle_message(self, message: CommandMessage, payload: bytes) -> None:
+        """Take an entry (called by the connection)."""
+        data = message.message_id
+        position = (data.ledgerId, data.entryId)
+        try:
+            metadata, body_offset = open_payload(payload)
+        except ProtocolError as error:
+            self._discard(position, 1, CommandAck.BatchDeSerializeError, error)
+            return
+        count = metadata.num_messages_in_batch
+        words = message.ack_set
+        wanted = bits_of(words) if words else None
+        permits = count if wanted is None else wanted.bit_count()
+        if verify_checksum(payload) is False:
+            damage = ProtocolError(f"the checksum of an entry of {len(payload)} bytes does not fit")
+            self._discard(position, permits, CommandAck.ChecksumMismatch, damage)
+            return
+        if self._is_seeking or (
+            self._epoch and message.HasField("consumer_epoch") and message.consumer_epoch < self._epoch
+        ):
+            self._release(permits)  # sent before the broker knew that it has to begin elsewhere
+            return
+        entry = ReceivedEntry(
+            MessageId(*position, self._partition),
+            self.topic,
+            metadata,
+            message.redelivery_count,
+            permits,
+            (payload, body_offset, self._max_message_bytes),
+        )
+        if wanted is not None:
+            self._tracker.set_wanted(position, wanted)
+        wanted = self._wanted(entry, position)
+        if wanted == 0:
+            self._release(permits)
+            return
+        if wanted is not None:
+            entry.ack_set = words_of(wanted)
+        self._queue.append(entry)
+        if self._waiting:
+            self._wake()
+        if self.on_arrival is not None:
+            self.on_arrival()
+
+    def _wanted(self, entry: ReceivedEntry, position: Position) -> int | None:
+        """Return which messages of an entry are new to the application: None for all, 0 for none."""
+        tracker = self._tracker
+        if tracker.is_acknowledged(position):
+            return 0  # its acknowledgement is on the way
+        wanted = tracker.wanted(position)
+        if self._skip is not None:
+            new = self._skip.new_messages(position, entry.num_messages if entry.is_batch else None)
+            if new is None:
+                self._skip = None
+                return wanted
+            wanted = new if wanted is None else wanted & new
+            if self._resume is None:
+                # The application has moved behind these messages: to the subscription they are done.
+                self._tracker.add_wanted(position, wanted)
+                self._acks.sent_later()
+        return wanted
+
+    def _discard(self, position: Position, permits: int, damage: int, error: ProtocolError) -> None:
+        """Acknowledge an entry that nobody can read, as it would come again for ever."""
+        log.error("%s: entry %d:%d is damaged and was dropped: %s", self.topic, *position, error)
+        if self._connection is not None:
+            self._connection.send_command(requests.ack_damaged(self._id, position, damage))
+        self._release(permits)
+
+    def _release(self, count: int) -> None:
+        permits = self._permits.release(count)
+        if permits and self._is_attached and self._connection is not None:
+            self._connection.send_command(requests.flow(self._id, permits))
+
+    def _demand(self) -> None:
+        if not self._permits.size and self._is_attached and self._connection is not None:
+            permits = self._permits.demand()
+            if permits:
+                self._connection.send_command(requests.flow(self._id, permits))
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for waiter in waiting:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _clear_queue(self) -> int:
+        """Drop what is queued; return the permits that it took."""
+        permits = self.queued_messages
+        self._queue.clear()
+        self._opened.clear()
+        return permits
+
+    # -- acknowledging --------------------------------------------------------------------------------------------
+
+    def ack(self, message: Message | MessageId) -> asyncio.Future[None]:
+        """Acknowledge one message, or a whole entry if the id has no batch index.
+
+        Returns: a future that completes when the broker has confirmed it if ``ack_receipts`` is on, at once otherwise.
+        """
+        self._check_open()
+        ledger_id, entry_id, _, index, size = message.message_id if isinstance(message, Message) else message
+        position = (ledger_id, entry_id)
+        if index < 0:
+            self._tracker.add_entry(position)
+            self._forget_negative(position)
+        elif size <= index:
+            raise InvalidConfig(f"message id {ledger_id}:{entry_id} has batch_index={index} but batch_size={size}")
+        elif self._tracker.add_index(position, index, size):
+            self._forget_negative(position)
+        return self._acks.sent_later()
+
+    def ack_entry(self, entry: ReceivedEntry | MessageId) -> asyncio.Future[None]:
+        """Acknowledge a whole entry; returns as `ack`."""
+        self._check_open()
+        position = _position(entry)
+        self._tracker.add_entry(position)
+        self._forget_negative(position)
+        return self._acks.sent_later()
+
+    def ack_entries(self, entries: Sequence[ReceivedEntry | MessageId]) -> asyncio.Future[None]:
+        """Acknowledge whole entries in one frame that leaves at once; returns as `ack`."""
+        self._check_open()
+        positions = [_position(entry) for entry in entries]
+        for position in positions:
+            self._tracker.forget(position)
+            self._forget_negative(position)
+        return self._acks.send_now(positions)
+
+    def ack_batch_indexes(self, entry: ReceivedEntry | MessageId, still_wanted: Sequence[int]) -> asyncio.Future[None]:
+        """Acknowledge all messages of an entry but those whose bits are set in ``still_wanted``; returns as `ack`.
+
+        Args:
+            entry: the entry.
+            still_wanted: an ack set (`magnetar.wire.ack_set`).
+        """
+        self._check_open()
+        position = _position(entry)
+        if self._tracker.add_wanted(position, bits_of(still_wanted)):
+            self._forget_negative(position)
+        return self._acks.sent_later()
+
+    def ack_cumulative(self, message: Message | ReceivedEntry | MessageId) -> asyncio.Future[None]:
+        """Acknowledge everything up to and including a message or entry; returns as `ack`."""
+        self._check_open()
+        if not self._is_rewinding:
+            raise InvalidConfig(
+                f"subscription {self.subscription} is {self._config.type}: its messages can only be acknowledged one"
+                " by one"
+            )
+        message_id = message if isinstance(message, MessageId) else message.message_id
+        ledger_id, entry_id, _, index, size = message_id
+        position = (ledger_id, entry_id)
+        if index < 0 or index >= size - 1:
+            self._tracker.add_cumulative(position)
+            self._negative_acks.discard_up_to(position)
+        else:
+            # Inside a batch: everything before the entry, then its own messages. Both kinds of broker understand it.
+            before = (ledger_id, entry_id - 1)
+            self._tracker.add_cumulative(before)
+            self._negative_acks.discard_up_to(before)
+            self._tracker.add_wanted(position, ((1 << size) - 1) & ~((2 << index) - 1))
+        return self._acks.sent_later()
+
+    def negative_ack(self, message: Message | ReceivedEntry | MessageId) -> None:
+        """Ask for a message again after ``negative_ack_delay_ms``.
+
+        The broker delivers the whole entry again, without the messages of it that are acknowledged by then. For an
+        Exclusive or Failover subscription it delivers everything again that is not acknowledged.
+        """
+        self._check_open()
+        message_id = message if isinstance(message, MessageId) else message.message_id
+        self._negative_acks.add(message_id[:2], self._loop.time())
+        if self._negative_timer is None:
+            self._arm_negative_timer()
+
+    def _forget_negative(self, position: Position) -> None:
+        if self._negative_acks:
+            self._negative_acks.discard(position)
+
+    def _arm_negative_timer(self) -> None:
+        due_s = self._negative_acks.next_due_s
+        self._negative_timer = None if due_s is None else self._loop.call_at(due_s, self._redeliver_due)
+
+    def _redeliver_due(self) -> None:
+        due = self._negative_acks.pop_due(self._loop.time())
+        self._arm_negative_timer()
+        if not due or not self._is_attached or self._connection is None:
+            return  # detached: everything unacknowledged comes again with the next connection anyway
+        self._acks.flush()  # so that the broker leaves out what is acknowledged
+        if self._is_rewinding:
+            self.redeliver_unacknowledged()
+            return
+        for first in range(0, len(due), MAX_REDELIVER_IDS):
+            command = requests.redeliver(self._id, due[first : first + MAX_REDELIVER_IDS], None)
+            self._connection.send_command(command)
+
+    def redeliver_unacknowledged(self) -> None:
+        """Have everything delivered again that is not acknowledged; without a connection that happens anyway."""
+        self._check_open()
+        connection = self._connection
+        if not self._is_attached or connection is None:
+            return
+        self._acks.flush()
+        permits = self._clear_queue()
+        if self._is_rewinding:
+            self._epoch += 1
+        connection.send_command(requests.redeliver(self._id, (), self._epoch if self._is_rewinding else None))
+        self._release(permits)
+
+    async def flush_acks(self) -> None:
+        """Send all acknowledgements now; with ``ack_receipts``, wait until they are confirmed.
+
+        Cancellation: safe.
+        """
+        self._check_open()
+        await self._acks.confirmed()
+
+    # -- moving ---------------------------------------------------------------------------------------------------
+
+    async def seek(self, target: MessageId | int, *, inclusive: bool = False) -> None:
+        """Move the subscription: the next message is the first after ``target``.
+
+        Args:
+            target: a message id, EARLIEST, LATEST, or a publish time in milliseconds: the first message published then
+                or later is next.
+            inclusive: with a message id, begin with that message itself.
+
+        Cancellation: the subscription may have moved.
+
+        Raises:
+            BrokerError, OperationTimeout, ConnectionLost: the subscription may not have moved.
+        """
+        connection = await self._attached()
+        request_id = connection.next_request_id()
+        skip: StartPosition | None = None
+        if isinstance(target, MessageId):
+            if target not in (EARLIEST, LATEST):
+                skip = StartPosition(target, inclusive)
+            command = requests.seek_to_id(request_id, self._id, target, skip.ack_set() if skip is not None else ())
+        else:
+            command = requests.seek_to_time(request_id, self._id, target)
+        self._is_seeking = True
+        permits = self._clear_queue()
+        self._acks.clear()
+        self._negative_acks.clear()
+        try:
+            await connection.request(request_id, encode_frame(command), f"seek {self.topic} to {target}")
+            self._skip = skip
+            if self._resume is not None:
+                self._resume = skip or StartPosition(target if isinstance(target, MessageId) else EARLIEST, True)
+        finally:
+            self._is_seeking = False
+            self._clear_queue()
+            if self._connection is None and not self._is_closed:
+                self._link.reopen(self, at_once=True)
+            else:
+                self._release(permits)
+        await self._attached()
+        if self._resume is not None and not isinstance(target, MessageId):
+            await self._resume_at_mark_delete()
+
+    async def last_message_id(self) -> MessageId:
+        """Return the id of the newest message of the topic; ``entry_id`` is -1 if it has none.
+
+        Cancellation: safe.
+        """
+        return (await self.last_and_mark_delete())[0]
+
+    async def last_and_mark_delete(self) -> tuple[MessageId, MessageId | None]:
+        """Return the newest message's id, and where the subscription stands if the broker says so.
+
+        Cancellation: safe.
+        """
+        answer = await self._ask_last(await self._attached())
+        last = from_data(answer.last_message_id)
+        if last.batch_index >= 0:
+            last = last._replace(batch_size=last.batch_index + 1)
+        last = last._replace(partition=self._partition)
+        if not answer.HasField("consumer_mark_delete_position"):
+            return last, None
+        return last, from_data(answer.consumer_mark_delete_position)
+
+    async def _ask_last(self, connection: Connection) -> CommandGetLastMessageIdResponse:
+        request_id = connection.next_request_id()
+        command = encode_frame(requests.last_message_id(request_id, self._id))
+        answer: CommandGetLastMessageIdResponse = await connection.request(
+            request_id, command, f"last message id of {self.topic}"
+        )
+        return answer
+
+    async def _resume_at_mark_delete(self) -> None:
+        """Remember where a non-durable subscription stands, unless something was taken from it already."""
+        before = self._resume
+        _, mark_delete = await self.last_and_mark_delete()
+        if mark_delete is not None and self._resume is before:
+            self._resume = StartPosition(mark_delete, inclusive=False)
+
+    async def unsubscribe(self) -> None:
+        """Delete the subscription and close the consumer.
+
+        Cancellation: the subscription may be deleted.
+
+        Raises:
+            MetadataError: other consumers are connected.
+        """
+        connection = await self._attached()
+        self._acks.flush()
+        request_id = connection.next_request_id()
+        command = encode_frame(requests.unsubscribe(request_id, self._id))
+        await connection.request(request_id, command, f"unsubscribe {self.subscription} of {self.topic}")
+        await self._end()
+
+    # -- life -----------------------------------------------------------------------------------------------------
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether a broker is serving this consumer now."""
+        return self._is_attached
+
+    def _check_open(self) -> None:
+        if self._error is not None:
+            raise self._error
+        if self._is_closed:
+            raise ClosedError(f"consumer of {self.topic}, subscription {self.subscription}, is closed")
+
+    async def _attached(self) -> Connection:
+        """Return the connection, waiting for it if there is none at the moment."""
+        while True:
+            self._check_open()
+            if self._is_attached and self._connection is not None:
+                return self._connection
+            waiter = self._loop.create_future()
+            self._attach_waiters.append(waiter)
+            await waiter
+
+    def _wake_attach_waiters(self) -> None:
+        waiters, self._attach_waiters = self._attach_waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def open(self) -> None:
+        """Subscribe (called by the client)."""
+        await self._link.open(self)
+
+    async def attach(self, connection: Connection) -> None:
+        """Subscribe on a connection (called by the link)."""
+        request_id = connection.next_request_id()
+        command = encode_frame(requests.subscribe(self._subscription(request_id)))
+        self._connection = connection
+        connection.add_consumer(self._id, self)
+        try:
+            await connection.request(request_id, command, f"subscribe {self.subscription} to {self.topic}")
+            if self._resume is not None and self._resume.message_id == LATEST and not self._resume.inclusive:
+                # "Latest" must mean the same after a reconnection: note now which message that is.
+                answer = await self._ask_last(connection)
+                if answer.HasField("consumer_mark_delete_position"):
+                    self._resume = StartPosition(from_data(answer.consumer_mark_delete_position), inclusive=False)
+            if self._connection is not connection:
+                raise ConnectionLost(f"{connection.address.physical} closed the consumer at once")
+        except BaseException as error:
+            connection.remove_consumer(self._id)
+            self._connection = None
+            if isinstance(error, (OperationTimeout, asyncio.CancelledError)):
+                # The broker may still create it: say that nobody wants it.
+                connection.send_command(requests.close_consumer(connection.next_request_id(), self._id))
+            raise
+        self._max_message_bytes = connection.max_message_bytes
+        self._is_attached = True
+        self._acks.attach(connection)
+        permits = self._permits.restart()
+        if permits:
+            connection.send_command(requests.flow(self._id, permits))
+        elif self._waiting:
+            self._demand()
+        if self._config.type != "Failover":
+            self._set_active(True)
+        self._wake_attach_waiters()
+
+    def _subscription(self, request_id: int) -> CommandSubscribe:
+        config = self._config
+        command = CommandSubscribe(
+            topic=self.topic,
+            subscription=self.subscription,
+            subType=config.type,
+            consumer_id=self._id,
+            request_id=request_id,
+            consumer_name=self.name,
+            priority_level=config.priority_level,
+            durable=self._resume is None,
+            metadata=[KeyValue(key=key, value=value) for key, value in config.properties.items()],
+            read_compacted=config.read_compacted,
+            initialPosition=config.initial_position,
+            subscription_properties=[
+                KeyValue(key=key, value=value) for key, value in config.subscription_properties.items()
+            ],
+        )
+        if self._is_rewinding:
+            command.consumer_epoch = self._epoch
+        if self._resume is not None:
+            command.start_message_id.CopyFrom(to_data(self._resume.message_id))
+        return command
+
+    def handle_active_change(self, is_active: bool) -> None:
+        """Learn whether this consumer is the active one (called by the connection)."""
+        self._set_active(is_active)
+
+    def _set_active(self, is_active: bool) -> None:
+        if is_active == self.is_active:
+            return
+        self.is_active = is_active
+        if self._config.on_active_change is not None:
+            self._config.on_active_change(is_active)
+
+    def handle_end_of_topic(self) -> None:
+        """Learn that everything was delivered (called by the connection)."""
+        self.has_reached_end = True
+
+    def is_final(self, error: MagnetarError) -> bool:
+        """Return whether the consumer ends with ``error`` instead of trying again (called by the link)."""
+        return isinstance(error, _FINAL)
+
+    def handle_detached(self, connection: Connection, reason: MagnetarError) -> None:
+        """Find a broker again (called by the connection)."""
+        if self._connection is not connection:
+            return
+        self._connection = None
+        if not self._is_attached:
+            return
+        self._is_attached = False
+        self._acks.detach()
+        if self._resume is not None:
+            self._resume = self._first_queued() or self._resume
+            self._skip = self._resume
+        self._clear_queue()
+        self._set_active(False)
+        if not self._is_closed and not self._is_seeking:
+            log.info("%s: consumer of %s is detached: %s", self.topic, self.subscription, reason)
+            self._link.reopen(self)
+
+    def _first_queued(self) -> StartPosition | None:
+        """Return where a non-durable subscription goes on: at the first message that nobody has taken."""
+        if self._opened:
+            return StartPosition(self._opened[0].message_id, inclusive=True)
+        if self._queue:
+            return StartPosition(self._queue[0].message_id, inclusive=True)
+        return None
+
+    def fail(self, error: MagnetarError) -> None:
+        """Raise ``error`` from everything from now on (called by the link)."""
+        self._error = error
+        self._acks.close(error)
+        self._wake()
+        self._wake_attach_waiters()
+        if self.on_arrival is not None:
+            self.on_arrival()
+
+    async def close(self) -> None:
+        """Send the acknowledgements and close; what is queued is delivered to another consumer.
+
+        Cancellation: the consumer is closed all the same.
+        """
+        if self._is_closed:
+            return
+        try:
+            connection = self._connection
+            if connection is not None and self._is_attached:
+                await self._acks.confirmed()
+                request_id = connection.next_request_id()
+                command = encode_frame(requests.close_consumer(request_id, self._id))
+                await connection.request(request_id, command, f"close consumer of {self.topic}")
+        except MagnetarError as error:
+            log.debug("%s: closing a consumer of %s: %s", self.topic, self.subscription, error)
+        finally:
+            await self._end()
+
+    async def _end(self) -> None:
+        self._is_closed = True
+        if self._connection is not None:
+            self._connection.remove_consumer(self._id)
+        self._connection = None
+        self._is_attached = False
+        if self._negative_timer is not None:
+            self._negative_timer.cancel()
+            self._negative_timer = None
+        self._acks.close(ClosedError(f"consumer of {self.topic} was closed before this was confirmed"))
+        self._clear_queue()
+        self._set_active(False)
+        self._wake()
+        self._wake_attach_waiters()
+        if self.on_arrival is not None:
+            self.on_arrival()
+        await self._link.close()
+
+
+def _position(entry: ReceivedEntry | MessageId) -> Position:
+    message_id = entry.message_id if isinstance(entry, ReceivedEntry) else entry
+    return message_id[:2]

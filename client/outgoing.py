@@ -1,0 +1,81 @@
+"""What is handed to a producer: single messages, or whole entries that were encoded elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ..wire.batch import encode_batch, encode_plain_batch
+from ..wire.compression import NAMES, compress
+from ..wire.pulsar_api_pb2 import SingleMessageMetadata
+from .config import Compression
+
+
+@dataclass(frozen=True, slots=True)
+class OutgoingMessage:
+    """One message on its way out; what a routing function sees.
+
+    Attributes:
+        payload: the content.
+        key: routes the message and names what compaction keeps.
+        ordering_key: routes instead of ``key`` where it is set.
+        properties: free pairs of text.
+        event_time_ms: set by the application; 0 is none.
+        sequence_id: chosen by the application; must rise. None continues.
+    """
+
+    payload: bytes
+    key: str | None = None
+    ordering_key: bytes | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    event_time_ms: int = 0
+    sequence_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OutgoingEntry:
+    """A batch that is already encoded; made by `encode_entry`, in any thread.
+
+    Attributes:
+        body: encoded messages, compressed as ``compression`` says.
+        num_messages: how many.
+        uncompressed_bytes: size of the body before compression.
+        compression: a CompressionType of the protocol.
+        sequence_id: of the first message; the others follow. None continues after the producer's last.
+        key: partition key of the entry; routes it and is what Key_Shared looks at.
+    """
+
+    body: bytes
+    num_messages: int
+    uncompressed_bytes: int
+    compression: int = 0
+    sequence_id: int | None = None
+    key: str | None = None
+
+
+def encode_entry(
+    payloads: Sequence[bytes],
+    headers: Sequence[SingleMessageMetadata | None] | None = None,
+    *,
+    compression: Compression = "NONE",
+    sequence_id: int | None = None,
+    key: str | None = None,
+) -> OutgoingEntry:
+    """Return an entry of many messages.
+
+    Messages carry no sequence ids of their own unless their headers have them, so that readers can share one header
+    object per batch: that is what makes large batches fast.
+
+    Args:
+        payloads: at least one.
+        headers: metadata per message (key, properties, event time); None where a message has none.
+        compression: of the whole entry.
+        sequence_id: of the first message; None continues.
+        key: partition key of the entry.
+    """
+    if not payloads:
+        raise ValueError("an entry needs at least one message")
+    body = encode_plain_batch(payloads) if headers is None else encode_batch(list(zip(headers, payloads, strict=True)))
+    kind = NAMES[compression]
+    packed = compress(kind, body) if kind else body
+    return OutgoingEntry(packed, len(payloads), len(body), kind, sequence_id, key)

@@ -1,0 +1,602 @@
+"""Sends messages to one topic (or one partition of it).
+
+Design: whatever is sent becomes an entry in the pending queue first and leaves the queue with its receipt. The
+connection only ever sees bytes of that queue: a new one gets all of it again, in order, before anything new. So nothing
+is lost by a broken connection; an entry whose receipt was lost with it may be stored twice (deduplication on the broker
+removes it, as its sequence ids are the same).
+
+Source: Pulsar binary protocol, section Producer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+
+from ..errors import (
+    ChecksumError,
+    ClosedError,
+    ConnectionLost,
+    InvalidConfig,
+    MagnetarError,
+    MessageTooLarge,
+    NotAllowed,
+    OperationTimeout,
+    ProducerFenced,
+    QueueFull,
+    TopicNotFound,
+    TopicTerminated,
+    broker_error,
+)
+from ..wire import requests
+from ..wire.bulk import send_frame_head
+from ..wire.compression import NAMES, compress
+from ..wire.frames import DEFAULT_MAX_MESSAGE_BYTES, encode_frame
+from ..wire.message_id import MessageId, signed_64
+from ..wire.payload import seal, verify_checksum
+from ..wire.pulsar_api_pb2 import (
+    CommandProducer,
+    CommandProducerSuccess,
+    CommandSendError,
+    CommandSendReceipt,
+    KeyValue,
+    MessageMetadata,
+    SingleMessageMetadata,
+)
+from ..wire.topic_name import TopicName
+from .config import ProducerConfig
+from .connection import Connection
+from .link import Link
+from .open_batch import OpenBatch
+from .outgoing import OutgoingEntry, encode_entry
+from .pending_queue import PendingQueue, PendingSend, Verdict
+
+log = logging.getLogger(__name__)
+
+_FINAL = (ProducerFenced, TopicTerminated, TopicNotFound)
+
+
+class Producer:
+    """A producer of one topic; made by `AsyncClient.create_producer` and used on its event loop.
+
+    Attributes:
+        topic: full name.
+        name: chosen by the user or the broker.
+        last_sequence_id: of the last message that the broker has stored, -1 before the first.
+    """
+
+    def __init__(
+        self, topic: TopicName, producer_id: int, config: ProducerConfig, link: Link, clock: Callable[[], float]
+    ):
+        self.topic = topic.text
+        self.name = config.name or ""
+        self.last_sequence_id = -1
+        self._partition = topic.partition
+        self._id = producer_id
+        self._config = config
+        self._link = link
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._connection: Connection | None = None
+        self._is_attached = False
+        self._is_closed = False
+        self._error: MagnetarError | None = None
+        self._epoch = 0
+        self._topic_epoch: int | None = None
+        self._max_message_bytes = DEFAULT_MAX_MESSAGE_BYTES
+        self._next_sequence_id = 0
+        self._last_assigned = -1
+        self._compression = NAMES[config.compression]
+        self._batch = OpenBatch(config.batch_max_messages, config.batch_max_bytes)
+        self._batch_timer: asyncio.TimerHandle | None = None
+        self._pending = PendingQueue()
+        self._send_timer: asyncio.TimerHandle | None = None
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    def __repr__(self) -> str:
+        return f"Producer(topic={self.topic!r}, name={self.name!r}, pending={self._pending.messages})"
+
+    # -- sending --------------------------------------------------------------------------------------------------
+
+    @property
+    def pending_messages(self) -> int:
+        """Messages handed over but not yet stored."""
+        return self._pending.messages + len(self._batch)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether `send_nowait` and `send_entry` take something more now."""
+        config = self._config
+        return (
+            self._pending.messages + len(self._batch) < config.max_pending_messages
+            and self._pending.bytes + self._batch.bytes < config.max_pending_bytes
+        )
+
+    async def ready(self) -> None:
+        """Wait until there is room for another message or entry.
+
+        Cancellation: safe.
+
+        Raises:
+            ClosedError: the producer was closed meanwhile.
+            BrokerError: the producer was refused for good.
+        """
+        self._check_open()
+        while not self.has_room:
+            waiter = self._loop.create_future()
+            self._waiting.append(waiter)
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                if waiter.done() and not waiter.cancelled():
+                    self._wake()  # the turn that was given to this caller goes to the next one
+                raise
+            self._check_open()
+
+    async def send(
+        self,
+        payload: bytes,
+        *,
+        key: str | None = None,
+        ordering_key: bytes | None = None,
+        properties: Mapping[str, str] | None = None,
+        event_time_ms: int = 0,
+        sequence_id: int | None = None,
+    ) -> MessageId:
+        """Send a message and return its id once the broker has stored it.
+
+        Cancellation: the message may be stored all the same.
+
+        Raises:
+            QueueFull: too much is pending and ``block_if_queue_full`` is off.
+            MessageTooLarge: the broker does not take messages of this size.
+            OperationTimeout: not stored within ``send_timeout_ms``; it may still be.
+            ClosedError: the producer is closed, or was before the message was stored.
+            BrokerError: the broker refuses the message or the producer for good.
+        """
+        if self._config.block_if_queue_full and (self._waiting or not self.has_room):
+            await self.ready()
+        return await self.send_nowait(
+            payload,
+            key=key,
+            ordering_key=ordering_key,
+            properties=properties,
+            event_time_ms=event_time_ms,
+            sequence_id=sequence_id,
+        )
+
+    def send_nowait(
+        self,
+        payload: bytes,
+        *,
+        key: str | None = None,
+        ordering_key: bytes | None = None,
+        properties: Mapping[str, str] | None = None,
+        event_time_ms: int = 0,
+        sequence_id: int | None = None,
+    ) -> asyncio.Future[MessageId]:
+        """Take a message and return the future of its id; raises as `send` does."""
+        self._check_room()
+        if len(payload) > self._max_message_bytes and not self._compression:
+            raise MessageTooLarge(
+                f"message of {len(payload)} bytes exceeds max_message_bytes={self._max_message_bytes} of the broker"
+            )
+        first = self._assign(sequence_id, 1)
+        if not self._config.batching:
+            metadata = MessageMetadata(
+                producer_name=self.name, sequence_id=first, publish_time=self._now_ms(), uncompressed_size=len(payload)
+            )
+            _describe(metadata, key, ordering_key, properties, event_time_ms)
+            future = self._loop.create_future()
+            self._send_plain(metadata, payload, future)
+            return future
+        batch = self._batch
+        size = len(payload)
+        if not batch.has_room_for(size):
+            self._close_batch()
+        header = SingleMessageMetadata(sequence_id=first)
+        if key is not None or properties or ordering_key is not None or event_time_ms:
+            _describe(header, key, ordering_key, properties, event_time_ms)
+        future = self._loop.create_future()
+        if not batch.payloads:
+            batch.created_s = self._loop.time()
+            self._batch_timer = self._loop.call_later(self._config.batch_max_delay_ms / 1000, self._close_batch)
+        batch.add(header, payload, future)
+        if batch.is_full:
+            self._close_batch()
+        return future
+
+    def send_entry(self, entry: OutgoingEntry | Sequence[bytes]) -> asyncio.Future[MessageId]:
+        """Send a whole entry and return the future of its id (``batch_index`` -1).
+
+        Never waits: `await ready()` before it keeps within the limits.
+
+        Args:
+            entry: made by `encode_entry`, or payloads, which then are encoded here with the producer's compression.
+
+        Raises: as `send_nowait`.
+        """
+        if not isinstance(entry, OutgoingEntry):
+            entry = encode_entry(entry, compression=self._config.compression)
+        self._check_room()
+        self._check_size(len(entry.body))
+        if self._batch.payloads:
+            self._close_batch()
+        first = self._assign(entry.sequence_id, entry.num_messages)
+        last = first + entry.num_messages - 1
+        metadata = MessageMetadata(
+            producer_name=self.name,
+            sequence_id=first,
+            publish_time=self._now_ms(),
+            num_messages_in_batch=entry.num_messages,
+        )
+        if last > first:
+            metadata.highest_sequence_id = last
+        if entry.compression:
+            metadata.compression = entry.compression  # type: ignore[assignment]  # the protocol's number itself
+            metadata.uncompressed_size = entry.uncompressed_bytes
+        if entry.key is not None:
+            metadata.partition_key = entry.key
+        future: asyncio.Future[MessageId] = self._loop.create_future()
+        self._enqueue(self._sealed(metadata, entry.body, entry.num_messages, [future]))
+        return future
+
+    async def flush(self) -> None:
+        """Send the open batch and wait until everything handed over before is stored.
+
+        Cancellation: safe.
+
+        Raises:
+            MagnetarError: why the last of it was not stored.
+        """
+        self._check_open()
+        self._close_batch()
+        tail = self._pending.tail
+        if tail is None:
+            return
+        if tail.flushed is None:
+            tail.flushed = self._loop.create_future()
+        await asyncio.shield(tail.flushed)
+
+    def _check_open(self) -> None:
+        if self._error is not None:
+            raise self._error
+        if self._is_closed:
+            raise ClosedError(f"producer {self.name} of {self.topic} is closed")
+
+    def _check_room(self) -> None:
+        if self._error is not None or self._is_closed:
+            self._check_open()
+        if not self.has_room:
+            raise QueueFull(
+                f"{self.pending_messages} messages ({self._pending.bytes + self._batch.bytes} bytes) of producer"
+                f" {self.name} are pending, limits are max_pending_messages={self._config.max_pending_messages} and"
+                f" max_pending_bytes={self._config.max_pending_bytes}; await ready() or set block_if_queue_full"
+            )
+
+    def _check_size(self, body_bytes: int) -> None:
+        if body_bytes > self._max_message_bytes:
+            raise MessageTooLarge(
+                f"entry of {body_bytes} bytes exceeds max_message_bytes={self._max_message_bytes} of the broker"
+            )
+
+    def _assign(self, sequence_id: int | None, count: int) -> int:
+        """Return the first of ``count`` sequence ids."""
+        first = self._next_sequence_id if sequence_id is None else sequence_id
+        if first <= self._last_assigned:
+            raise InvalidConfig(
+                f"sequence_id={first} does not rise: producer {self.name} has already used {self._last_assigned}"
+            )
+        self._last_assigned = first + count - 1
+        self._next_sequence_id = first + count
+        return first
+
+    def _now_ms(self) -> int:
+        return int(self._clock() * 1000)
+
+    def _send_plain(self, metadata: MessageMetadata, payload: bytes, future: asyncio.Future[MessageId]) -> None:
+        if self._compression:
+            payload = compress(self._compression, payload)
+            metadata.compression = self._compression  # type: ignore[assignment]  # the protocol's number itself
+        self._check_size(len(payload))
+        self._enqueue(self._sealed(metadata, payload, 1, [future]))
+
+    def _close_batch(self) -> None:
+        """Send what the open batch holds."""
+        if self._batch_timer is not None:
+            self._batch_timer.cancel()
+            self._batch_timer = None
+        batch = self._batch
+        count = len(batch.payloads)
+        if not count:
+            return
+        metadata = MessageMetadata(
+            producer_name=self.name,
+            sequence_id=batch.first_sequence_id,
+            publish_time=self._now_ms(),
+            num_messages_in_batch=count,
+        )
+        if count > 1:
+            metadata.highest_sequence_id = batch.last_sequence_id
+        first = batch.headers[0]
+        # The broker reads keys at the entry only: it takes the first message's for the whole batch.
+        if first.HasField("partition_key"):
+            metadata.partition_key = first.partition_key
+        if first.HasField("ordering_key"):
+            metadata.ordering_key = first.ordering_key
+        body = batch.encode()
+        if self._compression:
+            metadata.compression = self._compression  # type: ignore[assignment]  # the protocol's number itself
+            metadata.uncompressed_size = len(body)
+            body = compress(self._compression, body)
+        created_s = batch.created_s
+        futures = batch.take_futures()
+        try:
+            self._check_size(len(body))
+        except MessageTooLarge as error:
+            _fail_futures(futures, error)
+            return
+        send = self._sealed(metadata, body, count, futures)
+        send.created_s = created_s
+        send.batch_size = count
+        self._enqueue(send)
+
+    def _sealed(
+        self, metadata: MessageMetadata, body: bytes, count: int, futures: list[asyncio.Future[MessageId]]
+    ) -> PendingSend:
+        payload = seal(metadata, body)
+        first = last = metadata.sequence_id
+        highest: int | None = None
+        if metadata.HasField("highest_sequence_id"):
+            last = highest = metadata.highest_sequence_id
+        head = send_frame_head(self._id, first, highest, count, False, len(payload))
+        return PendingSend(first, last, head, payload, count, self._loop.time(), futures)
+
+    def _enqueue(self, send: PendingSend) -> None:
+        self._pending.append(send)
+        if self._send_timer is None and self._config.send_timeout_ms:
+            self._send_timer = self._loop.call_later(self._config.send_timeout_ms / 1000, self._check_timeout)
+        if self._is_attached and self._connection is not None:
+            self._connection.send(send.head, send.payload)
+
+    # -- results --------------------------------------------------------------------------------------------------
+
+    def handle_receipt(self, receipt: CommandSendReceipt) -> None:
+        """Take the broker's word that an entry is stored (called by the connection)."""
+        pending = self._pending
+        match pending.judge(receipt.sequence_id):
+            case Verdict.HEAD:
+                position = receipt.message_id
+                self._complete(pending.pop(), signed_64(position.ledgerId), signed_64(position.entryId))
+            case Verdict.AHEAD:
+                self._resend_all(f"receipt {receipt.sequence_id} is ahead of the oldest pending entry")
+            case Verdict.STALE:
+                log.debug("%s: receipt %d of nothing pending", self.topic, receipt.sequence_id)
+
+    def _complete(self, send: PendingSend, ledger_id: int, entry_id: int) -> None:
+        self.last_sequence_id = max(self.last_sequence_id, send.last_sequence_id)
+        partition = self._partition
+        size = send.batch_size
+        if size:
+            for index, future in enumerate(send.futures):
+                if not future.done():
+                    future.set_result(MessageId(ledger_id, entry_id, partition, index, size))
+        else:
+            for future in send.futures:
+                if not future.done():
+                    future.set_result(MessageId(ledger_id, entry_id, partition))
+        if send.flushed is not None:
+            send.flushed.set_result(None)
+        if self._waiting:
+            self._wake()
+
+    def _wake(self) -> None:
+        """Let as many waiting callers go on as there is room for."""
+        room = self._config.max_pending_messages - self._pending.messages - len(self._batch)
+        while self._waiting and room > 0:
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                room -= 1
+
+    def handle_send_error(self, error: CommandSendError) -> None:
+        """Take the broker's refusal of an entry (called by the connection)."""
+        refused = broker_error(error.error, error.message)
+        if isinstance(refused, TopicTerminated):
+            self.fail(refused)
+            return
+        pending = self._pending
+        is_head = pending.judge(error.sequence_id) is Verdict.HEAD
+        head = pending.head
+        if is_head and head is not None:
+            is_corrupt = isinstance(refused, ChecksumError) and verify_checksum(head.payload) is False
+            if is_corrupt or isinstance(refused, NotAllowed):
+                # Sending the same bytes again cannot help; what follows is not concerned.
+                self._fail_send(pending.pop(), refused)
+                self._wake()
+                return
+        self._resend_all(f"entry {error.sequence_id} was not stored: {refused}")
+
+    def _resend_all(self, why: str) -> None:
+        """Drop the connection: the only way to know what the broker has seen is to begin again on a new one."""
+        if self._connection is not None:
+            log.warning("%s: closing the connection to send again: %s", self.topic, why)
+            self._connection.close(ConnectionLost(why))
+
+    def _check_timeout(self) -> None:
+        self._send_timer = None
+        head = self._pending.head
+        if head is None:
+            return
+        timeout_s = self._config.send_timeout_ms / 1000
+        remaining_s = head.created_s + timeout_s - self._loop.time()
+        if remaining_s > 0:
+            self._send_timer = self._loop.call_later(remaining_s, self._check_timeout)
+            return
+        where = self._connection.address.physical if self._connection is not None else "no broker"
+        # All of it, not only the oldest: storing later messages without the earlier ones would break their order.
+        self._fail_all(
+            OperationTimeout(
+                f"{self.pending_messages} messages for {self.topic} were not stored within {timeout_s} s"
+                f" (send_timeout_ms), connected to {where}"
+            )
+        )
+
+    def _fail_send(self, send: PendingSend, error: MagnetarError) -> None:
+        _fail_futures(send.futures, error)
+        if send.flushed is not None:
+            send.flushed.set_exception(error)
+            send.flushed.exception()  # flush() may have been cancelled; whoever waits still gets it
+
+    def _fail_all(self, error: MagnetarError) -> None:
+        if self._batch_timer is not None:
+            self._batch_timer.cancel()
+            self._batch_timer = None
+        for send in self._pending.pop_all():
+            self._fail_send(send, error)
+        _fail_futures(self._batch.take_futures(), error)
+        waiting, self._waiting = self._waiting, deque()
+        for waiter in waiting:
+            if not waiter.done():
+                waiter.set_result(None)  # they look at the producer's state themselves
+
+    # -- life -----------------------------------------------------------------------------------------------------
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether a broker is serving this producer now."""
+        return self._is_attached
+
+    async def open(self) -> None:
+        """Create the producer on the broker (called by the client)."""
+        await self._link.open(self)
+
+    async def attach(self, connection: Connection) -> None:
+        """Create the producer on a connection (called by the link)."""
+        request_id = connection.next_request_id()
+        command = encode_frame(requests.producer(self._creation(request_id)))
+        self._epoch += 1
+        self._connection = connection
+        connection.add_producer(self._id, self)
+        try:
+            success: CommandProducerSuccess = await connection.request(
+                request_id, command, f"create producer on {self.topic}"
+            )
+            if self._connection is not connection:
+                raise ConnectionLost(f"{connection.address.physical} closed the producer at once")
+        except BaseException as error:
+            connection.remove_producer(self._id)
+            self._connection = None
+            if isinstance(error, (OperationTimeout, asyncio.CancelledError)):
+                # The broker may still create it: say that nobody wants it.
+                connection.send_command(requests.close_producer(connection.next_request_id(), self._id))
+            raise
+        self._created(success)
+        self._max_message_bytes = connection.max_message_bytes
+        self._is_attached = True
+        for send in self._pending:
+            connection.send(send.head, send.payload)
+
+    def _creation(self, request_id: int) -> CommandProducer:
+        config = self._config
+        command = CommandProducer(
+            topic=self.topic,
+            producer_id=self._id,
+            request_id=request_id,
+            encrypted=False,
+            metadata=[KeyValue(key=key, value=value) for key, value in config.properties.items()],
+            epoch=self._epoch,
+            user_provided_producer_name=config.name is not None,
+            producer_access_mode=config.access_mode,
+        )
+        if self.name:
+            command.producer_name = self.name
+        if self._topic_epoch is not None and config.access_mode != "Shared":
+            command.topic_epoch = self._topic_epoch
+        return command
+
+    def _created(self, success: CommandProducerSuccess) -> None:
+        self.name = success.producer_name
+        if success.HasField("topic_epoch"):
+            self._topic_epoch = success.topic_epoch
+        if self._last_assigned >= 0:
+            return  # a reconnection: the ids in use are the ones that count
+        if self._config.initial_sequence_id is not None:
+            self._next_sequence_id = self._config.initial_sequence_id
+        else:
+            self.last_sequence_id = success.last_sequence_id
+            self._next_sequence_id = success.last_sequence_id + 1
+
+    def is_final(self, error: MagnetarError) -> bool:
+        """Return whether the producer ends with ``error`` instead of trying again (called by the link)."""
+        return isinstance(error, _FINAL)
+
+    def handle_detached(self, connection: Connection, reason: MagnetarError) -> None:
+        """Find a broker again (called by the connection)."""
+        if self._connection is not connection:
+            return
+        self._connection = None
+        if self._is_attached:
+            self._is_attached = False
+            if not self._is_closed:
+                log.info("%s: producer %s is detached: %s", self.topic, self.name, reason)
+                self._link.reopen(self)
+
+    def fail(self, error: MagnetarError) -> None:
+        """Fail what is pending and everything later (called by the link)."""
+        self._error = error
+        self._fail_all(error)
+
+    async def close(self) -> None:
+        """Send what is open, wait for the broker to store it, and close; without a connection what is pending fails.
+
+        Cancellation: the producer is closed all the same.
+        """
+        if self._is_closed:
+            return
+        self._close_batch()
+        self._is_closed = True
+        try:
+            await self._link.close()
+            connection = self._connection
+            if connection is not None and self._is_attached:
+                request_id = connection.next_request_id()
+                command = encode_frame(requests.close_producer(request_id, self._id))
+                # The broker answers when everything before is stored, after the receipts.
+                await connection.request(request_id, command, f"close producer of {self.topic}")
+        except MagnetarError as error:
+            log.debug("%s: closing producer %s: %s", self.topic, self.name, error)
+        finally:
+            if self._connection is not None:
+                self._connection.remove_producer(self._id)
+            self._connection = None
+            self._is_attached = False
+            if self._send_timer is not None:
+                self._send_timer.cancel()
+            self._fail_all(ClosedError(f"producer {self.name} of {self.topic} was closed before this was stored"))
+
+
+def _fail_futures(futures: Sequence[asyncio.Future[MessageId]], error: MagnetarError) -> None:
+    for future in futures:
+        if not future.done():
+            future.set_exception(error)
+
+
+def _describe(
+    metadata: MessageMetadata | SingleMessageMetadata,
+    key: str | None,
+    ordering_key: bytes | None,
+    properties: Mapping[str, str] | None,
+    event_time_ms: int,
+) -> None:
+    """Put what a message has beside its payload into its metadata."""
+    if key is not None:
+        metadata.partition_key = key
+    if ordering_key is not None:
+        metadata.ordering_key = ordering_key
+    if properties:
+        metadata.properties.extend(KeyValue(key=name, value=value) for name, value in properties.items())
+    if event_time_ms:
+        metadata.event_time = event_time_ms
