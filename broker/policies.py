@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -78,7 +79,7 @@ def topic_hash(full_name: str) -> int:
 def bundle_of(boundaries: Sequence[str], full_name: str) -> str:
     """Return the bundle (``0xlow_0xhigh``) that holds a topic; the last one includes its upper boundary."""
     wanted = topic_hash(full_name)
-    for low, high in zip(boundaries, boundaries[1:], strict=False):
+    for low, high in itertools.pairwise(boundaries):
         if wanted < int(high, 16):
             return f"{low}_{high}"
     return f"{boundaries[-2]}_{boundaries[-1]}"

@@ -1,0 +1,102 @@
+"""Request bodies, read as leniently as Pulsar reads them.
+
+Clients in four languages send numbers as text, nothing at all, or the word ``null``; all of that means something
+definite. Each function returns what the body says, None where it says nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from .answers import Refused
+
+MAX_BODY_BYTES = 1024 * 1024
+"""Largest body of an admin request; packages of functions go another way and are not limited here."""
+_MAX_INT = {32: (1 << 31) - 1, 64: (1 << 63) - 1}
+
+
+def parse(body: bytes) -> Any:
+    """Return the JSON value of a body; None for an empty one.
+
+    Raises:
+        Refused: 400, the body is not JSON.
+    """
+    if not body.strip():
+        return None
+    try:
+        return json.loads(body, parse_constant=_refuse_constant)
+    except ValueError as error:
+        raise Refused(400, f"the request body is not valid JSON: {error}") from error
+
+
+def as_object(value: Any, what: str) -> dict[str, Any] | None:
+    """Return a JSON object, or None for null."""
+    if value is None or isinstance(value, dict):
+        return value
+    raise _ill_typed(value, f"an object ({what})")
+
+
+def as_text_map(value: Any, what: str) -> dict[str, str] | None:
+    """Return a JSON object of texts, or None for null; numbers and booleans become text."""
+    fields = as_object(value, what)
+    if fields is None:
+        return None
+    return {key: _as_text(item, f"{what}, field {key}") for key, item in fields.items() if item is not None}
+
+
+def as_text_list(value: Any, what: str) -> list[str] | None:
+    """Return a JSON array of texts, or None for null."""
+    if value is None:
+        return None
+    if not isinstance(value, list):
+        raise _ill_typed(value, f"an array ({what})")
+    return [_as_text(item, what) for item in value]
+
+
+def as_int(value: Any, what: str, bits: int = 32) -> int | None:
+    """Return an integer; quoted numbers count, fractions are cut, empty text is nothing."""
+    if isinstance(value, str):
+        value = value.strip()
+        if not value:
+            return None
+        try:
+            value = int(value)
+        except ValueError as error:
+            raise _ill_typed(value, f"a number ({what})") from error
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _ill_typed(value, f"a number ({what})")
+    number = int(value)
+    if not -_MAX_INT[bits] - 1 <= number <= _MAX_INT[bits]:
+        raise Refused(400, f"{what} of {number} is out of range: at most {_MAX_INT[bits]}")
+    return number
+
+
+def as_bool(value: Any, what: str) -> bool | None:
+    """Return a boolean; quoted ones and numbers count."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return value != 0
+    if isinstance(value, str) and value.lower() in ("true", "false", ""):
+        return value.lower() == "true" if value else None
+    raise _ill_typed(value, f"true or false ({what})")
+
+
+def _as_text(value: Any, what: str) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str | int | float):
+        return str(value)
+    raise _ill_typed(value, f"text ({what})")
+
+
+def _ill_typed(value: Any, wanted: str) -> Refused:
+    shown = json.dumps(value)
+    return Refused(400, f"the request body is {shown[:80]}{'…' if len(shown) > 80 else ''}, expected {wanted}")
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON number")

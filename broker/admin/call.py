@@ -1,0 +1,159 @@
+"""One admin request: its path parameters as names, its query, its body, and what the broker offers to answer it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, unquote_plus
+
+from starlette.requests import Request
+
+from ...errors import InvalidTopicName
+from ...wire.topic_name import TopicName, parse_topic_name
+from ..namespaces import Namespaces
+from . import bodies
+from .answers import Refused
+
+if TYPE_CHECKING:
+    from ..service import BrokerService
+
+NAME = re.compile(r"[-=:.\w]+", re.ASCII)
+"""A tenant, namespace or cluster."""
+_LONG = re.compile(r"-?[0-9]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Admin:
+    """What every handler may use.
+
+    Attributes:
+        broker: topics and subscriptions.
+        namespaces: names and policies.
+        worker_url: address of a live functions worker, None if there is none now.
+        is_worker_enabled: False for a broker that was started without functions.
+    """
+
+    broker: BrokerService
+    namespaces: Namespaces
+    worker_url: Callable[[], str | None]
+    is_worker_enabled: bool = True
+
+
+class Call:
+    """A request under way; made by the router."""
+
+    def __init__(self, admin: Admin, request: Request) -> None:
+        self.broker = admin.broker
+        self.namespaces = admin.namespaces
+        self.admin = admin
+        self.request = request
+
+    @property
+    def host(self) -> str:
+        """Where this request came in, as host:port; the broker's id. What a client reached, it can reach again."""
+        host = self.request.headers.get("host")
+        if host:
+            return host
+        address, port = self.request.scope["server"]
+        return f"{address}:{port}"
+
+    def raw(self, name: str) -> str:
+        """Return a path parameter as it was sent."""
+        value: str = self.request.path_params[name]
+        return value
+
+    def text(self, name: str) -> str:
+        """Return a path parameter, decoded once."""
+        return unquote(self.raw(name))
+
+    def number(self, name: str) -> int:
+        """Return a numeric path parameter; anything else is no such path, as in Pulsar."""
+        if not _LONG.fullmatch(self.raw(name)):
+            raise Refused(404, f"no such path: {self.raw(name)!r} is not a number")
+        return int(self.raw(name))
+
+    @property
+    def tenant(self) -> str:
+        """The tenant in the path, checked."""
+        return self._name("tenant", "Tenant name is not valid")
+
+    @property
+    def cluster(self) -> str:
+        """The cluster in the path, as sent."""
+        return self.text("cluster")
+
+    @property
+    def namespace(self) -> str:
+        """``tenant/namespace`` of the path, checked."""
+        reason = "Namespace name is not valid"
+        return f"{self._name('tenant', reason)}/{self._name('namespace', reason)}"
+
+    @property
+    def topic(self) -> TopicName:
+        """The topic in the path. Local names are form-encoded: a plus sign is a space."""
+        local = unquote_plus(self.raw("topic"))
+        try:
+            return parse_topic_name(f"{self.raw('domain')}://{self.text('tenant')}/{self.text('namespace')}/{local}")
+        except InvalidTopicName as error:
+            raise Refused(412, "Topic name is not valid") from error
+
+    @property
+    def subscription(self) -> str:
+        """The subscription in the path. Clients encode it twice; the second time as a form."""
+        return unquote_plus(unquote(self.raw("subscription")))
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        """Return a boolean query parameter; like Java's, anything but ``true`` is false."""
+        value = self.request.query_params.get(name)
+        return default if value is None else value.lower() == "true"
+
+    def option(self, name: str, choices: tuple[str, ...], default: str) -> str:
+        """Return a query parameter out of a closed set; another value is no such path, as in Pulsar."""
+        value = self.request.query_params.get(name, default)
+        if value not in choices:
+            raise Refused(404, f"query parameter {name}={value!r} is not one of {', '.join(choices)}")
+        return value
+
+    async def body(self, media_types: tuple[str, ...] = ("application/json",)) -> bytes:
+        """Return the raw body after checking its declared type; no declared type is fine.
+
+        Raises:
+            Refused: 415 for another type, 413 above `bodies.MAX_BODY_BYTES`.
+        """
+        kind = self.request.headers.get("content-type", "").split(";")[0].strip().lower()
+        chunks: list[bytes] = []
+        size = 0
+        async for chunk in self.request.stream():
+            size += len(chunk)
+            if size > bodies.MAX_BODY_BYTES:
+                raise Refused(413, f"the request body exceeds {bodies.MAX_BODY_BYTES} bytes")
+            chunks.append(chunk)
+        if size and kind and kind not in media_types:
+            raise Refused(415, f"content type {kind} is not supported here; send {media_types[0]}")
+        return b"".join(chunks)
+
+    async def json(self) -> Any:
+        """Return the JSON value of the body, None if there is none."""
+        return bodies.parse(await self.body())
+
+    def require_namespace(self, reason: str = "Namespace does not exist") -> str:
+        """Return ``tenant/namespace`` of the path if it exists, else refuse with 404."""
+        namespace = self.namespace
+        if not self.namespaces.has_namespace(namespace):
+            raise Refused(404, reason)
+        return namespace
+
+    def require_topic_namespace(self) -> TopicName:
+        """Return the topic of the path if its namespace exists, else refuse with 404."""
+        topic = self.topic
+        if not self.namespaces.has_namespace(topic.namespace_name):
+            raise Refused(404, "Namespace not found")
+        return topic
+
+    def _name(self, parameter: str, reason: str) -> str:
+        value = self.text(parameter)
+        if not NAME.fullmatch(value):
+            raise Refused(412, reason)
+        return value

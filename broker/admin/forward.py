@@ -1,0 +1,147 @@
+"""Functions requests on the broker's port: each goes on to a live worker, streamed both ways, bodies unmodified."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING
+
+from starlette.types import Receive, Scope, Send
+
+from .answers import Refused, refusal
+
+if TYPE_CHECKING:
+    import httpx
+
+NOT_ENABLED = "Pulsar Function Worker is not enabled, probably functionsWorkerEnabled is set to false"
+NOT_READY = "Function worker service is not done initializing. Please try again in a little while."
+CONNECT_TIMEOUT_S = 5.0
+MAX_CONNECTIONS = 200
+"""Requests under way to workers; more of them wait."""
+_PREFIXES = tuple(
+    f"/admin/{version}/{what}"
+    for version, kinds in (
+        ("v2", ("worker", "worker-stats", "functions")),
+        ("v3", ("functions", "function", "sources", "source", "sinks", "sink")),
+    )
+    for what in kinds
+)
+_HOP_BY_HOP = frozenset(
+    b"connection keep-alive proxy-authenticate proxy-authorization te trailer transfer-encoding upgrade host".split()
+)
+"""Headers that belong to one connection, not to the request."""
+
+
+def forwards(path: str) -> bool:
+    """Return whether a path belongs to the functions worker."""
+    return any(path.startswith(prefix) and path[len(prefix) : len(prefix) + 1] in ("", "/") for prefix in _PREFIXES)
+
+
+class _ClientGone(Exception):
+    """The client closed its connection before the answer was complete."""
+
+
+class Forwarder:
+    """The application that passes requests on; `close` it with the broker."""
+
+    def __init__(self, worker_url: Callable[[], str | None], is_enabled: bool) -> None:
+        self._worker_url = worker_url
+        self._is_enabled = is_enabled
+        self._client: httpx.AsyncClient | None = None
+
+    async def close(self) -> None:
+        """Close the connections to workers."""
+        if self._client is not None:
+            await self._client.aclose()
+            self._client = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request with what a worker answers."""
+        try:
+            if not self._is_enabled:
+                raise Refused(409, NOT_ENABLED)
+            url = self._worker_url()
+            if url is None:
+                raise Refused(503, NOT_READY)
+            await self._pass_on(url, scope, receive, send)
+        except Refused as error:
+            await refusal(error)(scope, receive, send)
+        except _ClientGone:
+            return
+
+    async def _pass_on(self, url: str, scope: Scope, receive: Receive, send: Send) -> None:
+        import httpx  # a tenth of a second and 6 MB that a broker without functions does not need
+
+        if self._client is None:
+            limits = httpx.Limits(max_connections=MAX_CONNECTIONS)
+            timeout = httpx.Timeout(None, connect=CONNECT_TIMEOUT_S)
+            self._client = httpx.AsyncClient(limits=limits, timeout=timeout, trust_env=False)
+        request = httpx.Request(
+            scope["method"],
+            httpx.URL(url).copy_with(raw_path=_target(scope)),
+            headers=[(name, value) for name, value in scope["headers"] if name not in _HOP_BY_HOP],
+            content=_body(receive) if _has_body(scope) else None,
+        )
+        try:
+            response = await self._client.send(request, stream=True)
+        except httpx.HTTPError as error:
+            text = f"the functions worker at {url} does not answer ({type(error).__name__}: {error}); try again shortly"
+            raise Refused(503, text) from error
+        try:
+            await _stream_answer(response, receive, send)
+        except httpx.HTTPError as error:
+            # The head is already out: a connection that ends early is the only way left to say so.
+            raise ConnectionError(f"the functions worker at {url} broke off its answer: {error}") from error
+        finally:
+            await response.aclose()
+
+
+async def _stream_answer(response: httpx.Response, receive: Receive, send: Send) -> None:
+    """Send the answer on as it comes; stop as soon as the client leaves, however long the worker stays silent."""
+    headers = [(name.lower(), value) for name, value in response.headers.raw if name.lower() not in _HOP_BY_HOP]
+    await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
+    sending = asyncio.ensure_future(_send_chunks(response, send))
+    leaving = asyncio.ensure_future(_until_disconnect(receive))
+    try:
+        await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not sending.done():
+            raise _ClientGone
+        await sending
+    finally:
+        for task in (sending, leaving):
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await task
+
+
+async def _send_chunks(response: httpx.Response, send: Send) -> None:
+    async for chunk in response.aiter_raw():
+        await send({"type": "http.response.body", "body": chunk, "more_body": True})
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _until_disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        continue
+
+
+async def _body(receive: Receive) -> AsyncIterator[bytes]:
+    more = True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise _ClientGone
+        more = message.get("more_body", False)
+        if message.get("body"):
+            yield message["body"]
+
+
+def _target(scope: Scope) -> bytes:
+    query: bytes = scope["query_string"]
+    path: bytes = scope["raw_path"].split(b"?")[0]
+    return path + b"?" + query if query else path
+
+
+def _has_body(scope: Scope) -> bool:
+    return any(name in (b"content-length", b"transfer-encoding") for name, _ in scope["headers"])

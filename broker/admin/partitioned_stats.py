@@ -1,0 +1,90 @@
+"""Statistics of a partitioned topic: those of its partitions, put together as Pulsar does it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+Stats = dict[str, Any]
+
+_LAST = frozenset({"backlogQuotaLimitSize", "backlogQuotaLimitTime"})
+"""The last partition's value stands for all."""
+_LARGEST = frozenset(
+    {
+        "oldestBacklogMessageAgeSeconds",
+        "lastExpireTimestamp",
+        "lastConsumedFlowTimestamp",
+        "lastConsumedTimestamp",
+        "lastAckedTimestamp",
+        "lastMarkDeleteAdvancedTimestamp",
+        "firstMessagesSentTimestamp",
+        "firstConsumedFlowTimestamp",
+        "lastPublishTimeStamp",
+        "lastOffloadLedgerId",
+        "lastOffloadSuccessTimeStamp",
+        "lastOffloadFailureTimeStamp",
+    }
+)
+"""Times and ages: the greatest one."""
+_EARLIEST = frozenset({"earliestMsgPublishTimeInBacklogs", "earliestMsgPublishTimeInBacklog", "topicCreationTimeStamp"})
+"""Times of beginnings: the first one that is set."""
+_MEAN = frozenset({"averageMsgSize", "avgMessagesPerEntry"})
+_NOT_AGGREGATED = frozenset({"deduplicationStatus", "ownerBroker", "topicEpoch"})
+_NOT_OF_MERGED_CLIENTS = frozenset({"address", "connectedSince", "clientVersion", "metadata"})
+
+
+def aggregate(partitions: Sequence[Stats]) -> Stats:
+    """Return the statistics of a partitioned topic without its ``metadata`` and ``partitions``."""
+    merged = _merge(partitions, _NOT_AGGREGATED)
+    merged["publishers"] = _by_index([stats["publishers"] for stats in partitions])
+    merged["subscriptions"] = _merge_subscriptions([stats["subscriptions"] for stats in partitions])
+    merged["replication"] = {}
+    return merged
+
+
+def _merge_subscriptions(partitions: Iterable[Mapping[str, Stats]]) -> dict[str, Stats]:
+    by_name: dict[str, list[Stats]] = {}
+    for subscriptions in partitions:
+        for name, stats in subscriptions.items():
+            by_name.setdefault(name, []).append(stats)
+    merged = {name: _merge(all_stats) for name, all_stats in by_name.items()}
+    for name, all_stats in by_name.items():
+        merged[name]["consumers"] = _by_index([stats["consumers"] for stats in all_stats])
+        merged[name].pop("activeConsumerName", None)
+    return merged
+
+
+def _by_index(partitions: Sequence[Sequence[Stats]]) -> list[Stats]:
+    """Merge the first client of every partition, then the second, and so on."""
+    most = max((len(clients) for clients in partitions), default=0)
+    merged = []
+    for index in range(most):
+        clients = [each[index] for each in partitions if index < len(each)]
+        merged.append(_merge(clients, _NOT_OF_MERGED_CLIENTS))
+    return merged
+
+
+def _merge(all_stats: Sequence[Stats], leave_out: frozenset[str] = frozenset()) -> Stats:
+    merged: Stats = {}
+    for field, first in all_stats[0].items():
+        if field not in leave_out:
+            merged[field] = _merge_field(field, first, [stats[field] for stats in all_stats if field in stats])
+    return merged
+
+
+def _merge_field(field: str, first: Any, values: list[Any]) -> Any:
+    if isinstance(first, bool):
+        return any(values)
+    if not isinstance(first, int | float):
+        if isinstance(first, dict) and first and all(isinstance(value, int) for value in first.values()):
+            return {key: sum(value.get(key, 0) for value in values) for key in first}
+        return first
+    if field in _LAST:
+        return values[-1]
+    if field in _LARGEST:
+        return max(values)
+    if field in _EARLIEST:
+        return min((value for value in values if value > 0), default=0)
+    if field in _MEAN:
+        return sum(values) / len(values) if isinstance(first, float) else sum(values) // len(values)
+    return sum(values)
