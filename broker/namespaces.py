@@ -64,7 +64,17 @@ class Namespaces:
         }
         for namespace in ("public/default", "public/functions", "pulsar/system"):
             first[f"{POLICIES}/{namespace}"] = default_policies(self.cluster_name)
+        # The functions' own topics are logs that no durable subscription holds back: nothing of them may be trimmed.
+        first[f"{POLICIES}/public/functions"]["retention_policies"] = {
+            "retentionTimeInMinutes": -1,
+            "retentionSizeInMB": -1,
+        }
         await asyncio.gather(*(self._create(path, value) for path, value in first.items() if path not in self._records))
+
+    @property
+    def store(self) -> MetadataStore:
+        """The store behind it, for records that need no copy in memory."""
+        return self._store
 
     # Clusters and tenants
 
