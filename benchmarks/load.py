@@ -14,9 +14,11 @@ import uvloop
 from magnetar.client.client import AsyncClient
 from magnetar.client.config import ClientConfig, ConsumerConfig, ProducerConfig
 from magnetar.client.outgoing import encode_entry
+from magnetar.client.received import ReceivedEntry
 
 IN_FLIGHT = 20_000  # messages without receipt; enough for group commit to work on, for both clients
 RECEIVER_QUEUE = 20_000
+BURST = 50  # single messages sent between two looks at the clock
 TIMEOUT_S = 120
 COMPARED = "compare"  # the subscription that reads outputs back
 
@@ -59,14 +61,16 @@ async def _publish(service_url: str, topic: str, batch: int, size_bytes: int, se
         if batch > 1:
             while time.perf_counter() < until:
                 await producer.ready()
-                producer.send_entry(encode_entry(payloads)).add_done_callback(check)
+                producer.send_entry(encode_entry(payloads[:batch])).add_done_callback(check)
                 sent += batch
         else:
             while time.perf_counter() < until:
                 await producer.ready()
-                for payload in payloads[:50]:
+                for payload in payloads[:BURST]:
+                    if not producer.has_room:
+                        break
                     producer.send_nowait(payload).add_done_callback(check)
-                sent += 50
+                    sent += 1
         await producer.flush()
         took_s = time.perf_counter() - began
         await producer.close()
@@ -107,7 +111,7 @@ async def _consume(service_url: str, topic: str, subscription: str, count: int) 
         consumer = await client.subscribe(topic, subscription, config)
         received = received_bytes = 0
         while received < count:
-            entry = await consumer.receive_entry()
+            entry: ReceivedEntry | None = await consumer.receive_entry()
             while entry is not None:
                 received += len(entry.payloads)
                 received_bytes += sum(map(len, entry.payloads))

@@ -80,16 +80,7 @@ class Server:
         """Start the process and return once its ready file is there; a second start keeps the ports of the first."""
         ready_file = self.directory / f"{self.command[0]}.ready.json"
         ready_file.unlink(missing_ok=True)
-        arguments = [
-            sys.executable,
-            "-m",
-            self.module,
-            *self.command,
-            *self._port_flags(),
-            "--ready-file",
-            str(ready_file),
-            *extra,
-        ]
+        arguments = [*COMMAND, *self.command, *self._port_flags(), "--ready-file", str(ready_file), *extra]
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen(
                 arguments,

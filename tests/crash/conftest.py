@@ -1,0 +1,42 @@
+"""Real processes, killed."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.servers import Server, server
+
+SERVER = pytest.StashKey[Server]()
+
+
+@pytest.fixture
+def broker(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Server]:
+    yield from _started("broker", tmp_path, request)
+
+
+@pytest.fixture
+def standalone(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Server]:
+    yield from _started("standalone", tmp_path, request)
+
+
+def _started(kind: str, directory: Path, request: pytest.FixtureRequest) -> Iterator[Server]:
+    it = server(kind, directory)
+    request.node.stash[SERVER] = it
+    try:
+        it.start()
+        yield it
+    finally:
+        it.stop()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show the end of the server's log with a failed test."""
+    report = yield
+    it = item.stash.get(SERVER, None)
+    if it is not None and report.failed:
+        report.sections.append((f"{it.command[0]} log", it.log_tail()))
+    return report
