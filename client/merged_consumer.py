@@ -190,6 +190,16 @@ class MergedConsumer:
             return
         await asyncio.gather(*(consumer.seek(target) for consumer in self.consumers.values()))
 
+    async def last_message_id(self) -> MessageId:
+        """Return the newest message's id where there is only one topic.
+
+        Raises:
+            InvalidConfig: there are several; use `last_message_ids`.
+        """
+        if len(self.consumers) != 1:
+            raise InvalidConfig(f"{self.topic} has {len(self.consumers)} partitions or topics; use last_message_ids")
+        return next(iter((await self.last_message_ids()).values()))
+
     async def last_message_ids(self) -> dict[str, MessageId]:
         """Return the newest message's id of every topic; as `Consumer.last_message_id`."""
         consumers = list(self.consumers.values())

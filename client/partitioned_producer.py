@@ -54,6 +54,16 @@ class PartitionedProducer:
         return sum(producer.pending_messages for producer in self.producers)
 
     @property
+    def max_pending_messages(self) -> int:
+        """Limit of `pending_messages`: that of one partition, as the router may choose the same one each time."""
+        return self._config.max_pending_messages
+
+    @property
+    def blocks_if_full(self) -> bool:
+        """Whether `send` waits for room."""
+        return self._config.block_if_queue_full
+
+    @property
     def has_room(self) -> bool:
         """Whether every partition takes something more now."""
         return all(producer.has_room for producer in self.producers)

@@ -106,6 +106,16 @@ class Producer:
         return self._pending.messages + len(self._batch)
 
     @property
+    def max_pending_messages(self) -> int:
+        """Limit of `pending_messages`."""
+        return self._config.max_pending_messages
+
+    @property
+    def blocks_if_full(self) -> bool:
+        """Whether `send` waits for room."""
+        return self._config.block_if_queue_full
+
+    @property
     def has_room(self) -> bool:
         """Whether `send_nowait` and `send_entry` take something more now."""
         config = self._config

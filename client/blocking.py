@@ -1,0 +1,396 @@
+"""The blocking face of the client: the same calls for code without an event loop.
+
+Design: one thread runs an event loop with an `AsyncClient`; every call hands a coroutine to it and waits. So a call
+costs two thread hops: whoever needs more than some ten thousand calls a second uses `Producer.send_async`, which collects
+what is handed over and crosses once for many, `Consumer.batch_receive`, or the asyncio client.
+
+All objects may be used from several threads. Callbacks run on the client's thread: they must not block, and must not
+call back into blocking methods.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Any, TypeVar
+
+import uvloop
+
+from ..errors import ClosedError, MagnetarError, OperationTimeout, QueueFull
+from ..wire.message_id import MessageId
+from .client import AsyncClient
+from .config import ClientConfig, ConsumerConfig, ProducerConfig, ReaderConfig
+from .consumer import Consumer as AsyncConsumer
+from .merged_consumer import MergedConsumer
+from .partitioned_producer import PartitionedProducer
+from .producer import Producer as AsyncProducer
+from .reader import Reader as AsyncReader
+from .received import Message
+
+_T = TypeVar("_T")
+
+
+class _LoopThread:
+    """A thread that runs an event loop until it is stopped."""
+
+    def __init__(self) -> None:
+        self.loop = uvloop.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="magnetar-client", daemon=True)
+        self._is_stopped = False
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+        self.loop.close()
+
+    def call(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
+        """Run a coroutine on the loop and return its result."""
+        if self._is_stopped:
+            coroutine.close()
+            raise ClosedError("the client is closed")
+        if threading.current_thread() is self._thread:
+            coroutine.close()
+            raise RuntimeError("a blocking call from the client's own thread would wait for ever; use another thread")
+        future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()  # KeyboardInterrupt: nobody waits for it any more
+            raise
+
+    def soon(self, call: Callable[[], None]) -> None:
+        """Run a function on the loop without waiting."""
+        if self._is_stopped:
+            raise ClosedError("the client is closed")
+        self.loop.call_soon_threadsafe(call)
+
+    def stop(self) -> None:
+        """End the thread."""
+        if not self._is_stopped:
+            self._is_stopped = True
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            self._thread.join()
+
+
+class Client:
+    """A client of a cluster, for blocking code."""
+
+    def __init__(self, service_url: str, config: ClientConfig | None = None):
+        """Start the client's thread; the first connection is made when it is needed.
+
+        Args:
+            service_url: ``pulsar://host:port``, several hosts separated by commas.
+            config: settings.
+        """
+        self._thread = _LoopThread()
+        try:
+            self._client = self._thread.call(_make_client(service_url, config))
+        except BaseException:
+            self._thread.stop()
+            raise
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def create_producer(self, topic: str, config: ProducerConfig | None = None) -> Producer:
+        """Return a producer; raises as `AsyncClient.create_producer`."""
+        return Producer(self._thread, self._thread.call(self._client.create_producer(topic, config)))
+
+    def subscribe(
+        self, topic: str | Sequence[str], subscription_name: str, config: ConsumerConfig | None = None
+    ) -> Consumer:
+        """Return a consumer; raises as `AsyncClient.subscribe`."""
+        return Consumer(self._thread, self._thread.call(self._client.subscribe(topic, subscription_name, config)))
+
+    def create_reader(self, topic: str, start_message_id: MessageId, config: ReaderConfig | None = None) -> Reader:
+        """Return a reader; raises as `AsyncClient.create_reader`."""
+        return Reader(self._thread, self._thread.call(self._client.create_reader(topic, start_message_id, config)))
+
+    def get_topic_partitions(self, topic: str) -> list[str]:
+        """Return the full names of a topic's partitions, or of the topic itself if it has none."""
+        return self._thread.call(self._client.partitions(topic))
+
+    def close(self) -> None:
+        """Close everything that this client made, its connections and its thread; a second call does nothing."""
+        try:
+            self._thread.call(self._client.close())
+        except ClosedError:
+            return
+        finally:
+            self._thread.stop()
+
+
+async def _make_client(service_url: str, config: ClientConfig | None) -> AsyncClient:
+    return AsyncClient(service_url, config)
+
+
+class Producer:
+    """Sends messages; made by `Client.create_producer`."""
+
+    def __init__(self, thread: _LoopThread, producer: AsyncProducer | PartitionedProducer):
+        self._thread = thread
+        self._producer = producer
+        self._handed_over: deque[tuple[bytes, Mapping[str, Any], Callable[..., None] | None]] = deque()
+        self._lock = threading.Lock()
+
+    @property
+    def topic(self) -> str:
+        """Full name of the topic."""
+        return self._producer.topic
+
+    @property
+    def name(self) -> str:
+        """Name of the producer."""
+        return self._producer.name
+
+    @property
+    def last_sequence_id(self) -> int:
+        """Sequence id of the last message that the broker has stored, -1 before the first."""
+        return self._producer.last_sequence_id
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether a broker is serving this producer now."""
+        return self._producer.is_connected
+
+    def send(
+        self,
+        content: bytes,
+        *,
+        key: str | None = None,
+        ordering_key: bytes | None = None,
+        properties: Mapping[str, str] | None = None,
+        event_time_ms: int = 0,
+        sequence_id: int | None = None,
+    ) -> MessageId:
+        """Send a message and return its id once the broker has stored it; raises as the asyncio `Producer.send`."""
+        return self._thread.call(
+            self._producer.send(
+                content,
+                key=key,
+                ordering_key=ordering_key,
+                properties=properties,
+                event_time_ms=event_time_ms,
+                sequence_id=sequence_id,
+            )
+        )
+
+    def send_async(  # noqa: PLR0913 - the properties that a message has
+        self,
+        content: bytes,
+        callback: Callable[[MagnetarError | None, MessageId | None], None] | None = None,
+        *,
+        key: str | None = None,
+        ordering_key: bytes | None = None,
+        properties: Mapping[str, str] | None = None,
+        event_time_ms: int = 0,
+        sequence_id: int | None = None,
+    ) -> None:
+        """Hand a message over and return; ``callback`` gets the error or the id, on the client's thread.
+
+        Raises:
+            QueueFull: too much is pending and ``block_if_queue_full`` is off; otherwise the call waits for room.
+            ClosedError: the client is closed.
+        """
+        waiting = self._handed_over
+        if len(waiting) + self._producer.pending_messages >= self._producer.max_pending_messages:
+            if not self._producer.blocks_if_full:
+                raise QueueFull(
+                    f"{len(waiting) + self._producer.pending_messages} messages of producer {self.name} are pending,"
+                    f" the limit is max_pending_messages={self._producer.max_pending_messages};"
+                    " wait for callbacks or set block_if_queue_full"
+                )
+            self._thread.call(self._producer.ready())
+        options = {
+            "key": key,
+            "ordering_key": ordering_key,
+            "properties": properties,
+            "event_time_ms": event_time_ms,
+            "sequence_id": sequence_id,
+        }
+        with self._lock:
+            waiting.append((content, options, callback))
+            is_first = len(waiting) == 1
+        if is_first:
+            # Only the first one wakes the loop; what follows until it looks is taken along.
+            self._thread.soon(self._take_over)
+
+    def _take_over(self) -> None:
+        """Send what was handed over (on the client's thread)."""
+        waiting = self._handed_over
+        while waiting:
+            content, options, callback = waiting[0]
+            try:
+                future = self._producer.send_nowait(content, **options)
+            except MagnetarError as error:
+                if callback is not None:
+                    callback(error, None)
+            else:
+                future.add_done_callback(partial(_report, callback))
+            # Last, so that whoever hands over meanwhile sees the queue in use; the loop then takes that along too.
+            waiting.popleft()
+
+    def flush(self) -> None:
+        """Send what is open and wait until everything handed over before is stored."""
+        self._thread.call(self._producer.flush())
+
+    def close(self) -> None:
+        """Close the producer; as the asyncio `Producer.close`."""
+        self._thread.call(self._producer.close())
+
+
+def _report(
+    callback: Callable[[MagnetarError | None, MessageId | None], None] | None, done: asyncio.Future[MessageId]
+) -> None:
+    if done.cancelled():
+        return
+    error = done.exception()
+    if callback is None:
+        return
+    if error is None:
+        callback(None, done.result())
+    else:
+        assert isinstance(error, MagnetarError)
+        callback(error, None)
+
+
+class Consumer:
+    """Receives messages; made by `Client.subscribe`."""
+
+    def __init__(self, thread: _LoopThread, consumer: AsyncConsumer | MergedConsumer):
+        self._thread = thread
+        self._consumer = consumer
+
+    @property
+    def topic(self) -> str:
+        """Full names of the topics, separated by commas."""
+        return self._consumer.topic
+
+    @property
+    def subscription_name(self) -> str:
+        """Name of the subscription."""
+        return self._consumer.subscription
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the broker delivers to this consumer now."""
+        return self._consumer.is_active
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether a broker is serving this consumer now."""
+        return self._consumer.is_connected
+
+    def receive(self, timeout_millis: int | None = None) -> Message:
+        """Return the next message.
+
+        Raises:
+            OperationTimeout: none came within ``timeout_millis``.
+            MagnetarError: as the asyncio `Consumer.receive`.
+        """
+        return self._thread.call(self._consumer.receive(None if timeout_millis is None else timeout_millis / 1000))
+
+    def batch_receive(self, max_messages: int = 1000, timeout_millis: int | None = None) -> list[Message]:
+        """Return up to ``max_messages``: what is there, waiting only for the first.
+
+        Returns: an empty list if none came within ``timeout_millis``.
+        """
+        return self._thread.call(self._batch(max_messages, timeout_millis))
+
+    async def _batch(self, max_messages: int, timeout_millis: int | None) -> list[Message]:
+        try:
+            messages = [await self._consumer.receive(None if timeout_millis is None else timeout_millis / 1000)]
+        except OperationTimeout:
+            return []
+        while len(messages) < max_messages and (message := self._consumer.poll()) is not None:
+            messages.append(message)
+        return messages
+
+    def acknowledge(self, message: Message | MessageId) -> None:
+        """Acknowledge a message; waits for the broker if ``ack_receipts`` is on."""
+        self._thread.call(_awaited(lambda: self._consumer.ack(message)))
+
+    def acknowledge_cumulative(self, message: Message | MessageId) -> None:
+        """Acknowledge everything up to a message; waits for the broker if ``ack_receipts`` is on."""
+        self._thread.call(_awaited(lambda: self._consumer.ack_cumulative(message)))
+
+    def negative_acknowledge(self, message: Message | MessageId) -> None:
+        """Ask for a message again after ``negative_ack_delay_ms``."""
+        self._thread.call(_called(lambda: self._consumer.negative_ack(message)))
+
+    def redeliver_unacknowledged_messages(self) -> None:
+        """Have everything delivered again that is not acknowledged."""
+        self._thread.call(_called(self._consumer.redeliver_unacknowledged))
+
+    def seek(self, target: MessageId | int, *, inclusive: bool = False) -> None:
+        """Move the subscription to a message or a publish time in milliseconds; as the asyncio `Consumer.seek`."""
+        self._thread.call(self._consumer.seek(target, inclusive=inclusive))
+
+    def get_last_message_id(self) -> MessageId:
+        """Return the id of the newest message of the topic, which must be a single one."""
+        return self._thread.call(self._consumer.last_message_id())
+
+    def unsubscribe(self) -> None:
+        """Delete the subscription and close the consumer."""
+        self._thread.call(self._consumer.unsubscribe())
+
+    def close(self) -> None:
+        """Send the acknowledgements and close."""
+        self._thread.call(self._consumer.close())
+
+
+async def _awaited(call: Callable[[], asyncio.Future[None]]) -> None:
+    await call()
+
+
+async def _called(call: Callable[[], None]) -> None:
+    call()
+
+
+class Reader:
+    """Reads a topic from a chosen place; made by `Client.create_reader`."""
+
+    def __init__(self, thread: _LoopThread, reader: AsyncReader):
+        self._thread = thread
+        self._reader = reader
+
+    @property
+    def topic(self) -> str:
+        """Full name of the topic."""
+        return self._reader.topic
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether a broker is serving this reader now."""
+        return self._reader.is_connected
+
+    def read_next(self, timeout_millis: int | None = None) -> Message:
+        """Return the next message.
+
+        Raises:
+            OperationTimeout: none came within ``timeout_millis``.
+            MagnetarError: as the asyncio `Consumer.receive`.
+        """
+        return self._thread.call(self._reader.read_next(None if timeout_millis is None else timeout_millis / 1000))
+
+    def has_message_available(self) -> bool:
+        """Return whether there is a message that was not read yet."""
+        return self._thread.call(self._reader.has_message_available())
+
+    def seek(self, target: MessageId | int, *, inclusive: bool = False) -> None:
+        """Go on reading elsewhere; as the asyncio `Consumer.seek`."""
+        self._thread.call(self._reader.seek(target, inclusive=inclusive))
+
+    def close(self) -> None:
+        """Close the reader."""
+        self._thread.call(self._reader.close())
