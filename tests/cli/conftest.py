@@ -1,0 +1,124 @@
+"""A REST server that remembers what it was asked and answers as it was told."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from email.message import Message
+from email.parser import BytesParser
+from email.policy import HTTP
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import pytest
+from magnetar.cli.main import main
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request as it arrived."""
+
+    method: str
+    path: str
+    query: dict[str, str]
+    content_type: str
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    def part(self, name: str) -> Message:
+        """A part of a multipart form."""
+        whole = BytesParser(policy=HTTP).parsebytes(
+            b"Content-Type: " + self.content_type.encode() + b"\r\n\r\n" + self.body
+        )
+        for part in whole.iter_parts():
+            if part.get_param("name", header="content-disposition") == name:
+                return part
+        raise AssertionError(f"no part {name} in {self.body!r}")
+
+    def config(self) -> Any:
+        """The FunctionConfig of a request that creates or updates."""
+        part = self.part("functionConfig")
+        assert part.get_content_type() == "application/json"
+        return json.loads(part.get_payload(decode=True))
+
+
+@dataclass
+class FakeRest:
+    """Answers are (status, body, headers) by `METHOD path`; what is not told is 204."""
+
+    url: str = ""
+    requests: list[Request] = field(default_factory=list)
+    answers: dict[str, tuple[int, bytes, dict[str, str]]] = field(default_factory=dict)
+
+    def answer(self, call: str, value: Any, status: int = 200, headers: dict[str, str] | None = None) -> None:
+        body = value if isinstance(value, bytes) else json.dumps(value).encode()
+        self.answers[call] = (status, body, headers or {"Content-Type": "application/json"})
+
+    @property
+    def last(self) -> Request:
+        return self.requests[-1]
+
+
+@pytest.fixture
+def rest() -> Iterator[FakeRest]:
+    fake = FakeRest()
+
+    class Handler(BaseHTTPRequestHandler):
+        def handle_any(self) -> None:
+            split = urlsplit(self.path)
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            content_type = self.headers.get("Content-Type", "")
+            fake.requests.append(Request(self.command, split.path, dict(parse_qsl(split.query)), content_type, body))
+            status, content, headers = fake.answers.get(f"{self.command} {split.path}", (204, b"", {}))
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_GET = do_PUT = do_POST = do_DELETE = handle_any
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the name is the library's
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = False
+    fake.url = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield fake
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a call gave."""
+
+    code: int
+    out: str
+    err: str
+
+
+Magnetar = Callable[..., Result]
+
+
+@pytest.fixture
+def magnetar(rest: FakeRest, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Magnetar:
+    """Runs a command line against the fake; its own process would only cost time."""
+    monkeypatch.setenv("MAGNETAR_ADMIN_URL", rest.url)
+
+    def call(*arguments: str) -> Result:
+        code = main(arguments)
+        captured = capsys.readouterr()
+        return Result(code, captured.out, captured.err)
+
+    return call

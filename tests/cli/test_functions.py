@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import FakeRest, Magnetar
+
+FUNCTION = "/admin/v3/functions/public/default/process"
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> str:
+    path = tmp_path / "exclaim.py"
+    path.write_text("def process(text): return text + '!'\n")
+    return str(path)
+
+
+def test_create_sends_config_and_code(magnetar: Magnetar, rest: FakeRest, code: str) -> None:
+    result = magnetar(
+        "functions", "create", "--py", code, "--classname", "exclaim.process", "--inputs", "a, b", "--output", "out",
+        "--user-config", '{"n": 5}', "--parallelism", "2", "--auto-ack", "false", "--retain-ordering",
+        "--processing-guarantees", "ATMOST_ONCE", "--subs-position", "Earliest", "--runtime", "thread", "--ram", "1024",
+    )  # fmt: skip
+    assert (result.code, result.out) == (0, "Created successfully\n"), result.err
+    assert (rest.last.method, rest.last.path) == ("POST", FUNCTION)
+    assert rest.last.config() == {
+        "className": "exclaim.process", "py": code, "inputs": ["a", "b"], "output": "out", "userConfig": {"n": 5},
+        "parallelism": 2, "autoAck": False, "retainOrdering": True, "processingGuarantees": "ATMOST_ONCE",
+        "subscriptionPosition": "Earliest", "runtimeEnv": "thread", "resources": {"ram": 1024},
+        "tenant": "public", "namespace": "default", "name": "process",
+    }  # fmt: skip
+    data = rest.last.part("data")
+    assert data.get_filename() == "exclaim.py"
+    assert data.get_payload(decode=True) == Path(code).read_bytes()
+
+
+def test_flags_replace_fields_of_the_file(magnetar: Magnetar, rest: FakeRest, code: str, tmp_path: Path) -> None:
+    file = tmp_path / "config.yml"
+    file.write_text(
+        f"className: exclaim.process\npy: {code}\ninputs: [a]\nparallelism: 3\nresources: {{cpu: 2, ram: 5}}\n"
+    )
+    assert magnetar("functions", "create", "--function-config-file", str(file), "--ram", "7", "-i", "b").code == 0
+    config = rest.last.config()
+    assert config["parallelism"] == 3
+    assert config["inputs"] == ["b"]
+    assert config["resources"] == {"cpu": 2, "ram": 7}
+
+
+def test_old_spellings_work_and_are_not_shown(magnetar: Magnetar, rest: FakeRest, code: str) -> None:
+    call = ("functions", "create", "--py", code, "--className", "exclaim.process", "--inputs", "a")
+    assert magnetar(*call, "--logTopic", "log").code == 0
+    assert rest.last.config()["logTopic"] == "log"
+    help_text = magnetar("functions", "create", "--help").out
+    assert "--log-topic" in help_text
+    assert "logTopic" not in help_text
+
+
+def test_fqfn_names_the_function(magnetar: Magnetar, rest: FakeRest, code: str) -> None:
+    call = ("functions", "create", "--py", code, "--classname", "exclaim.process", "--inputs", "a", "--fqfn", "t/n/f")
+    assert magnetar(*call).code == 0
+    assert rest.last.path == "/admin/v3/functions/t/n/f"
+    assert rest.last.config()["name"] == "f"
+
+
+@pytest.mark.parametrize("url", ["http://host/f.py", "https://host/f.py", "function://public/default/f@1"])
+def test_package_url_is_sent_as_url(magnetar: Magnetar, rest: FakeRest, url: str) -> None:
+    assert magnetar("functions", "create", "--py", url, "--classname", "f.process", "--inputs", "a").code == 0
+    assert rest.last.part("url").get_payload(decode=True) == url.encode()
+
+
+def test_local_file_whose_name_begins_like_a_url_is_uploaded(
+    magnetar: Magnetar, rest: FakeRest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("http_x.py").write_text("x = 1\n")
+    assert magnetar("functions", "create", "--py", "http_x.py", "--classname", "http_x.f", "--inputs", "a").code == 0
+    assert rest.last.part("data").get_filename() == "http_x.py"
+
+
+def test_update_sends_only_what_was_given(magnetar: Magnetar, rest: FakeRest) -> None:
+    result = magnetar("functions", "update", "--name", "process", "--parallelism", "4")
+    assert result.out == "Updated successfully\n"
+    assert (rest.last.method, rest.last.path) == ("PUT", FUNCTION)
+    assert rest.last.config() == {"parallelism": 4, "tenant": "public", "namespace": "default", "name": "process"}
+    assert json.loads(rest.last.part("updateOptions").get_payload(decode=True)) == {"updateAuthData": False}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("create", "--classname", "a.b", "--inputs", "x"), ("--py",)),
+        (("create", "--py", "none.py", "--inputs", "x", "--name", "f"), ("No Function Classname specified",)),
+        (("create", "--py", "none.py", "--classname", "a.b"), ("does not exist", "none.py")),
+        (("create", "--py", "."), ("No Function name specified",)),
+        (("create", "--py", ".", "--classname", "a.b"), ("is a directory", "zip")),
+        (("create", "--inpts", "x"), ("unknown flag --inpts", "did you mean --inputs")),
+        (("create", "--user-config", "{", "--classname", "a.b"), ("--user-config", "refused")),
+        (("create", "--user-config", "[1]", "--classname", "a.b"), ("JSON object",)),
+        (("create", "--parallelism", "many", "--classname", "a.b"), ("--parallelism", "many")),
+        (("create", "--processing-guarantees", "SOMETIMES", "--classname", "a.b"), ("ATLEAST_ONCE",)),
+        (("create", "--function-config-file", "no.yml"), ("no.yml", "No such file")),
+        (("get",), ("--name", "--fqfn")),
+        (("get", "--fqfn", "a/b"), ("tenant/namespace/name",)),
+        (("get", "--fqfn", "a/b/c", "--name", "c"), ("--fqfn", "leave out")),
+        (("trigger", "--name", "f"), ("--trigger-value", "--trigger-file")),
+        (("stat",), ("unknown command stat", "did you mean stats")),
+    ],
+    ids=lambda value: " ".join(value[:3]) if isinstance(value, tuple) else "",
+)
+def test_wrong_call_is_one_line(
+    magnetar: Magnetar, rest: FakeRest, arguments: tuple[str, ...], words: tuple[str, ...]
+) -> None:
+    result = magnetar("functions", *arguments)
+    assert result.code != 0
+    assert result.out == ""
+    assert len(result.err.splitlines()) == 1
+    assert all(word in result.err for word in words), result.err
+    assert not rest.requests
+
+
+def test_reason_of_the_server_is_shown_on_one_line(magnetar: Magnetar, rest: FakeRest) -> None:
+    rest.answer(f"GET {FUNCTION}", {"reason": "Function process doesn't exist\n  at all"}, 404)
+    result = magnetar("functions", "get", "--name", "process")
+    assert (result.code, result.err) == (1, "magnetar: Function process doesn't exist at all (HTTP 404)\n")
+
+
+def test_nobody_there_names_the_remedy(magnetar: Magnetar, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MAGNETAR_ADMIN_URL", "http://127.0.0.1:1")
+    result = magnetar("functions", "list")
+    expected = "magnetar: cannot reach http://127.0.0.1:1: start one with `magnetar standalone` or give --admin-url\n"
+    assert (result.code, result.err) == (1, expected)
+
+
+@pytest.mark.parametrize(
+    ("verb", "method", "path", "said"),
+    [
+        (("delete",), "DELETE", "", "Deleted successfully"),
+        (("start",), "POST", "/start", "Started successfully"),
+        (("stop", "--instance-id", "1"), "POST", "/1/stop", "Stopped successfully"),
+        (("restart",), "POST", "/restart", "Restarted successfully"),
+    ],
+)
+def test_command_without_answer_says_that_it_is_done(
+    magnetar: Magnetar, rest: FakeRest, verb: tuple[str, ...], method: str, path: str, said: str
+) -> None:
+    assert magnetar("functions", *verb, "--name", "process").out == f"{said}\n"
+    assert (rest.last.method, rest.last.path) == (method, FUNCTION + path)
+    assert json.loads(magnetar("functions", *verb, "--name", "process", "-o", "json").out) == {"message": said}
+
+
+STATUS: dict[str, Any] = {"numInstances": 1, "numRunning": 0, "instances": []}
+
+
+@pytest.mark.parametrize("verb", ["status", "getstatus"])
+def test_status_is_json_in_a_pipe(magnetar: Magnetar, rest: FakeRest, verb: str) -> None:
+    rest.answer(f"GET {FUNCTION}/status", STATUS)
+    assert json.loads(magnetar("functions", verb, "--name", "process").out) == STATUS
+
+
+def test_list_is_lines_or_json(magnetar: Magnetar, rest: FakeRest) -> None:
+    rest.answer("GET /admin/v3/functions/public/default", ["b", "a"])
+    assert magnetar("functions", "list").out == "a\nb\n"
+    assert json.loads(magnetar("functions", "list", "-o", "json").out) == ["a", "b"]
+    assert json.loads(magnetar("-o", "json", "functions", "list").out) == ["a", "b"]
+
+
+def test_trigger_prints_what_came_out(magnetar: Magnetar, rest: FakeRest) -> None:
+    rest.answer(f"POST {FUNCTION}/trigger", b"hello!")
+    call = ("functions", "trigger", "--name", "process", "--trigger-value", "hello")
+    assert magnetar(*call).out == "hello!\n"
+    assert rest.last.part("data").get_payload(decode=True) == b"hello"
+    assert json.loads(magnetar(*call, "-o", "json").out) == {"output": "hello!"}
+
+
+def test_logs_are_printed_as_they_come(magnetar: Magnetar, rest: FakeRest) -> None:
+    rest.answer(f"GET {FUNCTION}/logs", b"one\ntwo\n", headers={"Content-Type": "text/plain"})
+    assert magnetar("functions", "logs", "--name", "process", "--tail", "5").out == "one\ntwo\n"
+    assert rest.last.query == {"tail": "5", "follow": "false"}
+
+
+def test_download_writes_the_package(magnetar: Magnetar, rest: FakeRest, tmp_path: Path) -> None:
+    rest.answer(f"GET {FUNCTION}/download", b"\x00code")
+    target = tmp_path / "code.zip"
+    result = magnetar("functions", "download", "--name", "process", "--destination-file", str(target))
+    assert result.out == "Downloaded successfully\n"
+    assert target.read_bytes() == b"\x00code"
