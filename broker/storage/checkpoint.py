@@ -1,0 +1,190 @@
+"""The checkpoint: entries move from the journal to their ledgers, and the catalogue says so.
+
+Design: three steps. On the loop lane: note where the journal stands, what the catalogue will say, and which entries
+memory holds for their ledgers; all three describe the same moment, because only the loop lane changes them. Once the
+journal has written everything up to that place, the background lane writes and syncs the ledgers' files, then the
+catalogue. Back on the loop lane the entries count as moved and journal files before the place are released. A step
+that fails undoes nothing on disk: until the new catalogue is in place the old one and the journal still say
+everything.
+
+After a failure of the journal a checkpoint is also the cure: it starts behind the damaged group.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from ...errors import StorageError
+from .catalogue import write_catalogue
+from .core import StorageCore
+from .failures import disk_action
+from .journal import Batch, JournalEnd
+from .ledger import Ledger
+
+Result = Callable[[StorageError | None], None]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Plan:
+    """What one checkpoint will write.
+
+    Attributes:
+        ids: the counters of the catalogue.
+        lines: the catalogue's lines.
+        ledgers: those with entries to move; the entries are in their ``moving``.
+        heals: True if it starts behind a failure of the journal.
+        failure: why it did not succeed.
+    """
+
+    ids: tuple[int, int]
+    lines: list[bytes]
+    ledgers: list[Ledger]
+    heals: bool
+    failure: StorageError | None = None
+
+
+class Checkpoint:
+    """Runs checkpoints, one at a time; its methods belong to the loop lane unless they say otherwise."""
+
+    def __init__(self, core: StorageCore) -> None:
+        self._core = core
+        self._is_running = False
+        self._waiting: list[Result] = []
+        self._written_before = 0
+        self._began_s = core.clock()
+        self.completed = 0
+
+    @property
+    def is_running(self) -> bool:
+        """True from the capture until the result is known."""
+        return self._is_running
+
+    def is_due(self) -> bool:
+        """Return whether enough was written, or enough time passed since something changed."""
+        core = self._core
+        if self._is_running:
+            return False
+        if core.journal.written_bytes - self._written_before >= core.config.checkpoint_bytes:
+            return True
+        is_dirty = core.has_changes or bool(core.unmoved_ledgers)
+        return is_dirty and core.clock() - self._began_s >= core.config.checkpoint_interval_s
+
+    def begin(self, done: Result | None = None) -> None:
+        """Start a checkpoint; ``done`` gets its result. While one is running, one more follows it."""
+        if self._is_running:
+            if done is not None:
+                self._waiting.append(done)
+            return
+        core = self._core
+        self._is_running = True
+        self._began_s = core.clock()
+        self._written_before = core.journal.written_bytes
+        core.has_changes = False
+        plan = self._capture()
+        if plan.heals:
+            end = core.journal.broken_end()
+            core.lanes.in_background(lambda: self._move(plan, end, done))
+            return
+
+        def reached(error: Exception | None) -> None:
+            if error is None:
+                assert batch.end is not None
+                end = batch.end
+                core.lanes.in_background(lambda: self._move(plan, end, done))
+            else:
+                plan.failure = error if isinstance(error, StorageError) else StorageError(str(error))
+                self._finish(plan, None, done)
+
+        batch: Batch = core.journal.mark_end(reached)
+
+    def _capture(self) -> _Plan:
+        core = self._core
+        now_ms = core.now_ms()
+        lines = []
+        for log in core.logs.values():
+            log.close_old_ledger(now_ms)
+            if log.is_created:
+                lines.append(log.snapshot())
+        ledgers = [ledger for ledger in core.unmoved_ledgers if not ledger.is_dropped and ledger.unmoved]
+        for ledger in ledgers:
+            ledger.moving, ledger.unmoved = ledger.unmoved, []
+        core.unmoved_ledgers = []
+        return _Plan((core.ids.next_ledger, core.ids.next_object), lines, ledgers, core.has_journal_failed)
+
+    def _move(self, plan: _Plan, end: JournalEnd, done: Result | None) -> None:
+        """Write ledgers and catalogue; on the background lane."""
+        core = self._core
+        try:
+            made_file = False
+            for ledger in plan.ledgers:
+                moving = ledger.moving
+                if moving:  # nothing, if the ledger was deleted meanwhile
+                    made_file = core.file_of(ledger).write(ledger.moved, moving) or made_file
+            if made_file:
+                path = f"{core.directory}/ledgers"
+                with disk_action("sync the directory", path):
+                    core.disk.sync_directory(path)
+            write_catalogue(core.disk, core.directory, end, plan.ids, plan.lines)
+        except StorageError as exc:
+            plan.failure = exc
+        core.lanes.on_loop(lambda: self._finish(plan, end, done))
+
+    def _finish(self, plan: _Plan, end: JournalEnd | None, done: Result | None) -> None:
+        core = self._core
+        self._is_running = False
+        for ledger in plan.ledgers:
+            if ledger.is_dropped:
+                continue
+            if plan.failure is None:
+                ledger.moved += len(ledger.moving) // 2
+                core.unmoved_bytes -= sum(map(len, ledger.moving[1::2]))
+            else:
+                if not ledger.unmoved:
+                    core.unmoved_ledgers.append(ledger)
+                ledger.unmoved = ledger.moving + ledger.unmoved
+            ledger.moving = []
+        if plan.failure is None:
+            assert end is not None
+            self._succeed(plan, end)
+        else:
+            self._fail(plan, plan.failure)
+        if done is not None:
+            done(plan.failure)
+        if self._waiting:
+            waiting, self._waiting = self._waiting, []
+
+            def tell_all(error: StorageError | None) -> None:
+                for tell in waiting:
+                    tell(error)
+
+            self.begin(tell_all)
+
+    def _succeed(self, plan: _Plan, end: JournalEnd) -> None:
+        core = self._core
+        self.completed += 1
+        if plan.heals:
+            core.journal.mend(end)
+            core.has_journal_failed = False
+        for path in core.journal.release(end.sequence):
+            core.lanes.in_background(partial(self._remove, path))
+        core.tail.shrink()
+        if not core.has_journal_failed:
+            core.accept()
+
+    def _fail(self, plan: _Plan, failure: StorageError) -> None:
+        core = self._core
+        core.has_changes = True
+        logger.warning("checkpoint failed, it is tried again: %s", failure)
+        if not core.is_refusing and core.unmoved_bytes > core.config.unmoved_bytes:
+            core.refuse(failure)
+
+    def _remove(self, path: str) -> None:
+        try:
+            self._core.disk.remove(path)
+        except OSError as exc:
+            logger.warning("cannot remove %s: %s; it is tried again at the next start", path, exc)

@@ -1,0 +1,73 @@
+"""The limits of the storage floor, each with its unit and its reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...errors import InvalidConfig
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageConfig:
+    """How the storage shares out disk and memory.
+
+    Attributes:
+        journal_file_bytes: size of one preallocated journal file. 32 MiB are filled with zeros in about 0.1 s, once;
+            afterwards files are recycled.
+        group_bytes: a group takes no further record once it holds this much; bounds the time of one write.
+        queue_bytes: records waiting for the journal beyond this make the storage congested: the caller should stop
+            reading from its producers. At four times as much, appends are refused.
+        checkpoint_bytes: journal bytes after which entries move to their ledgers and journal files are released.
+        checkpoint_interval_s: the same after this time, if anything changed; bounds what a start has to replay.
+        unmoved_bytes: entries not yet in ledger files, which memory must hold; beyond this the storage is congested.
+        tail_cache_bytes: newest entries of all logs kept in memory for consumers that keep up.
+        read_cache_bytes: entries read ahead from disk for consumers that catch up, all logs together.
+        max_ledger_entries: a ledger with as many entries is closed and the log goes on in a new one.
+        max_ledger_bytes: the same by size.
+        max_ledger_age_s: the same by age, so that retention can drop old data of slow logs.
+        lazy_flush_s: how long a change that nobody waits for (an acknowledgement without receipt) may stay unwritten.
+        retry_s: after an I/O error, time between attempts to get going again.
+        sync_delay_s: added to each sync; for benchmarks and tests of slow disks only.
+    """
+
+    journal_file_bytes: int = 32 * MIB
+    group_bytes: int = 8 * MIB
+    queue_bytes: int = 64 * MIB
+    checkpoint_bytes: int = 32 * MIB
+    checkpoint_interval_s: float = 30.0
+    unmoved_bytes: int = 160 * MIB
+    tail_cache_bytes: int = 64 * MIB
+    read_cache_bytes: int = 16 * MIB
+    max_ledger_entries: int = 50_000
+    max_ledger_bytes: int = 256 * MIB
+    max_ledger_age_s: float = 4 * 3600.0
+    lazy_flush_s: float = 0.05
+    retry_s: float = 1.0
+    sync_delay_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work."""
+        for name in (
+            "journal_file_bytes",
+            "group_bytes",
+            "queue_bytes",
+            "checkpoint_bytes",
+            "unmoved_bytes",
+            "max_ledger_entries",
+            "max_ledger_bytes",
+        ):
+            if getattr(self, name) < 1:
+                raise InvalidConfig(f"{name}={getattr(self, name)} must be at least 1")
+        for name in ("checkpoint_interval_s", "max_ledger_age_s", "lazy_flush_s", "retry_s"):
+            if getattr(self, name) <= 0:
+                raise InvalidConfig(f"{name}={getattr(self, name)} must be more than 0")
+        for name in ("tail_cache_bytes", "read_cache_bytes", "sync_delay_s"):
+            if getattr(self, name) < 0:
+                raise InvalidConfig(f"{name}={getattr(self, name)} must not be negative")
+        if self.unmoved_bytes < self.checkpoint_bytes:
+            raise InvalidConfig(
+                f"unmoved_bytes={self.unmoved_bytes} is less than checkpoint_bytes={self.checkpoint_bytes}: "
+                "the storage would be congested before its first checkpoint"
+            )

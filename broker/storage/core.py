@@ -1,0 +1,270 @@
+"""What all logs of a storage share: the journal with its reports, caches, counters, and whether the disk works.
+
+Design: all of this belongs to the loop lane. A report of the journal confirms a whole group in one go. When the
+journal fails, everything pending is taken back and told so, changes are refused, and a checkpoint is tried until one
+succeeds: it starts behind the failure and holds everything confirmed, so nothing depends on the damaged group any more
+(see `journal.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from ...errors import StorageError
+from .catalogue import Ids
+from .config import StorageConfig
+from .disk import Disk
+from .failures import Congested, DiskFailure
+from .journal import Batch, Done, Journal
+from .lanes import Lanes
+from .ledger import Ledger, TailCache
+from .ledger_file import LedgerFile
+from .read_cache import ReadCache
+from .records import publish_time_of
+from .topic_log import TopicLog
+
+T = TypeVar("T")
+Clock = Callable[[], float]
+
+_HARD_LIMIT = 4  # times the mark at which the storage says that it is congested
+logger = logging.getLogger(__name__)
+
+
+class StorageCore:
+    """The shared part; built by recovery, driven by `Storage`.
+
+    Attributes:
+        logs: by name.
+        failure: why changes are refused, or None.
+        is_refusing: True while changes are refused.
+        unmoved_ledgers: ledgers with entries that no checkpoint has taken up.
+        unmoved_bytes: payload bytes that memory must hold until a checkpoint has moved them.
+        has_changes: True if the catalogue has something new to say.
+        has_journal_failed: True until a checkpoint has healed a failure of the journal.
+    """
+
+    def __init__(self, disk: Disk, directory: str, config: StorageConfig, clock: Clock) -> None:
+        self.disk = disk
+        self.directory = directory
+        self.config = config
+        self.clock = clock
+        self.ids = Ids()
+        self.logs: dict[str, TopicLog] = {}
+        self.tail = TailCache(config.tail_cache_bytes)
+        self.read_cache = ReadCache(config.read_cache_bytes)
+        self.unmoved_ledgers: list[Ledger] = []
+        self.unmoved_bytes = 0
+        self.failure: StorageError | None = None
+        self.is_refusing = False
+        self.queue_limit_bytes = config.queue_bytes * _HARD_LIMIT
+        self.on_failure: Callable[[StorageError], None] | None = None
+        self.on_drained: Callable[[], None] | None = None
+        self.has_changes = False
+        self.has_journal_failed = False
+        self._was_congested = False
+        self._is_flush_planned = False
+        self.journal: Journal
+        self.lanes: Lanes
+        self.loop: asyncio.AbstractEventLoop | None = None
+
+    # Changes.
+
+    def record(self, done: Done | None, *parts: bytes) -> None:
+        """Queue records, or only a wait for those before; ``done`` is told when all is on the disk, or why not."""
+        if self.failure is not None:
+            if done is not None:
+                done(self.failure)
+            return
+        self.has_changes = self.has_changes or bool(parts)
+        self.journal.put(done, *parts, is_urgent=done is not None)
+        if done is None and not self._is_flush_planned:
+            self._is_flush_planned = True
+            self.lanes.later_on_loop(self.config.lazy_flush_s, self._flush)
+
+    def _flush(self) -> None:
+        self._is_flush_planned = False
+        self.journal.wake()
+
+    def record_removal(self, ledgers: Sequence[Ledger], done: Done, change: bytes) -> None:
+        """Queue the record that ``ledgers`` are gone; their files go once it is on the disk."""
+
+        def removed(error: Exception | None) -> None:
+            if error is None:
+                self.remove_files(ledgers)
+            done(error)
+
+        self.record(removed, change)
+
+    def remove_files(self, ledgers: Sequence[Ledger]) -> None:
+        """Have the files of deleted ledgers removed. If that fails, or a crash comes first, the next start does it."""
+        paths = [self.file_of(ledger).path for ledger in ledgers]
+
+        def remove() -> None:
+            for path in paths:
+                try:
+                    self.disk.remove(path)
+                except FileNotFoundError:
+                    continue  # nothing was ever moved there
+                except OSError as exc:
+                    logger.warning("%s; it is tried again at the next start", DiskFailure("remove", path, exc))
+
+        self.lanes.in_background(remove)
+
+    def drop_ledger(self, ledger: Ledger) -> None:
+        """Give back what memory holds of a deleted ledger."""
+        for heads_and_payloads in (ledger.unmoved, ledger.moving):
+            self.unmoved_bytes -= sum(map(len, heads_and_payloads[1::2]))
+        ledger.moving = []
+        self.tail.forget(ledger.drop_all())
+        self.read_cache.forget(ledger.id)
+
+    # Reports of the journal.
+
+    def written(self, batch: Batch) -> None:
+        """Confirm a group and tell everybody who waits for it."""
+        self.journal.queued_bytes -= batch.bytes
+        for waiter in batch.waiters:
+            try:
+                if type(waiter) is tuple:
+                    ledger, position, done = waiter
+                    ledger.confirmed = position[1] + 1
+                    ledger.log.last_confirmed = position
+                    done(position, None)
+                else:
+                    waiter(None)  # type: ignore[operator]  # a tuple or a callable
+            except Exception:  # one bad callback must not keep the group's other receipts back
+                logger.exception("a callback of the storage failed")
+        self.check_drained()
+
+    def failed(self, batch: Batch, failure: DiskFailure) -> None:
+        """Take back everything pending, tell everybody, and refuse changes until a checkpoint has healed this."""
+        self.has_changes = self.has_journal_failed = True
+        self.refuse(failure)
+        batches = [batch, *self.journal.take_unwritten()]
+        for log in {w[0].log for b in batches for w in b.waiters if type(w) is tuple}:
+            size = log.drop_pending()
+            self.unmoved_bytes -= size
+            self.tail.forget(size)
+        for waiter in (waiter for batch in batches for waiter in batch.waiters):
+            try:
+                if type(waiter) is tuple:
+                    waiter[2](waiter[1], failure)
+                else:
+                    waiter(failure)  # type: ignore[operator]  # a tuple or a callable
+            except Exception:
+                logger.exception("a callback of the storage failed")
+        self.check_drained()
+
+    def refuse(self, failure: StorageError) -> None:
+        """Refuse changes from now on, for this reason."""
+        self.failure = failure
+        self.is_refusing = True
+        logger.error("storage refuses changes: %s", failure)
+        if self.on_failure is not None:
+            self.on_failure(failure)
+
+    def accept(self) -> None:
+        """Take changes again."""
+        if self.failure is not None:
+            logger.warning("storage works again")
+        self.failure = None
+        self.is_refusing = False
+        self.check_drained()
+
+    def refusal(self) -> StorageError | None:
+        """Return why an append is refused now, or None."""
+        if self.failure is not None:
+            return self.failure
+        if self.journal.queued_bytes > self.queue_limit_bytes:
+            return Congested(
+                f"{self.journal.queued_bytes} bytes wait for the journal, more than {self.queue_limit_bytes}; "
+                "publish more slowly or use a faster disk"
+            )
+        return None
+
+    @property
+    def is_congested(self) -> bool:
+        """True if appends come faster than the disk takes them: stop reading from producers until `on_drained`."""
+        congested = (
+            self.journal.queued_bytes > self.config.queue_bytes or self.unmoved_bytes > self.config.unmoved_bytes
+        )
+        self._was_congested = self._was_congested or congested
+        return congested
+
+    def check_drained(self) -> None:
+        """Call `on_drained` if the storage was congested and is no more, with half of the queue's room to spare."""
+        if (
+            self._was_congested
+            and self.journal.queued_bytes <= self.config.queue_bytes // 2
+            and self.unmoved_bytes <= self.config.unmoved_bytes
+        ):
+            self._was_congested = False
+            if self.on_drained is not None:
+                self.on_drained()
+
+    # Small services.
+
+    def now_ms(self) -> int:
+        """Return the wall time in milliseconds."""
+        return int(self.clock() * 1000)
+
+    def file_of(self, ledger: Ledger) -> LedgerFile:
+        """Return the ledger's file; it need not exist yet."""
+        if ledger.file is None:
+            ledger.file = LedgerFile(self.disk, f"{self.directory}/ledgers/{ledger.id}.ledger", ledger.id)
+        return ledger.file
+
+    def time_search(self, ledger: Ledger, time_ms: int) -> Callable[[], int | None]:
+        """Return a job for a reading lane: the newest entry of ``ledger`` published before ``time_ms``, or None."""
+        file, moved, confirmed = self.file_of(ledger), ledger.moved, ledger.confirmed
+        heads = (ledger.moving + ledger.unmoved)[::2]
+
+        def search() -> int | None:
+            for entry_id in range(confirmed - 1, moved - 1, -1):
+                if publish_time_of(heads[entry_id - moved]) < time_ms:
+                    return entry_id
+            return file.newest_before(time_ms, moved) if moved else None
+
+        return search
+
+    async def wait(self, start: Callable[[Done], None]) -> None:
+        """Call ``start`` with a callback and wait until that is called; raise what it is given."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def done(error: Exception | None) -> None:
+            if future.cancelled():
+                return
+            if error is None:
+                future.set_result(None)
+            else:
+                future.set_exception(error)
+
+        start(done)
+        await future
+
+    async def run_reading(self, job: Callable[[], T]) -> T:
+        """Run ``job`` on a reading lane and return its result."""
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def settle(result: T | None, error: StorageError | None) -> None:
+            if future.cancelled():
+                return
+            if error is None:
+                future.set_result(result)  # type: ignore[arg-type]  # T may include None
+            else:
+                future.set_exception(error)
+
+        def run() -> None:
+            try:
+                result = job()
+            except StorageError as exc:
+                error = exc
+                self.lanes.on_loop(lambda: settle(None, error))
+            else:
+                self.lanes.on_loop(lambda: settle(result, None))
+
+        self.lanes.reading(run)
+        return await future

@@ -1,0 +1,312 @@
+"""The journal: one write-ahead log for everything durable, written in groups.
+
+Design: callers on the loop lane put records, each with whom to tell, into the open batch. The writer lane takes the
+batch, joins it to one group, writes and syncs it, and reports the whole group at once; whatever was put meanwhile is
+the next group. Only one group is in flight at a time, so a valid group n on the disk proves that all groups before n
+were synced: recovery rests on that. Files have a fixed, preallocated length and are recycled by renaming once a
+checkpoint has made their content needless.
+
+After a failed write or sync nothing is known about the pages of that group, so the journal stops: the group and all
+that was queued behind it are reported as failed, and nothing more is accepted. A checkpoint that begins after the
+damage (`broken_end`) puts all confirmed state elsewhere; then `mend` lets the journal go on in another file. Retrying
+the sync was rejected: the kernel marks failed pages clean, so a second sync answers success for data that is gone.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from . import journal_format as layout
+from .config import StorageConfig
+from .disk import Disk, DiskFile
+from .failures import DiskFailure, disk_action
+from .lanes import Lanes
+from .position import Position
+
+if TYPE_CHECKING:
+    from .ledger import Ledger
+
+Done = Callable[[Exception | None], None]
+EntryDone = Callable[[Position, Exception | None], None]
+EntryWaiter = tuple["Ledger", Position, EntryDone]
+
+_SUFFIX = ".journal"
+_SPARE_FILES = 4
+
+
+def file_name(sequence: int) -> str:
+    """Return the name of journal file number ``sequence``."""
+    return f"{sequence:016d}{_SUFFIX}"
+
+
+def file_sequence(name: str) -> int | None:
+    """Return the number in a journal file's name, or None for another kind of file."""
+    stem = name.removesuffix(_SUFFIX)
+    return int(stem) if name.endswith(_SUFFIX) and stem.isdecimal() else None
+
+
+@dataclass(frozen=True, slots=True)
+class JournalEnd:
+    """Where the journal stands: what a checkpoint records as the place to replay from.
+
+    Attributes:
+        sequence: number of the file; it need not exist yet.
+        offset: where the next group goes in it.
+        group: least number of the next group.
+        file_id: the file's id, or None while the file has not been begun.
+    """
+
+    sequence: int
+    offset: int
+    group: int
+    file_id: int | None
+
+
+class Batch:
+    """Records that will be one group, and whom to tell; owned by the loop lane until the writer takes it."""
+
+    __slots__ = ("bytes", "end", "is_closed", "parts", "waiters")
+
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+        self.bytes = 0
+        self.waiters: list[EntryWaiter | Done] = []
+        self.is_closed = False
+        self.end: JournalEnd | None = None
+
+
+@dataclass(slots=True)
+class _OpenFile:
+    file: DiskFile
+    path: str
+    file_id: int
+    sequence: int
+    offset: int
+
+
+class JournalReport(Protocol):
+    """Who is told on the loop lane, in the order of the groups."""
+
+    def written(self, batch: Batch) -> None:
+        """A group is on the disk."""
+
+    def failed(self, batch: Batch, failure: DiskFailure) -> None:
+        """A group could not be written; the journal takes nothing more until `Journal.mend`."""
+
+
+@dataclass(slots=True)
+class JournalFiles:
+    """Names of the directory, and files that hold nothing any more."""
+
+    directory: str
+    free: deque[str] = field(default_factory=deque)
+    used: deque[int] = field(default_factory=deque)
+
+    def path(self, sequence: int) -> str:
+        """Return the path of journal file number ``sequence``."""
+        return f"{self.directory}/{file_name(sequence)}"
+
+
+class Journal:
+    """The queue before the disk, and the writer's turn.
+
+    Args:
+        disk: where the files are.
+        files: directory and recyclable files, as recovery found them.
+        config: sizes.
+        end: where recovery ended; the journal goes on in a new file behind it.
+        rng: draws file ids.
+    """
+
+    def __init__(
+        self, disk: Disk, files: JournalFiles, config: StorageConfig, end: JournalEnd, rng: random.Random
+    ) -> None:
+        self._disk = disk
+        self._files = files
+        self._config = config
+        self._rng = rng
+        self._lock = threading.Lock()
+        self._queue: deque[Batch] = deque()
+        self._open = Batch()
+        self._current: _OpenFile | None = None
+        self._end = end
+        self._previous_end = end.offset
+        self._is_broken = False
+        self._suspect: set[int] = set()
+        self.queued_bytes = 0
+        self.written_bytes = 0
+        self.groups = 0
+        self.report: JournalReport
+        self.lanes: Lanes
+
+    # The loop lane's side.
+
+    def put(self, waiter: EntryWaiter | Done | None, *parts: bytes, is_urgent: bool = True) -> None:
+        """Queue ``parts`` as one record or several, to be reported to ``waiter`` once they are on the disk.
+
+        Args:
+            waiter: whom to tell; None if nobody waits.
+            parts: encoded records; none makes a waiter that is told after all before it.
+            is_urgent: False leaves it to others, or to `wake`, to get the group going.
+        """
+        size = 0
+        for part in parts:
+            size += len(part)
+        with self._lock:
+            batch = self._open
+            if batch.bytes >= self._config.group_bytes:
+                self._queue.append(batch)
+                batch = self._open = Batch()
+            batch.parts += parts
+            batch.bytes += size
+            if waiter is not None:
+                batch.waiters.append(waiter)
+            self.queued_bytes += size
+        if is_urgent:
+            self.wake()
+
+    def wake(self) -> None:
+        """Get the writer going."""
+        self.lanes.wake_writer()
+
+    def mark_end(self, waiter: Done) -> Batch:
+        """Close the open batch; when ``waiter`` is told, the returned batch's ``end`` is the place right behind it."""
+        with self._lock:
+            batch = self._open
+            batch.waiters.append(waiter)
+            batch.is_closed = True
+            self._queue.append(batch)
+            self._open = Batch()
+        self.wake()
+        return batch
+
+    def broken_end(self) -> JournalEnd:
+        """Return the place behind a failure, for the checkpoint that heals it. Only while broken."""
+        assert self._is_broken
+        return JournalEnd(self._end.sequence + 1, layout.PAGE, self._end.group + 1, None)
+
+    def take_unwritten(self) -> list[Batch]:
+        """Return and forget everything queued; after a failure, when no more is written."""
+        with self._lock:
+            batches = [*self._queue, self._open]
+            self._queue.clear()
+            self._open = Batch()
+            self.queued_bytes = 0
+        return batches
+
+    def mend(self, end: JournalEnd) -> None:
+        """Go on behind a failure, at ``end`` (see `broken_end`), once a checkpoint made all before needless."""
+        with self._lock:
+            self._end = JournalEnd(end.sequence - 1, layout.PAGE, end.group, None)
+            self._previous_end = layout.PAGE
+            self._is_broken = False
+
+    def release(self, before: int) -> list[str]:
+        """Recycle files with numbers below ``before``, as a durable checkpoint starts behind them.
+
+        Returns:
+            Files to remove: what failed once is not used again, and more than a few are not kept.
+        """
+        needless = []
+        with self._lock:
+            while self._files.used and self._files.used[0] < before:
+                sequence = self._files.used.popleft()
+                if sequence in self._suspect or len(self._files.free) >= _SPARE_FILES:
+                    self._suspect.discard(sequence)
+                    needless.append(self._files.path(sequence))
+                else:
+                    self._files.free.append(self._files.path(sequence))
+        return needless
+
+    # The writer lane's side.
+
+    def write_turn(self) -> None:
+        """Write everything queued, group by group, and report each."""
+        while (batch := self._take()) is not None:
+            try:
+                if batch.parts:
+                    self._write_group(b"".join(batch.parts))
+                    batch.parts = []
+            except DiskFailure as exc:
+                self._abandon_file()
+                self.lanes.on_loop(partial(self.report.failed, batch, exc))
+                return
+            batch.end = self._end
+            self.lanes.on_loop(partial(self.report.written, batch))
+
+    def _take(self) -> Batch | None:
+        with self._lock:
+            if self._is_broken:
+                return None
+            if self._queue:
+                return self._queue.popleft()
+            batch = self._open
+            if not batch.parts and not batch.waiters:
+                return None
+            self._open = Batch()
+            return batch
+
+    def _write_group(self, body: bytes) -> None:
+        length = layout.padded(layout.GROUP_HEADER_BYTES + len(body))
+        current = self._current
+        is_empty = current is not None and current.offset == layout.PAGE
+        if current is None or (not is_empty and current.offset + length > self._config.journal_file_bytes):
+            current = self._open_next()
+        parts = layout.encode_group(current.file_id, self._end.group, body)
+        with disk_action("write to the journal", current.path):
+            current.file.write(current.offset, parts)
+        with disk_action("sync the journal", current.path):
+            current.file.sync()
+        current.offset += length
+        self.written_bytes += length
+        self.groups += 1
+        self._end = JournalEnd(current.sequence, current.offset, self._end.group + 1, current.file_id)
+
+    def _open_next(self) -> _OpenFile:
+        """Begin the next file: name, header and length are durable before its first group is written."""
+        sequence = self._end.sequence + 1
+        previous_end = self._previous_end if self._current is None else self._current.offset
+        path = self._files.path(sequence)
+        with disk_action("begin the journal file", path):
+            if self._files.free:
+                self._disk.rename(self._files.free[0], path)
+                self._files.free.popleft()
+            file = self._disk.open(path, create=True)
+            try:
+                file.preallocate(self._config.journal_file_bytes)
+                header = layout.FileHeader(self._rng.getrandbits(64), sequence, self._end.group, previous_end)
+                file.write(0, [layout.encode_file_header(header)])
+                file.sync()
+                self._disk.sync_directory(self._files.directory)
+            except OSError:
+                file.close()
+                raise
+        if self._current is not None:
+            self._current.file.close()
+        with self._lock:
+            self._files.used.append(sequence)
+        self._current = _OpenFile(file, path, header.file_id, sequence, layout.PAGE)
+        self._end = JournalEnd(sequence, layout.PAGE, self._end.group, header.file_id)
+        return self._current
+
+    def _abandon_file(self) -> None:
+        with self._lock:
+            self._is_broken = True
+            if self._current is not None:
+                self._suspect.add(self._current.sequence)
+        self.close()
+
+    def close(self) -> None:
+        """Close the open file; the caller has seen to it that nothing is queued."""
+        if self._current is not None:
+            self._current.file.close()
+            self._current = None
+
+    def __repr__(self) -> str:
+        return f"<Journal file {self._end.sequence} offset {self._end.offset} group {self._end.group}>"

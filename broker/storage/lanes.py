@@ -1,0 +1,177 @@
+"""The three lanes that storage work runs on, as threads in a broker and step by step in tests.
+
+Design: the *loop* lane owns all state of logs and cursors; it never touches a file. The *writer* lane turns the
+journal's queue into groups. The *background* lane does what may take long: moving entries to ledgers, removing files,
+reading for consumers that are behind (on threads of their own). A lane is handed callables and runs them one after the
+other; nothing else crosses. With `Stepper` one thread plays all lanes in an order drawn from a seed, so that a crash
+test is repeatable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
+from typing import Protocol
+
+Task = Callable[[], None]
+
+_READERS = 3
+logger = logging.getLogger(__name__)
+
+
+class Lanes(Protocol):
+    """Where to have something run."""
+
+    def on_loop(self, task: Task) -> None:
+        """Run ``task`` on the loop lane; callable from any lane."""
+
+    def later_on_loop(self, delay_s: float, task: Task) -> None:
+        """Run ``task`` on the loop lane after ``delay_s``; callable on the loop lane only."""
+
+    def wake_writer(self) -> None:
+        """Have the writer look at its queue soon; callable on the loop lane only."""
+
+    def in_background(self, task: Task) -> None:
+        """Run ``task`` on the background lane, after all tasks given before."""
+
+    def reading(self, task: Task) -> None:
+        """Run ``task``, which reads files, beside everything else."""
+
+    def stop(self) -> None:
+        """Finish what was given so far to writer and background, then end the threads. Blocks."""
+
+
+class ThreadLanes:
+    """The lanes of a running broker: its event loop, a writer thread, a background thread, a few readers.
+
+    Args:
+        loop: the event loop.
+        write_turn: writes everything that is queued and returns; run on the writer thread.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, write_turn: Task) -> None:
+        self._loop = loop
+        self._write_turn = write_turn
+        self._wakes: SimpleQueue[bool] = SimpleQueue()
+        self._tasks: SimpleQueue[Task | None] = SimpleQueue()
+        self._is_wake_planned = False
+        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="storage-read")
+        self._threads = [
+            threading.Thread(target=self._write, name="storage-journal", daemon=True),
+            threading.Thread(target=self._work, name="storage-background", daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def on_loop(self, task: Task) -> None:
+        """See `Lanes`; dropped when the loop is closed, as nobody is left to hear it."""
+        try:
+            self._loop.call_soon_threadsafe(task)
+        except RuntimeError:
+            logger.debug("event loop is closed; a storage report is dropped")
+
+    def later_on_loop(self, delay_s: float, task: Task) -> None:
+        """See `Lanes`."""
+        self._loop.call_later(delay_s, task)
+
+    def wake_writer(self) -> None:
+        """See `Lanes`; the wake-up is sent at the end of the loop's turn, so that the whole turn lands in one group."""
+        if not self._is_wake_planned:
+            self._is_wake_planned = True
+            self._loop.call_soon(self._send_wake)
+
+    def _send_wake(self) -> None:
+        self._is_wake_planned = False
+        self._wakes.put(True)
+
+    def in_background(self, task: Task) -> None:
+        """See `Lanes`."""
+        self._tasks.put(task)
+
+    def reading(self, task: Task) -> None:
+        """See `Lanes`."""
+        self._readers.submit(task)
+
+    def stop(self) -> None:
+        """See `Lanes`."""
+        self._wakes.put(False)
+        self._tasks.put(None)
+        for thread in self._threads:
+            thread.join()
+        self._readers.shutdown()
+
+    def _write(self) -> None:
+        while self._wakes.get():
+            self._write_turn()
+
+    def _work(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            task()
+
+
+class Stepper:
+    """All lanes on the calling thread: tasks wait until `step` or `run` is called.
+
+    Args:
+        write_turn: as for ThreadLanes.
+        rng: draws which lane goes next; None takes them in a fixed order.
+    """
+
+    def __init__(self, write_turn: Task, rng: random.Random | None = None) -> None:
+        self._write_turn = write_turn
+        self._rng = rng
+        self._loop_tasks: deque[Task] = deque()
+        self._background_tasks: deque[Task] = deque()
+        self._is_writer_awake = False
+
+    def on_loop(self, task: Task) -> None:
+        """See `Lanes`."""
+        self._loop_tasks.append(task)
+
+    def later_on_loop(self, delay_s: float, task: Task) -> None:
+        """See `Lanes`; there is no time here: what waits for it is done by the test's own calls."""
+
+    def wake_writer(self) -> None:
+        """See `Lanes`."""
+        self._is_writer_awake = True
+
+    def in_background(self, task: Task) -> None:
+        """See `Lanes`."""
+        self._background_tasks.append(task)
+
+    def reading(self, task: Task) -> None:
+        """See `Lanes`."""
+        task()
+
+    def stop(self) -> None:
+        """See `Lanes`."""
+        self.run()
+
+    def step(self) -> bool:
+        """Run one task of one lane; False if all lanes are empty."""
+        choices: list[Task] = []
+        if self._loop_tasks:
+            choices.append(lambda: self._loop_tasks.popleft()())
+        if self._is_writer_awake:
+            choices.append(self._write_once)
+        if self._background_tasks:
+            choices.append(lambda: self._background_tasks.popleft()())
+        if not choices:
+            return False
+        (self._rng.choice(choices) if self._rng else choices[0])()
+        return True
+
+    def _write_once(self) -> None:
+        self._is_writer_awake = False
+        self._write_turn()
+
+    def run(self) -> None:
+        """Run until all lanes are empty."""
+        while self.step():
+            pass

@@ -1,0 +1,220 @@
+"""Recovery: what a data directory holds, brought back to memory.
+
+Design: start from the catalogue, then replay the journal from the place that it names. The writer has one group in
+flight at a time, so a valid group n proves that all groups before n were synced. Hence the rule about something
+unreadable where group n should be: if no valid group with a number of n or more comes after it, in this file or a
+later one, then group n was in flight when the machine stopped, nobody had a receipt for it, and the journal ends there
+(a torn tail; its pages may have reached the disk in any order). Otherwise the disk lost what it had confirmed, and the
+start is refused with file and offset: going on would drop acknowledged messages in silence.
+
+Where a file ends for good is written in the header of the next file, so a tail that was cut once is never looked at
+again. Two more things are easily missed. A start after a mere process crash sees pages that are not on the disk yet:
+what was replayed is synced before anybody builds on it. And a rename that was not synced may still be undone by a
+power failure: the directories are synced first.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ...errors import StorageError
+from . import journal_format as layout
+from .catalogue import read_catalogue
+from .core import StorageCore
+from .disk import Disk
+from .failures import DamagedFile, disk_action
+from .journal import JournalEnd, JournalFiles, file_sequence
+from .replay import Replay
+from .topic_log import TopicLog
+
+logger = logging.getLogger(__name__)
+
+
+class Recovered(NamedTuple):
+    """What the journal needs to go on.
+
+    Attributes:
+        files: the journal's files.
+        end: where the journal ends.
+    """
+
+    files: JournalFiles
+    end: JournalEnd
+
+
+def recover(core: StorageCore) -> Recovered:
+    """Fill ``core`` with what its directory holds.
+
+    Raises:
+        DamagedFile: something that was synced is not there; names file and offset.
+        DiskFailure: the disk refused.
+    """
+    disk, directory = core.disk, core.directory
+    journal, ledgers = f"{directory}/journal", f"{directory}/ledgers"
+    for path in (directory, journal, ledgers):
+        with disk_action("make the directory", path):
+            disk.make_directory(path)
+    for path in (directory, journal, ledgers):
+        with disk_action("sync the directory", path):
+            disk.sync_directory(path)
+    catalogue = read_catalogue(disk, directory)
+    start = JournalEnd(1, layout.PAGE, 1, None)
+    if catalogue is not None:
+        start = catalogue.start
+        core.ids.saw(ledger=catalogue.next_ledger - 1, an_object=catalogue.next_object - 1)
+        for state in catalogue.logs:
+            log = core.logs[state["name"]] = TopicLog.from_state(core, state)
+            log.close_ledger()
+    elif _names(disk, ledgers):
+        raise StorageError(
+            f"{directory} holds ledgers but no catalogue; restore {directory}/catalogue from a copy, "
+            "or move the directory away to start empty"
+        )
+    files = JournalFiles(journal)
+    replay = Replay(core)
+    reader = _JournalReader(disk, files, start)
+    for path, offset, group in reader.groups():
+        try:
+            replay.apply(group.body)
+        except (ValueError, KeyError) as exc:
+            raise DamagedFile(path, offset, f"group {group.number} has a valid checksum but {exc}") from exc
+    replay.finish()
+    _remove_strays(core, ledgers)
+    return Recovered(files, reader.end)
+
+
+def _names(disk: Disk, directory: str) -> list[str]:
+    with disk_action("list the directory", directory):
+        return disk.list(directory)
+
+
+def _remove_strays(core: StorageCore, directory: str) -> None:
+    """Remove files of ledgers that no log has any more: their removal was cut short."""
+    wanted = {f"{ledger_id}.ledger" for log in core.logs.values() for ledger_id in log.ledgers_by_id}
+    for name in _names(core.disk, directory):
+        if name not in wanted and name.endswith(".ledger"):
+            path = f"{directory}/{name}"
+            with disk_action("remove", path):
+                core.disk.remove(path)
+
+
+class _JournalReader:
+    """Reads the groups from ``start`` to the end of the journal.
+
+    Attributes:
+        end: after `groups` is through: where the journal ends.
+    """
+
+    def __init__(self, disk: Disk, files: JournalFiles, start: JournalEnd) -> None:
+        self._disk = disk
+        self._files = files
+        self._start = start
+        self.end = start
+        self._paths: dict[int, str] = {}
+        for name in _names(disk, files.directory):
+            sequence = file_sequence(name)
+            if sequence is None:
+                continue
+            if sequence < start.sequence:
+                files.free.append(f"{files.directory}/{name}")
+            else:
+                self._paths[sequence] = f"{files.directory}/{name}"
+
+    def groups(self) -> Iterator[tuple[str, int, layout.Group]]:
+        """Yield (path, offset, group) in order.
+
+        Raises:
+            DamagedFile: see the top of this room.
+        """
+        headers = self._headers()
+        last = max(headers, default=0)
+        begun_id = self._start.file_id
+        if begun_id is not None:
+            first = headers.get(self._start.sequence)
+            if first is None or first.file_id != begun_id:
+                raise DamagedFile(
+                    self._files.path(self._start.sequence), 0, "missing, or another file than the catalogue names"
+                )
+        for sequence in range(self._start.sequence, last + 1):
+            header = headers.get(sequence)
+            if header is None:
+                raise DamagedFile(
+                    self._files.path(sequence), 0, f"unreadable or missing, but journal file {last} follows it"
+                )
+            offset, first_group = layout.PAGE, header.first_group
+            if sequence == self._start.sequence and begun_id is not None:
+                offset, first_group = self._start.offset, self._start.group
+            elif first_group < self.end.group:
+                raise DamagedFile(
+                    self._paths[sequence], 0, f"begins with group {first_group}, expected {self.end.group}"
+                )
+            self.end = JournalEnd(sequence, offset, first_group, header.file_id)
+            following = headers.get(sequence + 1)
+            yield from self._groups_of_file(following.previous_end if following else None)
+            self._files.used.append(sequence)
+
+    def _headers(self) -> dict[int, layout.FileHeader]:
+        """Return the headers of the files that have been begun."""
+        headers = {}
+        for sequence in sorted(self._paths):
+            content = self._content(sequence, layout.PAGE)
+            header = layout.decode_file_header(content)
+            if header is not None and header.sequence == sequence:
+                headers[sequence] = header
+        newest = max(headers.values(), default=None, key=lambda header: header.sequence)
+        least_group = max(newest.first_group, self._start.group) if newest else self._start.group
+        for sequence, path in sorted(self._paths.items()):
+            if sequence in headers:
+                continue
+            # Never begun: freshly made, or renamed for recycling. It is damage if a group in there is newer than all
+            # that a recycled file can hold, for groups are written only after the header was synced.
+            begun = self._start.file_id is not None and sequence == self._start.sequence
+            content = self._content(sequence, None)
+            if begun or layout.find_group(content, layout.PAGE, least_group, None) is not None:
+                raise DamagedFile(path, 0, "the header of a journal file with groups in it is unreadable")
+            self._files.free.append(path)
+        return headers
+
+    def _groups_of_file(self, limit: int | None) -> Iterator[tuple[str, int, layout.Group]]:
+        """Yield the groups of file ``self.end.sequence``; ``limit`` is where they end, None if it is the last file."""
+        sequence, file_id = self.end.sequence, self.end.file_id
+        path = self._paths[sequence]
+        content = self._content(sequence, None, sync=True)
+        offset, number = self.end.offset, self.end.group
+        while limit is None or offset < limit:
+            found = layout.decode_group(content, offset, len(content))
+            is_next = found is not None and found[0] == file_id and found[1].number == number
+            if found is None or not is_next:
+                self._check_torn(path, content, offset, limit)
+                break
+            yield path, offset, found[1]
+            offset, number = found[1].end, number + 1
+            self.end = JournalEnd(sequence, offset, number, file_id)
+
+    def _check_torn(self, path: str, content: bytes, offset: int, limit: int | None) -> None:
+        """Raise DamagedFile unless what stands at ``offset`` can be the group that was in flight."""
+        number = self.end.group
+        if limit is not None:
+            raise DamagedFile(
+                path, offset, f"group {number} is unreadable, but the journal goes on up to offset {limit}"
+            )
+        later = layout.find_group(content, offset, number, self.end.file_id)
+        if later is not None:
+            raise DamagedFile(path, offset, f"group {number} is unreadable, but a later one follows at offset {later}")
+        if any(content[offset : offset + layout.PAGE]):
+            logger.info("journal %s ends at offset %d: group %d was in flight", path, offset, number)
+        # A number is not used twice, whatever of the torn group may still turn up.
+        self.end = JournalEnd(self.end.sequence, offset, number + 1, self.end.file_id)
+
+    def _content(self, sequence: int, length: int | None, *, sync: bool = False) -> bytes:
+        path = self._paths[sequence]
+        with disk_action("read the journal", path):
+            file = self._disk.open(path)
+            try:
+                if sync:
+                    file.sync()
+                return file.read(0, file.size() if length is None else length)
+            finally:
+                file.close()

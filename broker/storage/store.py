@@ -1,0 +1,257 @@
+"""The storage of one broker: opening it, running it, closing it.
+
+    storage = Storage.open(directory)      # blocks: lock, recovery
+    storage.attach(loop)                   # from now on threads work and results come on the loop
+    log = storage.open_log("persistent://public/default/t")
+    log.append(payload, 1, publish_time_ms, done)
+    await storage.close()
+
+All calls belong on the loop's thread, and none of them touches a file there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...errors import ClosedError, DataDirectoryInUse, StorageError
+from .checkpoint import Checkpoint
+from .config import StorageConfig
+from .core import Clock, StorageCore
+from .disk import Disk, DiskLock, LocalDisk, LockedByOther
+from .failures import disk_action
+from .journal import Done, Journal
+from .lanes import Lanes, Stepper, ThreadLanes
+from .records import encode_change
+from .recovery import recover
+from .topic_log import TopicLog
+
+_TICK_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageStatistics:
+    """How the storage is doing.
+
+    Attributes:
+        logs: durable logs.
+        groups: groups that the journal has written since the start.
+        journal_bytes: bytes of these.
+        queued_bytes: waiting for the journal.
+        unmoved_bytes: in the journal, not yet in ledger files.
+        cached_bytes: payload bytes in memory for consumers that keep up.
+        checkpoints: completed since the start.
+    """
+
+    logs: int
+    groups: int
+    journal_bytes: int
+    queued_bytes: int
+    unmoved_bytes: int
+    cached_bytes: int
+    checkpoints: int
+
+
+class Storage:
+    """All logs of a broker in one directory.
+
+    When the disk fails or is full, changes are refused with a StorageError that names the file and the remedy
+    (`failure` holds it), reading goes on, and every `retry_s` the storage tries to get going again; nothing that was
+    confirmed is lost and no restart is needed. A change that was reported as failed may still have taken effect.
+    """
+
+    def __init__(self, core: StorageCore, lock: DiskLock) -> None:
+        self._core = core
+        self._lock = lock
+        self._checkpoint = Checkpoint(core)
+        self._is_closed = False
+        self._retry_at_s = 0.0
+        self._tick: asyncio.TimerHandle | None = None
+
+    @classmethod
+    def open(
+        cls,
+        directory: str | Path,
+        config: StorageConfig | None = None,
+        disk: Disk | None = None,
+        clock: Clock = time.time,
+        rng: random.Random | None = None,
+    ) -> Storage:
+        """Lock the directory, making it if need be, and recover what it holds. Blocks.
+
+        Args:
+            directory: the data directory of the storage.
+            config: limits.
+            disk: where the directory is; the machine's own if None.
+            clock: wall time in seconds.
+            rng: draws the ids of journal files.
+
+        Raises:
+            DataDirectoryInUse: another process holds the lock.
+            DamagedFile: something that was synced is not there any more; names file and offset.
+            DiskFailure: the disk refused; names file, errno and remedy.
+        """
+        config = config or StorageConfig()
+        disk = disk or LocalDisk(config.sync_delay_s)
+        path = str(directory)
+        with disk_action("make the data directory", path):
+            disk.make_directory(path)
+        lock = _take_lock(disk, path)
+        try:
+            core = StorageCore(disk, path, config, clock)
+            recovered = recover(core)
+            journal = Journal(disk, recovered.files, config, recovered.end, rng or random.SystemRandom())
+        except BaseException:
+            lock.close()
+            raise
+        core.journal = journal
+        journal.report = core
+        storage = cls(core, lock)
+        storage.use_lanes(Stepper(journal.write_turn))
+        return storage
+
+    # Running.
+
+    def attach(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Start the threads; results come on ``loop`` from now on, one call for each group of the journal."""
+        self.use_lanes(ThreadLanes(loop, self._core.journal.write_turn))
+        self._core.journal.wake()
+        self._tick = loop.call_later(_TICK_S, self._on_tick, loop)
+
+    def use_lanes(self, lanes: Lanes) -> None:
+        """Have work run on ``lanes``; a test hands in a `Stepper` here."""
+        self._core.lanes = self._core.journal.lanes = lanes
+
+    def _on_tick(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._tick = loop.call_later(_TICK_S, self._on_tick, loop)
+        self.maintain()
+
+    def maintain(self) -> None:
+        """Begin what is due: a checkpoint, or an attempt to heal a failure. Called every second by itself."""
+        now_s = self._core.clock()
+        if self._core.failure is not None:
+            if now_s >= self._retry_at_s:
+                self._retry_at_s = now_s + self._core.config.retry_s
+                self._checkpoint.begin()
+        elif self._checkpoint.is_due():
+            self._checkpoint.begin()
+
+    def checkpoint(self, done: Done | None = None) -> None:
+        """Begin a checkpoint now."""
+        self._checkpoint.begin(done)
+
+    async def close(self) -> None:
+        """Write everything down in a last checkpoint, end the threads and release the directory.
+
+        Cancellation: not safe; shield it.
+
+        Raises:
+            StorageError: the last checkpoint failed; the directory is released all the same, and what was confirmed is
+            safe.
+        """
+        if self._is_closed:
+            return
+        try:
+            await self._core.wait(self._checkpoint.begin)
+        finally:
+            self._is_closed = True
+            if self._tick is not None:
+                self._tick.cancel()
+            await asyncio.to_thread(self._core.lanes.stop)
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Close files and release the directory as they are; the threads have ended, or never were."""
+        self._is_closed = True
+        self._core.journal.close()
+        self._lock.close()
+
+    # Logs.
+
+    def log_names(self) -> list[str]:
+        """Return the names of all durable logs."""
+        return [name for name, log in self._core.logs.items() if log.is_created]
+
+    def has_log(self, name: str) -> bool:
+        """Return whether there is a durable log of that name."""
+        log = self._core.logs.get(name)
+        return log is not None and log.is_created
+
+    def open_log(self, name: str) -> TopicLog:
+        """Return the log of that name. A new one is durable with its first record (see `TopicLog.create`)."""
+        if self._is_closed:
+            raise ClosedError(f"storage {self._core.directory} is closed")
+        log = self._core.logs.get(name)
+        if log is None:
+            log = self._core.logs[name] = TopicLog(self._core, self._core.ids.new_object(), name)
+        return log
+
+    async def delete_log(self, name: str) -> None:
+        """Delete a log with its cursors; returns when that is durable. None is fine, too.
+
+        Cancellation: the log is deleted all the same.
+
+        Raises:
+            StorageError: the disk refused; the log is gone from memory and may be back after a restart.
+        """
+        await self._core.wait(lambda done: self.delete_log_with(name, done))
+
+    def delete_log_with(self, name: str, done: Done) -> None:
+        """Delete a log and tell ``done`` when that is durable."""
+        log = self._core.logs.pop(name, None)
+        if log is None or not log.is_created:
+            self._core.record(done)
+            return
+        ledgers = log.drop()
+        self._core.record_removal(ledgers, done, encode_change({"do": "delete_log", "log": log.id}))
+
+    # State.
+
+    @property
+    def failure(self) -> StorageError | None:
+        """Why changes are refused at the moment, or None."""
+        return self._core.failure
+
+    @property
+    def is_congested(self) -> bool:
+        """True if appends come faster than the disk takes them: stop reading from producers until `on_drained`."""
+        return self._core.is_congested
+
+    def on_failure(self, callback: Callable[[StorageError], None]) -> None:
+        """Have ``callback`` called on the loop whenever changes begin to be refused."""
+        self._core.on_failure = callback
+
+    def on_drained(self, callback: Callable[[], None]) -> None:
+        """Have ``callback`` called on the loop when the storage was seen congested and has room again."""
+        self._core.on_drained = callback
+
+    def statistics(self) -> StorageStatistics:
+        """Return how the storage is doing."""
+        core = self._core
+        return StorageStatistics(
+            logs=len(core.logs),
+            groups=core.journal.groups,
+            journal_bytes=core.journal.written_bytes,
+            queued_bytes=core.journal.queued_bytes,
+            unmoved_bytes=core.unmoved_bytes,
+            cached_bytes=core.tail.bytes,
+            checkpoints=self._checkpoint.completed,
+        )
+
+    def __repr__(self) -> str:
+        return f"<Storage {self._core.directory} {len(self._core.logs)} logs>"
+
+
+def _take_lock(disk: Disk, directory: str) -> DiskLock:
+    path = f"{directory}/lock"
+    with disk_action("lock the data directory with", path):
+        try:
+            return disk.lock(path)
+        except LockedByOther as exc:
+            raise DataDirectoryInUse(
+                f"data directory {directory} is in use by {exc}; stop that broker or choose another data directory"
+            ) from exc

@@ -1,0 +1,465 @@
+"""One topic's log: a list of ledgers, its cursors, and where everything stands.
+
+Design: the log's state belongs to the loop lane. `append` gives the entry its position at once, but nobody sees it
+before the journal has synced it. A ledger is begun by the first append that needs one, never in advance, so idle
+topics cost neither ids nor files; after a start or a failure of the disk the next append begins a new one, because
+what happened to positions that were given out but never confirmed is not known. All ledgers but the last take no more
+entries.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...errors import StorageError, TopicTerminated
+from .catalogue import encode_line
+from .cursor import Cursor
+from .journal import Done, EntryDone
+from .ledger import Ledger, LedgerInfo, LedgerTotals
+from .position import EARLIEST, Position, StoredEntry
+from .read_cache import within
+from .records import encode_change, entry_head
+from .retention import ClosedLedger, ledgers_to_drop
+
+if TYPE_CHECKING:
+    from .core import StorageCore
+
+_READ_AHEAD_BYTES = 1024 * 1024
+
+
+class TopicLog:
+    """The entries of one topic, in order, and the cursors over them.
+
+    Attributes:
+        name: the full topic name.
+        id: names the log in journal records.
+        cursors: durable cursors by name; change them through the log only.
+        ledgers_by_id: ledgers in ascending order.
+        last_confirmed: position of the newest synced entry, also when retention has dropped it since.
+        is_terminated: True if the log takes no more entries.
+    """
+
+    def __init__(self, core: StorageCore, log_id: int, name: str) -> None:
+        self.core = core
+        self.id = log_id
+        self.name = name
+        self.cursors: dict[str, Cursor] = {}
+        self.ledgers_by_id: dict[int, Ledger] = {}
+        self.last_confirmed = EARLIEST
+        self.is_terminated = False
+        self.is_created = False  # its first record has been queued
+        self.is_deleted = False
+        self._ids: list[int] = []
+        self._open: Ledger | None = None
+        self._line: bytes | None = None  # snapshot for the catalogue; None after a change
+
+    # Writing.
+
+    def append(self, payload: bytes, messages: int, publish_time_ms: int, done: EntryDone) -> None:
+        """Append one entry; ``done`` is called on the loop in the order of the appends.
+
+        Args:
+            payload: the entry exactly as it arrived.
+            messages: how many messages are in it.
+            publish_time_ms: its publish time, for searches by time.
+            done: gets the position and None once the entry is on the disk, or the error.
+        """
+        core = self.core
+        ledger = self._open
+        if ledger is None or core.is_refusing or core.journal.queued_bytes > core.queue_limit_bytes:
+            error = core.refusal() or self._refusal()
+            if error is not None:
+                done(EARLIEST, error)
+                return
+            ledger = self._open or self._begin_ledger()
+        position = Position(ledger.id, ledger.appended)
+        size = len(payload)
+        head = entry_head(ledger.id, ledger.appended, messages, publish_time_ms, size)
+        if not ledger.unmoved:
+            core.unmoved_ledgers.append(ledger)
+        ledger.append(StoredEntry(position, payload, messages), head, publish_time_ms)
+        core.unmoved_bytes += size
+        core.tail.add(ledger, size)
+        self._line = None
+        core.journal.put((ledger, position, done), head, payload)
+        if ledger.appended >= core.config.max_ledger_entries or ledger.totals.bytes >= core.config.max_ledger_bytes:
+            self._open = None
+
+    def create(self, done: Done) -> None:
+        """Make the log itself durable, empty as it may be."""
+        self.core.record(done, *self._creation())
+
+    def terminate_with(self, done: Done) -> None:
+        """Take no more entries; those before are kept."""
+        self.is_terminated = True
+        self._open = None
+        self.has_changed()
+        self.core.record(done, *self._creation(), encode_change({"do": "terminate", "log": self.id}))
+
+    async def terminate(self) -> Position:
+        """Take no more entries and return the position of the last one.
+
+        Cancellation: the log is terminated all the same.
+        """
+        await self.core.wait(self.terminate_with)
+        return self.last_confirmed
+
+    def _refusal(self) -> Exception | None:
+        if self.is_deleted:
+            return StorageError(f"log {self.name} has been deleted; open it anew")
+        if self.is_terminated:
+            return TopicTerminated(f"topic {self.name} is terminated and takes no more messages")
+        return None
+
+    def _creation(self) -> tuple[bytes, ...]:
+        if self.is_created:
+            return ()
+        self.is_created = True
+        self.has_changed()
+        return (encode_change({"do": "create_log", "log": self.id, "name": self.name}),)
+
+    def _begin_ledger(self) -> Ledger:
+        core = self.core
+        ledger = self.add_ledger(core.ids.new_ledger(), core.now_ms())
+        self._open = ledger
+        change = {"do": "begin_ledger", "log": self.id, "ledger": ledger.id, "created_ms": ledger.created_ms}
+        core.journal.put(None, *self._creation(), encode_change(change))
+        return ledger
+
+    def add_ledger(self, ledger_id: int, created_ms: int) -> Ledger:
+        """Take a new ledger as the last one; the ones before it are closed by that."""
+        ledger = Ledger(self, ledger_id, created_ms, self._entries_ever())
+        self.ledgers_by_id[ledger_id] = ledger
+        self._ids.append(ledger_id)
+        self.has_changed()
+        return ledger
+
+    def close_ledger(self) -> None:
+        """Have the next append begin a new ledger."""
+        self._open = None
+
+    def has_changed(self) -> None:
+        """Note that the catalogue has to say something new about this log."""
+        self._line = None
+
+    def drop_pending(self) -> int:
+        """Forget entries that were never confirmed, after the journal failed; return their bytes."""
+        self._open = None
+        size = 0
+        for ledger_id in list(self._ids):
+            ledger = self.ledgers_by_id[ledger_id]
+            if ledger.appended > ledger.confirmed:
+                size += ledger.drop_pending()
+            if not ledger.confirmed:
+                self._forget(ledger_id)
+        self.has_changed()
+        return size
+
+    # Where everything is.
+
+    @property
+    def first_position(self) -> Position:
+        """Position of the oldest entry, or where the next one would be looked for if there is none."""
+        for ledger_id in self._ids:
+            if self.ledgers_by_id[ledger_id].confirmed:
+                return Position(ledger_id, 0)
+        return Position(self.last_confirmed.ledger_id, self.last_confirmed.entry_id + 1)
+
+    @property
+    def entry_count(self) -> int:
+        """Confirmed entries that the log holds."""
+        return self._ordinal(self.last_confirmed) - self.ledgers_by_id[self._ids[0]].base if self._ids else 0
+
+    @property
+    def message_count(self) -> int:
+        """Messages in the entries that the log holds."""
+        return sum(ledger.totals.messages for ledger in self.ledgers_by_id.values())
+
+    @property
+    def total_bytes(self) -> int:
+        """Payload bytes of the entries that the log holds."""
+        return sum(ledger.totals.bytes for ledger in self.ledgers_by_id.values())
+
+    def ledgers(self) -> tuple[LedgerInfo, ...]:
+        """Return the ledgers, oldest first."""
+        return tuple(ledger.info(ledger is self._open) for ledger in self.ledgers_by_id.values())
+
+    def next_position(self, position: Position) -> Position:
+        """Return the first position behind ``position`` that exists, or may come to exist next.
+
+        Behind the last entry that is the position right after it; if the next append begins a new ledger, its entry
+        gets a greater one, and `read` goes on there.
+        """
+        ledger_id, entry_id = position
+        ledger = self.ledgers_by_id.get(ledger_id)
+        if ledger is not None and entry_id + 1 < ledger.appended:
+            return Position(ledger_id, max(entry_id, -1) + 1)
+        index = bisect_right(self._ids, ledger_id)
+        if index < len(self._ids):
+            return Position(self._ids[index], 0)
+        return Position(ledger_id, entry_id + 1)
+
+    def before(self, position: Position) -> Position:
+        """Return the mark-delete position of a cursor whose next entry is ``position``."""
+        position = max(position, self.first_position)
+        return Position(position.ledger_id, position.entry_id - 1)
+
+    def entries_between(self, after: Position, up_to: Position) -> int:
+        """Return how many confirmed entries are behind ``after`` and not behind ``up_to``."""
+        return max(0, self._ordinal(up_to) - self._ordinal(after))
+
+    def _ordinal(self, position: Position) -> int:
+        """Return how many entries the log ever confirmed up to ``position``, inclusive."""
+        ledger = self.ledgers_by_id.get(position.ledger_id)
+        if ledger is not None:
+            return ledger.base + min(max(position.entry_id, -1) + 1, ledger.confirmed)
+        index = bisect_right(self._ids, position.ledger_id)
+        return self.ledgers_by_id[self._ids[index]].base if index < len(self._ids) else self._entries_ever()
+
+    def _entries_ever(self) -> int:
+        if not self._ids:
+            return 0
+        last = self.ledgers_by_id[self._ids[-1]]
+        return last.base + last.appended
+
+    # Reading.
+
+    def read(self, start: Position, max_entries: int, max_bytes: int) -> list[StoredEntry] | None:
+        """Return confirmed entries from ``start`` on out of memory; None if they have to be loaded.
+
+        The entries are of one ledger, at least one if the log holds one from ``start`` on; one may pass ``max_bytes``.
+        """
+        found = self._locate(start)
+        if found is None:
+            return []
+        ledger, entry_id = found
+        if entry_id >= ledger.first_cached:
+            return ledger.cached(entry_id, max_entries, max_bytes)
+        return self.core.read_cache.get(ledger.id, entry_id, max_entries, max_bytes) or None
+
+    async def load(self, start: Position, max_entries: int, max_bytes: int) -> list[StoredEntry]:
+        """Return confirmed entries as `read` does, from the disk where memory does not hold them.
+
+        Cancellation: safe.
+
+        Raises:
+            StorageError: the disk failed or holds damaged data.
+        """
+        while (found := self.read(start, max_entries, max_bytes)) is None:
+            reading = self._reading(start, max_entries, max_bytes)
+            if reading is None:
+                continue
+            ledger, job = reading
+            try:
+                entries = await self.core.run_reading(job)
+            except StorageError:
+                if ledger.is_dropped:  # retention was faster
+                    continue
+                raise
+            if not ledger.is_dropped:
+                return self._keep_read(entries, max_entries, max_bytes)
+        return found
+
+    def load_now(self, start: Position, max_entries: int, max_bytes: int) -> list[StoredEntry]:
+        """Do what `load` does on the calling thread; for a storage without threads."""
+        found = self.read(start, max_entries, max_bytes)
+        if found is not None:
+            return found
+        reading = self._reading(start, max_entries, max_bytes)
+        assert reading is not None
+        return self._keep_read(reading[1](), max_entries, max_bytes)
+
+    def _keep_read(self, entries: list[StoredEntry], max_entries: int, max_bytes: int) -> list[StoredEntry]:
+        self.core.read_cache.put(entries)
+        return within(entries[:max_entries], max_bytes)
+
+    def _reading(
+        self, start: Position, max_entries: int, max_bytes: int
+    ) -> tuple[Ledger, Callable[[], list[StoredEntry]]] | None:
+        found = self._locate(start)
+        if found is None or found[1] >= found[0].first_cached:
+            return None
+        ledger, entry_id = found
+        file, end, limit = self.core.file_of(ledger), ledger.moved, max(max_bytes, _READ_AHEAD_BYTES)
+        return ledger, lambda: file.read(entry_id, end, max_entries, limit)
+
+    def _locate(self, start: Position) -> tuple[Ledger, int] | None:
+        """Return ledger and entry of the first confirmed entry from ``start`` on."""
+        index = bisect_right(self._ids, start.ledger_id - 1)
+        while index < len(self._ids):
+            ledger = self.ledgers_by_id[self._ids[index]]
+            entry_id = max(start.entry_id, 0) if ledger.id == start.ledger_id else 0
+            if entry_id < ledger.confirmed:
+                return ledger, entry_id
+            index += 1
+        return None
+
+    async def position_before_time(self, time_ms: int) -> Position:
+        """Return the newest entry published before ``time_ms``; the position before the first one if there is none.
+
+        Publish times are the producers'; the search is exact whatever their order.
+
+        Cancellation: safe.
+        """
+        for ledger in reversed(list(self.ledgers_by_id.values())):
+            if ledger.confirmed and ledger.totals.oldest_ms < time_ms and not ledger.is_dropped:
+                entry_id = await self.core.run_reading(self.core.time_search(ledger, time_ms))
+                if entry_id is not None:
+                    return Position(ledger.id, entry_id)
+        return self.before(self.first_position)
+
+    # Cursors.
+
+    def open_cursor(
+        self, name: str, initial: Position, properties: Mapping[str, str] | None = None, done: Done | None = None
+    ) -> Cursor:
+        """Return the durable cursor of that name, making it if there is none.
+
+        Args:
+            name: the subscription's name.
+            initial: mark-delete position of a new cursor.
+            properties: of a new cursor.
+            done: told when the cursor is durable; for an existing one, too.
+        """
+        cursor = self.cursors.get(name)
+        if cursor is None:
+            initial = min(max(initial, self.before(EARLIEST)), max(self.last_confirmed, self.before(EARLIEST)))
+            cursor = self.add_cursor(Cursor(self, self.core.ids.new_object(), name, initial))
+            cursor.properties = dict(properties or {})
+            change = {
+                "do": "open_cursor", "log": self.id, "cursor": cursor.id, "name": name, "mark": list(initial),
+                "properties": cursor.properties,
+            }  # fmt: skip
+            self.core.record(done, *self._creation(), encode_change(change))
+        elif done is not None:
+            self.core.record(done)
+        return cursor
+
+    def add_cursor(self, cursor: Cursor) -> Cursor:
+        """Take a cursor that is durable already, or about to be."""
+        self.cursors[cursor.name] = cursor
+        self.has_changed()
+        return cursor
+
+    async def delete_cursor(self, name: str) -> None:
+        """Delete the cursor of that name; returns when that is durable. None is fine, too.
+
+        Cancellation: the cursor is deleted all the same.
+        """
+        await self.core.wait(lambda done: self.delete_cursor_with(name, done))
+
+    def delete_cursor_with(self, name: str, done: Done) -> None:
+        """Delete a cursor and tell ``done`` when that is durable."""
+        cursor = self.remove_cursor(name)
+        parts = [encode_change({"do": "delete_cursor", "log": self.id, "cursor": cursor.id})] if cursor else []
+        self.core.record(done, *parts)
+
+    def remove_cursor(self, name: str) -> Cursor | None:
+        """Take a cursor off the log and return it."""
+        self.has_changed()
+        return self.cursors.pop(name, None)
+
+    # Retention.
+
+    async def trim(self, retention_ms: int, retention_bytes: int) -> list[int]:
+        """Delete ledgers that all durable cursors are past and retention lets go; return their ids.
+
+        Args:
+            retention_ms: how long consumed entries stay; -1 for ever.
+            retention_bytes: how much of the log stays; -1 all.
+
+        Cancellation: the ledgers are deleted all the same.
+        """
+        drop: list[int] = []
+        await self.core.wait(lambda done: drop.extend(self.trim_with(retention_ms, retention_bytes, done)))
+        return drop
+
+    def trim_with(self, retention_ms: int, retention_bytes: int, done: Done) -> list[int]:
+        """Trim and tell ``done`` when that is durable; the files go afterwards."""
+        now_ms = self.core.now_ms()
+        self.close_old_ledger(now_ms)
+        consumed = min((cursor.mark_delete for cursor in self.cursors.values()), default=self.last_confirmed)
+        closed = []
+        for ledger in self.ledgers_by_id.values():
+            if ledger is self._open or ledger.confirmed < ledger.appended:
+                break
+            is_consumed = consumed >= ledger.position(ledger.confirmed - 1)
+            closed.append(ClosedLedger(ledger.id, ledger.totals.bytes, ledger.totals.newest_ms, is_consumed))
+        open_bytes = self.total_bytes - sum(ledger.bytes for ledger in closed)
+        drop = ledgers_to_drop(closed, open_bytes, retention_ms, retention_bytes, now_ms)
+        if not drop:
+            self.core.record(done)
+            return []
+        ledgers = [self.ledgers_by_id[ledger_id] for ledger_id in drop]
+        self.drop_ledgers(drop)
+        change = encode_change({"do": "drop_ledgers", "log": self.id, "ledgers": drop})
+        self.core.record_removal(ledgers, done, change)
+        return drop
+
+    def close_old_ledger(self, now_ms: int) -> None:
+        """Close the open ledger if it is too old."""
+        if self._open is not None and now_ms - self._open.created_ms >= self.core.config.max_ledger_age_s * 1000:
+            self._open = None
+
+    def drop_ledgers(self, ledger_ids: Sequence[int]) -> None:
+        """Take the oldest ledgers off the log."""
+        for ledger_id in ledger_ids:
+            self.core.drop_ledger(self._forget(ledger_id))
+        self.has_changed()
+
+    def drop(self) -> list[Ledger]:
+        """Become a deleted log; return the ledgers it had."""
+        self.is_deleted = True
+        self._open = None
+        ledgers = list(self.ledgers_by_id.values())
+        self.drop_ledgers([ledger.id for ledger in ledgers])
+        return ledgers
+
+    def _forget(self, ledger_id: int) -> Ledger:
+        self._ids.remove(ledger_id)
+        return self.ledgers_by_id.pop(ledger_id)
+
+    # The catalogue.
+
+    def snapshot(self) -> bytes:
+        """Return the log's line in the catalogue: its state once all that is queued now has been written and moved."""
+        if self._line is None:
+            self._line = encode_line(self._state())
+        return self._line
+
+    def _state(self) -> dict[str, Any]:
+        last = self.last_confirmed
+        ledgers = []
+        for ledger in self.ledgers_by_id.values():
+            totals = ledger.totals
+            ledgers.append(
+                [ledger.id, ledger.appended, ledger.created_ms, totals.messages, totals.bytes, totals.oldest_ms,
+                 totals.newest_ms]
+            )  # fmt: skip
+            last = max(last, ledger.position(ledger.appended - 1))
+        return {
+            "log": self.id,
+            "name": self.name,
+            "last": list(last),
+            "terminated": self.is_terminated,
+            "ledgers": ledgers,
+            "cursors": [cursor.snapshot() for cursor in self.cursors.values()],
+        }
+
+    @classmethod
+    def from_state(cls, core: StorageCore, state: dict[str, Any]) -> TopicLog:
+        """Return the log that a line of the catalogue describes."""
+        log = cls(core, state["log"], state["name"])
+        log.is_created = True
+        for ledger_id, entries, created_ms, *totals in state["ledgers"]:
+            log.add_ledger(ledger_id, created_ms).restore(entries, LedgerTotals(*totals))
+        log.last_confirmed = Position(*state["last"])
+        log.is_terminated = state["terminated"]
+        for cursor in state["cursors"]:
+            log.add_cursor(Cursor.from_snapshot(log, cursor))
+        return log
+
+    def __repr__(self) -> str:
+        return f"<TopicLog {self.name} ledgers {self._ids} last {self.last_confirmed}>"
