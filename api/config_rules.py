@@ -20,7 +20,6 @@ from .config import (
     DEFAULT_DISK_BYTES,
     DEFAULT_RAM_BYTES,
     EFFECTIVELY_ONCE,
-    MANUAL,
     MAX_PARALLELISM,
     ConsumerSpec,
     FunctionConfig,
@@ -189,17 +188,12 @@ def _check_python(config: FunctionConfig) -> None:
 
 def _unsupported(config: FunctionConfig) -> Iterator[tuple[str, str]]:
     """Yield what the config asks for and no part of this version does."""
-    if config.auto_ack is False:
-        yield "autoAck", f"false {_NOT_YET}"
-    if config.processing_guarantees == MANUAL:
-        yield "processingGuarantees", f"MANUAL {_NOT_YET}, or use ATLEAST_ONCE"
     simple: tuple[tuple[str, object], ...] = (
         ("outputSchemaType", config.output_schema_type),
         ("retainKeyOrdering", config.retain_key_ordering),
         ("secrets", config.secrets),
         ("maxMessageRetries", config.max_message_retries is not None),
         ("timeoutMs", config.timeout_ms),
-        ("logTopic", config.log_topic),
         ("runtimeFlags", config.runtime_flags),
     )
     for name, value in simple:

@@ -49,7 +49,7 @@ class FunctionMetadataManager:
         self._table = FunctionTable()
         self._on_change = on_change
         self._applied: Position = (-1, -1)
-        self._waiting: list[tuple[Position, asyncio.Future[None]]] = []
+        self._waiting: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
         self._log: LogAccess | None = None
         self._turn = asyncio.Lock()
         self._is_unsure = False
@@ -88,13 +88,9 @@ class FunctionMetadataManager:
             self._on_change(change)
 
     def _wake(self) -> None:
-        still_waiting = []
-        for position, future in self._waiting:
-            if position > self._applied:
-                still_waiting.append((position, future))
-            elif not future.done():
+        for is_done, future in self._waiting:
+            if not future.done() and is_done():
                 future.set_result(None)
-        self._waiting = still_waiting
 
     def lead(self, log: LogAccess) -> None:
         """Accept requests from now on; the log has been caught up with."""
@@ -136,17 +132,38 @@ class FunctionMetadataManager:
             self._is_unsure = False
 
     async def _wait_for(self, position: Position) -> None:
-        if position <= self._applied:
+        await self._wait(lambda: self._applied >= position, f"record {position[0]}:{position[1]}")
+
+    async def wait_for_version(self, name: str, version: int, *, is_gone: bool) -> None:
+        """Return when the table shows a change that was decided elsewhere. Cancellation: safe.
+
+        Args:
+            name: tenant/namespace/name.
+            version: of the change; any later one will do.
+            is_gone: the change was a deletion.
+
+        Raises:
+            OperationTimeout: the log did not bring it.
+        """
+
+        def is_seen() -> bool:
+            held = self._table.get(name)
+            return is_gone if held is None else held.version >= version
+
+        await self._wait(is_seen, f"version {version} of {name}")
+
+    async def _wait(self, is_done: Callable[[], bool], what: str) -> None:
+        if is_done():
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((position, future))
+        entry = (is_done, future)
+        self._waiting.append(entry)
         try:
             async with asyncio.timeout(APPLY_TIMEOUT_S):
                 await future
         except TimeoutError:
             raise OperationTimeout(
-                f"record {position[0]}:{position[1]} was written but not read back within {APPLY_TIMEOUT_S:g} s;"
-                " repeat the request"
+                f"{what} was written but not read back within {APPLY_TIMEOUT_S:g} s; repeat the request"
             ) from None
         finally:
-            self._waiting = [item for item in self._waiting if item[1] is not future]
+            self._waiting.remove(entry)

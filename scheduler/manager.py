@@ -44,12 +44,20 @@ class LogAccess:
     catch_up: Callable[[], Awaitable[None]]
 
 
+@dataclass(frozen=True, slots=True)
+class Workforce:
+    """Who can run instances, and who only keeps what he has (see `round_robin.assign`)."""
+
+    workers: frozenset[str]
+    excused: frozenset[str] = frozenset()
+
+
 def plan(
-    functions: Iterable[FunctionMetaData], workers: Iterable[str], current: Mapping[InstanceKey, Assignment]
+    functions: Iterable[FunctionMetaData], workforce: Workforce, current: Mapping[InstanceKey, Assignment]
 ) -> list[Record]:
     """Return the records that turn the current assignments into the wanted ones; pure.
 
-    Removals come first. Instances without any worker to run them keep the assignment that they have.
+    Removals come first. Without any worker an instance keeps the assignment that it has.
     """
     wanted: dict[InstanceKey, FunctionMetaData] = {}
     for metadata in functions:
@@ -57,7 +65,8 @@ def plan(
         name = f"{details.tenant}/{details.namespace}/{details.name}"
         for instance_id in range(details.parallelism):
             wanted[InstanceKey(name, instance_id)] = metadata
-    owners = assign(wanted, workers, {key: assignment.workerId for key, assignment in current.items()})
+    held_by = {key: assignment.workerId for key, assignment in current.items()}
+    owners = assign(wanted, workforce.workers, held_by, workforce.excused)
     records: list[Record] = [(str(key), b"") for key in sorted(current) if key not in wanted]
     for key in sorted(owners):
         held = current.get(key)
@@ -134,12 +143,12 @@ class SchedulerManager:
         """Decide nothing from now on; somebody else leads."""
         self._log = None
 
-    async def schedule(self, functions: Callable[[], Iterable[FunctionMetaData]], workers: Iterable[str]) -> int:
+    async def schedule(self, functions: Callable[[], Iterable[FunctionMetaData]], workforce: Workforce) -> int:
         """Publish what changed; returns the number of records, 0 when this worker does not lead.
 
         Args:
             functions: asked once it is this round's turn, so that a round sees everything before it.
-            workers: ids of the members.
+            workforce: who there is to run them.
 
         Cancellation: may leave a part of the records written; the next round completes them.
         """
@@ -150,7 +159,7 @@ class SchedulerManager:
             if self._is_unsure:
                 await log.catch_up()
             self._is_unsure = False
-            records = plan(functions(), workers, self._assignments)
+            records = plan(functions(), workforce, self._assignments)
             if records:
                 self._is_unsure = True
                 await self._wait_for(await log.append(records))

@@ -9,7 +9,7 @@ name. `rebalance` is the one decision that moves living instances, and it moves 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
@@ -37,20 +37,25 @@ def parse_instance_key(text: str) -> InstanceKey:
 
 
 def assign(
-    instances: Iterable[InstanceKey], workers: Iterable[str], current: Mapping[InstanceKey, str]
+    instances: Iterable[InstanceKey],
+    workers: Iterable[str],
+    current: Mapping[InstanceKey, str],
+    excused: Collection[str] = (),
 ) -> dict[InstanceKey, str]:
     """Return the worker of every instance.
 
     Args:
         instances: all that should run.
-        workers: ids of those that can run instances; without any the answer is empty.
+        workers: ids of those that can run instances; without any, nothing new is decided.
         current: what was decided before; entries of other instances or other workers do not count.
+        excused: ids of those that keep what they have and get nothing new, such as the briefly absent.
     """
     wanted = sorted(set(instances))
     living = sorted(set(workers))
+    keeping = {*living, *excused}
+    decided = {key: current[key] for key in wanted if current.get(key) in keeping}
     if not living:
-        return {}
-    decided = {key: current[key] for key in wanted if current.get(key) in set(living)}
+        return decided
     load = Counter(decided.values())
     per_function = Counter((worker, key.function) for key, worker in decided.items())
     for key in wanted:

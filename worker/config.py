@@ -1,0 +1,53 @@
+"""Settings of a worker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import InvalidConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerConfig:
+    """Settings of a worker; units are in the names.
+
+    Attributes:
+        service_url: the broker, ``pulsar://host:port``.
+        admin_url: the broker's REST interface, ``http://host:port``.
+        data_dir: packages and logs are kept below; nothing in it is the only copy of anything.
+        host: address to listen on and to tell others.
+        worker_port: port of the REST interface; 0 takes a free one.
+        worker_id: unique in the cluster; empty becomes ``<host>-<port>``.
+        functions_namespace: tenant/namespace of the internal topics (`pulsarFunctionsNamespace`).
+        cluster: name of the Pulsar cluster (`pulsarFunctionsCluster`).
+        failure_check_ms: how often the leader looks who is there (`failureCheckFreqMs`). Ours is a thirtieth of
+            Apache Pulsar's: one small request a second.
+        reschedule_timeout_ms: how long a member may be absent before its instances go elsewhere.
+        request_timeout_s: how long a request may look for a leader.
+    """
+
+    service_url: str
+    admin_url: str
+    data_dir: Path
+    host: str = "127.0.0.1"
+    worker_port: int = 6750
+    worker_id: str = ""
+    functions_namespace: str = "public/functions"
+    cluster: str = "standalone"
+    failure_check_ms: int = 1000
+    reschedule_timeout_ms: int = 2000
+    request_timeout_s: float = 30.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.worker_port < 65536:
+            raise InvalidConfig(f"workerPort {self.worker_port} is not a port: 0 to 65535")
+        if len(self.functions_namespace.split("/")) != 2:
+            raise InvalidConfig(f"pulsarFunctionsNamespace {self.functions_namespace!r} is not tenant/namespace")
+        for name in ("failure_check_ms", "reschedule_timeout_ms", "request_timeout_s"):
+            if getattr(self, name) <= 0:
+                raise InvalidConfig(f"{name} {getattr(self, name)} must be positive")
+
+    def topic(self, local: str) -> str:
+        """Return the full name of an internal topic."""
+        return f"persistent://{self.functions_namespace}/{local}"

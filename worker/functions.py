@@ -1,0 +1,253 @@
+"""What the functions REST interface does, without HTTP: check a request, keep its package, have it decided.
+
+Every refusal is a `RequestRefused` with the status and the text that Pulsar's own worker would give where it has one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
+
+from ..api.config import FunctionConfig
+from ..api.config_fields import read_function_config
+from ..api.config_merge import merge
+from ..api.config_records import from_details, to_details, to_json
+from ..api.config_rules import check, with_defaults
+from ..errors import FunctionExists, InvalidConfig, NotLeader, OutOfDate, PackageError, RequestRefused
+from ..metadata.functions import FunctionMetadataManager
+from ..metadata.functions_state import FunctionRequest
+from ..metadata.packages import PackageStore, Upload
+from ..metadata.packages_extract import SUFFIXES
+from ..wire.functions_pb2 import RUNNING, STOPPED, FunctionMetaData, FunctionState, PackageLocationMetaData
+from .broker_admin import BrokerAdmin
+from .hand_over import NO_LEADER, HandOver
+from .package_check import check_package
+
+PACKAGE_PREFIX = "package-"
+"""The path of a package in a record: this, and its id."""
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionName:
+    """The name in a request's path."""
+
+    tenant: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.tenant}/{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """The parts of a register or update request.
+
+    Attributes:
+        config: the JSON object of `functionConfig`.
+        upload: what came as `data`, if anything did.
+        file_name: the name that came with `data`.
+        url: what came as `url`.
+    """
+
+    config: Mapping[str, Any]
+    upload: Upload | None = None
+    file_name: str | None = None
+    url: str | None = None
+
+
+class Functions:
+    """Carries out what REST asks about functions as records; running instances are not its business."""
+
+    def __init__(
+        self,
+        metadata: FunctionMetadataManager,
+        packages: PackageStore,
+        admin: BrokerAdmin,
+        hand_over: HandOver,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._metadata = metadata
+        self._packages = packages
+        self._admin = admin
+        self._hand_over = hand_over
+        self._now_ms = now_ms
+
+    def find(self, name: FunctionName) -> FunctionMetaData:
+        """Return the record of a function; 404 without one."""
+        metadata = self._metadata.get(str(name))
+        if metadata is None:
+            raise RequestRefused(404, f"Function {name.name} doesn't exist")
+        return metadata
+
+    def describe(self, name: FunctionName) -> dict[str, Any]:
+        """Return the JSON of a function's config."""
+        return to_json(self.find(name))
+
+    def names(self, tenant: str, namespace: str) -> list[str]:
+        """Return the names of a namespace's functions."""
+        return self._metadata.names(tenant, namespace)
+
+    async def register(self, name: FunctionName, deployment: Deployment) -> None:
+        """Create a function; returns when every worker can learn of it."""
+        if not await self._admin.has_tenant(name.tenant):
+            raise RequestRefused(400, "Tenant does not exist")
+        if not await self._admin.has_namespace(name.tenant, name.namespace):
+            raise RequestRefused(400, "Namespace does not exist")
+        if self._metadata.get(str(name)) is not None:
+            raise RequestRefused(400, f"Function {name.name} already exists")
+        try:
+            config = with_defaults(_named(read_function_config(deployment.config), name))
+            check(config)
+        except InvalidConfig as exc:
+            raise RequestRefused(400, str(exc)) from exc
+        location = await self._keep(deployment, config)
+        if location is None:
+            raise RequestRefused(400, "Function package is not provided")
+        metadata = FunctionMetaData(
+            functionDetails=to_details(config), packageLocation=location, version=0, createTime=self._now_ms()
+        )
+        await self._submit(metadata)
+
+    async def update(self, name: FunctionName, deployment: Deployment, *, update_auth_data: bool = False) -> None:
+        """Change a function; what is not sent stays."""
+        existing = self._metadata.get(str(name))
+        if existing is None:
+            raise RequestRefused(400, f"Function {name.name} doesn't exist")
+        before = from_details(existing.functionDetails)
+        try:
+            sent = _named(read_function_config(deployment.config), name)
+            config = merge(before, sent)
+            has_package = deployment.upload is not None or bool(deployment.url)
+            unchanged = replace(config, sent_fqfn=None, file_name=None, refused={}) == before
+            check(config)
+            if unchanged and not has_package and not update_auth_data:
+                raise InvalidConfig("Update contains no change")
+        except InvalidConfig as exc:
+            raise RequestRefused(400, str(exc)) from exc
+        location = await self._keep(deployment, config)
+        if location is None:
+            location = existing.packageLocation
+            await self._check_stored(location, config)
+        metadata = FunctionMetaData()
+        metadata.CopyFrom(existing)
+        metadata.functionDetails.CopyFrom(to_details(config))
+        metadata.packageLocation.CopyFrom(location)
+        metadata.version = existing.version + 1
+        for instance_id in [key for key in metadata.instanceStates if key >= (config.parallelism or 1)]:
+            del metadata.instanceStates[instance_id]
+        await self._submit(metadata)
+
+    async def deregister(self, name: FunctionName) -> None:
+        """Delete a function; its instances stop, and its subscriptions go unless it keeps them."""
+        existing = self.find(name)
+        metadata = FunctionMetaData()
+        metadata.CopyFrom(existing)
+        metadata.version = existing.version + 1
+        await self._submit(metadata, is_deletion=True)
+
+    async def set_state(self, name: FunctionName, instance_id: int | None, state: FunctionState) -> None:
+        """Start or stop one instance, or all that are not so yet."""
+        existing = self.find(name)
+        parallelism = existing.functionDetails.parallelism
+        chosen = range(parallelism) if instance_id is None else (instance_id,)
+        states = {index: existing.instanceStates.get(index, RUNNING) for index in range(parallelism)}
+        if not any(index in states and states[index] != state for index in chosen):
+            raise RequestRefused(400, "Operation not permitted")
+        metadata = FunctionMetaData()
+        metadata.CopyFrom(existing)
+        metadata.version = existing.version + 1
+        for index in range(parallelism):
+            metadata.instanceStates[index] = state if index in chosen else states[index]
+        await self._submit(metadata)
+
+    async def start(self, name: FunctionName, instance_id: int | None) -> None:
+        """Let one instance, or all, run."""
+        await self.set_state(name, instance_id, RUNNING)
+
+    async def stop(self, name: FunctionName, instance_id: int | None) -> None:
+        """Let one instance, or all, rest."""
+        await self.set_state(name, instance_id, STOPPED)
+
+    async def _submit(self, metadata: FunctionMetaData, *, is_deletion: bool = False) -> None:
+        await self._decide(FunctionRequest(metadata, uuid.uuid4().hex, is_deletion))
+
+    async def _decide(self, request: FunctionRequest) -> None:
+        try:
+            await self._hand_over.submit(request)
+        except (OutOfDate, FunctionExists) as exc:
+            raise RequestRefused(400, str(exc)) from exc
+
+    async def decide_here(self, request: FunctionRequest) -> None:
+        """Decide a request that another worker took in; this worker must lead."""
+        try:
+            await self._metadata.submit(request)
+        except (OutOfDate, FunctionExists) as exc:
+            raise RequestRefused(400, str(exc)) from exc
+        except NotLeader as exc:
+            raise RequestRefused(503, f"{NO_LEADER}: {exc}") from exc
+
+    async def _keep(self, deployment: Deployment, config: FunctionConfig) -> PackageLocationMetaData | None:
+        """Check a package and make it durable; None if the request brings none."""
+        if deployment.url:
+            raise RequestRefused(400, _url_refusal(deployment.url))
+        upload = deployment.upload
+        if upload is None:
+            return None
+        name = _file_name(deployment.file_name, config)
+        try:
+            package = await self._packages.unpack(upload, name)
+            await asyncio.to_thread(check_package, package, config.class_name or "")
+            await self._packages.keep(upload, name)
+        except PackageError as exc:
+            raise RequestRefused(400, str(exc)) from exc
+        return PackageLocationMetaData(packagePath=PACKAGE_PREFIX + upload.package_id, originalFileName=name)
+
+    async def _check_stored(self, location: PackageLocationMetaData, config: FunctionConfig) -> None:
+        try:
+            package = await self.fetch(location)
+            await asyncio.to_thread(check_package, package, config.class_name or "")
+        except PackageError as exc:
+            raise RequestRefused(400, str(exc)) from exc
+
+    async def fetch(self, location: PackageLocationMetaData) -> Path:
+        """Return a record's package, extracted on this machine."""
+        return await self._packages.fetch(package_id(location), location.originalFileName)
+
+
+def package_id(location: PackageLocationMetaData) -> str:
+    """Return the id in a record's package path.
+
+    Raises:
+        PackageError: the path is of another kind, such as another system writes.
+    """
+    identity = location.packagePath.removeprefix(PACKAGE_PREFIX)
+    if identity == location.packagePath or len(identity) != 64:
+        raise PackageError(f"package path {location.packagePath[:80]!r} is not of the form {PACKAGE_PREFIX}<sha256>")
+    return identity
+
+
+def _named(config: FunctionConfig, name: FunctionName) -> FunctionConfig:
+    return replace(config, tenant=name.tenant, namespace=name.namespace, name=name.name)
+
+
+def _file_name(sent: str | None, config: FunctionConfig) -> str:
+    """Return the package's bare name; a module is found by it, so an upload without a name takes that of `py`."""
+    name = PureWindowsPath(PurePosixPath(sent or config.file_name or "").name).name
+    if not name:
+        name = (config.class_name or "").split(".")[0] + ".py"
+    if not name.endswith(SUFFIXES) or name in SUFFIXES:
+        raise RequestRefused(400, f"the package {name} is not a {', '.join(SUFFIXES)} file; give one of these")
+    if not name.isprintable() or len(name.encode()) > 200:
+        raise RequestRefused(400, f"the package name {name[:40]!r} must be 1 to 200 printable bytes")
+    return name
+
+
+def _url_refusal(url: str) -> str:
+    if url.startswith(("function://", "sink://", "source://")):
+        return f"Function Package management service is disabled. Please enable it to use {url}; or upload it as data"
+    return "Function Package url is not valid.supported url (http/https/file); upload the file as data"

@@ -1,0 +1,237 @@
+"""Running instances as REST asks for them: status, statistics, restart and logs, here or on the worker that has them.
+
+A worker that does not answer delays nobody: all are asked at once, each for at most two seconds, and its instances are
+shown as not running with the reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import quote
+
+import httpx
+
+from ..errors import MagnetarError, RequestRefused
+from ..membership.manager import MembershipManager
+from ..scheduler.manager import SchedulerManager
+from ..wire.functions_pb2 import Assignment, FunctionMetaData, FunctionStatus, MetricsData
+from .functions import FunctionName
+from .rest.logs import stream_log
+from .rest.views import function_stats, function_status, instance_stats, instance_status
+
+PEER_TIMEOUT_S = 2.0
+SETTLE_TIMEOUT_S = 5.0
+"""How long a request waits to see its change in the assignments before it answers all the same."""
+
+Json = dict[str, Any]
+
+
+class RunningInstances(Protocol):
+    """This worker's instances; `runtime.manager` has them."""
+
+    async def status(self, key: str) -> FunctionStatus:
+        """Return how an instance is."""
+
+    async def metrics(self, key: str) -> MetricsData:
+        """Return an instance's counts."""
+
+    async def restart(self, key: str) -> None:
+        """Stop an instance and start it again."""
+
+    def log_file(self, key: str) -> Path:
+        """Return where an instance's log is."""
+
+
+class Instances:
+    """Asks and orders instances, wherever they run."""
+
+    def __init__(
+        self,
+        runtime: RunningInstances,
+        scheduler: SchedulerManager,
+        membership: MembershipManager,
+        http: httpx.AsyncClient,
+    ) -> None:
+        self._runtime = runtime
+        self._scheduler = scheduler
+        self._membership = membership
+        self._http = http
+        self._changed = asyncio.Event()
+
+    def notice_change(self) -> None:
+        """Wake those who wait for assignments."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def settle(self, name: FunctionName, metadata: FunctionMetaData | None) -> None:
+        """Wait until the assignments show a function's newest record, or its end; for a while only."""
+
+        def is_settled() -> bool:
+            held = self._scheduler.of_function(str(name))
+            if metadata is None:
+                return not held
+            current = [item for _, item in held if item.instance.functionMetaData.version >= metadata.version]
+            return len(current) == len(held) == metadata.functionDetails.parallelism
+
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SETTLE_TIMEOUT_S):
+                while not is_settled():
+                    await self._changed.wait()
+
+    async def status(self, name: FunctionName) -> Json:
+        """Return the status of all assigned instances."""
+        return function_status(await self._of_all(name, self._status_of))
+
+    async def stats(self, name: FunctionName) -> Json:
+        """Return the statistics of all assigned instances."""
+        return function_stats(await self._of_all(name, self._stats_of))
+
+    async def instance_status(self, name: FunctionName, metadata: FunctionMetaData, instance_id: int) -> Json:
+        """Return the status of one instance."""
+        assignment = self._find(name, metadata, instance_id)
+        if assignment is None:
+            return {
+                key: value
+                for key, value in instance_status(
+                    FunctionStatus(failureException="Function has not been scheduled"), ""
+                ).items()
+                if key != "workerId"
+            }
+        return await self._status_of(name, instance_id, assignment)
+
+    async def instance_stats(self, name: FunctionName, metadata: FunctionMetaData, instance_id: int) -> Json:
+        """Return the statistics of one instance."""
+        assignment = self._find(name, metadata, instance_id)
+        if assignment is None:
+            return instance_stats(MetricsData())
+        return await self._stats_of(name, instance_id, assignment)
+
+    def _find(self, name: FunctionName, metadata: FunctionMetaData, instance_id: int) -> Assignment | None:
+        if not 0 <= instance_id < metadata.functionDetails.parallelism:
+            raise RequestRefused(400, f"Function {name.name} doesn't have instance with id {instance_id}")
+        return {key.instance_id: held for key, held in self._scheduler.of_function(str(name))}.get(instance_id)
+
+    async def _of_all(
+        self, name: FunctionName, ask: Callable[[FunctionName, int, Assignment], Awaitable[Json]]
+    ) -> Mapping[int, Json]:
+        held = self._scheduler.of_function(str(name))
+        answers = await asyncio.gather(*(ask(name, key.instance_id, item) for key, item in held))
+        return {key.instance_id: answer for (key, _), answer in zip(held, answers, strict=True)}
+
+    async def _status_of(self, name: FunctionName, instance_id: int, assignment: Assignment) -> Json:
+        if assignment.workerId == self._membership.me.worker_id:
+            return instance_status(await self._own_status(f"{name}:{instance_id}"), assignment.workerId)
+        try:
+            return await self._ask_peer("GET", name, instance_id, "status", assignment.workerId)
+        except (MagnetarError, httpx.HTTPError) as exc:
+            reason = f"worker {assignment.workerId} does not answer: {exc or type(exc).__name__}"
+            return instance_status(FunctionStatus(failureException=reason), assignment.workerId)
+
+    async def _own_status(self, key: str) -> FunctionStatus:
+        try:
+            return await self._runtime.status(key)
+        except KeyError:
+            # Assigned, but the runtime manager has not come to it yet, or it is stopped.
+            return FunctionStatus()
+
+    async def _stats_of(self, name: FunctionName, instance_id: int, assignment: Assignment) -> Json:
+        try:
+            if assignment.workerId == self._membership.me.worker_id:
+                return instance_stats(await self._runtime.metrics(f"{name}:{instance_id}"))
+            return await self._ask_peer("GET", name, instance_id, "stats", assignment.workerId)
+        except (KeyError, MagnetarError, httpx.HTTPError):
+            return instance_stats(MetricsData())
+
+    async def _ask_peer(self, method: str, name: FunctionName, instance_id: int, what: str, worker_id: str) -> Json:
+        member = (await self._membership.roster()).member(worker_id)
+        if member is None:
+            raise RequestRefused(503, f"worker {worker_id} is not there")
+        url = f"{member.url}/admin/v3/functions/{_path(name, instance_id, what)}"
+        response = await self._http.request(method, url, timeout=PEER_TIMEOUT_S)
+        if not response.is_success:
+            raise RequestRefused(response.status_code, response.text[:200])
+        answer = response.json() if response.content else {}
+        return answer if isinstance(answer, dict) else {}
+
+    async def restart(self, name: FunctionName, instance_id: int | None) -> None:
+        """Restart one instance, or all that are assigned."""
+        held = {key.instance_id: item for key, item in self._scheduler.of_function(str(name))}
+        if instance_id is not None:
+            if instance_id not in held:
+                raise RequestRefused(400, f"{name}/{instance_id} doesn't exist")
+            held = {instance_id: held[instance_id]}
+        if not held:
+            raise RequestRefused(400, f"{name} has not been assigned yet")
+        await asyncio.gather(*(self._restart_one(name, number, item) for number, item in held.items()))
+
+    async def _restart_one(self, name: FunctionName, instance_id: int, assignment: Assignment) -> None:
+        if assignment.workerId != self._membership.me.worker_id:
+            try:
+                await self._ask_peer("POST", name, instance_id, "restart", assignment.workerId)
+            except httpx.HTTPError as exc:
+                raise RequestRefused(503, f"worker {assignment.workerId} does not answer: {exc}") from exc
+            return
+        try:
+            await self._runtime.restart(f"{name}:{instance_id}")
+        except KeyError:
+            raise RequestRefused(400, f"{name}/{instance_id} has not been assigned yet") from None
+
+    async def own_stats(self) -> list[Json]:
+        """Return name and statistics of every instance on this worker."""
+        keys = sorted(self._scheduler.of_worker(self._membership.me.worker_id))
+        metrics = await self.own_metrics()
+        return [{"name": key, "metrics": instance_stats(metrics[key])} for key in keys if key in metrics]
+
+    async def own_metrics(self) -> dict[str, MetricsData]:
+        """Return the counts of every instance on this worker; one that is down has none."""
+        keys = sorted(self._scheduler.of_worker(self._membership.me.worker_id))
+
+        async def read(key: str) -> MetricsData:
+            try:
+                return await self._runtime.metrics(key)
+            except (KeyError, MagnetarError):
+                return MetricsData()
+
+        return dict(zip(keys, await asyncio.gather(*map(read, keys)), strict=True))
+
+    def assigned(self, name: FunctionName) -> list[int]:
+        """Return the numbers of all assigned instances."""
+        return [key.instance_id for key, _ in self._scheduler.of_function(str(name))]
+
+    async def read_log(
+        self, name: FunctionName, instance_id: int, lines: int, prefix: bytes, *, is_following: bool
+    ) -> AsyncIterator[bytes]:
+        """Yield the last lines of an instance's log, from the worker that has it."""
+        owner = self._owner(name, instance_id)
+        if owner is None or owner == self._membership.me.worker_id:
+            path = self._runtime.log_file(f"{name}:{instance_id}")
+            async for piece in stream_log(path, lines, prefix, is_following=is_following):
+                yield piece
+            return
+        try:
+            member = (await self._membership.roster()).member(owner)
+            if member is None:
+                raise RequestRefused(503, f"worker {owner} is not there")
+            url = f"{member.url}/admin/v3/functions/{_path(name, instance_id, 'logs')}"
+            options: dict[str, str | int] = {"tail": lines, "follow": str(is_following).lower()}
+            timeout = httpx.Timeout(PEER_TIMEOUT_S, read=None if is_following else PEER_TIMEOUT_S)
+            async with self._http.stream("GET", url, params=options, timeout=timeout) as response:
+                async for line in response.aiter_lines():
+                    yield prefix + line.encode() + b"\n"
+        except (MagnetarError, httpx.HTTPError) as exc:
+            yield prefix + f"worker {owner} does not answer: {exc or type(exc).__name__}\n".encode()
+
+    def _owner(self, name: FunctionName, instance_id: int) -> str | None:
+        for key, held in self._scheduler.of_function(str(name)):
+            if key.instance_id == instance_id:
+                return held.workerId
+        return None
+
+
+def _path(name: FunctionName, instance_id: int, what: str) -> str:
+    parts = (name.tenant, name.namespace, name.name, str(instance_id), what)
+    return "/".join(quote(part, safe="") for part in parts)

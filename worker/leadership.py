@@ -1,0 +1,178 @@
+"""What a leader does beside answering requests: take the logs, keep the schedule, tidy up.
+
+Being called active is not leading yet: first the worker takes both logs for writing and reads them to their end, so
+that whatever an earlier leader wrote is in the tables. Being called inactive ends it at once. A broken producer (the
+broker fenced it, or closed it) is taken anew as long as the worker is still the active one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from time import monotonic
+from typing import TypeVar
+
+from ..client.client import AsyncClient
+from ..errors import BrokerError, ClosedError, MagnetarError, NotLeader
+from ..membership.absence import AbsenceClock
+from ..membership.manager import MembershipManager
+from ..metadata.functions import FunctionMetadataManager
+from ..metadata.functions import LogAccess as MetadataAccess
+from ..scheduler.manager import LogAccess as ScheduleAccess
+from ..scheduler.manager import SchedulerManager, Workforce
+from .config import WorkerConfig
+from .topic_log import LogWriter, Position, TailedLog
+
+_RETRY_S = 0.5
+_T = TypeVar("_T")
+_log = logging.getLogger(__name__)
+
+
+class Leadership:
+    """Turns the broker's word about who is active into deciding and scheduling."""
+
+    def __init__(
+        self,
+        config: WorkerConfig,
+        client: AsyncClient,
+        functions: tuple[FunctionMetadataManager, TailedLog],
+        assignments: tuple[SchedulerManager, TailedLog],
+    ) -> None:
+        self._config = config
+        self._client = client
+        self._metadata, self._metadata_log = functions
+        self._scheduler, self._assignments_log = assignments
+        self._absence = AbsenceClock(config.reschedule_timeout_ms / 1000)
+        self._is_active = False
+        self._is_broken = False
+        self._writers: list[LogWriter] = []
+        self._turned = asyncio.Event()
+        self._dirty = asyncio.Event()
+
+    @property
+    def is_leading(self) -> bool:
+        """Whether requests are accepted here."""
+        return self._metadata.is_leading
+
+    def became(self, is_active: bool) -> None:
+        """Hear from the broker whether this worker's consumer is the active one; returns at once."""
+        self._is_active = is_active
+        if not is_active:
+            self._metadata.follow()
+            self._scheduler.follow()
+        self._turned.set()
+
+    def reschedule(self) -> None:
+        """Look soon whether instances must be placed, changed or removed."""
+        self._dirty.set()
+
+    async def run_election(self, worker_id: str) -> None:
+        """Take and release the logs as the broker says, until cancelled."""
+        try:
+            while True:
+                await self._turned.wait()
+                self._turned.clear()
+                if self._writers and (self._is_broken or not self._is_active):
+                    await self._release()
+                if self._is_active and not self._writers:
+                    await self._take(worker_id)
+        finally:
+            await self._release()
+
+    async def _take(self, worker_id: str) -> None:
+        try:
+            functions = await self._open(self._config.topic("metadata"), f"{worker_id}-leader")
+            assignments = await self._open(self._config.topic("assignments"), f"{worker_id}-scheduler-manager")
+            await self._metadata_log.catch_up()
+            await self._assignments_log.catch_up()
+        except MagnetarError as exc:
+            _log.warning("worker %s is active but cannot lead yet, trying again: %s", worker_id, exc)
+            await self._release()
+            await asyncio.sleep(_RETRY_S)
+            self._turned.set()
+            return
+        if not self._is_active:
+            self._turned.set()
+            return
+        self._absence.restart()
+        self._metadata.lead(MetadataAccess(self._guarded(functions.append), self._metadata_log.catch_up))
+        append_all = self._guarded_all(assignments.append_all)
+        self._scheduler.lead(ScheduleAccess(append_all, self._assignments_log.catch_up))
+        _log.info("worker %s leads: both logs are taken", worker_id)
+        self.reschedule()
+
+    async def _open(self, topic: str, name: str) -> LogWriter:
+        writer = await LogWriter.open(self._client, topic, name)
+        self._writers.append(writer)
+        return writer
+
+    async def _release(self) -> None:
+        self._metadata.follow()
+        self._scheduler.follow()
+        self._is_broken = False
+        writers, self._writers = self._writers, []
+        for writer in writers:
+            try:
+                await writer.close()
+            except MagnetarError as exc:
+                _log.debug("closing a log: %s", exc)
+
+    def _guarded(self, append: Callable[..., Awaitable[Position]]) -> Callable[..., Awaitable[Position]]:
+        async def guarded(*record: object) -> Position:
+            return await self._watch(append(*record))
+
+        return guarded
+
+    def _guarded_all(
+        self, append: Callable[[Sequence[tuple[str, bytes]]], Awaitable[Position]]
+    ) -> Callable[[Sequence[tuple[str, bytes]]], Awaitable[Position]]:
+        async def guarded(records: Sequence[tuple[str, bytes]]) -> Position:
+            return await self._watch(append(records))
+
+        return guarded
+
+    async def _watch(self, writing: Awaitable[_T]) -> _T:
+        """Give up the logs after an error that no retry on the same producer can heal."""
+        try:
+            return await writing
+        except (BrokerError, ClosedError) as exc:
+            if isinstance(exc, BrokerError) and not exc.is_final:
+                raise
+            self._metadata.follow()
+            self._scheduler.follow()
+            self._is_broken = True
+            self._turned.set()
+            raise NotLeader(f"the leader lost its log: {exc}") from exc
+
+    async def run_schedule(self, membership: MembershipManager) -> None:
+        """Schedule when something changed, and look who is there every `failure_check_ms`, until cancelled."""
+        period_s = self._config.failure_check_ms / 1000
+        while True:
+            try:
+                async with asyncio.timeout(period_s):
+                    await self._dirty.wait()
+            except TimeoutError:
+                pass
+            self._dirty.clear()
+            if not self.is_leading:
+                continue
+            try:
+                await self._round(membership)
+            except MagnetarError as exc:
+                self._absence.restart()
+                _log.warning("scheduling failed, trying again: %s", exc)
+                await asyncio.sleep(_RETRY_S)
+                self._dirty.set()
+
+    async def _round(self, membership: MembershipManager) -> None:
+        members = {member.worker_id for member in (await membership.roster()).members}
+        if membership.me.worker_id not in members:
+            # The leader itself is not connected: what it sees says nothing about the others.
+            self._absence.restart()
+            return
+        owners = {assignment.workerId for assignment in self._scheduler.assignments().values()}
+        excused = self._absence.excused(owners, members, monotonic())
+        written = await self._scheduler.schedule(self._metadata.all, Workforce(frozenset(members), excused))
+        if written:
+            _log.info("scheduled: %d assignments changed over %d workers", written, len(members))

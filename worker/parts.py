@@ -1,0 +1,158 @@
+"""The parts of a worker, plugged into each other: managers, logs, packages, and the REST interface over them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import httpx
+from fastapi import FastAPI
+
+from ..client.client import AsyncClient
+from ..client.config import ConsumerConfig
+from ..errors import MagnetarError
+from ..membership.manager import MembershipManager, Participation
+from ..membership.roster import SUBSCRIPTION, Member
+from ..metadata.functions import FunctionMetadataManager
+from ..metadata.functions_state import Change
+from ..metadata.packages import PackageStore
+from ..scheduler.manager import Position, SchedulerManager
+from ..wire.functions_pb2 import Assignment
+from .broker_admin import BrokerAdmin
+from .cleanup import SubscriptionCleanup
+from .config import WorkerConfig
+from .functions import PACKAGE_PREFIX, Functions
+from .hand_over import HandOver
+from .instances import Instances, RunningInstances
+from .leadership import Leadership
+from .package_topics import PackageTopics
+from .rest import metrics
+from .rest.app import make_app
+from .rest.cluster import ClusterRoutes
+from .rest.connectors import connectors_router
+from .rest.functions import FunctionsRoutes
+from .topic_log import TailedLog
+from .trigger import Trigger
+
+_RETRY_S = 1.0
+_log = logging.getLogger(__name__)
+
+
+class Runtime(RunningInstances, Protocol):
+    """What runs this worker's instances."""
+
+    async def apply(self, assignments: Mapping[str, Assignment]) -> None:
+        """Start, stop and change instances until these run."""
+
+    async def close(self) -> None:
+        """Stop everything."""
+
+
+class Parts:
+    """Everything of a worker but its life."""
+
+    def __init__(
+        self, config: WorkerConfig, me: Member, admin: BrokerAdmin, http: httpx.AsyncClient, client: AsyncClient
+    ) -> None:
+        self._config = config
+        self._client = client
+        self._http = http
+        self._admin = admin
+        self._assigned = asyncio.Event()
+        self._instances: Instances | None = None
+        self.metadata = FunctionMetadataManager(self._function_changed)
+        self.scheduler = SchedulerManager(self._assignments_changed)
+        tailer = f"{me.worker_id}-function"
+        self.metadata_log = TailedLog(
+            client, config.topic("metadata"), f"{tailer}-metadata-tailer", self.metadata.apply
+        )
+        self.assignments_log = TailedLog(
+            client, config.topic("assignments"), f"{tailer}-assignment-tailer", self._apply_assignment
+        )
+        self.leadership = Leadership(
+            config, client, (self.metadata, self.metadata_log), (self.scheduler, self.assignments_log)
+        )
+        self.membership = MembershipManager(me, self._join, self._coordinate_stats, self.leadership.became)
+        self.cleanup = SubscriptionCleanup(admin, lambda name: self.metadata.get(name) is not None)
+        topics = PackageTopics(client, config.topic(PACKAGE_PREFIX))
+        self.packages = PackageStore(config.data_dir / "packages", topics)
+        hand_over = HandOver(self.metadata, self.membership, http, config.request_timeout_s)
+        self.functions = Functions(self.metadata, self.packages, admin, hand_over, lambda: time.time_ns() // 1_000_000)
+
+    def _function_changed(self, change: Change) -> None:
+        self.leadership.reschedule()
+        if change.after is None and change.before is not None and self.leadership.is_leading:
+            self.cleanup.add(change.before)
+
+    def _assignments_changed(self) -> None:
+        self._assigned.set()
+        if self._instances is not None:
+            self._instances.notice_change()
+
+    def _apply_assignment(
+        self, position: Position, key: str | None, value: bytes, properties: Mapping[str, str]
+    ) -> None:
+        self.scheduler.apply(position, key, value)
+
+    async def _join(self, name: str, on_active_change: Callable[[bool], None]) -> Participation:
+        return await self._client.subscribe(
+            self._config.topic("coordinate"),
+            SUBSCRIPTION,
+            ConsumerConfig(
+                type="Failover", name=name, properties={"id": name}, initial_position="Earliest",
+                on_active_change=on_active_change,
+            ),
+        )  # fmt: skip
+
+    async def _coordinate_stats(self) -> Mapping[str, Any]:
+        return await self._admin.topic_stats(self._config.topic("coordinate"))
+
+    async def run_instances(self, runtime: Runtime) -> None:
+        """Let the runtime follow the assignments, until cancelled."""
+        me = self.membership.me.worker_id
+        self._assigned.set()
+        while True:
+            await self._assigned.wait()
+            self._assigned.clear()
+            try:
+                await runtime.apply(self.scheduler.of_worker(me))
+            except MagnetarError as exc:
+                _log.warning("changing the instances of this worker failed, trying again: %s", exc)
+                await asyncio.sleep(_RETRY_S)
+                self._assigned.set()
+
+    def make_app(self, runtime: Runtime) -> FastAPI:
+        """Return the REST interface."""
+        instances = self._instances = Instances(runtime, self.scheduler, self.membership, self._http)
+        functions = FunctionsRoutes(self.functions, instances, self.packages, Trigger(self._client))
+        cluster = ClusterRoutes(self.membership, self.metadata, self.scheduler, instances)
+
+        async def read_metrics() -> tuple[bytes, str]:
+            text = metrics.render(self._config.cluster, await instances.own_metrics(), self._gauges())
+            return text, metrics.CONTENT_TYPE
+
+        return make_app([functions.router(), cluster.router(), connectors_router()], read_metrics)
+
+    def _gauges(self) -> list[tuple[str, str, float]]:
+        me = self.membership.me.worker_id
+        counts = self.metadata.statistics()
+        gauges: list[tuple[str, str, float]] = [
+            ("instance_count", "Instances assigned to this worker.", len(self.scheduler.of_worker(me))),
+            ("unreadable_metadata_records", "Records skipped in the metadata topic.", counts["unreadable_records"]),
+            (
+                "unreadable_assignment_records",
+                "Records skipped in the assignments topic.",
+                self.scheduler.unreadable_records,
+            ),
+        ]
+        if self.leadership.is_leading:
+            expected = sum(metadata.functionDetails.parallelism for metadata in self.metadata.all())
+            gauges += [
+                ("is_leader", "1 on the worker that leads.", 1),
+                ("total_function_count", "Functions of the cluster.", counts["functions"]),
+                ("total_expected_instance_count", "Sum of the functions' parallelism.", expected),
+            ]
+        return gauges

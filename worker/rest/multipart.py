@@ -1,0 +1,181 @@
+"""Reading multipart requests as they stream in: small parts into memory, the package straight to disk.
+
+Starlette's own reader forgets the content type of parts without a file name, which Pulsar's interface goes by, and it
+spools a package into a temporary file that would be copied again. Parts come in any order; the header lines may end in
+blanks, as pulsarctl sends them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fastapi import Request
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import MultipartParser, parse_options_header
+
+from ...errors import RequestRefused
+from ...metadata.packages import Upload
+
+if TYPE_CHECKING:
+    from python_multipart.multipart import MultipartCallbacks
+
+MAX_PART_BYTES = 5 * 1024 * 1024
+"""Of a part kept in memory: the largest message, as trigger data; configs are far smaller."""
+MAX_PARTS = 32
+MAX_HEADER_BYTES = 16 * 1024
+
+Receive = Callable[[AsyncIterator[bytes]], Awaitable[Upload]]
+
+
+@dataclass(slots=True)
+class Part:
+    """One part of a form."""
+
+    name: str = ""
+    file_name: str | None = None
+    content_type: str = ""
+    content: bytes = b""
+    upload: Upload | None = None
+
+    @property
+    def is_json(self) -> bool:
+        """Whether the part says that it is JSON."""
+        return self.content_type.split(";")[0].strip().lower() == "application/json"
+
+
+Form = dict[str, Part]
+_Event = Part | bytes | None
+"""A part begins, a piece of it, or (None) it ends."""
+
+
+async def read_form(request: Request, stream_part: str | None = None, receive: Receive | None = None) -> Form:
+    """Return the parts of a request by name; of several with one name the last counts.
+
+    Args:
+        request: the request; its body is consumed.
+        stream_part: name of the part that goes to `receive` piece by piece instead of into memory.
+        receive: takes that part.
+
+    Raises:
+        RequestRefused: no multipart request (415), or not readable, or too large (400).
+    """
+    kind, options = parse_options_header(request.headers.get("content-type", ""))
+    if kind != b"multipart/form-data":
+        shown = kind.decode("latin-1") or "no content type"
+        status = 415 if kind else 400
+        raise RequestRefused(status, f"expected a multipart/form-data request, not {shown}")
+    boundary = options.get(b"boundary")
+    if not boundary:
+        raise RequestRefused(400, "the multipart request names no boundary")
+    form: Form = {}
+    events = _events(request, boundary)
+    try:
+        async for event in events:
+            if not isinstance(event, Part):
+                continue
+            if event.name == stream_part and receive is not None:
+                event.upload = await receive(_until_end(events))
+            else:
+                event.content = await _collect(event, events)
+            form[event.name] = event
+            if len(form) > MAX_PARTS:
+                raise RequestRefused(400, f"the request has more than {MAX_PARTS} parts")
+    except FormParserError as exc:
+        raise RequestRefused(400, f"the multipart request is malformed: {exc}") from exc
+    finally:
+        await events.aclose()
+    return form
+
+
+async def _until_end(events: AsyncIterator[_Event]) -> AsyncIterator[bytes]:
+    async for event in events:
+        if not isinstance(event, bytes):
+            return
+        yield event
+
+
+async def _collect(part: Part, events: AsyncIterator[_Event]) -> bytes:
+    pieces: list[bytes] = []
+    size = 0
+    async for piece in _until_end(events):
+        size += len(piece)
+        if size > MAX_PART_BYTES:
+            raise RequestRefused(400, f"the part {part.name[:40]} is larger than {MAX_PART_BYTES} bytes")
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+async def _events(request: Request, boundary: bytes) -> AsyncGenerator[_Event, None]:
+    collector = _Collector()
+    parser = MultipartParser(boundary, collector.callbacks())
+    async for chunk in request.stream():
+        parser.write(chunk)
+        found, collector.events = collector.events, []
+        for event in found:
+            yield event
+    parser.finalize()
+    for event in collector.events:
+        yield event
+
+
+class _Collector:
+    """Turns the parser's callbacks into events."""
+
+    def __init__(self) -> None:
+        self.events: list[_Event] = []
+        self._part = Part()
+        self._field = b""
+        self._value = b""
+
+    def callbacks(self) -> MultipartCallbacks:
+        """Return what the parser calls."""
+        return {
+            "on_part_begin": self._begin,
+            "on_header_field": self._take_field,
+            "on_header_value": self._take_value,
+            "on_header_end": self._end_header,
+            "on_headers_finished": self._end_headers,
+            "on_part_data": self._data,
+            "on_part_end": self._end,
+        }
+
+    def _begin(self) -> None:
+        self._part = Part()
+
+    def _take_field(self, data: bytes, start: int, end: int) -> None:
+        self._field += data[start:end]
+        self._check(self._field)
+
+    def _take_value(self, data: bytes, start: int, end: int) -> None:
+        self._value += data[start:end]
+        self._check(self._value)
+
+    def _check(self, header: bytes) -> None:
+        if len(header) > MAX_HEADER_BYTES:
+            raise RequestRefused(400, f"a part has a header longer than {MAX_HEADER_BYTES} bytes")
+
+    def _end_header(self) -> None:
+        name, value = self._field.strip().lower(), self._value.strip()
+        self._field = self._value = b""
+        if name == b"content-disposition":
+            _, options = parse_options_header(value)
+            self._part.name = _decoded(options.get(b"name", b""))
+            file_name = options.get(b"filename")
+            self._part.file_name = None if file_name is None else _decoded(file_name)
+        elif name == b"content-type":
+            self._part.content_type = _decoded(value)
+
+    def _end_headers(self) -> None:
+        self.events.append(self._part)
+
+    def _data(self, data: bytes, start: int, end: int) -> None:
+        self.events.append(data[start:end])
+
+    def _end(self) -> None:
+        self.events.append(None)
+
+
+def _decoded(text: bytes) -> str:
+    return text.strip().decode("utf-8", "replace")

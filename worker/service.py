@@ -1,0 +1,145 @@
+"""A worker's life: what starts after what, and ends before what.
+
+Start: the REST port opens (and answers that the worker is not ready), the internal topics are made sure of, both logs
+are read to their end, this worker's own instances start, and only then it takes part in the election and serves. Stop
+goes the other way: instances end while this worker is still a member, so that nobody takes them for abandoned.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from ..broker.admin.serve import serve
+from ..client.client import AsyncClient
+from ..errors import MagnetarError
+from ..membership.roster import Member
+from ..wire.functions_pb2 import PackageLocationMetaData
+from .broker_admin import BrokerAdmin
+from .config import WorkerConfig
+from .parts import Parts, Runtime
+from .rest.app import Door
+from .runtimes import make_runtime_manager
+
+SWITCH_INTERVAL_S = 0.0005
+"""Thread instances share this process: the default of 5 ms would hold the event loop up for as long."""
+
+FetchPackage = Callable[[PackageLocationMetaData], Awaitable[Path]]
+MakeRuntime = Callable[[WorkerConfig, str, FetchPackage], Awaitable[Runtime]]
+"""Makes what runs instances from the worker's settings, its id, and where packages come from."""
+
+_INTERNAL_TOPICS = ("metadata", "assignments", "coordinate")
+_START_TIMEOUT_S = 60.0
+_log = logging.getLogger(__name__)
+
+
+class WorkerService:
+    """One worker of the cluster."""
+
+    def __init__(self, config: WorkerConfig, make_runtime: MakeRuntime = make_runtime_manager) -> None:
+        """Prepare a worker.
+
+        Args:
+            config: its settings.
+            make_runtime: makes what runs instances; a test may have another.
+        """
+        self.config = config
+        self._make_runtime = make_runtime
+        self._stack = AsyncExitStack()
+        self._failure: asyncio.Future[None] | None = None
+        self.worker_id = config.worker_id
+        self.worker_url = ""
+
+    async def start(self) -> None:
+        """Start and serve; returns when requests are answered.
+
+        Cancellation: everything is stopped again.
+
+        Raises:
+            MagnetarError: the port is taken, or the broker does not answer.
+        """
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
+        self._failure = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(_START_TIMEOUT_S):
+                await self._start()
+        except TimeoutError as exc:
+            await self.stop()
+            raise MagnetarError(
+                f"the worker was not ready within {_START_TIMEOUT_S:g} s; is the broker at"
+                f" {self.config.service_url} and {self.config.admin_url} up?"
+            ) from exc
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _start(self) -> None:
+        config, stack = self.config, self._stack
+        door = Door()
+        server, port = await serve(door, config.host, config.worker_port)
+        stack.push_async_callback(server.stop)
+        self.worker_id = config.worker_id or f"{config.host}-{port}"
+        me = Member(self.worker_id, config.host, port)
+        self.worker_url = me.url
+        admin = await stack.enter_async_context(BrokerAdmin(config.admin_url))
+        http = await stack.enter_async_context(httpx.AsyncClient(timeout=10.0, trust_env=False))
+        client = await stack.enter_async_context(AsyncClient(config.service_url))
+        await self._ensure_topics(admin)
+        parts = Parts(config, me, admin, http, client)
+        await asyncio.to_thread(parts.packages.prepare)
+        self._spawn("metadata log", parts.metadata_log.run())
+        self._spawn("assignments log", parts.assignments_log.run())
+        await parts.metadata_log.catch_up()
+        await parts.assignments_log.catch_up()
+        self._spawn("election", parts.leadership.run_election(self.worker_id))
+        self._spawn("schedule", parts.leadership.run_schedule(parts.membership))
+        self._spawn("cleanup", parts.cleanup.run())
+        stack.push_async_callback(parts.membership.stop)
+        runtime = await self._make_runtime(config, self.worker_id, parts.functions.fetch)
+        stack.push_async_callback(runtime.close)
+        self._spawn("instances", parts.run_instances(runtime))
+        await parts.membership.start()
+        door.open(parts.make_app(runtime))
+        stack.callback(door.close)
+        _log.info("worker %s serves on %s", self.worker_id, self.worker_url)
+
+    async def _ensure_topics(self, admin: BrokerAdmin) -> None:
+        await admin.ensure_namespace(self.config.functions_namespace, self.config.cluster)
+        for local in _INTERNAL_TOPICS:
+            await admin.ensure_topic(self.config.topic(local))
+
+    def _spawn(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        """Run a part of the worker until it stops; its failure is the worker's."""
+        task = asyncio.create_task(work, name=name)
+        task.add_done_callback(self._task_ended)
+        self._stack.push_async_callback(_cancelled, task)
+
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled() or self._failure is None or self._failure.done():
+            return
+        error = task.exception() or MagnetarError(f"the task {task.get_name()} of worker {self.worker_id} ended")
+        self._failure.set_exception(error)
+
+    async def wait_failed(self) -> None:
+        """Return never; raise when this worker cannot go on and must be started anew. Cancellation: safe."""
+        if self._failure is None:
+            raise MagnetarError("the worker was not started")
+        await asyncio.shield(self._failure)
+
+    async def stop(self) -> None:
+        """Stop instances, leave the cluster, close everything. Stopping twice is harmless."""
+        if self._failure is not None and not self._failure.cancel() and not self._failure.cancelled():
+            self._failure.exception()
+        await self._stack.aclose()
+
+
+async def _cancelled(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

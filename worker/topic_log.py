@@ -1,0 +1,122 @@
+"""An internal topic as a log: everybody tails it, the leader appends to it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from ..client.client import AsyncClient
+from ..client.config import AccessMode, ProducerConfig, ReaderConfig
+from ..client.partitioned_producer import PartitionedProducer
+from ..client.producer import Producer
+from ..client.reader import Reader
+from ..errors import ConnectionLost, MagnetarError, NotAllowed
+from ..wire.message_id import EARLIEST, MessageId
+
+Position = tuple[int, int]
+Apply = Callable[[Position, str | None, bytes, Mapping[str, str]], None]
+
+_RETRY_S = 1.0
+_BURST = 500
+"""Records that are on their way at once; below the client's bound of pending messages."""
+
+_log = logging.getLogger(__name__)
+
+
+def position_of(message_id: MessageId) -> Position:
+    """Return where in the log a message lies; internal topics hold one message per entry."""
+    return message_id.ledger_id, message_id.entry_id
+
+
+class TailedLog:
+    """Reads a topic from its beginning for ever and hands each record on, in order."""
+
+    def __init__(self, client: AsyncClient, topic: str, name: str, apply: Apply) -> None:
+        self.topic = topic
+        self._client = client
+        self._name = name
+        self._apply = apply
+        self._reader: Reader | None = None
+        self._is_open = asyncio.Event()
+        self._has_moved = asyncio.Condition()
+        self._position: Position = (-1, -1)
+
+    async def run(self) -> None:
+        """Tail until cancelled; an error is logged and the reading goes on from where it was."""
+        while True:
+            try:
+                await self._tail()
+            except MagnetarError as exc:
+                _log.warning("reading %s stopped at %d:%d, trying again: %s", self.topic, *self._position, exc)
+            await asyncio.sleep(_RETRY_S)
+
+    async def _tail(self) -> None:
+        start = MessageId(*self._position) if self._position > (-1, -1) else EARLIEST
+        reader = await self._client.create_reader(self.topic, start, ReaderConfig(name=self._name))
+        self._reader = reader
+        self._is_open.set()
+        try:
+            while True:
+                message = await reader.read_next()
+                position = position_of(message.message_id)
+                self._apply(position, message.key, message.data, message.properties)
+                async with self._has_moved:
+                    self._position = max(self._position, position)
+                    self._has_moved.notify_all()
+        finally:
+            self._is_open.clear()
+            self._reader = None
+            await reader.close()
+
+    async def catch_up(self) -> None:
+        """Return when everything that the topic held at the call has been handed on."""
+        await self._is_open.wait()
+        reader = self._reader
+        if reader is None:
+            raise ConnectionLost(f"the reader of {self.topic} closed; try again")
+        last = position_of(await reader.last_message_id())
+        if last[1] < 0:
+            return
+        async with self._has_moved:
+            await self._has_moved.wait_for(lambda: self._position >= last)
+
+
+class LogWriter:
+    """The leader's producer of an internal topic, alone on it where the broker offers that."""
+
+    def __init__(self, producer: Producer | PartitionedProducer) -> None:
+        self._producer = producer
+
+    @classmethod
+    async def open(cls, client: AsyncClient, topic: str, name: str) -> LogWriter:
+        """Take the topic for writing.
+
+        Raises:
+            ProducerBusy, ProducerFenced: another leader holds it.
+        """
+        try:
+            return cls(await client.create_producer(topic, _config(name, "Exclusive")))
+        except NotAllowed as exc:
+            _log.warning("%s cannot be taken exclusively, two leaders could write: %s", topic, exc)
+            return cls(await client.create_producer(topic, _config(name, "Shared")))
+
+    async def append(self, key: str, value: bytes, properties: Mapping[str, str]) -> Position:
+        """Write one record; returns its position once it is durable."""
+        return position_of(await self._producer.send(value, key=key, properties=properties))
+
+    async def append_all(self, records: Sequence[tuple[str, bytes]]) -> Position:
+        """Write records in order; returns the position of the last once all are durable."""
+        last = MessageId(-1, -1)
+        for begin in range(0, len(records), _BURST):
+            sent = [self._producer.send_nowait(value, key=key) for key, value in records[begin : begin + _BURST]]
+            last = (await asyncio.gather(*sent))[-1]
+        return position_of(last)
+
+    async def close(self) -> None:
+        """Let the next leader write."""
+        await self._producer.close()
+
+
+def _config(name: str, access_mode: AccessMode) -> ProducerConfig:
+    return ProducerConfig(name=name, access_mode=access_mode, batching=False, block_if_queue_full=True)
