@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..broker.admin.app import make_app
+from ..broker.admin.app import AdminApp, make_app
 from ..broker.admin.serve import WebServer, serve
 from ..broker.config import BrokerConfig
 from ..broker.namespaces import Namespaces
@@ -16,13 +16,8 @@ from ..broker.service import BrokerService
 from ..broker.storage.config import StorageConfig
 from ..broker.storage.store import Storage
 from ..metadata.store_sqlite import SqliteStore
-from .data_directory import DataDirectory
+from .data_directory import METADATA_FILE, STORAGE_FOLDER, DataDirectory
 from .lifetime import port_failure
-
-STORAGE_FOLDER = "storage"
-METADATA_FILE = "metadata.sqlite"
-OWN_NAMES = (STORAGE_FOLDER, f"{METADATA_FILE}*")
-"""What a broker leaves in its data directory."""
 
 
 def reachable(host: str) -> str:
@@ -43,6 +38,7 @@ class BrokerProcess:
     storage: Storage
     store: SqliteStore
     service: BrokerService
+    app: AdminApp
     web: WebServer
     web_url: str
 
@@ -52,7 +48,7 @@ class BrokerProcess:
         config: BrokerConfig,
         storage_config: StorageConfig,
         directory: DataDirectory,
-        supervised_worker: Callable[[], str | None],
+        supervised_worker: Callable[[], str | None] | None,
     ) -> BrokerProcess:
         """Recover the data, then listen: on the binary protocol's port first, on the web port when that serves.
 
@@ -70,22 +66,22 @@ class BrokerProcess:
 
         def worker_url() -> str | None:
             live = service.live_workers()
-            return f"http://{live[0][1]}:{live[0][2]}" if live else supervised_worker()
+            if live:
+                return f"http://{live[0][1]}:{live[0][2]}"
+            return supervised_worker() if supervised_worker is not None else None
 
         try:
             await service.start()
         except OSError as exc:
             raise port_failure(exc, config.host, config.broker_port, "--broker-port") from exc
-        app = make_app(service, namespaces, worker_url)
-        try:
-            web, port = await serve(app, config.host, config.web_port)
-        except OSError as exc:
-            raise port_failure(exc, config.host, config.web_port, "--web-port") from exc
-        return cls(directory, storage, store, service, web, f"http://{reachable(config.host)}:{port}")
+        app = make_app(service, namespaces, worker_url, is_worker_enabled=supervised_worker is not None)
+        web, port = await serve(app, config.host, config.web_port)
+        return cls(directory, storage, store, service, app, web, f"http://{reachable(config.host)}:{port}")
 
     async def stop(self) -> None:
         """Stop in reverse: no new requests, no connections, then what was written is closed."""
         await self.web.stop()
+        await self.app.close()
         await self.service.stop()
         await self.storage.close()
         await self.store.close()

@@ -10,6 +10,10 @@ from pathlib import Path
 from ..errors import DataDirectoryInUse, StorageError
 
 LOCK_FILE = "lock"
+STORAGE_FOLDER = "storage"
+METADATA_FILE = "metadata.sqlite"
+BROKER_NAMES = (STORAGE_FOLDER, f"{METADATA_FILE}*")
+"""What a broker leaves in its data directory, as patterns."""
 
 
 class DataDirectory:

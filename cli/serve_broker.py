@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .data_directory import DataDirectory
+from .data_directory import BROKER_NAMES, DataDirectory
 from .lifetime import announce, check_port, die_with_parent, run
 from .logs import log_to_stderr
 from .server_file import BROKER_KEYS, read_server_file
@@ -50,13 +50,11 @@ def broker_configs(flags: dict[str, Any], in_file: dict[str, dict[str, Any]]) ->
 
 def open_directory(config: BrokerConfig, *, wipe: bool, more_names: tuple[str, ...] = ()) -> DataDirectory:
     """Check the ports, then lock the data directory and empty it if asked to."""
-    from .broker_process import OWN_NAMES
-
     check_port(config.host, config.broker_port, "--broker-port")
     check_port(config.host, config.web_port, "--web-port")
     directory = DataDirectory.open(config.data_dir)
     if wipe:
-        directory.wipe(OWN_NAMES + more_names)
+        directory.wipe(BROKER_NAMES + more_names)
     return directory
 
 

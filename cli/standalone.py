@@ -58,12 +58,7 @@ def standalone(
         try:
             if worker is not None:
                 await worker.spawn()
-            process = await BrokerProcess.start(
-                config,
-                storage_config,
-                directory,
-                lambda: str(worker.addresses["workerUrl"]) if worker and worker.addresses else None,
-            )
+            process = await BrokerProcess.start(config, storage_config, directory, worker.url if worker else None)
             urls.update(service_url=process.service.broker_url, admin_url=process.web_url)
             addresses: Addresses = {"brokerServiceUrl": urls["service_url"], "webServiceUrl": urls["admin_url"]}
             if worker is not None:

@@ -61,6 +61,10 @@ class Child:
     def __repr__(self) -> str:
         return f"Child({self.spec.name!r}, pid={self._process.pid if self._process else None})"
 
+    def url(self) -> str | None:
+        """Return the worker's REST address, None before it was ready for the first time."""
+        return str(self.addresses["workerUrl"]) if self.addresses else None
+
     async def spawn(self) -> None:
         """Start the process without waiting: it imports its modules while the parent goes on."""
         self._process = await asyncio.create_subprocess_exec(

@@ -1,0 +1,15 @@
+"""A package of two modules: this one is called, the other one is imported as usual.
+
+(cd examples/orders && python3 -m zipfile -c /tmp/orders.zip invoice.py prices.py)
+magnetar functions create --py /tmp/orders.zip --classname invoice.total --inputs orders --output invoices
+"""
+
+import json
+
+import prices
+
+
+def total(order):
+    """`{"apple": 3, "pear": 1}` becomes `{"total": 1.65}`; an unknown article is an error, shown in the status."""
+    articles = json.loads(order)
+    return json.dumps({"total": round(sum(prices.price(name) * number for name, number in articles.items()), 2)})

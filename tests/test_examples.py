@@ -1,0 +1,99 @@
+"""Every example, deployed with the command that its first lines show, on one standalone."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import magnetar
+import pytest
+
+from tests.support.command import Answer, call
+from tests.support.servers import Server, running
+from tests.support.waiting import wait_for
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+EXAMPLES = Path(magnetar.__file__).parent / "examples"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with running("standalone", tmp_path_factory.mktemp("examples")) as it:
+        yield it
+
+
+class Shell:
+    """Calls commands against one server."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    def __call__(self, *arguments: str) -> Answer:
+        return call(*arguments, admin_url=self._server.web_url, service_url=self._server.service_url).ok()
+
+    def deploy(self, name: str, package: Path, class_name: str, *flags: str) -> None:
+        """Create a function from `NAME-in` to `NAME-out` and wait until it runs."""
+        self("functions", "create", "--py", str(package), "--classname", class_name, "--name", name,
+             "--inputs", f"{name}-in", "--output", f"{name}-out", *flags)  # fmt: skip
+        self.wait_until_running(name)
+
+    def wait_until_running(self, name: str) -> None:
+        wait_for(
+            lambda: self("functions", "status", "--name", name).json()["numRunning"] == 1,
+            f"running {name}", timeout_s=20,
+        )  # fmt: skip
+
+    def through(self, name: str, *messages: str, outputs: int = 1) -> list[str]:
+        """Send messages to a function and return so many outputs."""
+        self("topics", "create-subscription", f"{name}-out", "-s", "test", "-m", "earliest")
+        flags = [flag for message in messages for flag in ("-m", message)]
+        self("produce", f"{name}-in", "-s", "", *flags)
+        lines = self("-o", "json", "consume", f"{name}-out", "-s", "test", "-n", str(outputs)).out.splitlines()
+        return [json.loads(line)["content"] for line in lines]
+
+
+@pytest.fixture
+def shell(server: Server) -> Shell:
+    return Shell(server)
+
+
+def test_exclamation_runs_as_it_was_written_for_pulsar(shell: Shell) -> None:
+    shell.deploy(
+        "shout", EXAMPLES / "exclamation.py", "exclamation.ExclamationFunction", "--user-config", '{"sign": "?"}'
+    )
+    assert shell.through("shout", "hello", "world", outputs=2) == ["hello?", "world?"]
+    wait_for(lambda: "shouting 'hello'" in shell("functions", "logs", "--name", "shout").out, "log line")
+
+
+@pytest.mark.parametrize("runtime", ["process", "thread"])
+def test_word_count_counts_the_words_of_each_message(shell: Shell, runtime: str) -> None:
+    name = f"words-{runtime}"
+    shell.deploy(name, EXAMPLES / "word_count.py", "word_count.count_words", "--runtime", runtime)
+    assert shell.through(name, "to be or not to be") == ['{"be": 2, "not": 1, "or": 1, "to": 2}']
+
+
+def test_package_of_two_modules_imports_the_other(shell: Shell, tmp_path: Path) -> None:
+    package = tmp_path / "orders.zip"
+    with zipfile.ZipFile(package, "w") as archive:
+        for module in ("invoice.py", "prices.py"):
+            archive.write(EXAMPLES / "orders" / module, module)
+    shell.deploy("orders", package, "invoice.total")
+    assert shell.through("orders", '{"apple": 3, "pear": 1}') == ['{"total": 1.65}']
+    shell("produce", "orders-in", "-s", "", "-m", '{"melon": 1}')
+
+    def shown_error() -> bool:
+        status = shell("functions", "status", "--name", "orders").json()["instances"][0]["status"]
+        found = status.get("latestUserExceptions") or [{"exceptionString": ""}]
+        return "no price for 'melon'; known are apple, pear" in found[-1]["exceptionString"]
+
+    wait_for(shown_error, "the article's error in the status")
+
+
+def test_sensors_raise_an_alarm_for_the_odd_one(shell: Shell) -> None:
+    shell.deploy("sensors", EXAMPLES / "sensors.py", "sensors.alarm")
+    usual = [json.dumps({"sensor": "roof", "value": 20 + index % 3}) for index in range(30)]
+    [alarm] = shell.through("sensors", *usual, json.dumps({"sensor": "roof", "value": 90}))
+    assert json.loads(alarm) == {"sensor": "roof", "value": 90, "usual": 21.0}
