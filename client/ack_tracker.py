@@ -61,6 +61,11 @@ class AckTracker:
         """How many positions are to be sent."""
         return len(self._buffered) + (self._cumulative is not None)
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether anything is known here of any entry."""
+        return bool(self._buffered or self._partial) or self._cumulative is not None
+
     def add_entry(self, position: Position) -> None:
         """Acknowledge a whole entry."""
         if self._partial:

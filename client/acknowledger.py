@@ -1,4 +1,4 @@
-"""Sends the acknowledgements of one consumer: grouped, and confirmed where that is wanted.
+"""Sends the acknowledgements of one consumer, positive and negative: grouped, and confirmed where that is wanted.
 
 Design: acknowledgements outlive connections. What is buffered or unconfirmed when a connection ends is sent again as
 the first thing on the next one, before the broker gets permits, so that it does not deliver again what is done.
@@ -7,13 +7,15 @@ the first thing on the next one, before the broker gets permits, so that it does
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from ..errors import ConnectionLost, MagnetarError
+from ..errors import ConnectionLost, InvalidConfig, MagnetarError
 from ..wire.bulk import ack_frame
+from ..wire.message_id import MessageId
 from .ack_tracker import AckTracker, Outgoing, Position
 from .config import ConsumerConfig
 from .connection import Connection
+from .negative_acks import NegativeAcks
 
 
 class _Group:
@@ -35,8 +37,21 @@ class Acknowledger:
         tracker: what is acknowledged.
     """
 
-    def __init__(self, consumer_id: int, config: ConsumerConfig, topic: str):
+    def __init__(
+        self, consumer_id: int, config: ConsumerConfig, topic: str, redeliver: Callable[[list[Position]], None]
+    ):
+        """Prepare the acknowledgements of a consumer.
+
+        Args:
+            consumer_id: of the consumer.
+            config: its settings.
+            topic: for errors.
+            redeliver: is given the entries whose negative acknowledgement is due.
+        """
         self.tracker = AckTracker()
+        self._negative = NegativeAcks(config.negative_ack_delay_ms / 1000)
+        self._negative_timer: asyncio.TimerHandle | None = None
+        self._redeliver = redeliver
         self._consumer_id = consumer_id
         self._grouping_s = config.ack_grouping_ms / 1000
         self._grouping_max = config.ack_grouping_max
@@ -65,7 +80,89 @@ class Acknowledger:
         self._lost += self._in_flight
         self._in_flight.clear()
 
-    def sent_later(self) -> asyncio.Future[None]:
+    # -- what can be acknowledged ---------------------------------------------------------------------------------
+
+    def message(self, message_id: MessageId) -> asyncio.Future[None]:
+        """Acknowledge a message, or a whole entry if the id has no batch index.
+
+        Raises:
+            InvalidConfig: an id with an index but without the size of its batch.
+        """
+        ledger_id, entry_id, _, index, size = message_id
+        position = (ledger_id, entry_id)
+        if index < 0:
+            return self.entry(position)
+        if size <= index:
+            raise InvalidConfig(f"message id {message_id} has batch_index={index} but batch_size={size}")
+        if self.tracker.add_index(position, index, size):
+            self._negative.discard(position)
+        return self._sent_later()
+
+    def entry(self, position: Position) -> asyncio.Future[None]:
+        """Acknowledge a whole entry."""
+        self.tracker.add_entry(position)
+        self._negative.discard(position)
+        return self._sent_later()
+
+    def entries_now(self, positions: list[Position]) -> asyncio.Future[None]:
+        """Acknowledge whole entries in one frame, now."""
+        tracker = self.tracker
+        if tracker.is_busy or self._negative:
+            for position in positions:
+                tracker.forget(position)
+                self._negative.discard(position)
+        if self._connection is None:
+            for position in positions:
+                tracker.add_entry(position)
+            return self._sent_later()
+        ids = [(ledger_id, entry_id, ()) for ledger_id, entry_id in positions]
+        if not self._wants_receipts:
+            self._connection.send(ack_frame(self._consumer_id, ids))
+            return self._done
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._send_group(self._connection, _Group(Outgoing(None, list(ids)), future))
+        return future
+
+    def all_but(self, position: Position, wanted: int) -> asyncio.Future[None]:
+        """Acknowledge all messages of an entry but those whose bits are set in ``wanted``."""
+        if self.tracker.add_wanted(position, wanted):
+            self._negative.discard(position)
+        return self._sent_later()
+
+    def up_to(self, message_id: MessageId) -> asyncio.Future[None]:
+        """Acknowledge everything up to and including a message, or an entry if the id has no batch index."""
+        ledger_id, entry_id, _, index, size = message_id
+        position = (ledger_id, entry_id)
+        if index < 0 or index >= size - 1:
+            self.tracker.add_cumulative(position)
+            self._negative.discard_up_to(position)
+        else:
+            # Inside a batch: everything before the entry, then its own messages. Both kinds of broker understand it.
+            before = (ledger_id, entry_id - 1)
+            self.tracker.add_cumulative(before)
+            self._negative.discard_up_to(before)
+            self.tracker.add_wanted(position, ((1 << size) - 1) & ~((2 << index) - 1))
+        return self._sent_later()
+
+    def negative(self, position: Position) -> None:
+        """Ask for an entry again after the delay."""
+        self._negative.add(position, self._loop.time())
+        if self._negative_timer is None:
+            self._arm_negative_timer()
+
+    def _arm_negative_timer(self) -> None:
+        due_s = self._negative.next_due_s
+        self._negative_timer = None if due_s is None else self._loop.call_at(due_s, self._negative_due)
+
+    def _negative_due(self) -> None:
+        due = self._negative.pop_due(self._loop.time())
+        self._arm_negative_timer()
+        if due:
+            self._redeliver(due)
+
+    # -- sending --------------------------------------------------------------------------------------------------
+
+    def _sent_later(self) -> asyncio.Future[None]:
         """Return the future of what was just added to the tracker, and see that it is sent."""
         if self.tracker.buffered >= self._grouping_max or not self._grouping_s:
             future = self._future_of_buffered()
@@ -74,20 +171,6 @@ class Acknowledger:
         if self._timer is None:
             self._timer = self._loop.call_later(self._grouping_s, self.flush)
         return self._future_of_buffered()
-
-    def send_now(self, positions: list[Position]) -> asyncio.Future[None]:
-        """Acknowledge whole entries in one frame, now."""
-        if self._connection is None:
-            for position in positions:
-                self.tracker.add_entry(position)
-            return self.sent_later()
-        outgoing = Outgoing(None, [(ledger, entry, ()) for ledger, entry in positions])
-        if not self._wants_receipts:
-            self._connection.send(ack_frame(self._consumer_id, outgoing.individual))
-            return self._done
-        future: asyncio.Future[None] = self._loop.create_future()
-        self._send_group(self._connection, _Group(outgoing, future))
-        return future
 
     def flush(self) -> None:
         """Send what is buffered, if there is a connection."""
@@ -119,6 +202,9 @@ class Acknowledger:
 
     def close(self, error: MagnetarError) -> None:
         """Give up what could not be sent or confirmed."""
+        if self._negative_timer is not None:
+            self._negative_timer.cancel()
+            self._negative_timer = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -136,6 +222,7 @@ class Acknowledger:
     def clear(self) -> None:
         """Forget what is buffered: the subscription was moved, so it means nothing any more."""
         self.tracker.clear()
+        self._negative.clear()
         if self._buffered is not None and not self._buffered.done():
             self._buffered.set_result(None)
         self._buffered = None

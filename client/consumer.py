@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Sequence
 
 from ..errors import (
@@ -33,13 +32,11 @@ from ..errors import (
 from ..wire import requests
 from ..wire.frames import DEFAULT_MAX_MESSAGE_BYTES, encode_frame
 from ..wire.message_id import EARLIEST, LATEST, MessageId, from_data, to_data
-from ..wire.payload import open_payload, verify_checksum
 from ..wire.pulsar_api_pb2 import (
     CommandAck,
     CommandGetLastMessageIdResponse,
     CommandMessage,
     CommandSubscribe,
-    KeyValue,
 )
 from ..wire.topic_name import TopicName
 from .ack_tracker import Position, bits_of, words_of
@@ -47,10 +44,11 @@ from .acknowledger import Acknowledger
 from .config import ConsumerConfig
 from .connection import Connection
 from .link import Link
-from .negative_acks import NegativeAcks
-from .permits import Permits
-from .received import Message, ReceivedEntry
+from .receive_queue import ReceiveQueue
+from .received import DamagedEntry, Message, ReceivedEntry, open_entry
 from .start import StartPosition
+from .subscribe_command import subscribe_command
+from .waiters import Waiters
 
 log = logging.getLogger(__name__)
 
@@ -98,7 +96,6 @@ class Consumer:
         self._id = consumer_id
         self._config = config
         self._link = link
-        self._loop = asyncio.get_running_loop()
         # Only of a non-durable subscription, whose place the broker forgets with the connection.
         self._resume = start
         # What of the first entry was seen before; the broker always sends it whole.
@@ -108,22 +105,17 @@ class Consumer:
         self._is_seeking = False
         self._is_closed = False
         self._error: MagnetarError | None = None
-        self._attach_waiters: list[asyncio.Future[None]] = []
-        self._queue: deque[ReceivedEntry] = deque()
-        self._opened: deque[Message] = deque()
-        self._waiting: list[asyncio.Future[None]] = []
-        self._permits = Permits(config.receiver_queue_size)
-        self._acks = Acknowledger(consumer_id, config, self.topic)
-        self._tracker = self._acks.tracker
-        self._negative_acks = NegativeAcks(config.negative_ack_delay_ms / 1000)
-        self._negative_timer: asyncio.TimerHandle | None = None
+        self._queue = ReceiveQueue(config.receiver_queue_size)
+        self._waiting = Waiters()
+        self._waiting_for_broker = Waiters()
+        self._acks = Acknowledger(consumer_id, config, self.topic, self._redeliver)
         self._is_rewinding = config.type in ("Exclusive", "Failover")
         self._epoch = 0
         self._max_message_bytes = DEFAULT_MAX_MESSAGE_BYTES
         self.on_arrival: Callable[[], None] | None = None
 
     def __repr__(self) -> str:
-        return f"Consumer(topic={self.topic!r}, subscription={self.subscription!r}, queued={len(self._queue)})"
+        return f"Consumer(topic={self.topic!r}, subscription={self.subscription!r}, queued={self.queued_messages})"
 
     # -- receiving ------------------------------------------------------------------------------------------------
 
@@ -136,10 +128,10 @@ class Consumer:
         """
         if self._error is not None or self._is_closed:
             self._check_open()
-        if not self._queue:
+        entry = self._queue.pop_entry()
+        if entry is None:
             self._demand()
             return None
-        entry = self._queue.popleft()
         if self._resume is not None:
             self._resume = StartPosition(entry.message_id, inclusive=False)
         self._release(entry.permits)
@@ -153,28 +145,17 @@ class Consumer:
         Raises: as `poll_entry`.
         """
         while (entry := self.poll_entry()) is None:
-            await self.arrival()
+            await self._waiting.wait()
         return entry
 
     def poll(self) -> Message | None:
         """Return the next message if one is queued; raises as `poll_entry`."""
         if self._error is not None or self._is_closed:
             self._check_open()
-        while not self._opened:
-            if not self._queue:
-                self._demand()
-                return None
-            entry = self._queue.popleft()
-            try:
-                messages = entry.messages()
-            except ProtocolError as error:
-                position = entry.message_id[:2]
-                self._discard(position, entry.permits, CommandAck.BatchDeSerializeError, error)
-                continue
-            # What the application will not see goes back now, the rest as it is taken.
-            self._release(max(0, entry.permits - len(messages)))
-            self._opened.extend(messages)
-        message = self._opened.popleft()
+        message = self._queue.pop_message(self._release, self._discard_entry)
+        if message is None:
+            self._demand()
+            return None
         if self._resume is not None:
             self._resume = StartPosition(message.message_id, inclusive=False)
         self._release(1)
@@ -195,7 +176,7 @@ class Consumer:
         try:
             async with asyncio.timeout(timeout_s):
                 while message is None:
-                    await self.arrival()
+                    await self._waiting.wait()
                     message = self.poll()
         except TimeoutError as error:
             raise OperationTimeout(f"no message of {self.topic} came within {timeout_s} s") from error
@@ -206,82 +187,64 @@ class Consumer:
 
         Cancellation: safe.
         """
-        if self._queue or self._opened or self._is_closed or self._error is not None:
-            return
-        waiter = self._loop.create_future()
-        self._waiting.append(waiter)
-        await waiter
+        if not self._queue and not self._is_closed and self._error is None:
+            await self._waiting.wait()
 
     @property
     def queued_messages(self) -> int:
         """Messages that can be taken without waiting."""
-        return len(self._opened) + sum(entry.permits for entry in self._queue)
+        return self._queue.num_messages
 
     @property
     def has_opened(self) -> bool:
         """Whether `poll` has messages left of the entry that it took from last."""
-        return bool(self._opened)
+        return self._queue.has_opened
 
     def handle_message(self, message: CommandMessage, payload: bytes) -> None:
         """Take an entry (called by the connection)."""
         data = message.message_id
         position = (data.ledgerId, data.entryId)
         try:
-            metadata, body_offset = open_payload(payload)
-        except ProtocolError as error:
-            self._discard(position, 1, CommandAck.BatchDeSerializeError, error)
-            return
-        count = metadata.num_messages_in_batch
-        words = message.ack_set
-        wanted = bits_of(words) if words else None
-        permits = count if wanted is None else wanted.bit_count()
-        if verify_checksum(payload) is False:
-            damage = ProtocolError(f"the checksum of an entry of {len(payload)} bytes does not fit")
-            self._discard(position, permits, CommandAck.ChecksumMismatch, damage)
+            entry = open_entry(message, payload, self.topic, self._partition, self._max_message_bytes)
+        except DamagedEntry as error:
+            self._discard(position, error.permits, error.validation_error, error)
             return
         if self._is_seeking or (
             self._epoch and message.HasField("consumer_epoch") and message.consumer_epoch < self._epoch
         ):
-            self._release(permits)  # sent before the broker knew that it has to begin elsewhere
+            self._release(entry.permits)  # sent before the broker knew that it has to begin elsewhere
             return
-        entry = ReceivedEntry(
-            MessageId(*position, self._partition),
-            self.topic,
-            metadata,
-            message.redelivery_count,
-            permits,
-            (payload, body_offset, self._max_message_bytes),
-        )
-        if wanted is not None:
-            self._tracker.set_wanted(position, wanted)
-        wanted = self._wanted(entry, position)
-        if wanted == 0:
-            self._release(permits)
-            return
-        if wanted is not None:
-            entry.ack_set = words_of(wanted)
-        self._queue.append(entry)
+        if entry.ack_set or self._skip is not None or self._acks.tracker.is_busy:
+            wanted = self._wanted(entry, position)
+            if wanted == 0:
+                self._release(entry.permits)
+                return
+            if wanted is not None:
+                entry.ack_set = words_of(wanted)
+        self._queue.push(entry)
         if self._waiting:
-            self._wake()
+            self._waiting.wake()
         if self.on_arrival is not None:
             self.on_arrival()
 
     def _wanted(self, entry: ReceivedEntry, position: Position) -> int | None:
-        """Return which messages of an entry are new to the application: None for all, 0 for none."""
-        tracker = self._tracker
+        """Return which messages of an entry are new to the application, as bits: None for all, 0 for none."""
+        tracker = self._acks.tracker
+        if entry.ack_set:
+            tracker.set_wanted(position, bits_of(entry.ack_set))
         if tracker.is_acknowledged(position):
             return 0  # its acknowledgement is on the way
         wanted = tracker.wanted(position)
-        if self._skip is not None:
-            new = self._skip.new_messages(position, entry.num_messages if entry.is_batch else None)
-            if new is None:
-                self._skip = None
-                return wanted
-            wanted = new if wanted is None else wanted & new
-            if self._resume is None:
-                # The application has moved behind these messages: to the subscription they are done.
-                self._tracker.add_wanted(position, wanted)
-                self._acks.sent_later()
+        if self._skip is None:
+            return wanted
+        new = self._skip.new_messages(position, entry.num_messages if entry.is_batch else None)
+        if new is None:
+            self._skip = None
+            return wanted
+        wanted = new if wanted is None else wanted & new
+        if self._resume is None:
+            # The application has moved behind these messages: to the subscription they are done.
+            self._acks.all_but(position, wanted)
         return wanted
 
     def _discard(self, position: Position, permits: int, damage: int, error: ProtocolError) -> None:
@@ -291,29 +254,19 @@ class Consumer:
             self._connection.send_command(requests.ack_damaged(self._id, position, damage))
         self._release(permits)
 
+    def _discard_entry(self, entry: ReceivedEntry, error: ProtocolError) -> None:
+        self._discard(entry.message_id[:2], entry.permits, CommandAck.BatchDeSerializeError, error)
+
     def _release(self, count: int) -> None:
-        permits = self._permits.release(count)
+        permits = self._queue.permits.release(count)
         if permits and self._is_attached and self._connection is not None:
             self._connection.send_command(requests.flow(self._id, permits))
 
     def _demand(self) -> None:
-        if not self._permits.size and self._is_attached and self._connection is not None:
-            permits = self._permits.demand()
+        if self._is_attached and self._connection is not None:
+            permits = self._queue.permits.demand()
             if permits:
                 self._connection.send_command(requests.flow(self._id, permits))
-
-    def _wake(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for waiter in waiting:
-            if not waiter.done():
-                waiter.set_result(None)
-
-    def _clear_queue(self) -> int:
-        """Drop what is queued; return the permits that it took."""
-        permits = self.queued_messages
-        self._queue.clear()
-        self._opened.clear()
-        return permits
 
     # -- acknowledging --------------------------------------------------------------------------------------------
 
@@ -323,33 +276,17 @@ class Consumer:
         Returns: a future that completes when the broker has confirmed it if ``ack_receipts`` is on, at once otherwise.
         """
         self._check_open()
-        ledger_id, entry_id, _, index, size = message.message_id if isinstance(message, Message) else message
-        position = (ledger_id, entry_id)
-        if index < 0:
-            self._tracker.add_entry(position)
-            self._forget_negative(position)
-        elif size <= index:
-            raise InvalidConfig(f"message id {ledger_id}:{entry_id} has batch_index={index} but batch_size={size}")
-        elif self._tracker.add_index(position, index, size):
-            self._forget_negative(position)
-        return self._acks.sent_later()
+        return self._acks.message(message if isinstance(message, MessageId) else message.message_id)
 
     def ack_entry(self, entry: ReceivedEntry | MessageId) -> asyncio.Future[None]:
         """Acknowledge a whole entry; returns as `ack`."""
         self._check_open()
-        position = _position(entry)
-        self._tracker.add_entry(position)
-        self._forget_negative(position)
-        return self._acks.sent_later()
+        return self._acks.entry(_position(entry))
 
     def ack_entries(self, entries: Sequence[ReceivedEntry | MessageId]) -> asyncio.Future[None]:
         """Acknowledge whole entries in one frame that leaves at once; returns as `ack`."""
         self._check_open()
-        positions = [_position(entry) for entry in entries]
-        for position in positions:
-            self._tracker.forget(position)
-            self._forget_negative(position)
-        return self._acks.send_now(positions)
+        return self._acks.entries_now([_position(entry) for entry in entries])
 
     def ack_batch_indexes(self, entry: ReceivedEntry | MessageId, still_wanted: Sequence[int]) -> asyncio.Future[None]:
         """Acknowledge all messages of an entry but those whose bits are set in ``still_wanted``; returns as `ack`.
@@ -359,32 +296,21 @@ class Consumer:
             still_wanted: an ack set (`magnetar.wire.ack_set`).
         """
         self._check_open()
-        position = _position(entry)
-        if self._tracker.add_wanted(position, bits_of(still_wanted)):
-            self._forget_negative(position)
-        return self._acks.sent_later()
+        return self._acks.all_but(_position(entry), bits_of(still_wanted))
 
     def ack_cumulative(self, message: Message | ReceivedEntry | MessageId) -> asyncio.Future[None]:
-        """Acknowledge everything up to and including a message or entry; returns as `ack`."""
+        """Acknowledge everything up to and including a message or entry; returns as `ack`.
+
+        Raises:
+            InvalidConfig: the subscription is shared, where others may still be at work before that message.
+        """
         self._check_open()
         if not self._is_rewinding:
             raise InvalidConfig(
                 f"subscription {self.subscription} is {self._config.type}: its messages can only be acknowledged one"
                 " by one"
             )
-        message_id = message if isinstance(message, MessageId) else message.message_id
-        ledger_id, entry_id, _, index, size = message_id
-        position = (ledger_id, entry_id)
-        if index < 0 or index >= size - 1:
-            self._tracker.add_cumulative(position)
-            self._negative_acks.discard_up_to(position)
-        else:
-            # Inside a batch: everything before the entry, then its own messages. Both kinds of broker understand it.
-            before = (ledger_id, entry_id - 1)
-            self._tracker.add_cumulative(before)
-            self._negative_acks.discard_up_to(before)
-            self._tracker.add_wanted(position, ((1 << size) - 1) & ~((2 << index) - 1))
-        return self._acks.sent_later()
+        return self._acks.up_to(message if isinstance(message, MessageId) else message.message_id)
 
     def negative_ack(self, message: Message | ReceivedEntry | MessageId) -> None:
         """Ask for a message again after ``negative_ack_delay_ms``.
@@ -394,30 +320,19 @@ class Consumer:
         """
         self._check_open()
         message_id = message if isinstance(message, MessageId) else message.message_id
-        self._negative_acks.add(message_id[:2], self._loop.time())
-        if self._negative_timer is None:
-            self._arm_negative_timer()
+        self._acks.negative(message_id[:2])
 
-    def _forget_negative(self, position: Position) -> None:
-        if self._negative_acks:
-            self._negative_acks.discard(position)
-
-    def _arm_negative_timer(self) -> None:
-        due_s = self._negative_acks.next_due_s
-        self._negative_timer = None if due_s is None else self._loop.call_at(due_s, self._redeliver_due)
-
-    def _redeliver_due(self) -> None:
-        due = self._negative_acks.pop_due(self._loop.time())
-        self._arm_negative_timer()
-        if not due or not self._is_attached or self._connection is None:
-            return  # detached: everything unacknowledged comes again with the next connection anyway
-        self._acks.flush()  # so that the broker leaves out what is acknowledged
+    def _redeliver(self, due: list[Position]) -> None:
+        """Have entries delivered again whose negative acknowledgement is due."""
+        connection = self._connection
+        if not self._is_attached or connection is None:
+            return  # everything unacknowledged comes again with the next connection anyway
         if self._is_rewinding:
             self.redeliver_unacknowledged()
             return
+        self._acks.flush()  # so that the broker leaves out what is acknowledged
         for first in range(0, len(due), MAX_REDELIVER_IDS):
-            command = requests.redeliver(self._id, due[first : first + MAX_REDELIVER_IDS], None)
-            self._connection.send_command(command)
+            connection.send_command(requests.redeliver(self._id, due[first : first + MAX_REDELIVER_IDS], None))
 
     def redeliver_unacknowledged(self) -> None:
         """Have everything delivered again that is not acknowledged; without a connection that happens anyway."""
@@ -426,7 +341,7 @@ class Consumer:
         if not self._is_attached or connection is None:
             return
         self._acks.flush()
-        permits = self._clear_queue()
+        permits = self._queue.clear()
         if self._is_rewinding:
             self._epoch += 1
         connection.send_command(requests.redeliver(self._id, (), self._epoch if self._is_rewinding else None))
@@ -465,9 +380,8 @@ class Consumer:
         else:
             command = requests.seek_to_time(request_id, self._id, target)
         self._is_seeking = True
-        permits = self._clear_queue()
+        permits = self._queue.clear()
         self._acks.clear()
-        self._negative_acks.clear()
         try:
             await connection.request(request_id, encode_frame(command), f"seek {self.topic} to {target}")
             self._skip = skip
@@ -475,7 +389,7 @@ class Consumer:
                 self._resume = skip or StartPosition(target if isinstance(target, MessageId) else EARLIEST, True)
         finally:
             self._is_seeking = False
-            self._clear_queue()
+            self._queue.clear()
             if self._connection is None and not self._is_closed:
                 self._link.reopen(self, at_once=True)
             else:
@@ -554,15 +468,7 @@ class Consumer:
             self._check_open()
             if self._is_attached and self._connection is not None:
                 return self._connection
-            waiter = self._loop.create_future()
-            self._attach_waiters.append(waiter)
-            await waiter
-
-    def _wake_attach_waiters(self) -> None:
-        waiters, self._attach_waiters = self._attach_waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+            await self._waiting_for_broker.wait()
 
     async def open(self) -> None:
         """Subscribe (called by the client)."""
@@ -593,36 +499,23 @@ class Consumer:
         self._max_message_bytes = connection.max_message_bytes
         self._is_attached = True
         self._acks.attach(connection)
-        permits = self._permits.restart()
+        permits = self._queue.permits.restart()
         if permits:
             connection.send_command(requests.flow(self._id, permits))
         elif self._waiting:
             self._demand()
         if self._config.type != "Failover":
             self._set_active(True)
-        self._wake_attach_waiters()
+        self._waiting_for_broker.wake()
 
     def _subscription(self, request_id: int) -> CommandSubscribe:
-        config = self._config
-        command = CommandSubscribe(
-            topic=self.topic,
-            subscription=self.subscription,
-            subType=config.type,
-            consumer_id=self._id,
-            request_id=request_id,
-            consumer_name=self.name,
-            priority_level=config.priority_level,
-            durable=self._resume is None,
-            metadata=[KeyValue(key=key, value=value) for key, value in config.properties.items()],
-            read_compacted=config.read_compacted,
-            initialPosition=config.initial_position,
-            subscription_properties=[
-                KeyValue(key=key, value=value) for key, value in config.subscription_properties.items()
-            ],
-        )
+        command = subscribe_command(self._config, self.topic, self.subscription)
+        command.consumer_id = self._id
+        command.request_id = request_id
         if self._is_rewinding:
             command.consumer_epoch = self._epoch
         if self._resume is not None:
+            command.durable = False
             command.start_message_id.CopyFrom(to_data(self._resume.message_id))
         return command
 
@@ -655,28 +548,20 @@ class Consumer:
         self._is_attached = False
         self._acks.detach()
         if self._resume is not None:
-            self._resume = self._first_queued() or self._resume
+            self._resume = self._queue.next_position() or self._resume
             self._skip = self._resume
-        self._clear_queue()
+        self._queue.clear()
         self._set_active(False)
         if not self._is_closed and not self._is_seeking:
             log.info("%s: consumer of %s is detached: %s", self.topic, self.subscription, reason)
             self._link.reopen(self)
 
-    def _first_queued(self) -> StartPosition | None:
-        """Return where a non-durable subscription goes on: at the first message that nobody has taken."""
-        if self._opened:
-            return StartPosition(self._opened[0].message_id, inclusive=True)
-        if self._queue:
-            return StartPosition(self._queue[0].message_id, inclusive=True)
-        return None
-
     def fail(self, error: MagnetarError) -> None:
         """Raise ``error`` from everything from now on (called by the link)."""
         self._error = error
         self._acks.close(error)
-        self._wake()
-        self._wake_attach_waiters()
+        self._waiting.wake()
+        self._waiting_for_broker.wake()
         if self.on_arrival is not None:
             self.on_arrival()
 
@@ -705,14 +590,11 @@ class Consumer:
             self._connection.remove_consumer(self._id)
         self._connection = None
         self._is_attached = False
-        if self._negative_timer is not None:
-            self._negative_timer.cancel()
-            self._negative_timer = None
         self._acks.close(ClosedError(f"consumer of {self.topic} was closed before this was confirmed"))
-        self._clear_queue()
+        self._queue.clear()
         self._set_active(False)
-        self._wake()
-        self._wake_attach_waiters()
+        self._waiting.wake()
+        self._waiting_for_broker.wake()
         if self.on_arrival is not None:
             self.on_arrival()
         await self._link.close()

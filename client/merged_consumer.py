@@ -17,6 +17,7 @@ from ..wire.message_id import EARLIEST, LATEST, MessageId
 from ..wire.topic_name import parse_topic_name
 from .consumer import Consumer
 from .received import Message, ReceivedEntry
+from .waiters import Waiters
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +40,7 @@ class MergedConsumer:
         self._loop = asyncio.get_running_loop()
         self._line: deque[Consumer] = deque()
         self._in_line: set[Consumer] = set()
-        self._waiting: list[asyncio.Future[None]] = []
+        self._waiting = Waiters()
         self._is_closed = False
         self._updates: asyncio.Task[None] | None = None
         for consumer in consumers:
@@ -58,10 +59,7 @@ class MergedConsumer:
             self._in_line.add(consumer)
             self._line.append(consumer)
         if self._waiting:
-            waiting, self._waiting = self._waiting, []
-            for waiter in waiting:
-                if not waiter.done():
-                    waiter.set_result(None)
+            self._waiting.wake()
 
     # -- receiving ------------------------------------------------------------------------------------------------
 
@@ -115,11 +113,8 @@ class MergedConsumer:
 
     async def arrival(self) -> None:
         """Wait until something may have arrived or the consumer has ended; as `Consumer.arrival`."""
-        if self._line or self._is_closed:
-            return
-        waiter = self._loop.create_future()
-        self._waiting.append(waiter)
-        await waiter
+        if not self._line and not self._is_closed:
+            await self._waiting.wait()
 
     @property
     def queued_messages(self) -> int:
@@ -269,10 +264,7 @@ class MergedConsumer:
 
     def _end(self) -> None:
         self._is_closed = True
-        waiting, self._waiting = self._waiting, []
-        for waiter in waiting:
-            if not waiter.done():
-                waiter.set_result(None)
+        self._waiting.wake()
 
 
 def _all_of(loop: asyncio.AbstractEventLoop, futures: Sequence[asyncio.Future[None]]) -> asyncio.Future[None]:

@@ -6,7 +6,7 @@ from asyncio import Future
 
 from ..wire.batch import encode_batch
 from ..wire.message_id import MessageId
-from ..wire.pulsar_api_pb2 import SingleMessageMetadata
+from ..wire.pulsar_api_pb2 import MessageMetadata, SingleMessageMetadata
 
 
 class OpenBatch:
@@ -34,16 +34,6 @@ class OpenBatch:
     def __len__(self) -> int:
         return len(self.payloads)
 
-    @property
-    def first_sequence_id(self) -> int:
-        """Sequence id of the first message."""
-        return self.headers[0].sequence_id
-
-    @property
-    def last_sequence_id(self) -> int:
-        """Sequence id of the last message."""
-        return self.headers[-1].sequence_id
-
     def has_room_for(self, payload_bytes: int) -> bool:
         """Return whether one more message of that size fits; an empty batch takes any."""
         return not self.payloads or self.bytes + payload_bytes <= self._max_bytes
@@ -59,6 +49,25 @@ class OpenBatch:
         self.payloads.append(payload)
         self.futures.append(future)
         self.bytes += len(payload)
+
+    def metadata(self, producer_name: str, publish_time_ms: int) -> MessageMetadata:
+        """Return the metadata of the entry."""
+        count = len(self.payloads)
+        first = self.headers[0]
+        metadata = MessageMetadata(
+            producer_name=producer_name,
+            sequence_id=first.sequence_id,
+            publish_time=publish_time_ms,
+            num_messages_in_batch=count,
+        )
+        if count > 1:
+            metadata.highest_sequence_id = self.headers[-1].sequence_id
+        # The broker reads keys at the entry only: it takes the first message's for the whole batch.
+        if first.HasField("partition_key"):
+            metadata.partition_key = first.partition_key
+        if first.HasField("ordering_key"):
+            metadata.ordering_key = first.ordering_key
+        return metadata
 
     def encode(self) -> bytes:
         """Return the body of the entry."""

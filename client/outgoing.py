@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ..wire.batch import encode_batch, encode_plain_batch
 from ..wire.compression import NAMES, compress
-from ..wire.pulsar_api_pb2 import SingleMessageMetadata
+from ..wire.pulsar_api_pb2 import KeyValue, MessageMetadata, SingleMessageMetadata
 from .config import Compression
 
 
@@ -79,3 +79,21 @@ def encode_entry(
     kind = NAMES[compression]
     packed = compress(kind, body) if kind else body
     return OutgoingEntry(packed, len(payloads), len(body), kind, sequence_id, key)
+
+
+def describe(
+    metadata: MessageMetadata | SingleMessageMetadata,
+    key: str | None,
+    ordering_key: bytes | None,
+    properties: Mapping[str, str] | None,
+    event_time_ms: int,
+) -> None:
+    """Put what a message has beside its payload into its metadata."""
+    if key is not None:
+        metadata.partition_key = key
+    if ordering_key is not None:
+        metadata.ordering_key = ordering_key
+    if properties:
+        metadata.properties.extend(KeyValue(key=name, value=value) for name, value in properties.items())
+    if event_time_ms:
+        metadata.event_time = event_time_ms

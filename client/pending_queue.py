@@ -8,11 +8,19 @@ from __future__ import annotations
 
 from asyncio import Future
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
+from ..errors import MagnetarError
 from ..wire.message_id import MessageId
+
+
+def fail_all(futures: Iterable[Future[MessageId]], error: MagnetarError) -> None:
+    """Give the error to all who still wait."""
+    for future in futures:
+        if not future.done():
+            future.set_exception(error)
 
 
 class Verdict(Enum):
@@ -48,6 +56,26 @@ class PendingSend:
     futures: list[Future[MessageId]]
     batch_size: int = 0
     flushed: Future[None] | None = None
+
+    def complete(self, ledger_id: int, entry_id: int, partition: int) -> None:
+        """Give every message its id."""
+        size = self.batch_size
+        for index, future in enumerate(self.futures):
+            if not future.done():
+                future.set_result(
+                    MessageId(ledger_id, entry_id, partition, index, size)
+                    if size
+                    else MessageId(ledger_id, entry_id, partition)
+                )
+        if self.flushed is not None and not self.flushed.done():
+            self.flushed.set_result(None)
+
+    def fail(self, error: MagnetarError) -> None:
+        """Give every message the error."""
+        fail_all(self.futures, error)
+        if self.flushed is not None and not self.flushed.done():
+            self.flushed.set_exception(error)
+            self.flushed.exception()  # flush() may have been cancelled; whoever waits still gets it
 
 
 class PendingQueue:

@@ -50,8 +50,8 @@ from .config import ProducerConfig
 from .connection import Connection
 from .link import Link
 from .open_batch import OpenBatch
-from .outgoing import OutgoingEntry, encode_entry
-from .pending_queue import PendingQueue, PendingSend, Verdict
+from .outgoing import OutgoingEntry, describe, encode_entry
+from .pending_queue import PendingQueue, PendingSend, Verdict, fail_all
 
 log = logging.getLogger(__name__)
 
@@ -198,7 +198,7 @@ class Producer:
             metadata = MessageMetadata(
                 producer_name=self.name, sequence_id=first, publish_time=self._now_ms(), uncompressed_size=len(payload)
             )
-            _describe(metadata, key, ordering_key, properties, event_time_ms)
+            describe(metadata, key, ordering_key, properties, event_time_ms)
             future = self._loop.create_future()
             self._send_plain(metadata, payload, future)
             return future
@@ -208,7 +208,7 @@ class Producer:
             self._close_batch()
         header = SingleMessageMetadata(sequence_id=first)
         if key is not None or properties or ordering_key is not None or event_time_ms:
-            _describe(header, key, ordering_key, properties, event_time_ms)
+            describe(header, key, ordering_key, properties, event_time_ms)
         future = self._loop.create_future()
         if not batch.payloads:
             batch.created_s = self._loop.time()
@@ -322,20 +322,7 @@ class Producer:
         count = len(batch.payloads)
         if not count:
             return
-        metadata = MessageMetadata(
-            producer_name=self.name,
-            sequence_id=batch.first_sequence_id,
-            publish_time=self._now_ms(),
-            num_messages_in_batch=count,
-        )
-        if count > 1:
-            metadata.highest_sequence_id = batch.last_sequence_id
-        first = batch.headers[0]
-        # The broker reads keys at the entry only: it takes the first message's for the whole batch.
-        if first.HasField("partition_key"):
-            metadata.partition_key = first.partition_key
-        if first.HasField("ordering_key"):
-            metadata.ordering_key = first.ordering_key
+        metadata = batch.metadata(self.name, self._now_ms())
         body = batch.encode()
         if self._compression:
             metadata.compression = self._compression  # type: ignore[assignment]  # the protocol's number itself
@@ -346,7 +333,7 @@ class Producer:
         try:
             self._check_size(len(body))
         except MessageTooLarge as error:
-            _fail_futures(futures, error)
+            fail_all(futures, error)
             return
         send = self._sealed(metadata, body, count, futures)
         send.created_s = created_s
@@ -378,29 +365,16 @@ class Producer:
         pending = self._pending
         match pending.judge(receipt.sequence_id):
             case Verdict.HEAD:
+                send = pending.pop()
+                self.last_sequence_id = max(self.last_sequence_id, send.last_sequence_id)
                 position = receipt.message_id
-                self._complete(pending.pop(), signed_64(position.ledgerId), signed_64(position.entryId))
+                send.complete(signed_64(position.ledgerId), signed_64(position.entryId), self._partition)
+                if self._waiting:
+                    self._wake()
             case Verdict.AHEAD:
                 self._resend_all(f"receipt {receipt.sequence_id} is ahead of the oldest pending entry")
             case Verdict.STALE:
                 log.debug("%s: receipt %d of nothing pending", self.topic, receipt.sequence_id)
-
-    def _complete(self, send: PendingSend, ledger_id: int, entry_id: int) -> None:
-        self.last_sequence_id = max(self.last_sequence_id, send.last_sequence_id)
-        partition = self._partition
-        size = send.batch_size
-        if size:
-            for index, future in enumerate(send.futures):
-                if not future.done():
-                    future.set_result(MessageId(ledger_id, entry_id, partition, index, size))
-        else:
-            for future in send.futures:
-                if not future.done():
-                    future.set_result(MessageId(ledger_id, entry_id, partition))
-        if send.flushed is not None:
-            send.flushed.set_result(None)
-        if self._waiting:
-            self._wake()
 
     def _wake(self) -> None:
         """Let as many waiting callers go on as there is room for."""
@@ -424,7 +398,7 @@ class Producer:
             is_corrupt = isinstance(refused, ChecksumError) and verify_checksum(head.payload) is False
             if is_corrupt or isinstance(refused, NotAllowed):
                 # Sending the same bytes again cannot help; what follows is not concerned.
-                self._fail_send(pending.pop(), refused)
+                pending.pop().fail(refused)
                 self._wake()
                 return
         self._resend_all(f"entry {error.sequence_id} was not stored: {refused}")
@@ -454,19 +428,13 @@ class Producer:
             )
         )
 
-    def _fail_send(self, send: PendingSend, error: MagnetarError) -> None:
-        _fail_futures(send.futures, error)
-        if send.flushed is not None:
-            send.flushed.set_exception(error)
-            send.flushed.exception()  # flush() may have been cancelled; whoever waits still gets it
-
     def _fail_all(self, error: MagnetarError) -> None:
         if self._batch_timer is not None:
             self._batch_timer.cancel()
             self._batch_timer = None
         for send in self._pending.pop_all():
-            self._fail_send(send, error)
-        _fail_futures(self._batch.take_futures(), error)
+            send.fail(error)
+        fail_all(self._batch.take_futures(), error)
         waiting, self._waiting = self._waiting, deque()
         for waiter in waiting:
             if not waiter.done():
@@ -586,27 +554,3 @@ class Producer:
             if self._send_timer is not None:
                 self._send_timer.cancel()
             self._fail_all(ClosedError(f"producer {self.name} of {self.topic} was closed before this was stored"))
-
-
-def _fail_futures(futures: Sequence[asyncio.Future[MessageId]], error: MagnetarError) -> None:
-    for future in futures:
-        if not future.done():
-            future.set_exception(error)
-
-
-def _describe(
-    metadata: MessageMetadata | SingleMessageMetadata,
-    key: str | None,
-    ordering_key: bytes | None,
-    properties: Mapping[str, str] | None,
-    event_time_ms: int,
-) -> None:
-    """Put what a message has beside its payload into its metadata."""
-    if key is not None:
-        metadata.partition_key = key
-    if ordering_key is not None:
-        metadata.ordering_key = ordering_key
-    if properties:
-        metadata.properties.extend(KeyValue(key=name, value=value) for name, value in properties.items())
-    if event_time_ms:
-        metadata.event_time = event_time_ms

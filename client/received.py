@@ -13,7 +13,57 @@ from ..wire import ack_set
 from ..wire.batch import decode_batch
 from ..wire.compression import decompress
 from ..wire.message_id import MessageId
-from ..wire.pulsar_api_pb2 import MessageMetadata, SingleMessageMetadata
+from ..wire.payload import open_payload, verify_checksum
+from ..wire.pulsar_api_pb2 import CommandAck, CommandMessage, MessageMetadata, SingleMessageMetadata
+
+
+class DamagedEntry(ProtocolError):
+    """An entry cannot be read.
+
+    Attributes:
+        validation_error: what the broker is told, a CommandAck.ValidationError.
+        permits: how many messages the broker counted the entry as, as far as that can be said.
+    """
+
+    def __init__(self, text: str, validation_error: int, permits: int):
+        super().__init__(text)
+        self.validation_error = validation_error
+        self.permits = permits
+
+
+def open_entry(message: CommandMessage, payload: bytes, topic: str, partition: int, max_bytes: int) -> ReceivedEntry:
+    """Return the entry that a MESSAGE frame brings.
+
+    Args:
+        message: its command.
+        payload: its payload section.
+        topic: full name.
+        partition: index, -1 if the topic is none.
+        max_bytes: limit of the body when decompressed.
+
+    Raises:
+        DamagedEntry: the metadata cannot be read or the checksum does not fit.
+    """
+    try:
+        metadata, body_offset = open_payload(payload)
+    except ProtocolError as error:
+        raise DamagedEntry(str(error), CommandAck.BatchDeSerializeError, 1) from error
+    ack_words = tuple(message.ack_set)
+    permits = ack_set.count(ack_words) if ack_words else metadata.num_messages_in_batch
+    if verify_checksum(payload) is False:
+        text = f"the checksum of an entry of {len(payload)} bytes does not fit"
+        raise DamagedEntry(text, CommandAck.ChecksumMismatch, permits)
+    data = message.message_id
+    entry = ReceivedEntry(
+        MessageId(data.ledgerId, data.entryId, partition),
+        topic,
+        metadata,
+        message.redelivery_count,
+        permits,
+        (payload, body_offset, max_bytes),
+    )
+    entry.ack_set = ack_words
+    return entry
 
 
 class ReceivedEntry:
