@@ -1,0 +1,114 @@
+"""Questions to an instance in another process: Pulsar's gRPC service InstanceControl on a Unix socket."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Protocol
+
+import grpc
+import grpc.aio
+from google.protobuf.empty_pb2 import Empty
+
+from ..errors import ConnectionLost
+from ..wire.functions_pb2 import FunctionStatus, HealthCheckResult, MetricsData
+
+SERVICE = "proto.InstanceControl"
+SOCKET_PATH_BYTES_MAX = 107  # the kernel's limit less the closing zero
+CALL_TIMEOUT_S = 2.0
+
+
+class Answers(Protocol):
+    """What an instance answers; called on a thread of the service's own."""
+
+    def status(self) -> FunctionStatus:
+        """Return its status."""
+
+    def metrics(self) -> MetricsData:
+        """Return its counters."""
+
+    def reset(self) -> None:
+        """Set the counters of the minute and the user's to zero."""
+
+
+def serve(answers: Answers, socket: Path) -> grpc.Server:
+    """Start the service; it answers until the returned server is stopped."""
+
+    def metrics_and_reset(_: Empty) -> MetricsData:
+        metrics = answers.metrics()
+        answers.reset()
+        return metrics
+
+    def reset(_: Empty) -> Empty:
+        answers.reset()
+        return Empty()
+
+    methods = {
+        "GetFunctionStatus": lambda _: answers.status(),
+        "GetAndResetMetrics": metrics_and_reset,
+        "ResetMetrics": reset,
+        "GetMetrics": lambda _: answers.metrics(),
+        "HealthCheck": lambda _: HealthCheckResult(success=True),
+    }
+    handlers = {name: _handler(method) for name, method in methods.items()}
+    server = grpc.server(ThreadPoolExecutor(1, "control"), options=[("grpc.so_reuseport", 0)])
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+    with contextlib.suppress(FileNotFoundError):
+        socket.unlink()
+    server.add_insecure_port(f"unix:{socket}")
+    server.start()
+    return server
+
+
+def _handler(method: Callable[[Empty], object]) -> grpc.RpcMethodHandler[Empty, object]:
+    return grpc.unary_unary_rpc_method_handler(
+        lambda request, _: method(request),
+        request_deserializer=Empty.FromString,
+        response_serializer=lambda answer: answer.SerializeToString(),
+    )
+
+
+class ControlClient:
+    """Asks an instance; belongs to the event loop that it is first used on."""
+
+    def __init__(self, socket: Path) -> None:
+        """Prepare; the connection is made by the first question."""
+        self._target = f"unix:{socket}"
+        self._channel: grpc.aio.Channel | None = None
+
+    async def status(self) -> FunctionStatus:
+        """Return the instance's status; raises as `_call`."""
+        return FunctionStatus.FromString(await self._call("GetFunctionStatus"))
+
+    async def metrics(self, reset: bool) -> MetricsData:
+        """Return the instance's counters; raises as `_call`."""
+        return MetricsData.FromString(await self._call("GetAndResetMetrics" if reset else "GetMetrics"))
+
+    async def _call(self, method: str) -> bytes:
+        """Ask.
+
+        Raises:
+            ConnectionLost: no answer within `CALL_TIMEOUT_S`.
+        """
+        if self._channel is None:
+            self._channel = grpc.aio.insecure_channel(
+                self._target,
+                options=[("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 500)],
+            )
+        call = self._channel.unary_unary(
+            f"/{SERVICE}/{method}",
+            request_serializer=lambda request: request.SerializeToString(),
+            response_deserializer=lambda answer: answer,
+        )
+        try:
+            answer: bytes = await call(Empty(), timeout=CALL_TIMEOUT_S)
+        except grpc.aio.AioRpcError as error:
+            raise ConnectionLost(f"no answer on {self._target} to {method}: {error.details()}") from error
+        return answer
+
+    async def close(self) -> None:
+        """Close the connection."""
+        if self._channel is not None:
+            await self._channel.close(None)

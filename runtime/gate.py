@@ -1,0 +1,45 @@
+"""A bound on what is on its way, in messages and bytes, that makes a thread wait."""
+
+from __future__ import annotations
+
+import threading
+
+
+class Gate:
+    """Counts what was let in and not yet let out. Threads wait in `enter`; the event loop calls `leave` and `close`."""
+
+    def __init__(self, messages_max: int, bytes_max: int) -> None:
+        """Allow ``messages_max`` and ``bytes_max``; one piece may pass either when nothing else is inside."""
+        self._messages_max = messages_max
+        self._bytes_max = bytes_max
+        self._messages = 0
+        self._bytes = 0
+        self._is_closed = False
+        self._changed = threading.Condition(threading.Lock())
+
+    def enter(self, messages: int, size: int) -> bool:
+        """Let a piece in, waiting until there is room; return False if there is none and the gate is closed."""
+        with self._changed:
+            while self._messages and not self._has_room(messages, size):
+                if self._is_closed:
+                    return False
+                self._changed.wait()
+            self._messages += messages
+            self._bytes += size
+            return True
+
+    def _has_room(self, messages: int, size: int) -> bool:
+        return self._messages + messages <= self._messages_max and self._bytes + size <= self._bytes_max
+
+    def leave(self, messages: int, size: int) -> None:
+        """Let a piece out; never waits longer than `enter` takes to look."""
+        with self._changed:
+            self._messages -= messages
+            self._bytes -= size
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Let nobody wait any more."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()

@@ -1,0 +1,62 @@
+"""Where the modules of a package lie, and making a whole process import from there."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+from pathlib import Path
+from types import ModuleType
+
+from ..errors import FunctionLoadError
+
+
+def module_root(package: Path) -> Path:
+    """Return the directory that modules of a package are imported from.
+
+    Raises:
+        FunctionLoadError: there is no such file or directory.
+    """
+    if package.is_dir():
+        return package
+    if not package.is_file():
+        raise FunctionLoadError(f"package {package} is not there")
+    if package.suffix != ".py":
+        raise FunctionLoadError(f"package {package.name} is neither a .py file nor a directory of modules")
+    return package.parent
+
+
+class ProcessImporter:
+    """Imports a package's modules into the process under their own names."""
+
+    def __init__(self, package: Path) -> None:
+        """Remember the package; nothing is imported yet."""
+        self._package = package
+        self._is_ready = False
+
+    def import_module(self, name: str) -> ModuleType:
+        """Return a module of the package."""
+        if not self._is_ready:
+            self._is_ready = True
+            root = module_root(self._package)
+            self._make_room(root)
+            sys.path.insert(0, str(root))
+        return importlib.import_module(name)
+
+    def _make_room(self, root: Path) -> None:
+        """Forget modules that this process has loaded under names of the package's own.
+
+        We keep what we use of them; user code gets what it brought. Modules of the standard library stay: too much
+        of it holds on to its own parts.
+        """
+        for found in pkgutil.iter_modules([str(root)]):
+            name = found.name
+            if name in sys.modules and name in sys.stdlib_module_names:
+                print(  # noqa: T201  goes to the instance's log
+                    f"warning: module {name!r} of the package has the name of a standard library module that is"
+                    " loaded already, which is used instead; rename it",
+                    file=sys.stderr,
+                )
+                continue
+            for loaded in [known for known in sys.modules if known == name or known.startswith(name + ".")]:
+                del sys.modules[loaded]

@@ -1,0 +1,477 @@
+"""One instance at work: consumers, the function's thread, the output producer, acknowledgements.
+
+Design: everything in this room runs on the client's event loop, except the `Listener` and `Outside` methods, which the
+function's thread calls and which only leave something behind and wake the loop, once per burst.
+
+    consumer → inbox → function's thread → piece → output producer → receipt → acknowledgement
+
+Bounds: at most `HELD_MESSAGES_MAX` messages and `HELD_BYTES_MAX` bytes of input are held (queued, in work, or waiting
+for the receipts of their outputs); beyond, nothing is taken from the consumers, and the broker stops sending. Outputs
+on their way are bounded by a gate that makes the function's thread wait.
+
+Invariant: an entry that is held is not taken a second time. A broker delivers it again after a reconnection, or, on a
+Failover subscription, whenever a failed message is asked for again; its acknowledgement is on the way in any case.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+
+from ..api.message_id import FunctionMessageId
+from ..client.client import AsyncClient
+from ..client.config import Compression, ConsumerConfig, ProducerConfig
+from ..client.partitioned_producer import PartitionedProducer
+from ..client.producer import Producer
+from ..client.received import ReceivedEntry
+from ..errors import ClosedError, FunctionLoadError, InvalidTopicName, MagnetarError, MessageTooLarge
+from ..wire.functions_pb2 import (
+    ATMOST_ONCE,
+    FAILOVER,
+    KEY_SHARED,
+    MANUAL,
+    CompressionType,
+)
+from ..wire.functions_pb2 import EARLIEST as FROM_EARLIEST
+from ..wire.message_id import MessageId, deserialize
+from ..wire.topic_name import parse_topic_name
+from .batch_call import BatchCall
+from .function_context import FunctionContext
+from .function_thread import Calls, FunctionThread, Input, Piece
+from .gate import Gate
+from .loader import Importer, load_function, load_serde
+from .logs import InstanceLog
+from .markers import HeaderMaker
+from .publish_request import PublishRequest
+from .publisher import Publisher, Ticket
+from .spec import InstanceSpec
+from .stats import InstanceStats, format_error
+
+log = logging.getLogger(__name__)
+
+HELD_MESSAGES_MAX = 20_000
+HELD_BYTES_MAX = 64 * 1024 * 1024
+OUTPUT_MESSAGES_MAX = 50_000
+OUTPUT_BYTES_MAX = 64 * 1024 * 1024
+STOP_S = 10.0  # for the function to return
+SETTLE_S = 3.0  # for outputs that are on their way when the instance is stopped
+RECEIVER_QUEUE_SIZE = 4000  # Pulsar's 1000 is one batch: the next would be asked for only when it is processed
+_TICK_S = 1.0
+
+
+class Pipeline:
+    """One instance; made, run once with `run`, and stopped with `stop`.
+
+    Attributes:
+        stats: its counters.
+        is_running: whether messages are being processed.
+        abandoned: whether the function did not return when it was told to stop.
+    """
+
+    def __init__(self, spec: InstanceSpec, client: AsyncClient, importer: Importer, instance_log: InstanceLog) -> None:
+        """Prepare, on the client's event loop.
+
+        Args:
+            spec: what to run.
+            client: connects to the broker; not closed here.
+            importer: imports the package's modules.
+            instance_log: takes what the instance has to say; not closed here.
+        """
+        self.stats = InstanceStats(time.monotonic())
+        self.is_running = False
+        self.abandoned = False
+        self._spec = spec
+        self._client = client
+        self._importer = importer
+        self._log = instance_log
+        self._loop = asyncio.get_running_loop()
+        guarantees = spec.details.processingGuarantees
+        self._acks_first = guarantees == ATMOST_ONCE
+        self._acks = guarantees not in (ATMOST_ONCE, MANUAL) and spec.details.autoAck
+        self._gate = Gate(OUTPUT_MESSAGES_MAX, OUTPUT_BYTES_MAX)
+        self._publisher = Publisher(client, self._loop, self._callback_failed)
+        self._thread = FunctionThread(f"function {spec.key}", self._load, self, self.stats, self._gate)
+        self._calls: asyncio.Future[Calls] = self._loop.create_future()
+        self._ended: asyncio.Future[str] = self._loop.create_future()
+        self._thread_ended = asyncio.Event()
+        self._is_closing = False
+        self._inputs: dict[str, Input] = {}
+        self._producer: Producer | PartitionedProducer | None = None
+        self._arrived: deque[Callable[[], None]] = deque()
+        self._is_woken = False
+        self._held: dict[tuple[str, int, int], tuple[int, int]] = {}  # messages and bytes of entries in work
+        self._held_messages = 0
+        self._held_bytes = 0
+        self._room = asyncio.Event()
+        self._room.set()
+        self._in_flight = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    # -- life -----------------------------------------------------------------------------------------------------
+
+    async def run(self) -> str:
+        """Work until stopped, and return why it ended: empty if by `stop`, else the reason with its traceback.
+
+        Cancellation: closes the instance without waiting for the function.
+        """
+        pumps: list[asyncio.Task[None]] = []
+        try:
+            self._thread.start()
+            reason = await self._connect()
+            if reason is None:
+                pumps = [self._loop.create_task(self._pump(source)) for source in self._inputs.values()]
+                for pump in (*pumps, self._loop.create_task(self._tick())):
+                    pump.add_done_callback(self._pump_done)
+                    pumps.append(pump)
+                self.is_running = True
+                reason = await asyncio.shield(self._ended)
+            await self._wind_down(pumps)
+            return reason
+        finally:
+            for pump in pumps:
+                pump.cancel()
+            self._thread.request_stop()
+            self.is_running = False
+            await self._close()
+
+    async def _connect(self) -> str | None:
+        """Wait for the function to be loaded and open consumers and producer; return why that failed, or None."""
+        await asyncio.wait((self._calls, self._ended), return_when=asyncio.FIRST_COMPLETED)
+        if self._ended.done():
+            return self._ended.result()
+        calls = self._calls.result()
+        try:
+            if calls.has_output:
+                self._producer = await self._client.create_producer(self._spec.details.sink.topic, _output_config())
+            for topic, serde in calls.serdes.items():
+                consumer = await self._client.subscribe(topic, self._subscription(), self._consumer_config(topic))
+                self._inputs[topic] = Input(topic, consumer, serde)
+        except MagnetarError as error:
+            return f"{type(error).__name__}: {error}"
+        return self._ended.result() if self._ended.done() else None
+
+    def stop(self) -> None:
+        """Ask `run` to end after the message at hand."""
+        self._end("")
+
+    def _end(self, reason: str) -> None:
+        if not self._ended.done():
+            self._ended.set_result(reason)
+
+    async def _wind_down(self, pumps: list[asyncio.Task[None]]) -> None:
+        """Let the function finish its message, and what it made reach the broker."""
+        for pump in pumps:
+            pump.cancel()
+        self._thread.request_stop()
+        self.is_running = False
+        try:
+            async with asyncio.timeout(STOP_S):
+                await self._thread_ended.wait()
+        except TimeoutError:
+            self.abandoned = True
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SETTLE_S):
+                await self._idle.wait()
+                for source in self._inputs.values():
+                    await source.consumer.flush_acks()
+
+    async def _close(self) -> None:
+        self._is_closing = True
+        await self._publisher.close()
+        for source in self._inputs.values():
+            await source.consumer.close()
+        if self._producer is not None:
+            await self._producer.close()
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(_TICK_S)
+            self.stats.roll(time.monotonic())
+            self._log.check_size()
+
+    def _pump_done(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            is_ours = isinstance(error, MagnetarError)
+            self._end(f"{type(error).__name__}: {error}" if is_ours else format_error(error))
+
+    # -- what the pipeline is made of -----------------------------------------------------------------------------
+
+    def _load(self) -> Calls:
+        """Make the function callable (on the function's thread)."""
+        spec = self._spec
+        serdes = {
+            topic: load_serde(self._importer, given.serdeClassName)
+            for topic, given in spec.details.source.inputSpecs.items()
+        }
+        output_serde = load_serde(self._importer, spec.details.sink.serDeClassName)
+        loaded = load_function(spec, self._importer)
+        context: FunctionContext | None = None
+        if loaded.takes_context:
+            logger = instance_logger(spec)
+            context = FunctionContext(spec, self.stats, self, logger, partial(load_serde, self._importer))
+        return Calls(
+            batch_call=BatchCall(loaded.call, context, output_serde),
+            context=context,
+            headers=HeaderMaker(spec.details.sink.forwardSourceMessageProperty),
+            has_output=bool(spec.details.sink.topic),
+            compression=_compression(spec),
+            serdes=serdes,
+        )
+
+    def _subscription(self) -> str:
+        return self._spec.details.source.subscriptionName or self._spec.function_name
+
+    def _consumer_config(self, topic: str) -> ConsumerConfig:
+        spec, source = self._spec, self._spec.details.source
+        given = source.inputSpecs[topic]
+        is_failover = source.subscriptionType == FAILOVER or spec.details.retainOrdering
+        is_key_shared = source.subscriptionType == KEY_SHARED or spec.details.retainKeyOrdering
+        queue = given.receiverQueueSize.value if given.HasField("receiverQueueSize") else RECEIVER_QUEUE_SIZE
+        properties = {"application": "pulsar-function", "id": spec.function_name, "instance_id": str(spec.instance_id)}
+        delay_ms = source.negativeAckRedeliveryDelayMs
+        return ConsumerConfig(
+            type="Failover" if is_failover else "Key_Shared" if is_key_shared else "Shared",
+            initial_position="Earliest" if source.subscriptionPosition == FROM_EARLIEST else "Latest",
+            receiver_queue_size=queue,
+            ack_receipts=self._acks_first,
+            negative_ack_delay_ms=delay_ms or ConsumerConfig().negative_ack_delay_ms,
+            properties=properties,
+        )
+
+    # -- input ----------------------------------------------------------------------------------------------------
+
+    async def _pump(self, source: Input) -> None:
+        """Move entries from a consumer to the function's thread while there is room."""
+        consumer = source.consumer
+        while True:
+            await self._room.wait()
+            taken: ReceivedEntry | None = await consumer.receive_entry()
+            entries = []
+            while taken is not None:
+                if self._hold(taken):
+                    entries.append(taken)
+                taken = consumer.poll_entry() if self._room.is_set() else None
+            if self._acks_first and entries:
+                await consumer.ack_entries(entries)
+            for entry in entries:
+                self._thread.inbox.put((source, entry))
+
+    def _hold(self, entry: ReceivedEntry) -> bool:
+        """Count an entry that was taken; return False if it is held already."""
+        position = _position(entry)
+        if position in self._held:
+            return False
+        messages, size = entry.permits, entry.body_bytes
+        self._held[position] = (messages, size)
+        self._held_messages += messages
+        self._held_bytes += size
+        if self._held_messages >= HELD_MESSAGES_MAX or self._held_bytes >= HELD_BYTES_MAX:
+            self._room.clear()
+        return True
+
+    def _release(self, entry: ReceivedEntry) -> None:
+        messages, size = self._held.pop(_position(entry), (0, 0))
+        self._held_messages -= messages
+        self._held_bytes -= size
+        if self._held_messages < HELD_MESSAGES_MAX and self._held_bytes < HELD_BYTES_MAX:
+            self._room.set()
+
+    # -- called by the function's thread --------------------------------------------------------------------------
+
+    def _post(self, action: Callable[[], None]) -> None:
+        """Leave something for the event loop to do."""
+        self._arrived.append(action)
+        if not self._is_woken:
+            self._is_woken = True
+            # A loop that is closed has no instance any more: this is an abandoned thread.
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._take_arrived)
+
+    def _take_arrived(self) -> None:
+        self._is_woken = False  # first: what is left from now on wakes the loop again
+        while self._arrived:
+            self._arrived.popleft()()
+
+    def loaded(self, calls: Calls) -> None:
+        """See `function_thread.Listener`."""
+        self._post(partial(self._calls.set_result, calls))
+
+    def failed(self, text: str) -> None:
+        """See `function_thread.Listener`."""
+        self._log.write("ERROR", text)
+
+    def ship(self, piece: Piece) -> None:
+        """See `function_thread.Listener`."""
+        self._post(partial(self._send, piece))
+
+    def damaged(self, source: Input, entry: ReceivedEntry) -> None:
+        """See `function_thread.Listener`."""
+        self._log.write("ERROR", f"entry {entry.message_id} of {entry.topic} is damaged and was dropped")
+        self._post(partial(self._drop, source, entry))
+
+    def nothing_to_do(self, source: Input, entry: ReceivedEntry) -> None:
+        """See `function_thread.Listener`."""
+        self._post(partial(self._drop, source, entry))
+
+    def ended(self, error: BaseException | None) -> None:
+        """See `function_thread.Listener`."""
+        reason = ""
+        if isinstance(error, SystemExit):
+            reason = f"the function called sys.exit({error.code!r})\n{format_error(error)}"
+        elif isinstance(error, FunctionLoadError):
+            reason = f"{type(error).__name__}: {error}"
+        elif error is not None:
+            reason = format_error(error)
+        self._post(partial(self._thread_has_ended, reason))
+
+    def publish(self, request: PublishRequest) -> None:
+        """See `function_context.Outside`."""
+        self._thread.tickets.append(self._publisher.publish(request))
+
+    def acknowledge(self, message_id: FunctionMessageId, topic: str) -> None:
+        """See `function_context.Outside`."""
+        source = self._inputs.get(topic) or self._inputs.get(topic.rpartition("-partition-")[0])
+        if source is None:
+            names = {_full_name(name): one for name, one in self._inputs.items()}
+            source = names.get(_full_name(topic)) or names.get(_full_name(topic.rpartition("-partition-")[0]))
+        if source is None:
+            raise ValueError(f"{topic!r} is not an input topic of this function; it reads {', '.join(self._inputs)}")
+        self._post(partial(self._acknowledge_one, source, message_id.serialize()))
+
+    def _callback_failed(self, error: Exception) -> None:
+        text = f"callback of publish failed: {format_error(error)}"
+        self.stats.user_exception(text, _now_ms())
+        self._log.write("ERROR", text)
+
+    # -- output and acknowledgement -------------------------------------------------------------------------------
+
+    def _thread_has_ended(self, reason: str) -> None:
+        self._thread_ended.set()
+        self._end(reason)
+
+    def _acknowledge_one(self, source: Input, message_id: bytes) -> None:
+        source.consumer.ack(deserialize(message_id))
+
+    def _drop(self, source: Input, entry: ReceivedEntry) -> None:
+        """Acknowledge an entry that gives the function nothing to do."""
+        if not self._acks_first:
+            source.consumer.ack_entry(entry)
+        self._release(entry)
+
+    def _send(self, piece: Piece) -> None:
+        """Send the outputs of a piece; it is settled when all are stored."""
+        piece.waiting_for = 1
+        self._in_flight += 1
+        self._idle.clear()
+        for entry in piece.outputs:
+            assert self._producer is not None
+            try:
+                stored = self._producer.send_entry(entry)
+            except MessageTooLarge as error:
+                piece.error = error
+            except MagnetarError as error:
+                # The producer is closed for good: nothing later would fare better.
+                piece.error = error
+                self._end(f"{type(error).__name__}: {error}")
+            else:
+                piece.waiting_for += 1
+                stored.add_done_callback(partial(self._stored, piece))
+        for ticket in piece.tickets:
+            if ticket.is_done:
+                piece.error = piece.error or ticket.error
+            else:
+                piece.waiting_for += 1
+                ticket.on_done = partial(self._published, piece, ticket)
+        piece.outputs = []
+        self._answered(piece)
+
+    def _stored(self, piece: Piece, stored: asyncio.Future[MessageId]) -> None:
+        piece.error = piece.error or (ClosedError("stopped") if stored.cancelled() else stored.exception())
+        self._answered(piece)
+
+    def _published(self, piece: Piece, ticket: Ticket) -> None:
+        piece.error = piece.error or ticket.error
+        self._answered(piece)
+
+    def _answered(self, piece: Piece) -> None:
+        piece.waiting_for -= 1
+        if piece.waiting_for:
+            return
+        if piece.messages:
+            self._gate.leave(piece.messages, piece.size)
+        if not self._is_closing:
+            self._settle(piece)
+        self._in_flight -= 1
+        if not self._in_flight:
+            self._idle.set()
+
+    def _settle(self, piece: Piece) -> None:
+        """Acknowledge what a piece has done, and ask again for what failed once its unit is complete."""
+        failed = piece.failed
+        if piece.error is not None:
+            failed = set(range(piece.begin, piece.end))
+            text = f"outputs of {len(failed)} messages of {piece.source.topic} were not stored: {piece.error}"
+            self.stats.system_exception(text, _now_ms())
+            self._log.write("ERROR", text)
+        consumer, unit = piece.source.consumer, piece.unit
+        settlement = unit.settle(piece.begin, piece.end, failed)
+        if self._acks:
+            if settlement.whole:
+                consumer.ack_entries(settlement.whole)
+            for entry, still_wanted in settlement.partial:
+                consumer.ack_batch_indexes(entry, still_wanted)
+        if unit.is_settled:
+            for entry in unit.entries:
+                self._release(entry)
+            if not self._acks_first:
+                # Not earlier: what comes again while it is held is not taken.
+                for entry in unit.failed_entries:
+                    consumer.negative_ack(entry)
+
+
+def instance_logger(spec: InstanceSpec) -> logging.Logger:
+    """Return the logger that a function is given."""
+    return logging.getLogger(spec.key)
+
+
+def _position(entry: ReceivedEntry) -> tuple[str, int, int]:
+    message_id = entry.message_id
+    return (entry.topic, message_id.ledger_id, message_id.entry_id)
+
+
+def _full_name(topic: str) -> str:
+    try:
+        return parse_topic_name(topic).text
+    except InvalidTopicName:
+        return topic
+
+
+def _output_config() -> ProducerConfig:
+    # The gate bounds what is on its way, and Pulsar's instances wait without limit too: a broker that is away for an
+    # hour must not make failures of messages that are fine.
+    return ProducerConfig(max_pending_messages=2**31, max_pending_bytes=2**40, send_timeout_ms=0)
+
+
+_COMPRESSIONS: dict[int, Compression] = {
+    CompressionType.LZ4: "LZ4",
+    CompressionType.NONE: "NONE",
+    CompressionType.ZLIB: "ZLIB",
+    CompressionType.ZSTD: "ZSTD",
+    CompressionType.SNAPPY: "SNAPPY",
+}
+
+
+def _compression(spec: InstanceSpec) -> Compression:
+    """Return the compression of outputs: LZ4 unless another is asked for, as in Pulsar's Python instance."""
+    return _COMPRESSIONS[spec.details.sink.producerSpec.compressionType]
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

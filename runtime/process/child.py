@@ -1,0 +1,99 @@
+"""The life of a process instance, from the fork to its exit.
+
+The main thread runs the event loop of the client; the function has a thread of its own, so that a signal, a question
+about the status and the keep-alive of the connection are answered while the function computes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import logging
+import os
+import random
+import signal
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+import setproctitle
+import uvloop
+
+from ...client.client import AsyncClient
+from ...client.config import ClientConfig
+from ...wire.functions_pb2 import FunctionStatus, MetricsData
+from .. import control, pulsar_facade
+from ..logs import InstanceLog, LogHandler, LogStream
+from ..package_path import ProcessImporter
+from ..pipeline import Pipeline
+from ..spec import InstanceSpec, from_json
+from ..stats import format_error
+
+SWITCH_INTERVAL_S = 0.0005  # a busy function otherwise delays each turn of the event loop by 5 ms
+LAST_WORDS_CHARACTERS_MAX = 16 * 1024
+
+
+def warm_up(_: Path) -> None:
+    """Do in the zygote what every child would otherwise repeat: nothing that makes a thread."""
+    setproctitle.setproctitle("magnetar zygote")
+    sys.argv[:] = ["magnetar-instance"]
+
+
+def run(spec_text: str) -> NoReturn:
+    """Run an instance and exit; exit code 0 means that it was stopped."""
+    spec = from_json(spec_text)
+    setproctitle.setproctitle(f"magnetar instance {spec.key}")
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    random.seed()  # the zygote's state would give every instance the same numbers
+    instance_log = InstanceLog(spec.log_file, owns_standard_output=True)
+    sys.stdout = LogStream(instance_log, "INFO")
+    sys.stderr = LogStream(instance_log, "ERROR")
+    logging.basicConfig(level=logging.INFO, handlers=[LogHandler(instance_log)], force=True)
+    pulsar_facade.install()
+    try:
+        reason = uvloop.run(_live(spec, instance_log))
+        if not reason:
+            atexit._run_exitfuncs()
+    except BaseException as error:  # noqa: BLE001  the last place that can say why
+        reason = format_error(error)
+    if reason:
+        instance_log.write("ERROR", f"instance {spec.key} ends: {reason}")
+        spec.last_words.write_text(reason[:LAST_WORDS_CHARACTERS_MAX], encoding="utf-8", errors="backslashreplace")
+    else:
+        instance_log.write("INFO", f"instance {spec.key} is stopped")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Not sys.exit: threads of the function may go on for ever, and the interpreter would wait for them.
+    os._exit(1 if reason else 0)
+
+
+async def _live(spec: InstanceSpec, instance_log: InstanceLog) -> str:
+    client = AsyncClient(spec.service_url, ClientConfig(description=f"function {spec.key}"))
+    try:
+        pipeline = Pipeline(spec, client, ProcessImporter(spec.package), instance_log)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, pipeline.stop)
+        server = control.serve(_Answers(pipeline), spec.control_socket)
+        try:
+            return await pipeline.run()
+        finally:
+            server.stop(None)
+    finally:
+        await client.close()
+
+
+class _Answers:
+    """What the instance says of itself, from the control thread."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+
+    def status(self) -> FunctionStatus:
+        status = self._pipeline.stats.status()
+        status.running = self._pipeline.is_running
+        return status
+
+    def metrics(self) -> MetricsData:
+        return self._pipeline.stats.metrics()
+
+    def reset(self) -> None:
+        self._pipeline.stats.reset()

@@ -1,0 +1,43 @@
+"""What a worker and its zygote say to each other: JSON objects, each behind its length in four bytes."""
+
+from __future__ import annotations
+
+import json
+from struct import Struct
+from typing import Any
+
+from ...errors import ProtocolError
+
+MESSAGE_BYTES_MAX = 16 * 1024 * 1024
+_LENGTH = Struct(">I")
+LENGTH_BYTES = _LENGTH.size
+
+
+def encode(message: dict[str, Any]) -> bytes:
+    """Return the bytes of a message."""
+    body = json.dumps(message).encode()
+    return _LENGTH.pack(len(body)) + body
+
+
+def body_bytes(head: bytes) -> int:
+    """Return how long the message behind a length is.
+
+    Raises:
+        ProtocolError: it is longer than `MESSAGE_BYTES_MAX`.
+    """
+    (length,) = _LENGTH.unpack(head)
+    if length > MESSAGE_BYTES_MAX:
+        raise ProtocolError(f"message of {length} bytes between worker and zygote exceeds {MESSAGE_BYTES_MAX}")
+    return int(length)
+
+
+def take(buffer: bytearray) -> dict[str, Any] | None:
+    """Remove the first whole message from a buffer and return it, or None if there is none yet."""
+    if len(buffer) < LENGTH_BYTES:
+        return None
+    end = LENGTH_BYTES + body_bytes(bytes(buffer[:LENGTH_BYTES]))
+    if len(buffer) < end:
+        return None
+    message: dict[str, Any] = json.loads(buffer[LENGTH_BYTES:end])
+    del buffer[:end]
+    return message

@@ -1,0 +1,152 @@
+"""The parent of all process instances: imports once, then forks.
+
+Design: starting an interpreter and importing our modules takes a third of a second and 23 MB; a fork of a process that
+has done so takes 2 ms and shares those pages. That is only sound while nothing runs in the parent but one thread that
+holds no lock: so this process makes no thread, no event loop, no channel and no server, imports no user code, and
+refuses to fork when the kernel counts more than one thread.
+
+It is started by exec, hence shares nothing with the worker but one socket. When that socket ends, the worker is gone:
+the zygote ends, and its children with it (PR_SET_PDEATHSIG). It is the children's parent, so a process id that it
+signals cannot have been given to another process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import os
+import selectors
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ...errors import ProtocolError
+from . import child
+from .messages import encode, take
+
+_READ_BYTES = 64 * 1024
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Zygote:
+    """Serves one worker."""
+
+    def __init__(self, commands: socket.socket) -> None:
+        """Serve the commands of a connected socket."""
+        self._commands = commands
+        self._received = bytearray()
+        self._process_ids: dict[int, int] = {}  # by the worker's number of the instance
+        self._wakeup_read, self._wakeup_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._selector = selectors.DefaultSelector()
+
+    def run(self) -> None:
+        """Serve until the worker is gone."""
+        signal.set_wakeup_fd(self._wakeup_write, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        for ignored in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+            signal.signal(ignored, signal.SIG_IGN)  # a terminal's Ctrl-C reaches us too; the worker decides
+        self._selector.register(self._commands, selectors.EVENT_READ)
+        self._selector.register(self._wakeup_read, selectors.EVENT_READ)
+        while True:
+            for key, _ in self._selector.select():
+                if key.fileobj is self._commands:
+                    data = self._commands.recv(_READ_BYTES)
+                    if not data:
+                        return
+                    self._received += data
+                    while (command := take(self._received)) is not None:
+                        self._obey(command)
+                else:
+                    with contextlib.suppress(BlockingIOError):
+                        os.read(self._wakeup_read, _READ_BYTES)
+            self._reap()
+
+    def _obey(self, command: dict[str, Any]) -> None:
+        match command["command"]:
+            case "start":
+                self._start(command["id"], command["spec"])
+            case "signal":
+                process_id = self._process_ids.get(command["id"])
+                if process_id is not None:
+                    os.kill(process_id, command["signal"])
+                    if command["signal"] == signal.SIGKILL:
+                        # What the function started itself lives in the same session.
+                        with contextlib.suppress(ProcessLookupError, PermissionError):
+                            os.killpg(process_id, signal.SIGKILL)
+            case unknown:
+                raise ProtocolError(f"unknown command {unknown!r}")
+
+    def _start(self, number: int, spec: str) -> None:
+        threads = thread_count()
+        if threads != 1:
+            self._tell({"event": "refused", "id": number, "reason": f"the zygote has {threads} threads instead of 1"})
+            return
+        parent = os.getpid()
+        try:
+            process_id = os.fork()
+        except OSError as error:
+            self._tell({"event": "refused", "id": number, "reason": f"fork failed: {error}"})
+            return
+        if process_id == 0:
+            self._become_child(parent, spec)
+        self._process_ids[number] = process_id
+        self._tell({"event": "started", "id": number, "pid": process_id})
+
+    def _become_child(self, parent: int, spec: str) -> NoReturn:
+        """Leave everything of the zygote behind and run an instance."""
+        try:
+            _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != parent:
+                os._exit(1)  # it died before the line above
+            os.setsid()
+            signal.set_wakeup_fd(-1)
+            for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+                signal.signal(number, signal.SIG_DFL)
+            self._selector.close()
+            self._commands.close()
+            os.close(self._wakeup_read)
+            os.close(self._wakeup_write)
+            child.run(spec)
+        finally:
+            os._exit(1)
+
+    def _reap(self) -> None:
+        """Tell the worker which instances have ended."""
+        for number, process_id in list(self._process_ids.items()):
+            ended, status = os.waitpid(process_id, os.WNOHANG)
+            if ended:
+                del self._process_ids[number]
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(process_id, signal.SIGKILL)
+                self._tell({"event": "ended", "id": number, "code": os.waitstatus_to_exitcode(status)})
+
+    def _tell(self, event: dict[str, Any]) -> None:
+        # A worker that is gone is noticed at the next read.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self._commands.sendall(encode(event))
+
+
+def thread_count() -> int:
+    """Return how many threads this process has, C libraries' included."""
+    return len(os.listdir("/proc/self/task"))
+
+
+def main() -> None:
+    """Serve the socket whose descriptor is the only argument."""
+    commands = socket.socket(fileno=int(sys.argv[1]))
+    commands.set_inheritable(False)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    child.warm_up(Path(__file__))
+    gc.collect()
+    gc.freeze()  # a collection in a child would otherwise write to, and so copy, every shared page
+    Zygote(commands).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,183 @@
+"""Counters of one instance: what `functions status` and `functions stats` show.
+
+The function's thread counts messages, in steps of whole runs; exceptions may come from the event loop too and take a
+lock. Readers may see the counters of one run half added, never a wrong total afterwards.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+import traceback
+from collections import deque
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ..wire.functions_pb2 import FunctionStatus, MetricsData
+
+LATEST_MAX = 10  # exceptions kept of each kind, as many as Pulsar keeps
+TRACEBACK_CHARACTERS_MAX = 8 * 1024
+_OWN_FILES = (os.path.dirname(__file__) + os.sep, "<frozen importlib")
+MINUTE_S = 60.0
+USER_METRIC_PREFIX = "user_metric_"
+
+
+class Occurrence(NamedTuple):
+    """An exception and when it was raised."""
+
+    text: str
+    time_ms: int
+
+
+@dataclass(slots=True)
+class Counters:
+    """What is counted since the start, and again since the beginning of the minute."""
+
+    received: int = 0
+    processed: int = 0
+    user_exceptions: int = 0
+    system_exceptions: int = 0
+    calls: int = 0
+    busy_s: float = 0.0
+
+    @property
+    def latency_ms(self) -> float:
+        """Mean time of one message in the function."""
+        return self.busy_s / self.calls * 1000 if self.calls else 0.0
+
+    def since(self, before: Counters) -> Counters:
+        """Return what was counted since ``before``."""
+        return Counters(*(getattr(self, name) - getattr(before, name) for name in self.__slots__))
+
+    def copy(self) -> Counters:
+        """Return the counters as they are now."""
+        return self.since(Counters())
+
+
+def format_error(error: BaseException) -> str:
+    """Return the traceback as text, without the frames that are ours, its middle left out where it is too long."""
+    summary = traceback.TracebackException.from_exception(error)
+    _drop_own_frames(summary)
+    text = "".join(summary.format()).rstrip()
+    if len(text) <= TRACEBACK_CHARACTERS_MAX:
+        return text
+    half = TRACEBACK_CHARACTERS_MAX // 2
+    return f"{text[:half]}\n… {len(text) - 2 * half} characters left out …\n{text[-half:]}"
+
+
+def _drop_own_frames(summary: traceback.TracebackException) -> None:
+    """Take out what tells the author of a function nothing, here and in the errors that led to this one."""
+    foreign = [frame for frame in summary.stack if not frame.filename.startswith(_OWN_FILES)]
+    if foreign:
+        summary.stack = traceback.StackSummary.from_list(foreign)
+    for earlier in (summary.__cause__, summary.__context__):
+        if earlier is not None:
+            _drop_own_frames(earlier)
+
+
+class InstanceStats:
+    """Counters, latest exceptions and the user's metrics."""
+
+    def __init__(self, now_s: float) -> None:
+        """Begin counting.
+
+        Args:
+            now_s: any rising clock, the same that `minute_passed` is given.
+        """
+        self.total = Counters()
+        self.last_invocation_ms = 0
+        self._minute_start = Counters()
+        self._minute_start_s = now_s
+        self._user: dict[str, tuple[float, int]] = {}
+        self._latest_user: deque[Occurrence] = deque(maxlen=LATEST_MAX)
+        self._latest_system: deque[Occurrence] = deque(maxlen=LATEST_MAX)
+        self._lock = threading.Lock()
+
+    def count_run(self, messages: int, failed: int, busy_s: float, now_ms: int) -> None:
+        """Count messages that the function was called with, of which some failed."""
+        total = self.total
+        total.processed += messages - failed
+        total.calls += messages
+        total.busy_s += busy_s
+        self.last_invocation_ms = now_ms
+
+    def user_exception(self, text: str, now_ms: int) -> None:
+        """Count an exception of the function."""
+        with self._lock:
+            self.total.user_exceptions += 1
+            self._latest_user.append(Occurrence(text, now_ms))
+
+    def system_exception(self, text: str, now_ms: int, count: int = 1) -> None:
+        """Count a failure around the function: decoding, sending."""
+        with self._lock:
+            self.total.system_exceptions += count
+            self._latest_system.append(Occurrence(text, now_ms))
+
+    def record(self, metric: str, value: float) -> None:
+        """Add a value to a metric of the user's."""
+        with self._lock:
+            sum_before, count = self._user.get(metric, (0.0, 0))
+            self._user[metric] = (sum_before + value, count + 1)
+
+    def user_metrics(self) -> dict[str, float]:
+        """Return sum and count of each of the user's metrics, under Pulsar's names."""
+        with self._lock:
+            recorded = list(self._user.items())
+        values: dict[str, float] = {}
+        for name, (total, count) in recorded:
+            values[f"{USER_METRIC_PREFIX}{name}_sum"] = total
+            values[f"{USER_METRIC_PREFIX}{name}_count"] = float(count)
+        return values
+
+    def roll(self, now_s: float) -> None:
+        """Begin a new minute if the old one is over."""
+        if now_s - self._minute_start_s >= MINUTE_S:
+            self._minute_start_s += math.floor((now_s - self._minute_start_s) / MINUTE_S) * MINUTE_S
+            self._minute_start = self.total.copy()
+
+    def reset(self) -> None:
+        """Set the counters of the minute and the user's metrics to zero."""
+        with self._lock:
+            self._minute_start = self.total.copy()
+            self._user.clear()
+
+    def status(self) -> FunctionStatus:
+        """Return the counters and latest exceptions as Pulsar's record."""
+        with self._lock:
+            total = self.total.copy()
+            latest_user, latest_system = list(self._latest_user), list(self._latest_system)
+        return FunctionStatus(
+            numReceived=total.received,
+            numSuccessfullyProcessed=total.processed,
+            numUserExceptions=total.user_exceptions,
+            latestUserExceptions=[_information(occurrence) for occurrence in latest_user],
+            numSystemExceptions=total.system_exceptions,
+            latestSystemExceptions=[_information(occurrence) for occurrence in latest_system],
+            averageLatency=total.latency_ms,
+            lastInvocationTime=self.last_invocation_ms,
+        )
+
+    def metrics(self) -> MetricsData:
+        """Return the counters as Pulsar's record."""
+        with self._lock:
+            total = self.total.copy()
+        minute = total.since(self._minute_start)
+        return MetricsData(
+            receivedTotal=total.received,
+            processedSuccessfullyTotal=total.processed,
+            systemExceptionsTotal=total.system_exceptions,
+            userExceptionsTotal=total.user_exceptions,
+            avgProcessLatency=total.latency_ms,
+            lastInvocation=self.last_invocation_ms,
+            userMetrics=self.user_metrics(),
+            receivedTotal_1min=minute.received,
+            processedSuccessfullyTotal_1min=minute.processed,
+            systemExceptionsTotal_1min=minute.system_exceptions,
+            userExceptionsTotal_1min=minute.user_exceptions,
+            avgProcessLatency_1min=minute.latency_ms,
+        )
+
+
+def _information(occurrence: Occurrence) -> FunctionStatus.ExceptionInformation:
+    return FunctionStatus.ExceptionInformation(exceptionString=occurrence.text, msSinceEpoch=occurrence.time_ms)

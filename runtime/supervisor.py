@@ -1,0 +1,157 @@
+"""Keeps one instance running until it is not wanted any more, and knows why it is not running while it is not.
+
+States: fetching the package, starting, running, waiting to start again, stopped. `status` has an answer in each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Awaitable, Callable
+
+from ..errors import MagnetarError
+from ..wire.functions_pb2 import FunctionStatus, MetricsData
+from .ports import Instance, Runtime
+from .restart_delay import RestartDelay
+from .spec import InstanceSpec
+
+log = logging.getLogger(__name__)
+
+
+class Supervisor:
+    """One instance over all its restarts.
+
+    Attributes:
+        leftovers: what earlier runs left behind that could not be ended; shown in status.
+    """
+
+    def __init__(
+        self,
+        key: str,
+        runtime: Runtime,
+        make_spec: Callable[[], Awaitable[InstanceSpec]],
+        clock: Callable[[], float],
+        predecessor: Supervisor | None,
+    ) -> None:
+        """Prepare; `run` begins.
+
+        Args:
+            key: ``tenant/namespace/name:instance``.
+            runtime: starts it.
+            make_spec: fetches its package and says what to run.
+            clock: rising seconds.
+            predecessor: stops before this one starts.
+        """
+        self.leftovers: list[str] = [] if predecessor is None else predecessor.leftovers
+        self._key = key
+        self._runtime = runtime
+        self._make_spec = make_spec
+        self._clock = clock
+        self._predecessor = predecessor
+        self._delay = RestartDelay()
+        self._instance: Instance | None = None
+        self._failure = ""
+        self._restarts = 0
+        self._is_stopping = False
+        self._is_restarting = False
+        self._wake = asyncio.Event()
+        self._started = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self) -> None:
+        """Start keeping it running."""
+        self._task = asyncio.create_task(self._run(), name=f"supervisor {self._key}")
+
+    async def _run(self) -> None:
+        if self._predecessor is not None:
+            await self._predecessor.ended()
+            self._predecessor = None
+        while not self._is_stopping:
+            began_s = self._clock()
+            reason = await self._run_once()
+            if self._is_stopping:
+                return
+            if self._is_restarting:
+                self._is_restarting = False
+                continue
+            self._failure = reason or "the instance ended without being told to"
+            delay_s = self._delay.after(self._clock() - began_s)
+            log.warning("instance %s ended and starts again in %.1f s: %s", self._key, delay_s, last_line(reason))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(delay_s):
+                    await self._wake.wait()
+            self._wake.clear()
+            self._restarts += 1
+
+    async def _run_once(self) -> str:
+        """Start the instance and return why it ended."""
+        try:
+            spec = await self._make_spec()
+            if self._is_stopping:
+                return ""
+            instance = await self._runtime.start(spec)
+        except (MagnetarError, OSError) as error:
+            return f"{type(error).__name__}: {error}"
+        self._instance = instance
+        self._started.set()
+        try:
+            return await instance.wait()
+        finally:
+            self._instance = None
+            self._started.clear()
+
+    async def stop(self, grace_s: float) -> None:
+        """Stop the instance for good; returns when it has ended.
+
+        Cancellation: it ends all the same, later.
+        """
+        self._is_stopping = True
+        self._wake.set()
+        await self._stop_instance(grace_s)
+        await self.ended()
+
+    async def _stop_instance(self, grace_s: float) -> None:
+        instance = self._instance
+        if instance is not None and (leftover := await instance.stop(grace_s)):
+            log.error("instance %s: %s", self._key, leftover)
+            self.leftovers.append(leftover)
+
+    async def ended(self) -> None:
+        """Wait until nothing of it runs."""
+        if self._task is not None:
+            await asyncio.wait((self._task,))
+
+    async def restart(self, grace_s: float) -> None:
+        """Stop the instance and start it again at once; returns when it has been started."""
+        self._failure = ""
+        if self._instance is not None:
+            self._is_restarting = True
+            await self._stop_instance(grace_s)
+        self._wake.set()
+        await self._started.wait()
+
+    async def status(self) -> FunctionStatus:
+        """Return how the instance is."""
+        instance = self._instance
+        status = FunctionStatus() if instance is None else await instance.status()
+        if not status.running and not status.failureException and not self._is_stopping:
+            status.failureException = self._failure
+        if status.running:
+            self._failure = ""
+        status.numRestarts = self._restarts
+        for leftover in self.leftovers:
+            status.numSystemExceptions += 1
+            status.latestSystemExceptions.add(exceptionString=leftover, msSinceEpoch=time.time_ns() // 1_000_000)
+        return status
+
+    async def metrics(self, reset: bool) -> MetricsData:
+        """Return the instance's counters; zeros while it is not running."""
+        instance = self._instance
+        return MetricsData() if instance is None else await instance.metrics(reset)
+
+
+def last_line(reason: str) -> str:
+    """Return what a reason comes down to: of a traceback, the error itself."""
+    return reason.rstrip().rpartition("\n")[2]
