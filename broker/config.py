@@ -1,0 +1,115 @@
+"""What a broker can be told: one frozen record, checked once.
+
+The names of Pulsar's `broker.conf` are given where the setting has one; flags and files are read in `cli/`.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import InvalidConfig
+from ..wire.frames import DEFAULT_MAX_MESSAGE_BYTES, FRAME_PADDING_BYTES
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class BrokerConfig:
+    """Settings of one broker.
+
+    Attributes:
+        data_dir: where storage and metadata lie.
+        host: address to listen on, and to name in lookups. Loopback unless told otherwise.
+        broker_port: port of the binary protocol; 0 takes a free one.
+        web_port: port of the admin REST; 0 takes a free one.
+        cluster: name of the cluster, in generated producer names.
+        max_message_bytes: `maxMessageSize`; told to clients, a frame may be 10 KiB longer.
+        keep_alive_s: `keepAliveIntervalSeconds`; a peer silent for two of them is gone.
+        liveness_timeout_s: `connectionLivenessCheckTimeoutMillis`; how long a peer that holds a name or an exclusive
+            subscription has to answer when somebody else wants it.
+        allow_auto_topic_creation: `allowAutoTopicCreation`.
+        auto_topic_partitions: `defaultNumPartitions` of a created topic; 0 creates topics without partitions.
+        allow_auto_subscription_creation: `allowAutoSubscriptionCreation`.
+        acknowledge_inside_batches: `acknowledgmentAtBatchIndexLevelEnabled`. On, unlike Pulsar's default: a message
+            that fails must not bring the rest of its batch again.
+        failover_delay_s: `activeConsumerFailoverDelayTimeMillis`; the old active consumer's acknowledgements get this
+            long to arrive.
+        max_pending_publishes: `maxPendingPublishRequestsPerConnection`; above it the socket is not read, until half.
+        max_pending_requests: requests in progress of one connection; above it the socket is not read.
+        max_read_entries: `dispatcherMaxReadBatchSize`, entries per read of a subscription.
+        max_read_bytes: bytes per read of a subscription.
+        max_round_robin_entries: `dispatcherMaxRoundRobinBatchSize`, entries that a shared consumer gets in one go.
+        max_unacked_per_consumer: `maxUnackedMessagesPerConsumer` of shared consumers; 0 is no limit.
+        max_unacked_per_subscription: `maxUnackedMessagesPerSubscription`; 0 is no limit.
+        write_buffer_bytes: bytes waiting for one socket at which its consumers get nothing more.
+        stats_period_s: `statsUpdateFrequencyInSecs`; rates are averages over it.
+    """
+
+    data_dir: Path = Path("data")
+    host: str = "127.0.0.1"
+    broker_port: int = 6650
+    web_port: int = 8080
+    cluster: str = "standalone"
+    max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
+    keep_alive_s: float = 30.0
+    liveness_timeout_s: float = 5.0
+    allow_auto_topic_creation: bool = True
+    auto_topic_partitions: int = 0
+    allow_auto_subscription_creation: bool = True
+    acknowledge_inside_batches: bool = True
+    failover_delay_s: float = 1.0
+    max_pending_publishes: int = 1000
+    max_pending_requests: int = 10_000
+    max_read_entries: int = 100
+    max_read_bytes: int = MIB
+    max_round_robin_entries: int = 20
+    max_unacked_per_consumer: int = 50_000
+    max_unacked_per_subscription: int = 200_000
+    write_buffer_bytes: int = 2 * MIB
+    stats_period_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        """Check ranges.
+
+        Raises:
+            InvalidConfig: names the setting and its range.
+        """
+        for name, low, high in _RANGES:
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise InvalidConfig(f"{name}={value} is out of range; give {low:g} to {high:g}")
+
+    @property
+    def max_frame_bytes(self) -> int:
+        """Largest frame that the broker reads."""
+        return self.max_message_bytes + FRAME_PADDING_BYTES
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether clients elsewhere cannot reach `host`, so that they must stay on the address they came by."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+
+_RANGES: tuple[tuple[str, float, float], ...] = (
+    ("broker_port", 0, 65535),
+    ("web_port", 0, 65535),
+    ("max_message_bytes", 1024, 512 * MIB),
+    ("keep_alive_s", 0.05, 86400),
+    ("liveness_timeout_s", 0.01, 3600),
+    ("auto_topic_partitions", 0, 10_000),
+    ("failover_delay_s", 0, 3600),
+    ("max_pending_publishes", 1, 1_000_000),
+    ("max_pending_requests", 1, 1_000_000),
+    ("max_read_entries", 1, 100_000),
+    ("max_read_bytes", 1024, 1 << 30),
+    ("max_round_robin_entries", 1, 100_000),
+    ("max_unacked_per_consumer", 0, 1 << 31),
+    ("max_unacked_per_subscription", 0, 1 << 31),
+    ("write_buffer_bytes", 1024, 1 << 30),
+    ("stats_period_s", 0.05, 86400),
+)

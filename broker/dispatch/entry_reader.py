@@ -1,0 +1,84 @@
+"""Entries for one subscription: from memory at once, from disk later.
+
+What a load brought and the permits did not cover is kept for the next read; it is never more than one load.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from bisect import bisect_left
+from collections.abc import Callable, Coroutine
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+from ...errors import MagnetarError
+
+if TYPE_CHECKING:
+    from ..storage.position import Position, StoredEntry
+    from ..storage.topic_log import TopicLog
+
+log = logging.getLogger(__name__)
+
+RETRY_DELAY_S = 1.0
+"""Pause before a load is tried again that the disk refused."""
+
+_position = itemgetter(0)
+
+
+class EntryReader:
+    """Reads a log for one subscription."""
+
+    def __init__(
+        self,
+        source: TopicLog,
+        start_task: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
+        on_loaded: Callable[[], None],
+    ):
+        self._source = source
+        self._start_task = start_task
+        self._on_loaded = on_loaded
+        self._task: asyncio.Task[None] | None = None
+        self._loaded: list[StoredEntry] = []
+        self._loaded_from: Position | None = None
+
+    def read(self, start: Position, max_entries: int, max_bytes: int) -> list[StoredEntry]:
+        """Return entries from ``start`` on, in order; none if they are being loaded or not there yet.
+
+        A load calls ``on_loaded`` at its end; then the same read finds what was loaded.
+        """
+        if self._task is not None:
+            return []
+        if self._loaded_from is not None:
+            if self._loaded_from <= start:
+                first = bisect_left(self._loaded, start, key=_position)
+                if first < len(self._loaded):
+                    return self._loaded[first : first + max_entries]
+            self.forget()
+        entries = self._source.read(start, max_entries, max_bytes)
+        if entries is None:
+            self._task = self._start_task(self._load(start, max_entries, max_bytes))
+            return []
+        return entries
+
+    async def _load(self, start: Position, max_entries: int, max_bytes: int) -> None:
+        try:
+            loaded = await self._source.load(start, max_entries, max_bytes)
+        except MagnetarError as error:
+            log.error(
+                "reading %s from %s failed, trying again in %s s: %s", self._source.name, start, RETRY_DELAY_S, error
+            )
+            await asyncio.sleep(RETRY_DELAY_S)
+            loaded = []
+        self._task = None
+        self._loaded = loaded
+        self._loaded_from = start
+        self._on_loaded()
+
+    def forget(self) -> None:
+        """Drop what was loaded; what is being loaded is dropped too."""
+        self._loaded = []
+        self._loaded_from = None
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None

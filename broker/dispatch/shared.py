@@ -1,0 +1,265 @@
+"""Shared: every entry goes to one of the consumers, whose turn it is.
+
+What a consumer was given and has not acknowledged is held on it; when it leaves or asks, that goes to the replay
+queue, which is served before anything new is read.
+
+Source: Pulsar binary protocol, sections Shared and Redelivery.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ...wire import ack_set
+from ...wire.pulsar_api_pb2 import CommandSubscribe
+from ..storage.position import Position
+from .entry_reader import EntryReader
+from .replay import Replay
+from .shared_order import SharedOrder
+
+if TYPE_CHECKING:
+    from ..consumer import Consumer, Delivery
+    from ..storage.position import StoredEntry
+    from ..subscription import Subscription
+
+READS_PER_TURN = 8
+"""Reads of one subscription before others get their turn of the loop."""
+
+
+def _is_available(consumer: Consumer) -> bool:
+    return consumer.is_available
+
+
+class SharedDispatcher:
+    """Spreads the entries of a subscription over its consumers.
+
+    Attributes:
+        replay: what is to be given out again.
+        unacked_messages: what all consumers together hold.
+        is_blocked: they hold too much; nothing new is read until half is acknowledged.
+    """
+
+    active = None
+
+    def __init__(self, subscription: Subscription):
+        self.kind: int = CommandSubscribe.Shared
+        self.replay = Replay()
+        self.unacked_messages = 0
+        self.is_blocked = False
+        self._order: SharedOrder[Consumer] = SharedOrder()
+        self._subscription = subscription
+        self._log = subscription.topic.log
+        self._config = subscription.topic.broker.config
+        self._loop = asyncio.get_running_loop()
+        start = subscription.topic.broker.start_task
+        self._reader = EntryReader(self._log, start, self.run)
+        self._replay_reader = EntryReader(self._log, start, self.run)
+        self._is_scheduled = False
+        self._next = Position(-1, -1)
+
+    @property
+    def consumers(self) -> list[Consumer]:
+        """By priority, then in order of joining."""
+        return list(self._order)
+
+    @property
+    def read_position(self) -> Position:
+        """Where reading of what is new goes on."""
+        return self._next
+
+    def add(self, consumer: Consumer) -> None:
+        """Let a consumer join; the first one begins at the first entry that is not acknowledged."""
+        if not len(self._order):
+            self._go_back()
+        self._order.add(consumer)
+
+    def remove(self, consumer: Consumer) -> None:
+        """Let a consumer go; what it held goes to the others, without counting as redelivery."""
+        if not self._order.remove(consumer):
+            return
+        self.unacked_messages -= consumer.unacked_messages
+        if len(self._order):
+            self.replay.add(consumer.pending, counted=False)
+            self._check_block()
+            self.wake()
+        else:
+            self._go_back()
+        consumer.pending.clear()
+        consumer.unacked_messages = 0
+
+    def _go_back(self) -> None:
+        cursor = self._subscription.cursor
+        self._next = cursor.next_unacknowledged(cursor.mark_delete)
+        self.replay.clear()
+        self._reader.forget()
+        self._replay_reader.forget()
+
+    def rewind(self) -> None:
+        """Begin again at the first entry that is not acknowledged."""
+        for consumer in self._order:
+            consumer.pending.clear()
+            consumer.unacked_messages = 0
+            consumer.unblock()
+        self.unacked_messages = 0
+        self.is_blocked = False
+        self._go_back()
+        self.wake()
+
+    def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int | None) -> None:
+        """Give out again what a consumer holds: all of it, or those of ``positions`` that it holds."""
+        wanted = list(consumer.pending) if positions is None else positions
+        released = []
+        for position in wanted:
+            messages = consumer.release(position)
+            if messages is not None:
+                released.append(position)
+                self.unacked_messages -= messages
+                consumer.messages_redelivered += messages
+        self.replay.add(released, counted=True)
+        consumer.unblock()
+        self._check_block()
+        self.wake()
+
+    def acknowledged(self, consumer: Consumer, positions: Sequence[Position]) -> None:
+        """Let go of entries, or of the parts of them, that the cursor has as acknowledged by now."""
+        cursor = self._subscription.cursor
+        touched = {consumer}
+        for position in positions:
+            holder = consumer if position in consumer.pending else self._holder(position)
+            if cursor.is_acknowledged(position):
+                self.replay.forget(position)
+                if holder is not None:
+                    self.unacked_messages -= holder.release(position) or 0
+                    touched.add(holder)
+            elif holder is not None:
+                self._keep_rest(holder, position)
+        for holder in touched:
+            was_blocked = holder.is_blocked
+            holder.block_above(self._config.max_unacked_per_consumer)
+            if was_blocked and not holder.is_blocked:
+                self.wake()
+        self._check_block()
+
+    def _keep_rest(self, holder: Consumer, position: Position) -> None:
+        wanted = self._subscription.cursor.remaining(position)
+        if wanted is not None:
+            self.unacked_messages -= holder.release(position) or 0
+            rest = ack_set.count(wanted)
+            holder.hold(position, rest)
+            self.unacked_messages += rest
+
+    def acknowledged_up_to(self, position: Position) -> None:
+        """Let go of everything up to a position (an administrator skipped it, or it expired)."""
+        for consumer in self._order:
+            for held in [held for held in consumer.pending if held <= position]:
+                self.unacked_messages -= consumer.release(held) or 0
+            consumer.block_above(self._config.max_unacked_per_consumer)
+        self.replay.forget_up_to(position)
+        if position >= self._next:
+            self._next = Position(position[0], position[1] + 1)
+        self._check_block()
+        self.wake()
+
+    def _holder(self, position: Position) -> Consumer | None:
+        for consumer in self._order:
+            if position in consumer.pending:
+                return consumer
+        return None
+
+    def _check_block(self) -> None:
+        limit = self._config.max_unacked_per_subscription
+        if not limit or not self._subscription.is_durable:
+            return
+        if self.unacked_messages >= limit:
+            self.is_blocked = True
+        elif self.is_blocked and self.unacked_messages <= limit // 2:
+            self.is_blocked = False
+            self.wake()
+
+    def wake(self) -> None:
+        """Go on in the next turn of the loop."""
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._run_scheduled)
+
+    def _run_scheduled(self) -> None:
+        self._is_scheduled = False
+        self.run()
+
+    def run(self) -> None:
+        """Give out what is queued for replay, then what is new, as far as permits go and up to a bound per turn."""
+        for _ in range(READS_PER_TURN):
+            permits = sum(consumer.permits for consumer in self._order if consumer.is_available)
+            if permits <= 0:
+                return
+            limit = min(permits, self._config.max_read_entries)
+            entries = self._read_replay(limit) if self.replay else self._read_new(limit)
+            if not entries:
+                return
+            self._spread(entries)
+        self.wake()
+
+    def _read_new(self, limit: int) -> list[StoredEntry]:
+        if self.is_blocked or self._next > self._log.last_confirmed:
+            return []
+        return self._reader.read(self._next, limit, self._config.max_read_bytes)
+
+    def _read_replay(self, limit: int) -> list[StoredEntry]:
+        run = self.replay.first_run(limit)
+        entries = self._replay_reader.read(run[0], len(run), self._config.max_read_bytes)
+        wanted = [entry for entry in entries if entry.position <= run[-1]]
+        if entries:
+            # What the log skipped was trimmed or deleted: nobody can have it any more.
+            reached = entries[-1].position if wanted else run[-1]
+            there = {entry.position for entry in wanted}
+            for position in run:
+                if position <= reached and position not in there:
+                    self.replay.forget(position)
+            if not wanted:
+                self.wake()
+        return wanted
+
+    def _spread(self, entries: list[StoredEntry]) -> None:
+        """Hand entries to consumers in turn, a few at a time; what nobody takes stays where it is."""
+        index = 0
+        while index < len(entries):
+            consumer = self._order.next(_is_available)
+            if consumer is None:
+                break
+            index = self._serve(consumer, entries, index)
+
+    def _serve(self, consumer: Consumer, entries: list[StoredEntry], index: int) -> int:
+        """Give one consumer its share from ``index`` on and return the index of the first entry not looked at."""
+        cursor = self._subscription.cursor
+        replay = self.replay
+        deliveries: list[Delivery] = []
+        permits = consumer.permits
+        while index < len(entries) and permits > 0 and len(deliveries) < self._config.max_round_robin_entries:
+            entry = entries[index]
+            position = entry.position
+            index += 1
+            replay.discard(position)
+            if position >= self._next:
+                self._next = Position(position[0], position[1] + 1)
+            if cursor.is_acknowledged(position):
+                replay.forget(position)
+                continue
+            wanted = cursor.remaining(position)
+            messages = entry.messages if wanted is None else ack_set.count(wanted)
+            permits -= messages
+            consumer.hold(position, messages)
+            self.unacked_messages += messages
+            deliveries.append((entry, replay.count(position), wanted))
+        if deliveries:
+            consumer.send(deliveries)
+        if self._subscription.is_durable:
+            consumer.block_above(self._config.max_unacked_per_consumer)
+            self._check_block()
+        return index
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._reader.forget()
+        self._replay_reader.forget()

@@ -1,0 +1,174 @@
+"""Exclusive and Failover: one consumer at a time gets everything, in order.
+
+Reading goes on from a position of its own, which follows the active consumer: when that changes, or asks for
+redelivery, it goes back to the first entry that is not acknowledged. Under Failover the new consumer begins after a
+delay, so that what the old one acknowledged at the end is not delivered twice.
+
+Source: Pulsar binary protocol, section Exclusive and Failover.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ...wire.pulsar_api_pb2 import CommandSubscribe
+from ..storage.position import Position
+from .active_choice import Candidate, choose_active
+from .entry_reader import EntryReader
+
+if TYPE_CHECKING:
+    from ..consumer import Consumer, Delivery
+    from ..storage.position import StoredEntry
+    from ..subscription import Subscription
+
+READS_PER_TURN = 8
+"""Reads of one subscription before others get their turn of the loop."""
+
+
+class SingleActiveDispatcher:
+    """Gives the entries of a subscription to its active consumer.
+
+    Attributes:
+        consumers: in order of joining.
+        active: who gets the entries, None without consumers.
+    """
+
+    def __init__(self, subscription: Subscription, kind: int):
+        self.kind = kind
+        self.consumers: list[Consumer] = []
+        self.active: Consumer | None = None
+        self._subscription = subscription
+        self._log = subscription.topic.log
+        self._config = subscription.topic.broker.config
+        self._loop = asyncio.get_running_loop()
+        self._reader = EntryReader(self._log, subscription.topic.broker.start_task, self.run)
+        self._takeover: asyncio.TimerHandle | None = None
+        self._is_scheduled = False
+        self._next = Position(-1, -1)
+
+    @property
+    def read_position(self) -> Position:
+        """Where reading goes on."""
+        return self._next
+
+    def add(self, consumer: Consumer) -> None:
+        """Let a consumer join; under Failover it may become the active one."""
+        self.consumers.append(consumer)
+        if not self._choose() and self.kind == CommandSubscribe.Failover:
+            consumer.notify_active(consumer is self.active)
+
+    def remove(self, consumer: Consumer) -> None:
+        """Let a consumer go; if it was the active one, another follows."""
+        if consumer in self.consumers:
+            self.consumers.remove(consumer)
+            self._choose()
+
+    def _choose(self) -> bool:
+        """Choose the active consumer and return whether that changed it."""
+        topic = self._subscription.topic.name
+        candidates = [Candidate(consumer.priority, consumer.name) for consumer in self.consumers]
+        index = choose_active(candidates, str(topic), topic.partition)
+        chosen = None if index is None else self.consumers[index]
+        if chosen is self.active:
+            return False
+        self.active = chosen
+        self._reader.forget()
+        if chosen is None:
+            self._cancel_takeover()
+        elif self.kind != CommandSubscribe.Failover or self._config.failover_delay_s <= 0:
+            self._take_over()
+        elif self._takeover is None:
+            self._takeover = self._loop.call_later(self._config.failover_delay_s, self._take_over)
+        return True
+
+    def _take_over(self) -> None:
+        self._takeover = None
+        self._go_back()
+        if self.kind == CommandSubscribe.Failover:
+            for consumer in self.consumers:
+                consumer.notify_active(consumer is self.active)
+        self.wake()
+
+    def _cancel_takeover(self) -> None:
+        if self._takeover is not None:
+            self._takeover.cancel()
+            self._takeover = None
+
+    def _go_back(self) -> None:
+        cursor = self._subscription.cursor
+        self._next = cursor.next_unacknowledged(cursor.mark_delete)
+        self._reader.forget()
+
+    def rewind(self) -> None:
+        """Begin again at the first entry that is not acknowledged."""
+        self._go_back()
+        self.wake()
+
+    def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int | None) -> None:
+        """Begin again, if it is the active consumer who asks; which entries it names does not matter."""
+        if epoch is not None:
+            consumer.epoch = max(consumer.epoch or 0, epoch)
+        if consumer is self.active and self._takeover is None:
+            self.rewind()
+
+    def acknowledged(self, consumer: Consumer, positions: Sequence[Position]) -> None:
+        """Nothing is kept per entry."""
+
+    def acknowledged_up_to(self, position: Position) -> None:
+        """Nothing is kept per entry; what was skipped over is not read any more."""
+        if position >= self._next:
+            self._next = Position(position[0], position[1] + 1)
+
+    def wake(self) -> None:
+        """Go on in the next turn of the loop."""
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._run_scheduled)
+
+    def _run_scheduled(self) -> None:
+        self._is_scheduled = False
+        self.run()
+
+    def run(self) -> None:
+        """Give the active consumer what it has permits for and what is there, up to a bound per turn."""
+        consumer = self.active
+        if consumer is None or self._takeover is not None:
+            return
+        log = self._log
+        for _ in range(READS_PER_TURN):
+            if not consumer.is_available or self._next > log.last_confirmed:
+                return
+            entries = self._reader.read(
+                self._next, min(consumer.permits, self._config.max_read_entries), self._config.max_read_bytes
+            )
+            if not entries:
+                return
+            self._deliver(consumer, entries)
+        self.wake()
+
+    def _deliver(self, consumer: Consumer, entries: list[StoredEntry]) -> None:
+        """Send the wanted ones of ``entries`` as far as the permits go; a batch may overdraw them."""
+        cursor = self._subscription.cursor
+        deliveries: list[Delivery] = []
+        permits = consumer.permits
+        position = self._next
+        for entry in entries:
+            if permits <= 0:
+                break
+            position = entry.position
+            if cursor.is_acknowledged(position):
+                continue
+            wanted = cursor.remaining(position)
+            deliveries.append((entry, 0, wanted))
+            permits -= entry.messages if wanted is None else 1
+        self._next = Position(position[0], position[1] + 1)
+        if deliveries:
+            consumer.send(deliveries)
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._cancel_takeover()
+        self._reader.forget()
+        self.active = None

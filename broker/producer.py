@@ -1,0 +1,205 @@
+"""A producer: checks what arrives, hands it to the topic's log, answers in order.
+
+Design: an entry is stored exactly as it came; of its metadata only the number of messages and the time are read. The
+log confirms in the order of appending, so the answers of one producer are a queue: its head is what is confirmed next.
+
+Source: Pulsar binary protocol, section Producer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from struct import Struct
+from struct import error as StructError
+from typing import TYPE_CHECKING
+
+import google_crc32c
+from google.protobuf.message import DecodeError
+
+from ..errors import ProtocolError
+from ..wire import replies
+from ..wire.bulk import receipt_frame
+from ..wire.payload import MAGIC_CHECKSUM, open_payload
+from ..wire.pulsar_api_pb2 import CommandProducer, CommandSend, MessageMetadata, ServerError
+from .answers import error_code
+from .rates import Meter
+from .times import iso_now
+
+if TYPE_CHECKING:
+    from .connection import Connection
+    from .storage.position import Position
+    from .topic import Topic
+
+log = logging.getLogger(__name__)
+
+_HEAD = Struct(">HII")  # magic, checksum, size of the metadata
+_checksum = google_crc32c.value
+_parse_metadata = MessageMetadata.FromString
+
+
+class Producer:
+    """One producer of one connection on one topic.
+
+    Attributes:
+        is_ready: False while it waits for exclusive access; what it sends then breaks the protocol.
+        messages_in: messages stored so far.
+        bytes_in: bytes stored so far.
+    """
+
+    def __init__(self, topic: Topic, connection: Connection, command: CommandProducer, name: str):
+        self.topic = topic
+        self.connection = connection
+        self.name = name
+        self.id = command.producer_id
+        self.request_id = command.request_id
+        self.epoch = command.epoch
+        self.access_mode = command.producer_access_mode
+        self.requested_topic_epoch = command.topic_epoch if command.HasField("topic_epoch") else None
+        self.metadata = {pair.key: pair.value for pair in command.metadata}
+        self.is_ready = True
+        self.is_detached = False
+        self.messages_in = 0
+        self.bytes_in = 0
+        self.has_chunks = False
+        self.connected_since = iso_now()
+        self.meter = Meter(2)
+        self._is_appending = False
+        self._failure: tuple[int, Exception] | None = None
+        self._pending: deque[tuple[int, int, int, int]] = deque()
+        self._idle: asyncio.Future[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"Producer({self.name!r}, id={self.id}, topic={self.topic.name}, pending={len(self._pending)})"
+
+    @property
+    def pending_entries(self) -> int:
+        """Entries that storage has not confirmed."""
+        return len(self._pending)
+
+    def publish(self, send: CommandSend, payload: bytes) -> None:
+        """Store one entry; the answer follows once storage has it.
+
+        Raises:
+            ProtocolError: the payload section is no message, or the producer may not send yet.
+        """
+        sequence_id = send.sequence_id
+        try:
+            magic, checksum, size = _HEAD.unpack_from(payload)
+            if magic == MAGIC_CHECKSUM:
+                if _checksum(payload[6:]) != checksum:
+                    self._refuse(send, ServerError.ChecksumError, "Checksum failed on the broker")
+                    return
+                metadata = _parse_metadata(payload[10 : 10 + size])
+            else:
+                metadata, _ = open_payload(payload)
+        except (StructError, DecodeError) as error:
+            raise ProtocolError(f"SEND of {len(payload)} bytes holds no message metadata") from error
+        if not self.is_ready:
+            raise ProtocolError(f"SEND of producer {self.name!r} before it has exclusive access")
+        if send.HasField("txnid_least_bits"):
+            self._refuse(send, ServerError.NotAllowedError, "Transaction buffer disable!")
+            return
+        if send.is_chunk:
+            self.has_chunks = True
+        bytes_ = len(payload)
+        messages = metadata.num_messages_in_batch  # 1 where the field is absent
+        self._pending.append((sequence_id, send.highest_sequence_id, messages, bytes_))
+        self.connection.pending_publishes += 1
+        self._is_appending = True
+        self.topic.append(payload, messages, metadata.publish_time, self._stored)
+        self._is_appending = False
+
+    def _stored(self, position: Position, error: Exception | None) -> None:
+        if error is not None:
+            self._not_stored(error)
+            return
+        sequence_id, highest_sequence_id, messages, bytes_ = self._pending.popleft()
+        connection = self.connection
+        connection.publish_ended()
+        self.messages_in += messages
+        self.bytes_in += bytes_
+        connection.write(receipt_frame(self.id, sequence_id, highest_sequence_id or None, position[0], position[1]))
+        self.topic.grew()
+        if not self._pending:
+            self._became_idle()
+
+    def _not_stored(self, error: Exception) -> None:
+        """Take no more entries after one that was not stored: a later one must not come before it.
+
+        The client gets the answers in order, the error after the receipts of what was stored before, then the end of
+        the producer; it creates it again and repeats what was not confirmed.
+        """
+        # A refusal comes at once, while the entries before it still wait for the disk.
+        sequence_id, highest_sequence_id, _, _ = self._pending.pop() if self._is_appending else self._pending.popleft()
+        self.connection.publish_ended()
+        if self._failure is None:
+            self._failure = (max(sequence_id, highest_sequence_id), error)
+            self._leave_connection()
+            self.connection.ignore_producer(self.id)
+        if not self._pending:
+            self._became_idle()
+
+    def _became_idle(self) -> None:
+        if self._failure is not None and not self.is_detached:
+            sequence_id, error = self._failure
+            code, text = error_code(error)
+            log.warning("%r is closed, because an entry was not stored: %s", self, text)
+            self.connection.reply(replies.send_error(self.id, sequence_id, code, text))
+            self.connection.tell_closed(replies.close_producer(self.id))
+            self.detach()
+        if self._idle is not None:
+            self._idle.set_result(None)
+            self._idle = None
+
+    def _refuse(self, send: CommandSend, code: ServerError, text: str) -> None:
+        sequence_id = max(send.sequence_id, send.highest_sequence_id)
+        self.connection.reply(replies.send_error(self.id, sequence_id, code, text))
+
+    async def idle(self) -> None:
+        """Wait until every entry is answered.
+
+        Cancellation: safe.
+        """
+        if self._pending:
+            if self._idle is None:
+                self._idle = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._idle)
+
+    def succeed(self, topic_epoch: int | None) -> None:
+        """Send PRODUCER_SUCCESS; the client of a producer that is not ready waits for a second one."""
+        self.connection.reply(
+            replies.producer_success(
+                self.request_id, self.name, last_sequence_id=-1, topic_epoch=topic_epoch, is_ready=self.is_ready
+            )
+        )
+
+    def fence(self, error: Exception | None) -> None:
+        """Take the producer off the connection: what it sends afterwards ends the connection.
+
+        Args:
+            error: the answer to the creation, for one that was still waiting; None for one that was ready.
+        """
+        self._leave_connection()
+        self.is_detached = True
+        if error is not None:
+            self.connection.fail(self.request_id, error)
+
+    def close_by_broker(self) -> None:
+        """Tell the client that the broker closes this producer; what is still on its way is ignored for a while."""
+        connection = self.connection
+        self._leave_connection()
+        connection.ignore_producer(self.id)
+        connection.tell_closed(replies.close_producer(self.id))
+        self.detach()
+
+    def detach(self) -> None:
+        """Leave the topic, because the client or its connection went away."""
+        if not self.is_detached:
+            self.is_detached = True
+            self.topic.remove_producer(self)
+
+    def _leave_connection(self) -> None:
+        if self.connection.producers.get(self.id) is self:
+            del self.connection.producers[self.id]

@@ -1,0 +1,43 @@
+"""Rates for statistics: what counters gained over the last period."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .topic import Topic
+
+
+class Meter:
+    """The rates of a few counters.
+
+    Attributes:
+        rates: per second, over the last full period; zeros before it.
+    """
+
+    __slots__ = ("_last", "rates")
+
+    def __init__(self, counters: int):
+        self._last: tuple[int, ...] = (0,) * counters
+        self.rates: tuple[float, ...] = (0.0,) * counters
+
+    def tick(self, counters: tuple[int, ...], period_s: float) -> None:
+        """Take the counters at the end of a period."""
+        self.rates = tuple((new - old) / period_s for new, old in zip(counters, self._last, strict=True))
+        self._last = counters
+
+
+class Rates:
+    """Keeps the meters of everything that has one."""
+
+    def update(self, topics: Iterable[Topic], period_s: float) -> None:
+        """Take all counters at the end of a period."""
+        for topic in topics:
+            topic.meter.tick((topic.messages_in, topic.bytes_in, topic.messages_out, topic.bytes_out), period_s)
+            for producer in topic.producers.values():
+                producer.meter.tick((producer.messages_in, producer.bytes_in), period_s)
+            for subscription in topic.subscriptions.values():
+                subscription.meter.tick(subscription.counters, period_s)
+                for consumer in subscription.consumers:
+                    consumer.meter.tick(consumer.counters, period_s)

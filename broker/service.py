@@ -1,0 +1,348 @@
+"""The broker: it listens, knows every topic, and owns what runs beside the connections.
+
+Source: Pulsar binary protocol, sections Topic names and Producer (auto-creation).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from ..errors import NotAllowed, ServiceNotReady, TopicNotFound
+from ..wire.topic_name import TopicName
+from .config import BrokerConfig
+from .connection import Connection
+from .policies import AutoCreation
+from .rates import Rates
+from .topic import Topic
+from .topic_epochs import TopicEpochs
+from .waiting import settle
+
+if TYPE_CHECKING:
+    from .namespaces import Namespaces
+    from .storage.store import Storage
+
+log = logging.getLogger(__name__)
+
+COORDINATE_TOPIC = "persistent://public/functions/coordinate"
+PARTICIPANTS = "participants"
+CLOSE_TIMEOUT_S = 2.0
+"""How long connections may take to end when the broker stops."""
+
+
+class BrokerService:
+    """One broker.
+
+    Attributes:
+        config: its settings.
+        storage: where entries and cursors lie.
+        namespaces: tenants, namespaces, policies, partitioned topics.
+        topics: the loaded topics, by full name.
+        connections: those that are open.
+        rates: averages over the last period, for statistics.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        storage: Storage,
+        namespaces: Namespaces,
+        clock: Callable[[], float] = time.time,
+    ):
+        self.config = config
+        self.storage = storage
+        self.namespaces = namespaces
+        self.epochs = TopicEpochs(namespaces.store)
+        self.topics: dict[str, Topic] = {}
+        self.connections: set[Connection] = set()
+        self.rates = Rates()
+        self.is_started = False
+        self.port = config.broker_port
+        self._clock = clock
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timers: set[asyncio.TimerHandle] = set()
+        self._loading: dict[str, asyncio.Task[Topic]] = {}
+        self._producer_names = 0
+        self._started_ms = 0
+        self._all_gone = asyncio.Event()
+        self._all_gone.set()
+
+    def __repr__(self) -> str:
+        return f"BrokerService({self.broker_url}, topics={len(self.topics)}, connections={len(self.connections)})"
+
+    # Life
+
+    @property
+    def broker_url(self) -> str:
+        """Address for clients."""
+        host = f"[{self.config.host}]" if ":" in self.config.host else self.config.host
+        return f"pulsar://{host}:{self.port}"
+
+    @property
+    def started(self) -> bool:
+        """Whether clients are served."""
+        return self.is_started
+
+    async def start(self) -> None:
+        """Listen.
+
+        Raises:
+            OSError: the port is in use.
+        """
+        loop = asyncio.get_running_loop()
+        self._started_ms = self.now_ms()
+        self.storage.on_drained(self._read_on)
+        self._server = await loop.create_server(
+            lambda: Connection(self), self.config.host, self.config.broker_port, backlog=1024
+        )
+        self.port = self._server.sockets[0].getsockname()[1]
+        self.is_started = True
+        self.start_task(self._keep_rates())
+
+    async def stop(self) -> None:
+        """Take no more clients, close those there are, and end what runs.
+
+        Cancellation: may leave connections open; call again.
+        """
+        self.is_started = False
+        if self._server is not None:
+            self._server.close()
+        for topic in list(self.topics.values()):
+            topic.close()
+        for connection in list(self.connections):
+            connection.close()
+        for timer in self._timers:
+            timer.cancel()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await self._all_gone.wait()
+        for connection in list(self.connections):
+            connection.abort()
+        if self._server is not None:
+            await self._server.wait_closed()
+        self.topics.clear()
+
+    def connection_made(self, connection: Connection) -> None:
+        """Note a connection."""
+        self.connections.add(connection)
+        self._all_gone.clear()
+
+    def connection_lost(self, connection: Connection) -> None:
+        """Forget a connection."""
+        self.connections.discard(connection)
+        if not self.connections:
+            self._all_gone.set()
+
+    def _read_on(self) -> None:
+        for connection in list(self.connections):
+            connection.read_on()
+
+    def start_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run something that no connection owns; it ends with the broker."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("a task of the broker failed", exc_info=task.exception())
+
+    def later(self, delay_s: float, call: Callable[[], None]) -> None:
+        """Call something after a while, unless the broker stops before."""
+
+        def run() -> None:
+            self._timers.discard(timer)
+            call()
+
+        timer = asyncio.get_running_loop().call_later(delay_s, run)
+        self._timers.add(timer)
+
+    def now_ms(self) -> int:
+        """Return the wall clock in milliseconds."""
+        return int(self._clock() * 1000)
+
+    async def _keep_rates(self) -> None:
+        while True:
+            await asyncio.sleep(self.config.stats_period_s)
+            self.rates.update(self.topics.values(), self.config.stats_period_s)
+            await self._trim()
+
+    async def _trim(self) -> None:
+        """Let storage delete what every subscription is past and retention does not keep."""
+        for topic in list(self.topics.values()):
+            if not topic.is_closed and self.namespaces.has_namespace(topic.name.namespace_name):
+                retention = self.namespaces.retention(topic.name.namespace_name)
+                await topic.trim(*retention)
+
+    # Names
+
+    def new_producer_name(self) -> str:
+        """Return a name that no producer of this cluster has or had."""
+        self._producer_names += 1
+        return f"{self.config.cluster}-{self._started_ms:x}-{self._producer_names}"
+
+    def partitions(self, name: TopicName) -> int:
+        """Return the number of partitions of a topic, 0 if it has none."""
+        return self.namespaces.partitions(name)
+
+    def has_topic(self, name: TopicName) -> bool:
+        """Return whether a topic that is not partitioned, or a partition, exists."""
+        text = str(name)
+        return text in self.topics or self.storage.has_log(text)
+
+    def topic_names(self, namespace: str) -> list[str]:
+        """Return the topics that exist in ``tenant/namespace``, partitions by their own names."""
+        prefix = f"persistent://{namespace}/"
+        return sorted({name for name in (*self.storage.log_names(), *self.topics) if name.startswith(prefix)})
+
+    def auto_creation(self, name: TopicName) -> AutoCreation:
+        """Return whether a topic comes into being when first used, and with how many partitions."""
+        default = AutoCreation(self.config.allow_auto_topic_creation, self.config.auto_topic_partitions)
+        return self.namespaces.auto_topic_creation(name.namespace_name, default)
+
+    def may_create_subscription(self, name: TopicName) -> bool:
+        """Return whether a durable subscription comes into being when first used."""
+        default = self.config.allow_auto_subscription_creation
+        return self.namespaces.auto_subscription_creation(name.namespace_name, default)
+
+    async def auto_create_partitioned(self, name: TopicName, partitions: int) -> int:
+        """Create a partitioned topic on first use and return its partitions; somebody else may have been faster."""
+        if not self.partitions(name):
+            await self.namespaces.create_partitioned_topic(name, partitions, {})
+        return self.partitions(name)
+
+    # Topics
+
+    async def topic(self, name: TopicName, *, create: bool = True) -> Topic:
+        """Return a topic, loaded, and created if need be and allowed.
+
+        Raises:
+            TopicNotFound: it does not exist and is not created.
+            ServiceNotReady: its namespace does not exist; a lookup tells the client so.
+            NotAllowed: it cannot exist.
+
+        Cancellation: it may be created.
+        """
+        text = str(name)
+        topic = self.topics.get(text)
+        if topic is not None:
+            return topic
+        self._check_name(name)
+        if not self.storage.has_log(text) and not (create and self._is_created_on_use(name)):
+            raise TopicNotFound(f"Topic {text} does not exist")
+        return await self._load(name)
+
+    def _check_name(self, name: TopicName) -> None:
+        if not name.is_persistent:
+            raise NotAllowed(f"non-persistent topics are not supported by this broker yet; use {name.local} on"
+                             " persistent://")  # fmt: skip
+        if not self.namespaces.has_namespace(name.namespace_name):
+            raise ServiceNotReady(
+                f"Namespace bundle ({name.namespace_name}/0x00000000_0xffffffff) for topic ({name}) not served by this"
+                f" instance:{self.config.host}:{self.port}. Please redo the lookup."
+            )
+        partitions = self.partitions(name.base)
+        if partitions and name.partition < 0:
+            raise NotAllowed(f"{name} has {partitions} partitions; use {name}-partition-0 … {partitions - 1}")
+        if partitions and name.partition >= partitions:
+            raise NotAllowed(f"{name.base} has {partitions} partitions, the last is number {partitions - 1}")
+
+    def _is_created_on_use(self, name: TopicName) -> bool:
+        # The partitions of a topic that was created with them come into being when first used, whatever the policy.
+        is_partition = name.partition >= 0 and self.partitions(name.base) > 0
+        return is_partition or self.auto_creation(name).is_allowed
+
+    async def create_topic(self, name: TopicName) -> Topic:
+        """Return a topic, created whatever the policy on use says.
+
+        Raises:
+            NotAllowed: it cannot exist.
+        """
+        self._check_name(name)
+        return self.topics.get(str(name)) or await self._load(name)
+
+    async def _load(self, name: TopicName) -> Topic:
+        text = str(name)
+        loading = self._loading.get(text)
+        if loading is None:
+            loading = self._loading[text] = asyncio.get_running_loop().create_task(self._open(name))
+            loading.add_done_callback(lambda _: self._loading.pop(text, None))
+        return await asyncio.shield(loading)
+
+    async def _open(self, name: TopicName) -> Topic:
+        text = str(name)
+        is_new = not self.storage.has_log(text)
+        topic_log = self.storage.open_log(text)
+        if is_new:
+            created: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            topic_log.create(settle(created))
+            await created
+        topic = self.topics[text] = Topic(self, name, topic_log, await self.epochs.read(name))
+        return topic
+
+    async def unload_topic(self, name: TopicName) -> None:
+        """Close a topic; its clients come back, and so does the topic.
+
+        Raises:
+            TopicNotFound: it does not exist.
+        """
+        topic = self.topics.pop(str(name), None)
+        if topic is not None:
+            topic.close()
+        elif not self.has_topic(name):
+            raise TopicNotFound(f"Topic {name} not found")
+
+    async def delete_topic(self, name: TopicName, force: bool = False) -> None:
+        """Delete a topic, its entries and its subscriptions.
+
+        Raises:
+            TopicNotFound: it does not exist.
+            NotAllowed: it is in use; ``force`` closes its producers and consumers first.
+
+        Cancellation: the topic is deleted all the same.
+        """
+        if not self.has_topic(name):
+            raise TopicNotFound(f"Topic {name} not found")
+        topic = await self.topic(name, create=False)
+        if not force:
+            self._check_unused(topic)
+        self.topics.pop(str(name), None)
+        topic.close()
+        await self.storage.delete_log(str(name))
+        await self.epochs.forget(name)
+
+    def _check_unused(self, topic: Topic) -> None:
+        consumers = sum(len(subscription.consumers) for subscription in topic.subscriptions.values())
+        producers = len(topic.producers) + len(topic.waiting)
+        if producers or consumers:
+            raise NotAllowed(f"Topic {topic.name} has {producers} producers and {consumers} consumers connected")
+        if any(subscription.is_durable for subscription in topic.subscriptions.values()):
+            raise NotAllowed(f"Topic {topic.name} has {len(topic.subscriptions)} subscriptions")
+
+    # Workers
+
+    def live_workers(self) -> list[tuple[str, str, int]]:
+        """Return the function workers that are connected, as (worker id, host, port), the leader first."""
+        topic = self.topics.get(COORDINATE_TOPIC)
+        subscription = topic.subscriptions.get(PARTICIPANTS) if topic is not None else None
+        if subscription is None:
+            return []
+        leader = subscription.active_consumer
+        consumers = sorted(subscription.consumers, key=lambda consumer: consumer is not leader)
+        workers = []
+        for consumer in consumers:
+            # `workerId:host:port`; the id may hold colons, so it is parsed from the right.
+            parts = consumer.name.rsplit(":", 2)
+            if len(parts) == 3 and parts[2].isdigit():
+                workers.append((parts[0], parts[1], int(parts[2])))
+        return workers

@@ -1,0 +1,361 @@
+"""A topic: a log, the producers that fill it, the subscriptions that read it.
+
+Source: Pulsar binary protocol, sections Producer and Consumer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal
+
+from ..errors import ProducerBusy, ServiceNotReady, StorageError, SubscriptionNotFound, TopicTerminated
+from ..wire.topic_name import TopicName
+from .producer_access import FENCED_OUT, Own, Producers, Share, Wait, admit, next_epoch
+from .rates import Meter
+from .storage.position import Position
+from .subscription import Subscription
+from .topic_stats import internal_stats, topic_stats
+from .waiting import settle
+
+if TYPE_CHECKING:
+    from .producer import Producer
+    from .service import BrokerService
+    from .storage.topic_log import TopicLog
+
+log = logging.getLogger(__name__)
+
+Done = Callable[[Position, Exception | None], None]
+
+
+class Topic:
+    """One loaded topic.
+
+    Attributes:
+        name: its full name.
+        log: where its entries lie.
+        subscriptions: by name.
+        producers: those that may send, by name.
+        waiting: those that wait for exclusive access, first come first served.
+        exclusive: the owner, None if the topic is shared.
+        epoch: how often the topic had a new owner; None if it never had one.
+    """
+
+    def __init__(self, broker: BrokerService, name: TopicName, log: TopicLog, epoch: int | None):
+        self.broker = broker
+        self.name = name
+        self.log = log
+        self.append = log.append
+        self.subscriptions: dict[str, Subscription] = {}
+        self.producers: dict[str, Producer] = {}
+        self.waiting: deque[Producer] = deque()
+        self.exclusive: Producer | None = None
+        self.epoch = epoch
+        self.is_closed = False
+        self.last_publish_ms = 0
+        self.departed_messages_in = 0
+        self.departed_bytes_in = 0
+        self._loaded_at = log.last_confirmed
+        self.meter = Meter(4)
+        self._departed_out = [0, 0]
+        self._is_announcing = False
+        self._claim = asyncio.Lock()
+        self._loop = asyncio.get_running_loop()
+        for cursor in list(log.cursors.values()):
+            self.subscriptions[cursor.name] = Subscription(self, cursor, is_durable=True)
+
+    def __repr__(self) -> str:
+        return f"Topic({self.name}, producers={len(self.producers)}, subscriptions={len(self.subscriptions)})"
+
+    # Entries
+
+    def grew(self) -> None:
+        """Tell the subscriptions, once for all entries of this turn, that there is more to read."""
+        if not self._is_announcing:
+            self._is_announcing = True
+            self._loop.call_soon(self._announce)
+
+    def _announce(self) -> None:
+        self._is_announcing = False
+        self.last_publish_ms = self.broker.now_ms()
+        for subscription in list(self.subscriptions.values()):
+            subscription.run()
+
+    async def publish(self, payload: bytes, messages: int, publish_time_ms: int) -> Position:
+        """Store one entry for somebody who is no producer; ``payload`` is a payload section with its checksum.
+
+        Cancellation: the entry may be stored.
+        """
+        self.check_open()
+        stored: asyncio.Future[Position] = self._loop.create_future()
+
+        def done(position: Position, error: Exception | None) -> None:
+            if error is not None:
+                if not stored.done():
+                    stored.set_exception(error)
+                return
+            self.departed_messages_in += messages
+            self.departed_bytes_in += len(payload)
+            self.grew()
+            if not stored.done():
+                stored.set_result(position)
+
+        self.append(payload, messages, publish_time_ms, done)
+        return await stored
+
+    def check_open(self) -> None:
+        """Raise if the topic takes no entries.
+
+        Raises:
+            ServiceNotReady: it was unloaded or deleted; looking it up again helps.
+            TopicTerminated: it was terminated.
+        """
+        if self.is_closed:
+            raise ServiceNotReady(f"Topic {self.name} was closed meanwhile; look it up again")
+        if self.log.is_terminated:
+            raise TopicTerminated("Topic was already terminated")
+
+    @property
+    def messages_in(self) -> int:
+        """Messages stored since the topic was loaded."""
+        return self.departed_messages_in + sum(p.messages_in for p in self.producers.values())
+
+    @property
+    def bytes_in(self) -> int:
+        """Bytes stored since the topic was loaded."""
+        return self.departed_bytes_in + sum(p.bytes_in for p in self.producers.values())
+
+    @property
+    def entries_in(self) -> int:
+        """Entries stored since the topic was loaded."""
+        return self.log.entries_between(self._loaded_at, self.log.last_confirmed)
+
+    @property
+    def messages_out(self) -> int:
+        """Messages sent to consumers since the topic was loaded."""
+        return self._departed_out[0] + sum(s.counters[0] for s in self.subscriptions.values())
+
+    @property
+    def bytes_out(self) -> int:
+        """Bytes sent to consumers since the topic was loaded."""
+        return self._departed_out[1] + sum(s.counters[1] for s in self.subscriptions.values())
+
+    def forget_subscription(self, subscription: Subscription) -> None:
+        """Take a subscription off the topic; what it sent still counts."""
+        if self.subscriptions.get(subscription.name) is subscription:
+            del self.subscriptions[subscription.name]
+            messages, bytes_, _, _ = subscription.counters
+            self._departed_out[0] += messages
+            self._departed_out[1] += bytes_
+
+    async def trim(self, retention_ms: int, retention_bytes: int) -> list[int]:
+        """Let storage delete ledgers that nobody needs; returns their ids.
+
+        What a reader holds stays as long as it is connected.
+
+        Cancellation: the ledgers are deleted all the same.
+        """
+        if any(not subscription.is_durable for subscription in self.subscriptions.values()):
+            return []
+        return await self.log.trim(retention_ms, retention_bytes)
+
+    # Producers
+
+    async def add_producer(self, producer: Producer) -> None:
+        """Admit a producer, or queue it, and tell its client.
+
+        Raises:
+            BrokerError: it is not admitted.
+
+        Cancellation: the producer is not there, or detaching it removes it.
+        """
+        async with self._claim:
+            await self._free_name(producer)
+            self.check_open()
+            state = Producers(
+                exclusive=self.exclusive.name if self.exclusive else None,
+                connected=len(self.producers),
+                waiting=len(self.waiting),
+                epoch=self.epoch,
+            )
+            match admit(producer.access_mode, producer.requested_topic_epoch, state):
+                case Share():
+                    self._install(producer)
+                case Wait():
+                    producer.is_ready = False
+                    self.waiting.append(producer)
+                    producer.connection.producers[producer.id] = producer
+                    producer.succeed(None)
+                case Own(epoch, fences):
+                    await self._raise_epoch(epoch)
+                    if fences:
+                        self._fence_all()
+                    self.exclusive = producer
+                    self._install(producer)
+
+    def _install(self, producer: Producer) -> None:
+        if producer.connection.is_closed:
+            # It went away while its epoch was written: nobody would ever remove it.
+            if self.exclusive is producer:
+                self.exclusive = None
+            return
+        producer.is_ready = True
+        self.producers[producer.name] = producer
+        producer.connection.producers[producer.id] = producer
+        producer.succeed(self.epoch)
+
+    async def _free_name(self, producer: Producer) -> None:
+        """See to it that nobody of that name is there: a successor or a dead peer gives way, anybody else stays."""
+        holder = self.producers.get(producer.name) or next(
+            (waiting for waiting in self.waiting if waiting.name == producer.name), None
+        )
+        if holder is None:
+            return
+        same_connection = holder.connection is producer.connection
+        if same_connection and holder.id == producer.id and holder.epoch < producer.epoch:
+            holder.fence(None)
+            self.remove_producer(holder)
+            return
+        if same_connection or await holder.connection.is_alive():
+            raise ProducerBusy(f"Producer with name '{producer.name}' is already connected to topic '{self.name}'")
+
+    async def _raise_epoch(self, epoch: int) -> None:
+        if epoch != self.epoch:
+            await self.broker.epochs.write(self.name, epoch)
+            self.epoch = epoch
+
+    def _fence_all(self) -> None:
+        for waiting in self.waiting:
+            waiting.fence(FENCED_OUT)
+        self.waiting.clear()
+        for producer in self.producers.values():
+            producer.fence(None)
+            self.departed_messages_in += producer.messages_in
+            self.departed_bytes_in += producer.bytes_in
+        self.producers.clear()
+        self.exclusive = None
+
+    def remove_producer(self, producer: Producer) -> None:
+        """Let a producer go; the first that waits for the topic gets it."""
+        if self.producers.get(producer.name) is producer:
+            del self.producers[producer.name]
+            self.departed_messages_in += producer.messages_in
+            self.departed_bytes_in += producer.bytes_in
+        elif producer in self.waiting:
+            self.waiting.remove(producer)
+        if self.exclusive is producer:
+            self.exclusive = None
+        if not self.producers and self.waiting and not self.is_closed:
+            self.broker.start_task(self._promote())
+
+    async def _promote(self) -> None:
+        async with self._claim:
+            while self.waiting and not self.producers and not self.is_closed:
+                producer = self.waiting[0]
+                await self._raise_epoch(next_epoch(None, self.epoch))
+                if self.waiting and self.waiting[0] is producer:
+                    self.waiting.popleft()
+                    self.exclusive = producer
+                    self._install(producer)
+
+    # Subscriptions
+
+    def last_message_id(self) -> Position:
+        """Return the position of the last stored entry; its entry id is -1 if the newest ledger is empty."""
+        return self.log.last_confirmed
+
+    def start_of(self, position: Literal["earliest", "latest"] | Position) -> Position:
+        """Return the mark-delete position with which reading begins at ``position``, itself included."""
+        if position == "latest":
+            return self.log.last_confirmed
+        first = self.log.first_position
+        if position == "earliest" or position <= first:
+            return Position(first.ledger_id, first.entry_id - 1)
+        assert isinstance(position, tuple)
+        if position > self.log.last_confirmed:
+            return self.log.last_confirmed
+        return Position(position[0], position[1] - 1)
+
+    async def create_subscription(
+        self,
+        name: str,
+        position: Literal["earliest", "latest"] | Position = "latest",
+        properties: dict[str, str] | None = None,
+    ) -> Subscription:
+        """Return a durable subscription; an existing one is returned as it is.
+
+        Cancellation: it may exist.
+        """
+        self.check_loaded()
+        subscription = self.subscriptions.get(name)
+        if subscription is None:
+            created: asyncio.Future[None] = self._loop.create_future()
+            cursor = self.log.open_cursor(name, self.start_of(position), properties, settle(created))
+            subscription = Subscription(self, cursor, is_durable=True)
+            subscription.creation = created
+            self.subscriptions[name] = subscription
+        if subscription.creation is not None:
+            await self._creation_of(subscription)
+        return subscription
+
+    async def _creation_of(self, subscription: Subscription) -> None:
+        """Wait until a new subscription is on the disk; if the disk refuses, there is none."""
+        assert subscription.creation is not None
+        try:
+            await asyncio.shield(subscription.creation)
+        except StorageError:
+            if self.subscriptions.get(subscription.name) is subscription:
+                self.forget_subscription(subscription)
+                self.log.cursors.pop(subscription.name, None)
+            raise
+        subscription.creation = None
+
+    def check_loaded(self) -> None:
+        """Raise if the topic was unloaded or deleted.
+
+        Raises:
+            ServiceNotReady: looking it up again helps.
+        """
+        if self.is_closed:
+            raise ServiceNotReady(f"Topic {self.name} was closed meanwhile; look it up again")
+
+    async def delete_subscription(self, name: str, force: bool = False) -> None:
+        """Delete a subscription and its cursor; with ``force`` its consumers are closed first.
+
+        Raises:
+            SubscriptionNotFound: there is none of that name.
+            ConsumerBusy: it has consumers.
+        """
+        subscription = self.subscriptions.get(name)
+        if subscription is None:
+            raise SubscriptionNotFound(f"Subscription {name} not found on topic {self.name}")
+        await subscription.delete(force=force)
+
+    # Life
+
+    async def terminate(self) -> Position:
+        """Take no more entries, for good; returns the position of the last one."""
+        for producer in [*self.producers.values(), *self.waiting]:
+            producer.close_by_broker()
+        last = await self.log.terminate()
+        for subscription in list(self.subscriptions.values()):
+            subscription.run()
+        return last
+
+    def close(self) -> None:
+        """Close every producer and consumer from our side; their clients look the topic up again."""
+        self.is_closed = True
+        for producer in [*self.producers.values(), *self.waiting]:
+            producer.close_by_broker()
+        for subscription in self.subscriptions.values():
+            subscription.close()
+
+    def stats(self, **options: Any) -> dict[str, Any]:
+        """Return the statistics that `topics stats` shows."""
+        return topic_stats(self, **options)
+
+    def internal_stats(self) -> dict[str, Any]:
+        """Return the state of log and cursors that `topics stats-internal` shows."""
+        return internal_stats(self)

@@ -1,0 +1,34 @@
+"""How often each topic got a new exclusive owner: kept in the metadata store, because an owner outlives the broker."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+from ..metadata.store import MetadataStore
+from ..wire.topic_name import TopicName
+
+ROOT = "/admin/topic-epochs"
+
+
+class TopicEpochs:
+    """Reads and writes epochs."""
+
+    def __init__(self, store: MetadataStore):
+        self._store = store
+
+    async def read(self, name: TopicName) -> int | None:
+        """Return a topic's epoch, None if it never had an exclusive producer."""
+        record = await self._store.get(_path(name))
+        return None if record is None else int(record.value)
+
+    async def write(self, name: TopicName, epoch: int) -> None:
+        """Write an epoch; returns when it is durable."""
+        await self._store.put(_path(name), str(epoch).encode())
+
+    async def forget(self, name: TopicName) -> None:
+        """Forget a deleted topic's epoch."""
+        await self._store.delete(_path(name))
+
+
+def _path(name: TopicName) -> str:
+    return f"{ROOT}/{name.domain}/{name.tenant}/{name.namespace}/{quote(name.local, safe='')}"
