@@ -60,7 +60,7 @@ def test_nobody_gets_more_while_somebody_has_less(
     instances, living, current = cluster
     decided = assign(instances, living, current)
     load = Counter(decided.values())
-    for worker in {decided[key] for key in instances if current.get(key) not in living}:
+    for worker in {worker for key, worker in decided.items() if current.get(key) not in living}:
         assert all(load[worker] - 1 <= load[other] for other in living)
 
 
