@@ -8,10 +8,13 @@ from importlib.metadata import version
 
 from starlette.responses import Response
 
+from ...wire.payload import seal
+from ...wire.pulsar_api_pb2 import MessageMetadata
 from ...wire.topic_name import parse_topic_name
 from .answers import Refused, as_json, as_text, done, not_supported
 from .call import Call
 from .routing import Routes
+from .topic_stats import read_entry
 
 _B = "/admin/v2/brokers"
 HEALTH_TOPIC = "persistent://pulsar/system/healthcheck"
@@ -50,9 +53,14 @@ async def _health(call: Call) -> Response:
     try:
         async with asyncio.timeout(HEALTH_TIMEOUT_S):
             topic = await call.broker.topic(parse_topic_name(HEALTH_TOPIC), create=True)
-            await topic.publish([b"healthcheck"])
+            now_ms = call.broker.now_ms()
+            metadata = MessageMetadata(producer_name="healthcheck", sequence_id=0, publish_time=now_ms)
+            position = await topic.publish(seal(metadata, b"ok"), 1, now_ms)
+            entry = await read_entry(topic, position)
     except TimeoutError as error:
         raise Refused(500, f"a message was not stored within {HEALTH_TIMEOUT_S:.0f} s; is the disk stalled?") from error
+    if entry is None or entry.position != position:
+        raise Refused(500, f"the message stored at {position.ledger_id}:{position.entry_id} cannot be read back")
     return as_text("ok")
 
 
@@ -137,6 +145,8 @@ async def _topics(call: Call) -> Response:
     tree: dict[str, dict[str, dict[str, dict[str, object]]]] = {}
     for topic in tuple(call.broker.topics.values()):
         name = topic.name
+        if str(name) == HEALTH_TOPIC:
+            continue
         bundles = tree.setdefault(name.namespace_name, {})
         domains = bundles.setdefault("0x00000000_0xffffffff", {})
         domains.setdefault(name.domain, {})[str(name)] = topic.stats()
@@ -178,7 +188,6 @@ ROUTES: Routes = (
     ("GET", "/admin/v2/broker-stats/load-report", _no_load_report),
     ("GET", "/admin/v2/resource-quotas", _resource_quotas),
     ("POST", "/admin/v2/resource-quotas", _refuse_resource_quotas),
-    ("GET", "/admin/v3/transactions/{what}", _no_transactions),
-    ("GET", "/admin/v3/transactions/{what}/{a}", _no_transactions),
-    ("GET", "/admin/v3/transactions/{what}/{a}/{b}", _no_transactions),
+    ("GET", "/admin/v3/transactions/{what:path}", _no_transactions),
+    ("POST", "/admin/v3/transactions/{what:path}", _no_transactions),
 )

@@ -172,11 +172,14 @@ async def _unload_all(call: Call, topics: Sequence[TopicName]) -> None:
 
 async def _skip_all(call: Call, topics: Sequence[TopicName]) -> None:
     only = call.subscription if "subscription" in call.request.path_params else None
+    found = []
     for name in topics:
         topic = await call.broker.topic(name, create=False)
-        for subscription in tuple(topic.subscriptions.values()):
-            if only in (None, subscription.name):
-                await subscription.skip_all()
+        found += [each for each in topic.subscriptions.values() if only in (None, each.name)]
+    if only is not None and topics and not found:
+        raise Refused(404, f"Subscription {only} not found on any topic of {call.namespace}")
+    for subscription in found:
+        await subscription.skip_all()
 
 
 async def _delete_subscription(call: Call, topics: Sequence[TopicName]) -> None:

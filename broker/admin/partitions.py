@@ -13,7 +13,7 @@ from .answers import Refused, as_json, done
 from .call import Call
 from .partitioned_stats import aggregate
 from .routing import Routes
-from .topic_lookup import auto_creation, exists, load, not_found
+from .topic_lookup import auto_creation, connections, exists, load, not_found, refuse_non_persistent
 from .topic_stats import shown_stats
 
 _T = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
@@ -52,6 +52,7 @@ async def _create(call: Call) -> Response:
     if name.partition >= 0:
         raise Refused(412, "Partitioned Topic Name should not contain '-partition-'")
     call.require_topic_namespace()
+    refuse_non_persistent(name)
     if partitions <= 0:
         raise Refused(406, "Number of partitions should be more than 0")
     if partitions > MAX_PARTITIONS:
@@ -112,12 +113,12 @@ async def _delete(call: Call) -> Response:
     if not force:
         for partition in present:
             topic = call.broker.topics.get(str(partition))
-            if topic is not None and topic.connection_count:
+            if topic is not None and connections(topic):
                 raise Refused(412, "Topic has active producers/subscriptions")
     # The record goes last: were it gone first, a crash would leave partitions that nobody knows to be partitions.
     for partition in present:
         try:
-            await call.broker.delete_topic(partition, force=force)
+            await call.broker.delete_topic(partition, force=True)
         except TopicNotFound:
             continue  # somebody else deleted it meanwhile
     await call.namespaces.delete_partitioned_topic(name)

@@ -15,7 +15,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ...errors import BadVersion, MagnetarError, StorageError
+from ...errors import BadVersion, MagnetarError, NotAllowed, ServiceNotReady, TopicNotFound
 from ...wire.topic_name import DOMAINS
 from .answers import Refused, refusal
 from .call import Admin, Call
@@ -25,6 +25,7 @@ Routes = Iterable[tuple[str, str, Handler]]
 """Verb, path, handler."""
 
 MAX_PATH_BYTES = 8192
+_VERBS = ("HEAD", "GET", "PUT", "POST", "DELETE", "OPTIONS")
 _BAD_ESCAPE = re.compile(rb"%(?![0-9a-fA-F]{2})")
 _JSON_TYPES = ("application/json", "application/*", "*/*")
 log = logging.getLogger(__name__)
@@ -38,7 +39,7 @@ class _Resource:
         self._verbs = verbs
         if "GET" in verbs:
             verbs.setdefault("HEAD", verbs["GET"])
-        self._allow = ",".join(sorted({*verbs, "OPTIONS"}))
+        self._allow = ",".join(verb for verb in _VERBS if verb in verbs or verb == "OPTIONS")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
@@ -63,8 +64,12 @@ class _Resource:
             return refusal(error)
         except BadVersion:
             return refusal(Refused(409, "Concurrent modification"))
-        except StorageError as error:
-            return refusal(Refused(500, str(error)))
+        except TopicNotFound as error:
+            return refusal(Refused(404, str(error)))
+        except NotAllowed as error:
+            return refusal(Refused(412, str(error)))
+        except ServiceNotReady as error:  # the topic was closed between finding and using it
+            return refusal(Refused(503, str(error)))
         except MagnetarError as error:
             log.warning("%s %s failed: %s", request.method, request.url.path, error)
             return refusal(Refused(500, str(error)))

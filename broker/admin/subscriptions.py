@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from starlette.responses import Response
 
@@ -18,7 +18,7 @@ from .topic_lookup import auto_creation, exists, find_subscription, load, load_a
 from .topic_stats import nth_unacknowledged, read_entry
 
 if TYPE_CHECKING:
-    from ..dispatch.subscription import Subscription
+    from ..subscription import Subscription
     from ..topic import Topic
 
 _T = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
@@ -40,8 +40,7 @@ async def _create(call: Call) -> Response:
         raise Refused(400, "Create subscription on non-persistent topic can only be done through client")
     if call.flag("replicated"):
         raise not_supported("a replicated subscription", "create it without replicated=true")
-    if body and body.get("properties"):
-        raise not_supported("subscription properties", "create the subscription without them")
+    properties = bodies.as_text_map((body or {}).get("properties"), "subscription properties")
     if not call.namespaces.partitions(name) and not exists(call, name):
         if not auto_creation(call, name).is_allowed:
             raise Refused(412, "Topic does not exist and cannot be auto-created")
@@ -50,7 +49,7 @@ async def _create(call: Call) -> Response:
     if any(call.subscription in topic.subscriptions for topic in topics):
         raise Refused(409, "Subscription already exists for topic")
     for topic in topics:
-        await topic.create_subscription(call.subscription, _initial(body))
+        await topic.create_subscription(call.subscription, _initial(body), properties)
     return done()
 
 
@@ -151,15 +150,14 @@ async def _reset_to_id(call: Call) -> Response:
 
 
 async def _get_properties(call: Call) -> Response:
-    _find_all(await load_all(call, call.topic), call.subscription)
-    return as_json({})
+    return as_json(_properties(await load_all(call, call.topic), call.subscription))
 
 
 async def _set_properties(call: Call) -> Response:
     wanted = bodies.as_text_map(await call.json(), "properties")
-    _find_all(await load_all(call, call.topic), call.subscription)
-    if wanted:
-        raise not_supported("changing the properties of a subscription", "leave them empty")
+    present = _properties(await load_all(call, call.topic), call.subscription)
+    if wanted is not None and wanted != present:
+        raise not_supported("changing the properties of a subscription", "give them when it is created")
     return done()
 
 
@@ -214,7 +212,15 @@ def _find_all(topics: Sequence[Topic], subscription: str) -> list[tuple[Topic, S
     return having
 
 
-def _initial(body: dict[str, object] | None) -> str | Position:
+def _properties(topics: Sequence[Topic], subscription: str) -> dict[str, str]:
+    """Return the properties of a subscription, those of all partitions together."""
+    merged: dict[str, str] = {}
+    for _, found in _find_all(topics, subscription):
+        merged |= found.cursor.properties
+    return merged
+
+
+def _initial(body: dict[str, object] | None) -> Literal["earliest", "latest"] | Position:
     if body is None or is_latest(position_of(body)):
         return "latest"
     position = position_of(body)

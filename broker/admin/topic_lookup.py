@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from ...errors import TopicNotFound
 from ...wire.topic_name import TopicName
 from ..policies import AutoCreation
-from .answers import Refused
+from .answers import Refused, not_supported
 from .call import Call
 
 if TYPE_CHECKING:
-    from ..dispatch.subscription import Subscription
+    from ..subscription import Subscription
     from ..topic import Topic
 
 
@@ -36,7 +36,7 @@ async def load(call: Call, name: TopicName) -> Topic:
     partitions = call.namespaces.partitions(name.base) if name.partition >= 0 else 0
     if partitions and name.partition >= partitions:
         raise Refused(404, "Topic partitions were not yet created")
-    if call.namespaces.partitions(name):
+    if call.namespaces.partitions(name) or not name.is_persistent:
         raise not_found(name)
     try:
         return await call.broker.topic(name, create=partitions > 0)
@@ -52,10 +52,21 @@ async def load_all(call: Call, name: TopicName) -> list[Topic]:
     return [await load(call, name.partition_name(index)) for index in range(partitions)]
 
 
+def refuse_non_persistent(name: TopicName) -> None:
+    """Refuse to create what this broker does not have."""
+    if not name.is_persistent:
+        raise not_supported("a non-persistent topic", f"create persistent://{name.namespace_name}/{name.local}")
+
+
 def refuse_partitioned(call: Call, name: TopicName, reason: str) -> None:
     """Refuse with 405 if the name is a partitioned topic's."""
     if call.namespaces.partitions(name):
         raise Refused(405, reason)
+
+
+def connections(topic: Topic) -> int:
+    """Return how many producers and consumers a topic has."""
+    return len(topic.producers) + sum(len(subscription.consumers) for subscription in topic.subscriptions.values())
 
 
 def find_subscription(topic: Topic, subscription: str) -> Subscription:

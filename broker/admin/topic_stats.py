@@ -5,13 +5,15 @@ from __future__ import annotations
 import datetime
 from typing import TYPE_CHECKING, Any
 
+from ...wire.message_id import MessageId
 from ...wire.payload import open_payload
 from ..storage.position import Position
 from .call import Call
 
 if TYPE_CHECKING:
-    from ..dispatch.subscription import Subscription
-    from ..storage.store import LedgerInfo, StoredEntry
+    from ..storage.ledger import LedgerInfo
+    from ..storage.position import StoredEntry
+    from ..subscription import Subscription
     from ..topic import Topic
 
 _ONE_ENTRY_BYTES = 1
@@ -19,23 +21,20 @@ _ONE_ENTRY_BYTES = 1
 
 async def shown_stats(call: Call, topic: Topic) -> dict[str, Any]:
     """Return a topic's statistics with the parts that the query switches on or off."""
-    stats = topic.stats()
-    if call.flag("excludePublishers"):
-        stats["publishers"] = []
-    with_earliest = call.flag("getEarliestTimeInBacklog")
-    with_size = call.flag("subscriptionBacklogSize", default=topic.name.is_persistent)
+    stats = topic.stats(
+        with_publishers=not call.flag("excludePublishers"),
+        with_consumers=not call.flag("excludeConsumers"),
+        with_backlog_bytes=call.flag("subscriptionBacklogSize", default=True),
+    )
+    if not call.flag("getEarliestTimeInBacklog"):
+        return stats
     earliest = 0
     for name, shown in stats["subscriptions"].items():
-        if call.flag("excludeConsumers"):
-            shown["consumers"] = []
-        if not with_size:
-            shown["backlogSize"] = -1
-        if with_earliest and name in topic.subscriptions:
+        if name in topic.subscriptions:
             time_ms = await _earliest_publish_time_ms(topic, topic.subscriptions[name])
             shown["earliestMsgPublishTimeInBacklog"] = time_ms
             earliest = min(earliest, time_ms) if earliest and time_ms else earliest or time_ms
-    if with_earliest:
-        stats["earliestMsgPublishTimeInBacklogs"] = earliest
+    stats["earliestMsgPublishTimeInBacklogs"] = earliest
     return stats
 
 
@@ -45,6 +44,18 @@ async def read_entry(topic: Topic, position: Position) -> StoredEntry | None:
     if entries is None:
         entries = await topic.log.load(position, 1, _ONE_ENTRY_BYTES)
     return entries[0] if entries else None
+
+
+async def last_message(topic: Topic) -> Position | MessageId:
+    """Return the id of the last message; of an entry that is a batch, with the index in it."""
+    last = topic.last_message_id()
+    entry = await read_entry(topic, last) if last.entry_id >= 0 else None
+    if entry is None or entry.position != last:  # empty, or dropped by retention
+        return last
+    metadata, _ = open_payload(entry.payload)
+    if not metadata.HasField("num_messages_in_batch"):
+        return last
+    return MessageId(last.ledger_id, last.entry_id, batch_index=metadata.num_messages_in_batch - 1)
 
 
 def nth_unacknowledged(topic: Topic, subscription: Subscription, count: int) -> Position | None:

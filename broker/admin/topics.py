@@ -14,8 +14,16 @@ from .call import Call
 from .message_ids import as_message_id, position_of
 from .namespaces import check_bundle, topics_in_bundle, topics_of
 from .routing import Handler, Routes
-from .topic_lookup import exists, load, load_all, not_found, refuse_partitioned
-from .topic_stats import bytes_after, internal_info, shown_stats
+from .topic_lookup import (
+    connections,
+    exists,
+    load,
+    load_all,
+    not_found,
+    refuse_non_persistent,
+    refuse_partitioned,
+)
+from .topic_stats import bytes_after, internal_info, last_message, shown_stats
 
 _D = "/admin/v2/{domain}/{tenant}/{namespace}"
 _T = f"{_D}/{{topic}}"
@@ -39,7 +47,7 @@ async def _list(call: Call) -> Response:
 async def _create(call: Call) -> Response:
     properties = bodies.as_text_map(await call.json(), "properties") or {}
     name = call.require_topic_namespace()
-    require_persistent(name)
+    refuse_non_persistent(name)
     if name.local.endswith(_PENDING_ACKS):
         raise Refused(400, "Cannot create topic in system topic format!")
     if name.partition >= 0:
@@ -63,9 +71,9 @@ async def _delete(call: Call) -> Response:
         raise not_found(name)
     force = call.flag("force")
     topic = call.broker.topics.get(str(name))
-    if topic is not None and topic.connection_count and not force:
-        raise Refused(412, f"Topic has {topic.connection_count} connected producers/consumers")
-    await call.broker.delete_topic(name, force=force)
+    if topic is not None and not force and (count := connections(topic)):
+        raise Refused(412, f"Topic has {count} connected producers/consumers")
+    await call.broker.delete_topic(name, force=True)  # a subscription without consumers keeps no topic alive
     await call.namespaces.set_properties(name, {})
     return done()
 
@@ -134,8 +142,7 @@ async def _last_message_id(call: Call) -> Response:
     name = call.topic
     if not name.is_persistent:
         raise Refused(405, "GetLastMessageId on a non-persistent topic is not allowed")
-    topic = await load(call, name)
-    return as_json(as_message_id(await topic.last_message_id()))
+    return as_json(as_message_id(await last_message(await load(call, name))))
 
 
 async def _terminate(call: Call) -> Response:
