@@ -19,6 +19,7 @@ from .kinds import kind_name
 from .rates import Meter
 from .storage.cursor import Cursor, MemoryCursor
 from .storage.position import Position
+from .waiting import settle
 
 if TYPE_CHECKING:
     from .consumer import Consumer
@@ -28,6 +29,8 @@ log = logging.getLogger(__name__)
 
 Dispatcher = SingleActiveDispatcher | SharedDispatcher
 
+ENTRIES_PER_TURN = 1000
+"""Entries that a long walk over a cursor looks at before others get their turn of the loop."""
 ABANDONED_AFTER_S = 30.0
 """How long a non-durable subscription waits for its consumer to come back after a seek."""
 
@@ -231,6 +234,59 @@ class Subscription:
         finally:
             self._reset.set_result(None)
             self._reset = None
+
+    async def reset_to(self, position: Position) -> None:
+        """Make ``position`` the next entry to be delivered; see `seek`."""
+        await self.seek(position)
+
+    async def reset_to_time(self, time_ms: int) -> None:
+        """Make the first entry published at or after a time the next one to be delivered; see `seek`."""
+        log = self.topic.log
+        await self.seek(log.next_position(await log.position_before_time(time_ms)))
+
+    async def skip_all(self) -> None:
+        """Acknowledge everything that is there.
+
+        Cancellation: it is acknowledged all the same.
+        """
+        await self._skip_to(self.topic.log.last_confirmed)
+
+    async def skip(self, entries: int) -> None:
+        """Acknowledge the first so many entries that are not acknowledged.
+
+        Cancellation: some may be acknowledged.
+        """
+        if entries >= self.cursor.backlog_entries:
+            await self.skip_all()
+            return
+        position = self.cursor.mark_delete
+        for number in range(entries):
+            position = self.cursor.next_unacknowledged(position)
+            if number % ENTRIES_PER_TURN == ENTRIES_PER_TURN - 1:
+                await asyncio.sleep(0)  # a long way is no reason to keep the loop busy
+        await self._skip_to(position)
+
+    async def expire(self, age_s: float) -> None:
+        """Acknowledge what was published longer ago than that.
+
+        Cancellation: it is acknowledged all the same.
+        """
+        now_ms = self.topic.broker.now_ms()
+        position = await self.topic.log.position_before_time(now_ms - int(age_s * 1000))
+        before = self.cursor.backlog_entries
+        await self._skip_to(position)
+        self.expired_messages += before - self.cursor.backlog_entries
+        self.last_expired_ms = now_ms
+
+    async def _skip_to(self, position: Position) -> None:
+        if position <= self.cursor.mark_delete:
+            return
+        skipped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.cursor.acknowledge_up_to(position, done=settle(skipped))
+        if self.dispatcher is not None:
+            self.dispatcher.acknowledged_up_to(self.cursor.mark_delete)
+        self.last_mark_moved_ms = self.topic.broker.now_ms()
+        await skipped
 
     async def ready(self) -> None:
         """Wait for a reset that is under way: a client subscribes again without waiting for the end of its seek.
