@@ -64,7 +64,7 @@ class Disk(Protocol):
         """Return the names in a directory, sorted."""
 
     def make_directory(self, path: str) -> None:
-        """Create a directory with its parents; fine if it is there."""
+        """Create a directory with its parents, durably; fine if it is there."""
 
     def sync_directory(self, path: str) -> None:
         """Return when all names made, changed and removed in it so far are on the disk."""
@@ -157,7 +157,12 @@ class LocalDisk:
 
     def make_directory(self, path: str) -> None:
         """See `Disk`."""
-        os.makedirs(path, exist_ok=True)
+        if os.path.isdir(path):
+            return
+        parent = os.path.dirname(os.path.abspath(path))
+        self.make_directory(parent)
+        os.mkdir(path)
+        self.sync_directory(parent)
 
     def sync_directory(self, path: str) -> None:
         """See `Disk`."""

@@ -16,6 +16,7 @@ _REMEDIES = {
     errno.EPERM: "give this user the right to write there, or choose another data directory",
     errno.EROFS: "remount the disk writable, or choose another data directory",
     errno.ENOTDIR: "choose another data directory",
+    errno.EEXIST: "a file is in the way; choose another data directory",
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
     errno.ENFILE: "raise the system's limit of open files",
 }

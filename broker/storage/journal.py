@@ -56,10 +56,10 @@ class JournalEnd:
     """Where the journal stands: what a checkpoint records as the place to replay from.
 
     Attributes:
-        sequence: number of the file; it need not exist yet.
-        offset: where the next group goes in it.
+        sequence: number of the file.
+        offset: where the next group goes in it, or would go if it did not go into the next file.
         group: least number of the next group.
-        file_id: the file's id, or None while the file has not been begun.
+        file_id: the file's id; None if that file is yet to be begun.
     """
 
     sequence: int
@@ -136,7 +136,7 @@ class Journal:
         self._open = Batch()
         self._current: _OpenFile | None = None
         self._end = end
-        self._previous_end = end.offset
+        self._last_begun = end.sequence  # highest number of a file that was begun, or tried to
         self._is_broken = False
         self._suspect: set[int] = set()
         self.queued_bytes = 0
@@ -189,7 +189,7 @@ class Journal:
     def broken_end(self) -> JournalEnd:
         """Return the place behind a failure, for the checkpoint that heals it. Only while broken."""
         assert self._is_broken
-        return JournalEnd(self._end.sequence + 1, layout.PAGE, self._end.group + 1, None)
+        return JournalEnd(self._last_begun + 1, layout.PAGE, self._end.group + 1, None)
 
     def take_unwritten(self) -> list[Batch]:
         """Return and forget everything queued; after a failure, when no more is written."""
@@ -203,8 +203,7 @@ class Journal:
     def mend(self, end: JournalEnd) -> None:
         """Go on behind a failure, at ``end`` (see `broken_end`), once a checkpoint made all before needless."""
         with self._lock:
-            self._end = JournalEnd(end.sequence - 1, layout.PAGE, end.group, None)
-            self._previous_end = layout.PAGE
+            self._end = end
             self._is_broken = False
 
     def release(self, before: int) -> list[str]:
@@ -270,17 +269,21 @@ class Journal:
 
     def _open_next(self) -> _OpenFile:
         """Begin the next file: name, header and length are durable before its first group is written."""
-        sequence = self._end.sequence + 1
-        previous_end = self._previous_end if self._current is None else self._current.offset
+        sequence = self._end.sequence if self._end.file_id is None else self._end.sequence + 1
         path = self._files.path(sequence)
+        self._last_begun = sequence
+        with self._lock:
+            self._files.used.append(sequence)
         with disk_action("begin the journal file", path):
-            if self._files.free:
+            if path in self._files.free:  # named by an attempt that a crash or an error cut short
+                self._files.free.remove(path)
+            elif self._files.free:
                 self._disk.rename(self._files.free[0], path)
                 self._files.free.popleft()
             file = self._disk.open(path, create=True)
             try:
                 file.preallocate(self._config.journal_file_bytes)
-                header = layout.FileHeader(self._rng.getrandbits(64), sequence, self._end.group, previous_end)
+                header = layout.FileHeader(self._rng.getrandbits(64), sequence, self._end.group, self._end.offset)
                 file.write(0, [layout.encode_file_header(header)])
                 file.sync()
                 self._disk.sync_directory(self._files.directory)
@@ -289,8 +292,6 @@ class Journal:
                 raise
         if self._current is not None:
             self._current.file.close()
-        with self._lock:
-            self._files.used.append(sequence)
         self._current = _OpenFile(file, path, header.file_id, sequence, layout.PAGE)
         self._end = JournalEnd(sequence, layout.PAGE, self._end.group, header.file_id)
         return self._current

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from ...errors import StorageError
 from . import journal_format as layout
-from .catalogue import read_catalogue
+from .catalogue import read_catalogue, write_catalogue
 from .core import StorageCore
 from .disk import Disk
 from .failures import DamagedFile, disk_action
@@ -67,11 +67,13 @@ def recover(core: StorageCore) -> Recovered:
         for state in catalogue.logs:
             log = core.logs[state["name"]] = TopicLog.from_state(core, state)
             log.close_ledger()
-    elif _names(disk, ledgers):
+    elif _names(disk, journal) or _names(disk, ledgers):
         raise StorageError(
-            f"{directory} holds ledgers but no catalogue; restore {directory}/catalogue from a copy, "
+            f"{directory} holds data but no catalogue; restore {directory}/catalogue from a copy, "
             "or move the directory away to start empty"
         )
+    else:
+        write_catalogue(disk, directory, start, (0, 0), ())
     files = JournalFiles(journal)
     replay = Replay(core)
     reader = _JournalReader(disk, files, start)

@@ -111,19 +111,24 @@ class Storage:
         core.journal = journal
         journal.report = core
         storage = cls(core, lock)
-        storage.use_lanes(Stepper(journal.write_turn))
+        storage._use(Stepper(journal.write_turn))
         return storage
 
     # Running.
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start the threads; results come on ``loop`` from now on, one call for each group of the journal."""
-        self.use_lanes(ThreadLanes(loop, self._core.journal.write_turn))
+        self._use(ThreadLanes(loop, self._core.journal.write_turn))
         self._core.journal.wake()
         self._tick = loop.call_later(_TICK_S, self._on_tick, loop)
 
-    def use_lanes(self, lanes: Lanes) -> None:
-        """Have work run on ``lanes``; a test hands in a `Stepper` here."""
+    def step_by_hand(self, rng: random.Random) -> Stepper:
+        """Run without threads and loop: all work is done by the caller's steps, in an order that ``rng`` draws."""
+        stepper = Stepper(self._core.journal.write_turn, rng)
+        self._use(stepper)
+        return stepper
+
+    def _use(self, lanes: Lanes) -> None:
         self._core.lanes = self._core.journal.lanes = lanes
 
     def _on_tick(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -1,0 +1,366 @@
+"""Crashes at random operations on a disk that loses whatever was not synced, compared with an exact expectation.
+
+Everything durable goes through one journal in the order of the calls. So what a crash may leave is exactly known: the
+state after the first k calls, for some k that includes every call that was confirmed. A naive model replays the calls
+one by one; one of its states must equal what recovery brought back, down to each position, acknowledgement and ack set.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from magnetar.broker.storage import Position, Storage, StorageConfig, TopicLog
+from magnetar.broker.storage.lanes import Stepper
+from magnetar.broker.storage.simulated_disk import SimulatedCrash, SimulatedDisk
+from magnetar.wire.ack_set import full, intersect, is_empty
+
+DIRECTORY = "/data"
+TINY = StorageConfig(
+    journal_file_bytes=48 * 1024,
+    group_bytes=8 * 1024,
+    checkpoint_bytes=64 * 1024,
+    max_ledger_entries=9,
+    max_ledger_bytes=24 * 1024,
+    max_ledger_age_s=50.0,
+    tail_cache_bytes=12 * 1024,
+    read_cache_bytes=16 * 1024,
+)
+SEEDS = int(os.environ.get("MAGNETAR_CRASH_SEEDS", "200"))
+ROUNDS = 4
+
+State = dict[str, dict[str, Any]]
+
+
+class Model:
+    """The calls since the last start, and what each does to a naive picture of the storage."""
+
+    def __init__(self) -> None:
+        self.state: State = {}
+        self.calls: list[Callable[[State], None]] = []
+        self.confirmed = 0
+        self.failed = 0
+        self.contents: dict[Position, bytes] = {}
+        self.old_ledgers: set[int] = set()
+
+    def call(self, apply: Callable[[State], None]) -> Callable[[Exception | None], None]:
+        self.calls.append(apply)
+        number = len(self.calls)
+
+        def done(error: Exception | None) -> None:
+            if error is None:
+                assert number > self.confirmed, "confirmations come in the order of the calls"
+                self.confirmed = number
+            else:
+                self.failed += 1
+
+        return done
+
+    def possible(self) -> list[State]:
+        """The states that a crash may leave now."""
+        state = copy.deepcopy(self.state)
+        states = [copy.deepcopy(state)] if self.confirmed == 0 else []
+        for number, apply in enumerate(self.calls, 1):
+            apply(state)
+            if number >= self.confirmed:
+                states.append(copy.deepcopy(state))
+        return states
+
+    def recovered(self, state: State) -> None:
+        """Go on from what was found: all of it has been seen now."""
+        for log in state.values():
+            for position, payload in log["entries"]:
+                assert self.contents.setdefault(position, payload) == payload, f"{position} named other content before"
+                self.old_ledgers.add(position.ledger_id)
+        self.state, self.calls, self.confirmed = state, [], 0
+
+
+def picture(storage: Storage, rng: random.Random) -> State:
+    """Read everything that a storage holds through its own interface."""
+    state: State = {}
+    for name in storage.log_names():
+        log = storage.open_log(name)
+        entries = []
+        position = Position(-1, -1)
+        while found := log.load_now(position, rng.randint(1, 20), rng.randint(1, 20_000)):
+            entries += [(entry.position, entry.payload) for entry in found]
+            position = log.next_position(found[-1].position)
+        assert [p for p, _ in entries] == sorted({p for p, _ in entries})
+        assert log.entry_count == len(entries)
+        cursors = {}
+        for cursor in log.cursors.values():
+            acked = {p for p, _ in entries if cursor.is_acknowledged(p)}
+            assert cursor.backlog_entries == len(entries) - len(acked)
+            partly = {p: words for p, _ in entries if (words := cursor.remaining(p)) is not None}
+            cursors[cursor.name] = (acked, partly, dict(cursor.properties))
+        state[name] = {"entries": entries, "cursors": cursors}
+    return state
+
+
+class Workload:
+    """Random calls on one storage, each told to the model."""
+
+    def __init__(self, storage: Storage, stepper: Stepper, model: Model, rng: random.Random) -> None:
+        self.storage = storage
+        self.stepper = stepper
+        self.model = model
+        self.rng = rng
+        self.serial = rng.getrandbits(40)
+        self.acts = [
+            (self.append, 30), (self.acknowledge, 14), (self.acknowledge_up_to, 4), (self.acknowledge_partly, 6),
+            (self.open_cursor, 5), (self.delete_cursor, 1), (self.reset, 1), (self.trim, 3), (self.create_log, 4),
+            (self.delete_log, 1), (self.checkpoint, 3), (self.run_lanes, 30),
+        ]  # fmt: skip
+
+    def act(self) -> None:
+        acts, weights = zip(*self.acts, strict=True)
+        self.rng.choices(acts, weights)[0]()
+
+    def run_lanes(self) -> None:
+        for _ in range(self.rng.randint(1, 12)):
+            self.stepper.step()
+
+    def log(self) -> TopicLog | None:
+        names = self.storage.log_names()
+        return self.storage.open_log(self.rng.choice(names)) if names else None
+
+    def cursor(self) -> Any:
+        log = self.log()
+        return self.rng.choice(list(log.cursors.values())) if log and log.cursors else None
+
+    def create_log(self) -> None:
+        name = f"log-{self.rng.randint(1, 5)}"
+        if self.storage.has_log(name):
+            return
+        done = self.model.call(lambda state: state.__setitem__(name, {"entries": [], "cursors": {}}))
+        self.storage.open_log(name).create(done)
+
+    def delete_log(self) -> None:
+        if log := self.log():
+            done = self.model.call(lambda state: state.pop(log.name))
+            self.storage.delete_log_with(log.name, done)
+
+    def append(self) -> None:
+        if not (log := self.log()):
+            return
+        for _ in range(self.rng.randint(1, 6)):
+            self.serial += 1
+            size = self.rng.choice((0, 10, 300, self.rng.randint(0, 9000)))
+            payload = b"%d|" % self.serial + self.rng.randbytes(size)
+            self.append_one(log, payload)
+
+    def append_one(self, log: TopicLog, payload: bytes) -> None:
+        place: list[Position] = []
+        done = self.model.call(lambda state: state[log.name]["entries"].append((place[0], payload)))
+
+        def appended(position: Position, error: Exception | None) -> None:
+            assert error is not None or position == place[0]
+            done(error)
+
+        log.append(payload, 1, self.serial, appended)
+        ledger = list(log.ledgers_by_id.values())[-1]
+        place.append(Position(ledger.id, ledger.appended - 1))
+        assert place[0] not in self.model.contents
+        assert ledger.id not in self.model.old_ledgers, "an old ledger goes on"
+
+    def some_positions(self, cursor: Any) -> list[Position]:
+        held = [entry.position for entry in self.held(cursor.log)]
+        return self.rng.sample(held, min(len(held), self.rng.randint(1, 12)))
+
+    def held(self, log: TopicLog) -> list[Any]:
+        found: list[Any] = []
+        position = Position(-1, -1)
+        while more := log.load_now(position, 1000, 10**9):
+            found += more
+            position = log.next_position(more[-1].position)
+        return found
+
+    def acknowledge(self) -> None:
+        if not (cursor := self.cursor()):
+            return
+        positions = self.some_positions(cursor)
+
+        def apply(state: State) -> None:
+            acked, partly, _ = state[cursor.log.name]["cursors"][cursor.name]
+            acked.update(positions)
+            for position in positions:
+                partly.pop(position, None)
+
+        cursor.acknowledge([(position, None) for position in positions], self.maybe(self.model.call(apply)))
+
+    def maybe(self, done: Callable[[Exception | None], None]) -> Callable[[Exception | None], None] | None:
+        return done if self.rng.random() < 0.7 else None
+
+    def acknowledge_up_to(self) -> None:
+        if not (cursor := self.cursor()) or not (positions := self.some_positions(cursor)):
+            return
+        up_to, confirmed = positions[0], cursor.log.last_confirmed
+
+        def apply(state: State) -> None:
+            acked, partly, _ = state[cursor.log.name]["cursors"][cursor.name]
+            for position, _ in state[cursor.log.name]["entries"]:
+                if position <= min(up_to, confirmed):
+                    acked.add(position)
+                    partly.pop(position, None)
+
+        cursor.acknowledge_up_to(up_to, None, self.maybe(self.model.call(apply)))
+
+    def acknowledge_partly(self) -> None:
+        if not (cursor := self.cursor()):
+            return
+        acks = []
+        for position in self.some_positions(cursor):
+            wanted = tuple(word & self.rng.getrandbits(62) for word in full(62))
+            acks.append((position, () if is_empty(wanted) else wanted))
+
+        def apply(state: State) -> None:
+            acked, partly, _ = state[cursor.log.name]["cursors"][cursor.name]
+            for position, words in acks:
+                if position not in acked:
+                    left = intersect(partly.get(position, full(62)), words)
+                    partly[position] = left
+                    if is_empty(left):
+                        del partly[position]
+                        acked.add(position)
+
+        cursor.acknowledge(acks, self.maybe(self.model.call(apply)))
+
+    def open_cursor(self) -> None:
+        if not (log := self.log()):
+            return
+        name = f"sub-{self.rng.randint(1, 4)}"
+        if name in log.cursors:
+            return
+        held = [entry.position for entry in self.held(log)]
+        mark = self.rng.choice([Position(-1, -1), log.last_confirmed, *held[:3]])
+        properties = {"k": str(self.serial)}
+
+        def apply(state: State) -> None:
+            acked = {position for position, _ in state[log.name]["entries"] if position <= mark}
+            state[log.name]["cursors"][name] = (acked, {}, properties)
+
+        log.open_cursor(name, mark, properties, self.maybe(self.model.call(apply)))
+
+    def delete_cursor(self) -> None:
+        if cursor := self.cursor():
+            done = self.model.call(lambda state: state[cursor.log.name]["cursors"].pop(cursor.name))
+            cursor.log.delete_cursor_with(cursor.name, done)
+
+    def reset(self) -> None:
+        if not (cursor := self.cursor()) or not (positions := self.some_positions(cursor)):
+            return
+
+        def apply(state: State) -> None:
+            acked, partly, _ = state[cursor.log.name]["cursors"][cursor.name]
+            acked.clear()
+            partly.clear()
+            acked.update(p for p, _ in state[cursor.log.name]["entries"] if p < positions[0])
+
+        cursor.reset_with(positions[0], self.model.call(apply))
+
+    def trim(self) -> None:
+        if not (log := self.log()):
+            return
+        drop: list[int] = []
+
+        def apply(state: State) -> None:
+            entries = state[log.name]["entries"]
+            gone = {position for position, _ in entries if position.ledger_id in drop}
+            entries[:] = [(position, payload) for position, payload in entries if position not in gone]
+            for acked, partly, _ in state[log.name]["cursors"].values():
+                acked -= gone
+                assert not gone & set(partly), "retention dropped what a cursor still wants"
+
+        drop += log.trim_with(0, 0, self.model.call(apply))
+
+    def checkpoint(self) -> None:
+        self.storage.checkpoint()
+
+
+def start(disk: SimulatedDisk, rng: random.Random) -> tuple[Storage, Stepper]:
+    clock = iter(range(10**9))
+    storage = Storage.open(DIRECTORY, TINY, disk, lambda: next(clock) * 0.5, rng)
+    return storage, storage.step_by_hand(rng)
+
+
+def crash(disk: SimulatedDisk, rng: random.Random) -> None:
+    """Stop the machine, or only the process, perhaps more than once, perhaps in the middle of a recovery."""
+    while True:
+        if rng.random() < 0.7:
+            disk.power_failure()
+        else:
+            disk.kill_process()
+        if rng.random() < 0.6:
+            return
+        disk.crash_at = disk.operations + rng.randint(1, 30)
+        try:
+            storage, _ = start(disk, rng)
+        except SimulatedCrash:
+            continue
+        storage.abandon()
+
+
+def one_history(seed: int) -> None:
+    rng = random.Random(seed)
+    disk = SimulatedDisk(seed)
+    model = Model()
+    for _ in range(ROUNDS):
+        disk.crash_at = disk.operations + rng.randint(1, 400)
+        try:
+            storage, stepper = start(disk, rng)
+            workload = Workload(storage, stepper, model, rng)
+            while True:
+                workload.act()
+        except SimulatedCrash:
+            crash(disk, rng)
+        disk.crash_at = None
+        storage, stepper = start(disk, rng)
+        found = picture(storage, rng)
+        possible = model.possible()
+        assert found in possible, describe(found, possible)
+        model.recovered(found)
+        storage.abandon()
+
+
+def describe(found: State, possible: list[State]) -> str:
+    return f"recovery found\n{summary(found)}\nwhich is none of {len(possible)} possible states, the last being\n" + (
+        summary(possible[-1])
+    )
+
+
+def summary(state: State) -> str:
+    lines = []
+    for name, log in sorted(state.items()):
+        lines.append(f"{name}: {[(tuple(p), payload[:20]) for p, payload in log['entries']]}")
+        for cursor, (acked, partly, _) in sorted(log["cursors"].items()):
+            lines.append(f"  {cursor}: {sorted(map(tuple, acked))} partly {sorted(map(tuple, partly))}")
+    return "\n".join(lines)
+
+
+BLOCK = 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, SEEDS, BLOCK))
+def test_crash_leaves_a_state_that_the_confirmed_calls_explain(first: int) -> None:
+    for seed in range(first, min(first + BLOCK, SEEDS)):
+        try:
+            one_history(seed)
+        except BaseException as exc:
+            exc.add_note(f"seed {seed}")
+            raise
+
+
+@pytest.mark.crash
+@pytest.mark.timeout(1200)
+def test_thousand_crashes_leave_states_that_the_confirmed_calls_explain() -> None:
+    for seed in range(10_000, 10_000 + max(1000, SEEDS)):
+        try:
+            one_history(seed)
+        except BaseException as exc:
+            exc.add_note(f"seed {seed}")
+            raise
