@@ -24,13 +24,16 @@ class Member:
     @property
     def consumer_name(self) -> str:
         """The name under which it subscribes."""
-        return f"{self.worker_id}:{self.host}:{self.port}"
+        return f"{self.worker_id}:{self._shown_host}:{self.port}"
 
     @property
     def url(self) -> str:
         """Where its REST interface answers."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}"
+        return f"http://{self._shown_host}:{self.port}"
+
+    @property
+    def _shown_host(self) -> str:
+        return f"[{self.host}]" if ":" in self.host else self.host
 
 
 def parse_member(name: str) -> Member | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +17,9 @@ class WorkerConfig:
         service_url: the broker, ``pulsar://host:port``.
         admin_url: the broker's REST interface, ``http://host:port``.
         data_dir: packages and logs are kept below; nothing in it is the only copy of anything.
-        host: address to listen on and to tell others.
+        host: address to listen on.
+        advertised_host: where others reach this worker (`workerHostname`); empty takes `host`, or this machine's name
+            when `host` means all addresses.
         worker_port: port of the REST interface; 0 takes a free one.
         worker_id: unique in the cluster; empty becomes ``<host>-<port>``.
         functions_namespace: tenant/namespace of the internal topics (`pulsarFunctionsNamespace`).
@@ -31,6 +34,7 @@ class WorkerConfig:
     admin_url: str
     data_dir: Path
     host: str = "127.0.0.1"
+    advertised_host: str = ""
     worker_port: int = 6750
     worker_id: str = ""
     functions_namespace: str = "public/functions"
@@ -47,6 +51,13 @@ class WorkerConfig:
         for name in ("failure_check_ms", "reschedule_timeout_ms", "request_timeout_s"):
             if getattr(self, name) <= 0:
                 raise InvalidConfig(f"{name} {getattr(self, name)} must be positive")
+
+    @property
+    def reachable_host(self) -> str:
+        """The host that others are told."""
+        if self.advertised_host:
+            return self.advertised_host
+        return socket.gethostname() if self.host in ("0.0.0.0", "::") else self.host
 
     def topic(self, local: str) -> str:
         """Return the full name of an internal topic."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from ..runtime.manager import RuntimeManager
+from ..runtime.manager import RuntimeManager, Surroundings
+from ..runtime.process.runtime import ProcessRuntime
+from ..runtime.thread.runtime import ThreadRuntime
 from ..wire.functions_pb2 import PackageLocationMetaData
 from .config import WorkerConfig
 
@@ -13,5 +15,13 @@ from .config import WorkerConfig
 async def make_runtime_manager(
     config: WorkerConfig, worker_id: str, fetch_package: Callable[[PackageLocationMetaData], Awaitable[Path]]
 ) -> RuntimeManager:
-    """Return a runtime manager with all runtimes of this version."""
-    raise NotImplementedError
+    """Return a runtime manager with all runtimes of this version; nothing runs before its first `apply`."""
+    surroundings = Surroundings(
+        worker_id=worker_id,
+        service_url=config.service_url,
+        admin_url=config.admin_url,
+        data_dir=config.data_dir,
+        cluster=config.cluster,
+    )
+    runtimes = {"process": ProcessRuntime(), "thread": ThreadRuntime(config.service_url)}
+    return RuntimeManager(runtimes, fetch_package, surroundings)

@@ -85,8 +85,8 @@ class WorkerService:
         door = Door()
         server, port = await serve(door, config.host, config.worker_port)
         stack.push_async_callback(server.stop)
-        self.worker_id = config.worker_id or f"{config.host}-{port}"
-        me = Member(self.worker_id, config.host, port)
+        self.worker_id = config.worker_id or f"{config.reachable_host}-{port}"
+        me = Member(self.worker_id, config.reachable_host, port)
         self.worker_url = me.url
         admin = await stack.enter_async_context(BrokerAdmin(config.admin_url))
         http = await stack.enter_async_context(httpx.AsyncClient(timeout=10.0, trust_env=False))

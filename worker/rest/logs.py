@@ -6,43 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
+from ...runtime.logs import LogFollower, tail
+
 MAX_LINES = 100_000
-_BLOCK_BYTES = 64 * 1024
 _POLL_S = 0.2
-
-
-def _open_at_tail(path: Path, lines: int) -> tuple[bytes, int]:
-    """Return the last lines of a file and the size that it had. Blocking; reads from the end in blocks."""
-    try:
-        file = path.open("rb")
-    except FileNotFoundError:
-        return b"", 0
-    with file:
-        size = file.seek(0, 2)
-        found = b""
-        begin = size
-        # One newline more than lines: the one before the first of them.
-        while begin > 0 and found.count(b"\n") <= lines:
-            step = min(_BLOCK_BYTES, begin)
-            begin -= step
-            file.seek(begin)
-            found = file.read(step) + found
-        kept = found.splitlines(keepends=True)[-lines:] if lines else []
-        return b"".join(kept), size
-
-
-def _read_from(path: Path, position: int) -> tuple[bytes, int]:
-    """Return what was added behind a position; a file that became shorter was rotated and is read from its start."""
-    try:
-        with path.open("rb") as file:
-            size = file.seek(0, 2)
-            if size < position:
-                position = 0
-            file.seek(position)
-            found = file.read(_BLOCK_BYTES)
-            return found, position + len(found)
-    except FileNotFoundError:
-        return b"", 0
 
 
 async def stream_log(path: Path, lines: int, prefix: bytes, *, is_following: bool) -> AsyncIterator[bytes]:
@@ -54,26 +21,22 @@ async def stream_log(path: Path, lines: int, prefix: bytes, *, is_following: boo
         prefix: put before each line, to tell instances apart.
         is_following: go on.
     """
-    found, position = await asyncio.to_thread(_open_at_tail, path, min(lines, MAX_LINES))
-    if found:
+    # The follower begins where the file ends now; a line written before the tail is read may come twice, never none.
+    follower = await asyncio.to_thread(LogFollower, path)
+    if found := await asyncio.to_thread(tail, path, min(lines, MAX_LINES)):
         yield _prefixed(found, prefix)
-    rest = b""
     while is_following:
-        found, position = await asyncio.to_thread(_read_from, path, position)
-        if not found:
+        if found := await asyncio.to_thread(follower.read):
+            yield _prefixed(found, prefix)
+        else:
             await asyncio.sleep(_POLL_S)
-            continue
-        rest += found
-        whole, newline, rest = rest.rpartition(b"\n")
-        if newline or len(rest) > _BLOCK_BYTES:
-            yield _prefixed(whole + newline or rest, prefix)
-            rest = rest if newline else b""
 
 
-def _prefixed(text: bytes, prefix: bytes) -> bytes:
+def _prefixed(text: str, prefix: bytes) -> bytes:
+    data = text.encode()
     if not prefix:
-        return text
-    return b"".join(prefix + line for line in text.splitlines(keepends=True))
+        return data
+    return b"".join(prefix + line for line in data.splitlines(keepends=True))
 
 
 async def merged(streams: Sequence[AsyncIterator[bytes]]) -> AsyncIterator[bytes]:
