@@ -16,6 +16,7 @@ from .lazy import Entry, LazyGroup
 from .settings import find_settings
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells count it
+DEBUG_VARIABLE = "MAGNETAR_DEBUG"
 
 COMMANDS = {
     "standalone": Entry("standalone", "standalone", "Run broker and worker on this machine."),
@@ -54,9 +55,10 @@ def root(ctx: click.Context, admin_url: str | None, service_url: str | None, out
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code; the only place where errors become text."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    debug = "--debug" in given
-    if debug:  # accepted anywhere on the line: one adds it after a failure, at the end
+    if "--debug" in given:  # accepted anywhere on the line: one adds it after a failure, at the end
         given.remove("--debug")
+        os.environ[DEBUG_VARIABLE] = "1"  # a supervised child shows its traceback too
+    debug = DEBUG_VARIABLE in os.environ
     try:
         code = root.main(given, prog_name="magnetar", standalone_mode=False)
     except (click.ClickException, MagnetarError) as exc:

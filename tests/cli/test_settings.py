@@ -45,7 +45,11 @@ def test_address_of_the_wrong_kind_is_refused(arguments: tuple[str, ...], capsys
     assert arguments[1] in capsys.readouterr().err
 
 
-def test_debug_shows_the_traceback_wherever_it_stands(capsys: pytest.CaptureFixture[str]) -> None:
+def test_debug_shows_the_traceback_wherever_it_stands(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MAGNETAR_DEBUG", "")  # so that what the call sets is undone
+    monkeypatch.delenv("MAGNETAR_DEBUG")
     call = ["--admin-url", "http://127.0.0.1:1", "topics", "list"]
     assert main(call) == 1
     assert "Traceback" not in capsys.readouterr().err

@@ -1,0 +1,122 @@
+"""The documentation is true: its commands exist, its links lead somewhere, its tables are the code's."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import magnetar
+import pytest
+from magnetar.cli.main import root
+from magnetar.cli.server_file import BROKER_KEYS, STANDALONE_KEYS, WORKER_KEYS
+
+from tests.support.command import Answer, call
+from tests.support.servers import running
+from tests.support.waiting import wait_for
+
+ROOT = Path(magnetar.__file__).parent
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+BLOCK = re.compile(r"^```\w*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[[^]]*\]\(([^)#]+)[^)]*\)")
+PLACEHOLDERS = {"GROUP", "COMMAND"}
+
+
+def commands() -> Iterator[tuple[str, list[str]]]:
+    """Every line of a code block, and every code span, that calls magnetar."""
+    for page in PAGES:
+        text = page.read_text()
+        lines = [line for block in BLOCK.findall(text) for line in block.replace("\\\n", " ").splitlines()]
+        spans = re.findall(r"`([^`\n]+)`", BLOCK.sub("", text))
+        for line in (*lines, *spans):
+            words = shlex.split(line.rstrip("& "), comments=True) if re.match(r"\s*magnetar ", line) else []
+            if words and not PLACEHOLDERS.intersection(words):
+                yield f"{page.name}: {' '.join(words)}"[:90], words[1:]
+
+
+def alternatives(words: list[str]) -> Iterator[list[str]]:
+    """The commands of a line such as `topics stats | unload`."""
+    if "|" not in words:
+        yield words
+        return
+    start = [words[0]]
+    current: list[str] = []
+    for word in [*words[1:], "|"]:
+        if word == "|":
+            yield start + current
+            current = []
+        else:
+            current.append(word)
+
+
+@pytest.mark.parametrize(("line", "words"), [pytest.param(*found, id=found[0]) for found in commands()])
+def test_command_of_the_documentation_exists(line: str, words: list[str]) -> None:
+    for call_words in alternatives(words):
+        command: click.Command = root
+        context = click.Context(root)
+        flags = [word for word in call_words if word.lstrip("[").startswith("-")]
+        rest = [word for word in call_words if word not in flags]
+        for word in rest:
+            if not isinstance(command, click.Group):
+                break
+            if word.startswith(("[", "…")) or re.match(r"http|pulsar:|json$|URL$", word):
+                continue
+            found = command.get_command(context, word)
+            assert found is not None, f"{line}: no command {word!r}"
+            command = found
+        known = {name for one in (root, command) for option in one.params for name in option.opts} | {"--help", "-h"}
+        for flag in flags:
+            name = flag.strip("[]").split("=")[0]
+            assert name in known, f"{line}: no flag {name}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    missing = [
+        target
+        for target in LINK.findall(page.read_text())
+        if "://" not in target and not (page.parent / target).exists()
+    ]
+    assert not missing
+
+
+def test_every_key_of_the_config_file_is_documented() -> None:
+    table = (ROOT / "docs" / "cli.md").read_text().split("### Config file")[1].split("\n## ")[0]
+    documented = {
+        name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)
+    }
+    assert documented == set(BROKER_KEYS) | set(WORKER_KEYS)
+    assert set(BROKER_KEYS) | set(WORKER_KEYS) >= set(STANDALONE_KEYS)
+
+
+def test_function_of_the_readme_is_the_example() -> None:
+    block = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert block is not None
+    example = (ROOT / "examples" / "sensors.py").read_text().split('"""', 2)[2]
+    assert block[1].strip() == example.strip()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_commands_of_the_readme_do_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One after the other, as a reader pastes them."""
+    monkeypatch.chdir(ROOT)
+    block = next(block for block in BLOCK.findall((ROOT / "README.md").read_text()) if "magnetar standalone &" in block)
+    lines = [shlex.split(line, comments=True)[1:] for line in block.splitlines()]
+    assert lines[0] == ["standalone", "&"]
+    with running("standalone", tmp_path) as server:
+
+        def run(words: list[str]) -> Answer:
+            return call(*words, admin_url=server.web_url, service_url=server.service_url).ok()
+
+        for words in lines[1:]:
+            answer = run(words)
+            if words[0] == "functions" and words[1] == "create":
+                wait_for(
+                    lambda: run(["functions", "status", "--name", "alarm"]).json()["numRunning"], "running function"
+                )
+            if words[0] == "consume":
+                assert 'content:{"sensor": "roof", "value": 90, "usual": 20.0}' in answer.out
+        assert answer.json()["instances"][0]["status"]["numReceived"] == 21
