@@ -93,7 +93,9 @@ class Producer:
         self._batch_timer: asyncio.TimerHandle | None = None
         self._pending = PendingQueue()
         self._send_timer: asyncio.TimerHandle | None = None
+        # Callers that wait for room, and how many were let on but have not run yet: their room is taken.
         self._waiting: deque[asyncio.Future[None]] = deque()
+        self._admitted = 0
 
     def __repr__(self) -> str:
         return f"Producer(topic={self.topic!r}, name={self.name!r}, pending={self._pending.messages})"
@@ -116,13 +118,17 @@ class Producer:
         return self._config.block_if_queue_full
 
     @property
+    def _room(self) -> int:
+        """How many more messages there is room for."""
+        config = self._config
+        if self._pending.bytes + self._batch.bytes >= config.max_pending_bytes:
+            return 0
+        return config.max_pending_messages - self._pending.messages - len(self._batch.payloads)
+
+    @property
     def has_room(self) -> bool:
         """Whether `send_nowait` and `send_entry` take something more now."""
-        config = self._config
-        return (
-            self._pending.messages + len(self._batch) < config.max_pending_messages
-            and self._pending.bytes + self._batch.bytes < config.max_pending_bytes
-        )
+        return self._room > 0
 
     async def ready(self) -> None:
         """Wait until there is room for another message or entry.
@@ -134,16 +140,22 @@ class Producer:
             BrokerError: the producer was refused for good.
         """
         self._check_open()
-        while not self.has_room:
+        if not self._waiting and self._room > self._admitted:
+            return
+        while True:
             waiter = self._loop.create_future()
             self._waiting.append(waiter)
             try:
                 await waiter
             except asyncio.CancelledError:
                 if waiter.done() and not waiter.cancelled():
-                    self._wake()  # the turn that was given to this caller goes to the next one
+                    self._admitted -= 1
+                    self._admit()  # the turn that was given to this caller goes to the next one
                 raise
+            self._admitted -= 1
             self._check_open()
+            if self.has_room:
+                return
 
     async def send(
         self,
@@ -166,7 +178,7 @@ class Producer:
             ClosedError: the producer is closed, or was before the message was stored.
             BrokerError: the broker refuses the message or the producer for good.
         """
-        if self._config.block_if_queue_full and (self._waiting or not self.has_room):
+        if self._config.block_if_queue_full:
             await self.ready()
         return await self.send_nowait(
             payload,
@@ -370,20 +382,19 @@ class Producer:
                 position = receipt.message_id
                 send.complete(signed_64(position.ledgerId), signed_64(position.entryId), self._partition)
                 if self._waiting:
-                    self._wake()
+                    self._admit()
             case Verdict.AHEAD:
                 self._resend_all(f"receipt {receipt.sequence_id} is ahead of the oldest pending entry")
             case Verdict.STALE:
                 log.debug("%s: receipt %d of nothing pending", self.topic, receipt.sequence_id)
 
-    def _wake(self) -> None:
-        """Let as many waiting callers go on as there is room for."""
-        room = self._config.max_pending_messages - self._pending.messages - len(self._batch)
-        while self._waiting and room > 0:
+    def _admit(self) -> None:
+        """Let as many waiting callers go on as there is room for, in the order in which they came."""
+        while self._waiting and self._room > self._admitted:
             waiter = self._waiting.popleft()
             if not waiter.done():
                 waiter.set_result(None)
-                room -= 1
+                self._admitted += 1
 
     def handle_send_error(self, error: CommandSendError) -> None:
         """Take the broker's refusal of an entry (called by the connection)."""
@@ -399,7 +410,7 @@ class Producer:
             if is_corrupt or isinstance(refused, NotAllowed):
                 # Sending the same bytes again cannot help; what follows is not concerned.
                 pending.pop().fail(refused)
-                self._wake()
+                self._admit()
                 return
         self._resend_all(f"entry {error.sequence_id} was not stored: {refused}")
 
@@ -438,6 +449,7 @@ class Producer:
         waiting, self._waiting = self._waiting, deque()
         for waiter in waiting:
             if not waiter.done():
+                self._admitted += 1
                 waiter.set_result(None)  # they look at the producer's state themselves
 
     # -- life -----------------------------------------------------------------------------------------------------

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+import pytest_asyncio
+from magnetar.client import AsyncClient, ClientConfig
+
+from tests.client.clusters import PULSAR_URL, PULSAR_WEB_URL, ApachePulsar, Cluster, OurBroker
+from tests.client.proxy import Proxy
+
+
+@pytest.fixture(scope="session", params=["ours", pytest.param("pulsar", marks=pytest.mark.pulsar)])
+def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Every test of the protocol runs on our broker, and on a real Apache Pulsar where one is given."""
+    it: Cluster
+    if request.param == "ours":
+        it = OurBroker(tmp_path_factory.mktemp("broker"))
+    else:
+        url = os.environ.get(PULSAR_URL)
+        if url is None:
+            pytest.skip(f"{PULSAR_URL} and {PULSAR_WEB_URL} name no Apache Pulsar")
+        it = ApachePulsar(url, os.environ[PULSAR_WEB_URL])
+    yield it
+    it.close()
+
+
+@pytest.fixture
+def topic(cluster: Cluster) -> str:
+    return cluster.topic()
+
+
+@pytest_asyncio.fixture
+async def client(cluster: Cluster) -> AsyncIterator[AsyncClient]:
+    async with AsyncClient(cluster.service_url, ClientConfig(operation_timeout_s=10)) as it:
+        yield it
+
+
+@pytest_asyncio.fixture
+async def proxy(cluster: Cluster) -> AsyncIterator[Proxy]:
+    async with Proxy(cluster.service_url) as it:
+        yield it
+
+
+@pytest_asyncio.fixture
+async def proxied(proxy: Proxy) -> AsyncIterator[AsyncClient]:
+    """A client whose connections can be cut."""
+    config = ClientConfig(operation_timeout_s=10, backoff_initial_ms=20, backoff_max_ms=200)
+    async with AsyncClient(proxy.service_url, config) as it:
+        yield it

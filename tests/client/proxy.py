@@ -1,0 +1,127 @@
+"""A TCP proxy that cuts connections: the network between client and broker, when it is having a bad day."""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+
+from magnetar.client.service_url import parse_service_url
+from magnetar.wire.frames import FrameDecoder
+from magnetar.wire.pulsar_api_pb2 import BaseCommand
+
+CHUNK_BYTES = 65536
+ANY_SIZE = 1 << 30
+
+
+class Proxy:
+    """Passes bytes on, until it is told not to.
+
+    Attributes:
+        connections: how many were made in all.
+        sent: commands that clients sent, in order, over all connections.
+        lose_receipts: swallow SEND_RECEIPT frames and everything behind them, as a broken connection would.
+    """
+
+    def __init__(self, target_url: str) -> None:
+        self._host, self._port = parse_service_url(target_url)[0]
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._flowing = asyncio.Event()
+        self._flowing.set()
+        self.connections = 0
+        self.sent: list[BaseCommand] = []
+        self.lose_receipts = False
+        self.refuses = False
+        self.cut_after_sends: int | None = None
+
+    async def __aenter__(self) -> Proxy:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._server is not None
+        self._server.close()
+        self._flowing.set()
+        self.cut()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._server.wait_closed()
+
+    @property
+    def service_url(self) -> str:
+        assert self._server is not None
+        return f"pulsar://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    def cut(self) -> None:
+        """End all connections now, with whatever was on its way."""
+        for writer in list(self._writers):
+            writer.transport.abort()
+
+    def hold(self) -> None:
+        """Pass nothing on until `resume`."""
+        self._flowing.clear()
+
+    def resume(self) -> None:
+        self._flowing.set()
+
+    def count(self, kind: int) -> int:
+        """How many commands of a kind clients sent."""
+        return sum(command.type == kind for command in self.sent)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        self._writers.add(writer)
+        try:
+            if self.refuses:
+                return
+            self.connections += 1
+            there_reader, there_writer = await asyncio.open_connection(self._host, self._port)
+            self._writers.add(there_writer)
+            try:
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(self._to_broker(reader, there_writer))
+                    group.create_task(self._to_client(there_reader, writer))
+            except* OSError:
+                pass  # one side has gone; the other goes with it
+            finally:
+                self._writers.discard(there_writer)
+                there_writer.transport.abort()
+        except OSError:
+            pass  # nobody listens there at the moment
+        finally:
+            self._writers.discard(writer)
+            self._tasks.discard(task)
+            writer.transport.abort()
+
+    async def _to_broker(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        decoder = FrameDecoder(ANY_SIZE)
+        while data := await reader.read(CHUNK_BYTES):
+            for frame in decoder.feed(data):
+                self.sent.append(frame.command)
+                if frame.command.type == BaseCommand.SEND and self.cut_after_sends is not None:
+                    self.cut_after_sends -= 1
+                    if self.cut_after_sends < 0:
+                        self.cut_after_sends = None
+                        raise ConnectionResetError("the test wants it cut here")
+            await self._flowing.wait()
+            writer.write(data)
+            await writer.drain()
+        raise ConnectionResetError("the client has gone")
+
+    async def _to_client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        decoder = FrameDecoder(ANY_SIZE)
+        while data := await reader.read(CHUNK_BYTES):
+            if self.lose_receipts and any(f.command.type == BaseCommand.SEND_RECEIPT for f in decoder.feed(data)):
+                continue
+            if not self.lose_receipts:
+                decoder.feed(data)
+            await self._flowing.wait()
+            writer.write(data)
+            await writer.drain()
+        raise ConnectionResetError("the broker has gone")
