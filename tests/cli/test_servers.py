@@ -1,0 +1,152 @@
+"""Servers as processes: how they start, supervise, stop and die."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from tests.support.command import call
+from tests.support.servers import COMMAND, Server, running, server
+from tests.support.waiting import wait_for
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
+
+
+def worker_of(standalone: Server) -> psutil.Process | None:
+    """The worker below a standalone, if there is one now."""
+    return next((p for p in psutil.Process(standalone.pid).children() if "worker" in p.cmdline()), None)
+
+
+def is_serving(url: str) -> bool:
+    return httpx.get(f"{url}/initialized", timeout=2).status_code == 200
+
+
+def test_standalone_says_where_it_serves_and_ends_cleanly(tmp_path: Path) -> None:
+    it = server("standalone", tmp_path)
+    it.start()
+    try:
+        assert set(it.addresses) == {"brokerServiceUrl", "webServiceUrl", "workerUrl", "pid"}
+        assert it.addresses["pid"] == it.pid
+        ready = [line for line in it.log_tail().splitlines() if "ready: " in line and " broker: " in line]
+        assert len(ready) == 1
+        assert it.service_url in ready[0]
+        assert it.worker_url in ready[0]
+    finally:
+        assert it.stop() == 0  # within 12 s, and nothing below it is left
+    assert "Traceback" not in it.log_tail()
+
+
+def test_standalone_without_worker_refuses_functions(tmp_path: Path) -> None:
+    with running("standalone", tmp_path, "--no-functions-worker") as it:
+        assert "workerUrl" not in it.addresses
+        assert worker_of(it) is None
+        call("functions", "list", admin_url=it.web_url).refused("functionsWorkerEnabled", "409")
+
+
+def test_killed_worker_comes_back_on_its_port(tmp_path: Path) -> None:
+    with running("standalone", tmp_path) as it:
+        first = worker_of(it)
+        assert first is not None
+        first.kill()
+        wait_for(
+            lambda: (found := worker_of(it)) and found.pid != first.pid and is_serving(it.worker_url), "new worker", 20
+        )
+        assert f"the worker (pid {first.pid}) was ended by SIGKILL; starting it again in 0.25 s" in it.log_tail()
+        wait_for(lambda: "the worker runs again" in it.log_tail(), "word of it in the log")
+        assert call("functions", "list", "-o", "json", admin_url=it.web_url).ok().json() == []
+
+
+def test_worker_dies_with_its_broker(tmp_path: Path) -> None:
+    it = server("standalone", tmp_path)
+    it.start()
+    worker = worker_of(it)
+    assert worker is not None
+    it.kill()
+    gone, alive = psutil.wait_procs([worker], timeout=1)
+    assert not alive, "the worker outlived its broker by a second"
+    assert gone
+
+
+def test_ctrl_c_ends_it_like_sigterm(tmp_path: Path) -> None:
+    it = server("broker", tmp_path)
+    it.start()
+    os.kill(it.pid, signal.SIGINT)
+    assert it.process is not None
+    assert it.process.wait(12) == 0
+    assert "stopping on SIGINT" in it.log_tail()
+
+
+def test_addresses_go_to_standard_output_for_a_dash(tmp_path: Path) -> None:
+    command = [*COMMAND, "broker", "--data-dir", str(tmp_path / "data"), "--broker-port", "0", "--web-port", "0"]
+    with subprocess.Popen(
+        [*command, "--ready-file", "-"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as process:
+        assert process.stdout is not None
+        addresses = json.loads(process.stdout.readline())
+        process.terminate()
+        assert process.wait(12) == 0
+    assert addresses["pid"] == process.pid
+    assert addresses["brokerServiceUrl"].startswith("pulsar://127.0.0.1:")
+
+
+def test_data_survive_a_restart_and_not_a_wipe(tmp_path: Path) -> None:
+    it = server("broker", tmp_path)
+    try:
+        it.start()
+        (tmp_path / "data" / "mine.txt").write_text("a user's file")
+        call("topics", "create", "t", admin_url=it.web_url).ok()
+        call("topics", "create-partitioned-topic", "p", "-p", "2", admin_url=it.web_url).ok()
+        it.stop()
+        it.start()
+        assert "persistent://public/default/t" in call("topics", "list", admin_url=it.web_url).ok().out.split()
+        it.stop()
+        it.start(["--wipe-data"])
+        assert call("topics", "list", "-o", "json", admin_url=it.web_url).ok().json() == []
+        assert call("topics", "list-partitioned-topics", "-o", "json", admin_url=it.web_url).ok().json() == []
+        assert (tmp_path / "data" / "mine.txt").exists()
+    finally:
+        it.stop()
+
+
+def test_config_file_sets_what_flags_do_not(tmp_path: Path) -> None:
+    config = tmp_path / "standalone.yml"
+    config.write_text(
+        "clusterName: mine\ndefaultNumPartitions: 3\nmaxMessageSize: 2000\nworkerId: w-1\nwebServicePort: 1\n"
+    )
+    with running("standalone", tmp_path, "--config", str(config)) as it:
+        assert call("clusters", "list", admin_url=it.web_url).ok().out == "mine\n"
+        [worker] = call("functions-worker", "get-cluster", "-o", "json", admin_url=it.web_url).ok().json()
+        assert worker["workerId"] == "w-1"
+        call("produce", "t", "-m", "x", admin_url=it.web_url, service_url=it.service_url).ok()
+        names = call("topics", "list-partitioned-topics", admin_url=it.web_url).ok().out.split()
+        assert names == ["persistent://public/default/t"]
+        big = tmp_path / "big"
+        big.write_bytes(b"x" * 3000)
+        call("produce", "t", "-f", str(big), service_url=it.service_url).refused("2000")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("brokerServicePort: many\n", ("brokerServicePort", "'many'", "whole number")),
+        ("allowAutoTopicCreation: 1\n", ("allowAutoTopicCreation", "true or false")),
+        ("keepAliveIntervalSeconds: 0\n", ("keep_alive_s=0", "range")),
+        ("pulsarServiceUrl: pulsar://x:1\n", ("unknown key pulsarServiceUrl",)),
+        ("- a\n", ("key: value",)),
+    ],
+)
+def test_wrong_value_in_a_config_file_is_named(tmp_path: Path, text: str, words: tuple[str, ...]) -> None:
+    config = tmp_path / "standalone.yml"
+    config.write_text(text)
+    call("standalone", "--data-dir", str(tmp_path / "data"), "--config", str(config)).refused(*words)
+
+
+def test_state_port_is_refused_until_there_is_a_state_store(tmp_path: Path) -> None:
+    call("standalone", "--data-dir", str(tmp_path / "data"), "--state-port", "0").refused("--state-port", "state store")
