@@ -50,6 +50,10 @@ class MembershipManager:
     async def start(self) -> None:
         """Take part from now on."""
         self._participation = await self._join(self.me.consumer_name, self._became)
+        # A broker tells the change only after its failover delay, which has no meaning here: no messages pass. Who is
+        # active it shows at once, and a first worker need not wait a second to lead.
+        if not self._is_leader and (await self.roster()).leader == self.me:
+            self._became(True)
 
     def _became(self, is_active: bool) -> None:
         if is_active == self._is_leader:

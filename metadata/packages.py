@@ -11,6 +11,7 @@ rename: it is complete or absent.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import os
 import shutil
@@ -156,6 +157,18 @@ class PackageStore:
             return await asyncio.to_thread(self._install, path, package_id, name)
         finally:
             await asyncio.to_thread(path.unlink, missing_ok=True)
+
+    def local_ids(self) -> list[str]:
+        """Return the ids of the packages on this machine. Blocking."""
+        return [child.name for child in self._directory.iterdir() if child.name != _INCOMING]
+
+    def remove_local(self, package_id: str) -> None:
+        """Remove a package from this machine; it may be fetched again. Blocking."""
+        # Out of sight by one rename first: a half removed package must never be taken for a whole one.
+        doomed = self._directory / _INCOMING / uuid.uuid4().hex
+        with contextlib.suppress(FileNotFoundError):
+            (self._directory / package_id).rename(doomed)
+        shutil.rmtree(doomed, ignore_errors=True)
 
     async def assemble(self, package_id: str) -> Path:
         """Write a package out of its topic into a file of the incoming directory; the caller removes it.

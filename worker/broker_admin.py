@@ -84,6 +84,14 @@ class BrokerAdmin:
         stats = (await self._call("GET", f"{parse_topic_name(topic).rest_path}/stats", ())).json()
         return stats if isinstance(stats, dict) else {}
 
+    async def topics(self, namespace: str) -> list[str]:
+        """Return the names of a namespace's persistent topics."""
+        return list((await self._call("GET", f"persistent/{namespace}", ())).json())
+
+    async def delete_topic(self, topic: str) -> None:
+        """Delete a topic and its subscriptions; one that does not exist is fine."""
+        await self._call("DELETE", f"{parse_topic_name(topic).rest_path}?force=true", (404,))
+
     async def delete_subscription(self, topic: str, subscription: str) -> bool:
         """Delete a subscription from a topic or all its partitions; returns False while it is in use.
 

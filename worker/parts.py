@@ -28,6 +28,7 @@ from .functions import PACKAGE_PREFIX, Functions
 from .hand_over import HandOver
 from .instances import Instances, RunningInstances
 from .leadership import Leadership
+from .package_janitor import PackageJanitor
 from .package_topics import PackageTopics
 from .rest import metrics
 from .rest.app import make_app
@@ -79,6 +80,9 @@ class Parts:
         self.cleanup = SubscriptionCleanup(admin, lambda name: self.metadata.get(name) is not None)
         topics = PackageTopics(client, config.topic(PACKAGE_PREFIX))
         self.packages = PackageStore(config.data_dir / "packages", topics)
+        self.janitor = PackageJanitor(
+            self.packages, admin, config.topic(PACKAGE_PREFIX), self._named_packages, lambda: self.leadership.is_leading
+        )
         hand_over = HandOver(self.metadata, self.membership, http, config.request_timeout_s)
         self.functions = Functions(self.metadata, self.packages, admin, hand_over, lambda: time.time_ns() // 1_000_000)
 
@@ -91,6 +95,10 @@ class Parts:
         self._assigned.set()
         if self._instances is not None:
             self._instances.notice_change()
+
+    def _named_packages(self) -> set[str]:
+        paths = {metadata.packageLocation.packagePath for metadata in self.metadata.all()}
+        return {path.removeprefix(PACKAGE_PREFIX) for path in paths}
 
     def _apply_assignment(
         self, position: Position, key: str | None, value: bytes, properties: Mapping[str, str]

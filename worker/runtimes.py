@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from ..runtime.manager import RuntimeManager, Surroundings
+from ..runtime.ports import Runtime
 from ..runtime.process.runtime import ProcessRuntime
 from ..runtime.thread.runtime import ThreadRuntime
 from ..wire.functions_pb2 import PackageLocationMetaData
@@ -23,5 +24,5 @@ async def make_runtime_manager(
         data_dir=config.data_dir,
         cluster=config.cluster,
     )
-    runtimes = {"process": ProcessRuntime(), "thread": ThreadRuntime(config.service_url)}
+    runtimes: dict[str, Runtime] = {"process": ProcessRuntime(), "thread": ThreadRuntime(config.service_url)}
     return RuntimeManager(runtimes, fetch_package, surroundings)

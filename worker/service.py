@@ -101,6 +101,7 @@ class WorkerService:
         self._spawn("election", parts.leadership.run_election(self.worker_id))
         self._spawn("schedule", parts.leadership.run_schedule(parts.membership))
         self._spawn("cleanup", parts.cleanup.run())
+        self._spawn("janitor", parts.janitor.run())
         stack.push_async_callback(parts.membership.stop)
         runtime = await self._make_runtime(config, self.worker_id, parts.functions.fetch)
         stack.push_async_callback(runtime.close)

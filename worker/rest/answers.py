@@ -11,7 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
-from ...errors import ConnectionLost, MagnetarError, OperationTimeout, RequestRefused
+from ...errors import ConnectionLost, MagnetarError, OperationTimeout, PackageError, RequestRefused
 
 _log = logging.getLogger(__name__)
 
@@ -43,6 +43,10 @@ def install_error_answers(app: FastAPI) -> None:
     @app.exception_handler(RequestRefused)
     async def on_refused(request: Request, exc: RequestRefused) -> Response:
         return refused(exc.status, str(exc))
+
+    @app.exception_handler(PackageError)
+    async def on_package(request: Request, exc: PackageError) -> Response:
+        return refused(400, str(exc))
 
     @app.exception_handler(MagnetarError)
     async def on_error(request: Request, exc: MagnetarError) -> Response:
