@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -93,6 +94,8 @@ class ControlClient:
             ConnectionLost: no answer within `CALL_TIMEOUT_S`.
         """
         if self._channel is None:
+            # gRPC otherwise writes a line to standard error whenever an instance that was asked once ends.
+            os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
             self._channel = grpc.aio.insecure_channel(
                 self._target,
                 options=[("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 500)],

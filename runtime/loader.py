@@ -11,15 +11,25 @@ from ..api.serde import IdentitySerDe, PickleSerDe, SerDe
 from ..errors import FunctionLoadError
 from .spec import InstanceSpec
 
-_OUR_SERDES: dict[str, type[SerDe]] = {"IdentitySerDe": IdentitySerDe, "PickleSerDe": PickleSerDe}
+PICKLE = PickleSerDe.__name__
+_OUR_SERDES = (IdentitySerDe.__name__, PICKLE)
 _OUR_MODULES = ("", "serde", "pulsar", "pulsar.functions.serde", "magnetar", "magnetar.api", "magnetar.api.serde")
 
 
-class Importer(Protocol):
-    """Imports modules of the package."""
+class Home(Protocol):
+    """Where user code lives: its own process, or a fenced part of the worker's. All methods run on its thread."""
+
+    def enter_thread(self) -> None:
+        """The function's thread begins."""
+
+    def leave_thread(self) -> None:
+        """The function's thread ends."""
 
     def import_module(self, name: str) -> ModuleType:
         """Return a module of the package by its own name."""
+
+    def pickle_serde(self) -> SerDe:
+        """Return a PickleSerDe that finds the package's classes."""
 
 
 class LoadedFunction:
@@ -36,7 +46,7 @@ class LoadedFunction:
         self.takes_context = takes_context
 
 
-def load_function(spec: InstanceSpec, importer: Importer) -> LoadedFunction:
+def load_function(spec: InstanceSpec, home: Home) -> LoadedFunction:
     """Return the function that ``className`` names.
 
     ``module.Class`` is made once, without arguments, and its ``process(input, context)`` called; ``module.function`` is
@@ -50,7 +60,7 @@ def load_function(spec: InstanceSpec, importer: Importer) -> LoadedFunction:
     module_name, _, attribute = class_name.rpartition(".")
     if not module_name:
         module_name, attribute = class_name, "process"
-    found = _find(importer, module_name, attribute, f"className {class_name!r}")
+    found = _find(home, module_name, attribute, f"className {class_name!r}")
     if inspect.isclass(found):
         found = getattr(found(), "process", None)
         if not callable(found):
@@ -60,9 +70,9 @@ def load_function(spec: InstanceSpec, importer: Importer) -> LoadedFunction:
     return LoadedFunction(found, _takes_context(found, class_name))
 
 
-def _find(importer: Importer, module_name: str, attribute: str, what: str) -> Any:
+def _find(home: Home, module_name: str, attribute: str, what: str) -> Any:
     try:
-        module = importer.import_module(module_name)
+        module = home.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is not None and (module_name == error.name or module_name.startswith(f"{error.name}.")):
             raise FunctionLoadError(
@@ -108,7 +118,7 @@ def _takes_context(function: Callable[..., Any], class_name: str) -> bool:
     return len(positional) > 1 and positional[1].name == "context"
 
 
-def load_serde(importer: Importer, class_name: str) -> SerDe:
+def load_serde(home: Home, class_name: str) -> SerDe:
     """Return a SerDe by class name; an empty one means `IdentitySerDe`.
 
     Raises:
@@ -118,11 +128,11 @@ def load_serde(importer: Importer, class_name: str) -> SerDe:
         return IdentitySerDe()
     module_name, _, attribute = class_name.rpartition(".")
     if module_name in _OUR_MODULES and attribute in _OUR_SERDES:
-        return _OUR_SERDES[attribute]()
+        return home.pickle_serde() if attribute == PICKLE else IdentitySerDe()
     if not module_name:
         known = ", ".join(_OUR_SERDES)
         raise FunctionLoadError(f"SerDe {class_name!r} is not one of {known}; a class of your own is module.Class")
-    found = _find(importer, module_name, attribute, f"SerDe {class_name!r}")
+    found = _find(home, module_name, attribute, f"SerDe {class_name!r}")
     if not inspect.isclass(found):
         raise FunctionLoadError(f"SerDe {class_name!r} names a {type(found).__name__}, not a class")
     serde: Any = found()

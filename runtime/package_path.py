@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+from ..api.serde import PickleSerDe, SerDe
 from ..errors import FunctionLoadError
 
 
@@ -26,13 +27,23 @@ def module_root(package: Path) -> Path:
     return package.parent
 
 
-class ProcessImporter:
-    """Imports a package's modules into the process under their own names."""
+class ProcessHome:
+    """A process of the function's own: modules are imported under their own names."""
 
     def __init__(self, package: Path) -> None:
         """Remember the package; nothing is imported yet."""
         self._package = package
         self._is_ready = False
+
+    def enter_thread(self) -> None:
+        """Do nothing: the whole process is the function's."""
+
+    def leave_thread(self) -> None:
+        """Do nothing."""
+
+    def pickle_serde(self) -> SerDe:
+        """Return the plain one."""
+        return PickleSerDe()
 
     def import_module(self, name: str) -> ModuleType:
         """Return a module of the package."""

@@ -44,7 +44,7 @@ from .batch_call import BatchCall
 from .function_context import FunctionContext
 from .function_thread import Calls, FunctionThread, Input, Piece
 from .gate import Gate
-from .loader import Importer, load_function, load_serde
+from .loader import Home, load_function, load_serde
 from .logs import InstanceLog
 from .markers import HeaderMaker
 from .publish_request import PublishRequest
@@ -58,7 +58,6 @@ HELD_MESSAGES_MAX = 20_000
 HELD_BYTES_MAX = 64 * 1024 * 1024
 OUTPUT_MESSAGES_MAX = 50_000
 OUTPUT_BYTES_MAX = 64 * 1024 * 1024
-STOP_S = 10.0  # for the function to return
 SETTLE_S = 3.0  # for outputs that are on their way when the instance is stopped
 RECEIVER_QUEUE_SIZE = 4000  # Pulsar's 1000 is one batch: the next would be asked for only when it is processed
 _TICK_S = 1.0
@@ -73,13 +72,13 @@ class Pipeline:
         abandoned: whether the function did not return when it was told to stop.
     """
 
-    def __init__(self, spec: InstanceSpec, client: AsyncClient, importer: Importer, instance_log: InstanceLog) -> None:
+    def __init__(self, spec: InstanceSpec, client: AsyncClient, home: Home, instance_log: InstanceLog) -> None:
         """Prepare, on the client's event loop.
 
         Args:
             spec: what to run.
             client: connects to the broker; not closed here.
-            importer: imports the package's modules.
+            home: where the function lives.
             instance_log: takes what the instance has to say; not closed here.
         """
         self.stats = InstanceStats(time.monotonic())
@@ -87,7 +86,7 @@ class Pipeline:
         self.abandoned = False
         self._spec = spec
         self._client = client
-        self._importer = importer
+        self._home = home
         self._log = instance_log
         self._loop = asyncio.get_running_loop()
         guarantees = spec.details.processingGuarantees
@@ -100,6 +99,7 @@ class Pipeline:
         self._ended: asyncio.Future[str] = self._loop.create_future()
         self._thread_ended = asyncio.Event()
         self._is_closing = False
+        self._grace_s = 0.0
         self._inputs: dict[str, Input] = {}
         self._producer: Producer | PartitionedProducer | None = None
         self._arrived: deque[Callable[[], None]] = deque()
@@ -156,8 +156,9 @@ class Pipeline:
             return f"{type(error).__name__}: {error}"
         return self._ended.result() if self._ended.done() else None
 
-    def stop(self) -> None:
-        """Ask `run` to end after the message at hand."""
+    def stop(self, grace_s: float) -> None:
+        """Ask `run` to end after the message at hand, or without the function if that takes longer than ``grace_s``."""
+        self._grace_s = grace_s
         self._end("")
 
     def _end(self, reason: str) -> None:
@@ -171,7 +172,7 @@ class Pipeline:
         self._thread.request_stop()
         self.is_running = False
         try:
-            async with asyncio.timeout(STOP_S):
+            async with asyncio.timeout(self._grace_s):
                 await self._thread_ended.wait()
         except TimeoutError:
             self.abandoned = True
@@ -206,16 +207,17 @@ class Pipeline:
     def _load(self) -> Calls:
         """Make the function callable (on the function's thread)."""
         spec = self._spec
+        self._home.enter_thread()
         serdes = {
-            topic: load_serde(self._importer, given.serdeClassName)
+            topic: load_serde(self._home, given.serdeClassName)
             for topic, given in spec.details.source.inputSpecs.items()
         }
-        output_serde = load_serde(self._importer, spec.details.sink.serDeClassName)
-        loaded = load_function(spec, self._importer)
+        output_serde = load_serde(self._home, spec.details.sink.serDeClassName)
+        loaded = load_function(spec, self._home)
         context: FunctionContext | None = None
         if loaded.takes_context:
             logger = instance_logger(spec)
-            context = FunctionContext(spec, self.stats, self, logger, partial(load_serde, self._importer))
+            context = FunctionContext(spec, self.stats, self, logger, partial(load_serde, self._home))
         return Calls(
             batch_call=BatchCall(loaded.call, context, output_serde),
             context=context,
@@ -322,6 +324,7 @@ class Pipeline:
 
     def ended(self, error: BaseException | None) -> None:
         """See `function_thread.Listener`."""
+        self._home.leave_thread()
         reason = ""
         if isinstance(error, SystemExit):
             reason = f"the function called sys.exit({error.code!r})\n{format_error(error)}"
@@ -367,6 +370,8 @@ class Pipeline:
 
     def _send(self, piece: Piece) -> None:
         """Send the outputs of a piece; it is settled when all are stored."""
+        if self._is_closing:
+            return  # of an abandoned thread
         piece.waiting_for = 1
         self._in_flight += 1
         self._idle.clear()

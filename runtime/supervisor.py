@@ -16,6 +16,7 @@ from ..wire.functions_pb2 import FunctionStatus, MetricsData
 from .ports import Instance, Runtime
 from .restart_delay import RestartDelay
 from .spec import InstanceSpec
+from .stats import format_error
 
 log = logging.getLogger(__name__)
 
@@ -91,13 +92,13 @@ class Supervisor:
             spec = await self._make_spec()
             if self._is_stopping:
                 return ""
-            instance = await self._runtime.start(spec)
+            self._instance = await self._runtime.start(spec)
+            self._started.set()
+            return await self._instance.wait()
         except (MagnetarError, OSError) as error:
             return f"{type(error).__name__}: {error}"
-        self._instance = instance
-        self._started.set()
-        try:
-            return await instance.wait()
+        except Exception as error:  # noqa: BLE001  one instance's trouble, ours or its runtime's, ends no other
+            return format_error(error)
         finally:
             self._instance = None
             self._started.clear()

@@ -24,12 +24,13 @@ from ...client.config import ClientConfig
 from ...wire.functions_pb2 import FunctionStatus, MetricsData
 from .. import control, pulsar_facade
 from ..logs import InstanceLog, LogHandler, LogStream
-from ..package_path import ProcessImporter
+from ..package_path import ProcessHome
 from ..pipeline import Pipeline
 from ..spec import InstanceSpec, from_json
 from ..stats import format_error
 
 SWITCH_INTERVAL_S = 0.0005  # a busy function otherwise delays each turn of the event loop by 5 ms
+STOP_GRACE_S = 10.0  # the worker may lose its patience earlier
 LAST_WORDS_CHARACTERS_MAX = 16 * 1024
 
 
@@ -70,8 +71,8 @@ def run(spec_text: str) -> NoReturn:
 async def _live(spec: InstanceSpec, instance_log: InstanceLog) -> str:
     client = AsyncClient(spec.service_url, ClientConfig(description=f"function {spec.key}"))
     try:
-        pipeline = Pipeline(spec, client, ProcessImporter(spec.package), instance_log)
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, pipeline.stop)
+        pipeline = Pipeline(spec, client, ProcessHome(spec.package), instance_log)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, pipeline.stop, STOP_GRACE_S)
         server = control.serve(_Answers(pipeline), spec.control_socket)
         try:
             return await pipeline.run()

@@ -6,7 +6,7 @@ holds no lock: so this process makes no thread, no event loop, no channel and no
 refuses to fork when the kernel counts more than one thread.
 
 It is started by exec, hence shares nothing with the worker but one socket. When that socket ends, the worker is gone:
-the zygote ends, and its children with it (PR_SET_PDEATHSIG). It is the children's parent, so a process id that it
+the zygote ends, and its children with it. It is the children's parent, so a process id that it
 signals cannot have been given to another process.
 """
 
@@ -44,7 +44,18 @@ class Zygote:
         self._selector = selectors.DefaultSelector()
 
     def run(self) -> None:
-        """Serve until the worker is gone."""
+        """Serve until the worker is gone, and end with all children."""
+        try:
+            self._serve()
+        finally:
+            # PR_SET_PDEATHSIG does the same when this process is killed; here the children are also waited for, so
+            # that no dead one is left to whoever adopts orphans.
+            for process_id in self._process_ids.values():
+                _kill_with_group(process_id)
+            for process_id in self._process_ids.values():
+                os.waitpid(process_id, 0)
+
+    def _serve(self) -> None:
         signal.set_wakeup_fd(self._wakeup_write, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         for ignored in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
@@ -72,11 +83,10 @@ class Zygote:
             case "signal":
                 process_id = self._process_ids.get(command["id"])
                 if process_id is not None:
-                    os.kill(process_id, command["signal"])
                     if command["signal"] == signal.SIGKILL:
-                        # What the function started itself lives in the same session.
-                        with contextlib.suppress(ProcessLookupError, PermissionError):
-                            os.killpg(process_id, signal.SIGKILL)
+                        _kill_with_group(process_id)
+                    else:
+                        os.kill(process_id, command["signal"])
             case unknown:
                 raise ProtocolError(f"unknown command {unknown!r}")
 
@@ -120,14 +130,24 @@ class Zygote:
             ended, status = os.waitpid(process_id, os.WNOHANG)
             if ended:
                 del self._process_ids[number]
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(process_id, signal.SIGKILL)
+                _kill_group(process_id)
                 self._tell({"event": "ended", "id": number, "code": os.waitstatus_to_exitcode(status)})
 
     def _tell(self, event: dict[str, Any]) -> None:
         # A worker that is gone is noticed at the next read.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._commands.sendall(encode(event))
+
+
+def _kill_with_group(process_id: int) -> None:
+    os.kill(process_id, signal.SIGKILL)  # by itself too: right after the fork it has no group yet
+    _kill_group(process_id)
+
+
+def _kill_group(process_id: int) -> None:
+    """End what a function has started itself; it lives in the session of its instance."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process_id, signal.SIGKILL)
 
 
 def thread_count() -> int:

@@ -1,0 +1,132 @@
+"""Instances as threads of the worker: fast to start and small, contained only as far as Python allows.
+
+An endless loop, a crash or a memory leak of a function is the worker's too; functions that are not trusted belong into
+processes. All instances share one client, and so its connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from types import ModuleType
+from typing import TextIO, cast
+
+from ...api.serde import SerDe
+from ...client.client import AsyncClient
+from ...client.config import ClientConfig
+from ...errors import ClosedError
+from ...wire.functions_pb2 import FunctionStatus, MetricsData
+from ..logs import InstanceLog, LogHandler, LogStream
+from ..pipeline import Pipeline, instance_logger
+from ..spec import InstanceSpec
+from .imports import ImportSpace, SpacePickleSerDe
+from .routing import OutputRouter
+
+
+class ThreadHome:
+    """A function's part of the worker's process."""
+
+    def __init__(self, spec: InstanceSpec, instance_log: InstanceLog, router: OutputRouter) -> None:
+        """Prepare; nothing is changed before the thread begins."""
+        self._space = ImportSpace(spec.key, spec.package, cast(TextIO, LogStream(instance_log, "INFO")))
+        self._router = router
+        self._log = instance_log
+        self._handler = LogHandler(instance_log)
+        # The context's logger, and the parent of what `logging.getLogger(__name__)` gives in the function's modules.
+        self._loggers = (instance_logger(spec), logging.getLogger(self._space.prefix))
+
+    def enter_thread(self) -> None:  # noqa: D102  documented in loader.Home
+        self._router.enter(self._log)
+        for logger in self._loggers:
+            logger.setLevel(logging.INFO)
+            logger.propagate = False
+            for old in list(logger.handlers):  # of an abandoned run
+                logger.removeHandler(old)
+            logger.addHandler(self._handler)
+        self._space.install()
+
+    def leave_thread(self) -> None:  # noqa: D102
+        self._router.leave()
+        for logger in self._loggers:
+            logger.removeHandler(self._handler)
+
+    def import_module(self, name: str) -> ModuleType:  # noqa: D102
+        return self._space.import_module(name)
+
+    def pickle_serde(self) -> SerDe:  # noqa: D102
+        return SpacePickleSerDe(self._space)
+
+
+class ThreadInstance:
+    """One thread."""
+
+    def __init__(self, spec: InstanceSpec, client: AsyncClient, router: OutputRouter) -> None:
+        """Start it."""
+        self._key = spec.key
+        self._log = InstanceLog(spec.log_file)
+        self._pipeline = Pipeline(spec, client, ThreadHome(spec, self._log, router), self._log)
+        self._running = asyncio.create_task(self._run(), name=f"instance {spec.key}")
+
+    async def _run(self) -> str:
+        reason = await self._pipeline.run()
+        if reason:
+            self._log.write("ERROR", f"instance {self._key} ends: {reason}")
+        else:
+            self._log.write("INFO", f"instance {self._key} is stopped")
+        if not self._pipeline.abandoned:
+            self._log.close()
+        return reason
+
+    async def status(self) -> FunctionStatus:  # noqa: D102  documented in ports.Instance
+        status = self._pipeline.stats.status()
+        status.running = self._pipeline.is_running
+        if self._running.done() and not self._running.cancelled():
+            status.failureException = self._running.result()
+        return status
+
+    async def metrics(self, reset: bool = False) -> MetricsData:  # noqa: D102
+        metrics = self._pipeline.stats.metrics()
+        if reset:
+            self._pipeline.stats.reset()
+        return metrics
+
+    async def stop(self, grace_s: float) -> str | None:  # noqa: D102
+        self._pipeline.stop(grace_s)
+        await asyncio.wait((self._running,))
+        if self._pipeline.abandoned:
+            return (
+                f"the thread of {self._key} did not end within {grace_s:g} s after it was told to and was abandoned;"
+                " what it puts out is discarded, what it uses is the worker's until that is restarted"
+            )
+        return None
+
+    async def wait(self) -> str:  # noqa: D102
+        return await asyncio.shield(self._running)
+
+
+class ThreadRuntime:
+    """Starts instances in this process, on the event loop that `start` is called on."""
+
+    def __init__(self, service_url: str) -> None:
+        """Prepare; the first instance opens the client of all."""
+        self._service_url = service_url
+        self._client: AsyncClient | None = None
+        self._router = OutputRouter()
+        self._is_closed = False
+
+    async def warm_up(self) -> None:
+        """Do nothing: a thread needs no preparation."""
+
+    async def start(self, spec: InstanceSpec) -> ThreadInstance:  # noqa: D102  documented in ports.Runtime
+        if self._is_closed:
+            raise ClosedError("the worker is stopping")
+        if self._client is None:
+            self._client = AsyncClient(self._service_url, ClientConfig(description="thread functions"))
+            self._router.install()
+        return ThreadInstance(spec, self._client, self._router)
+
+    async def close(self) -> None:  # noqa: D102
+        self._is_closed = True
+        if self._client is not None:
+            await self._client.close()
+            self._router.remove()
