@@ -75,7 +75,8 @@ def _parse(file: Path, package: Path) -> ast.Module:
         tree = ast.parse(file.read_bytes(), shown)
         compile(tree, shown, mode="exec", dont_inherit=True)
     except SyntaxError as exc:
-        raise PackageError(f"{shown} has a syntax error in line {exc.lineno}: {exc.msg}") from exc
+        where = f" in line {exc.lineno}" if exc.lineno else ""
+        raise PackageError(f"{shown} has a syntax error{where}: {exc.msg}") from exc
     except (ValueError, UnicodeDecodeError, RecursionError, MemoryError) as exc:
         raise PackageError(f"{shown} is no Python source: {exc or type(exc).__name__}") from exc
     return tree

@@ -1,0 +1,22 @@
+"""Waiting for a condition inside an event loop, with a deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+POLL_S = 0.02
+
+
+async def eventually(condition: Callable[[], Awaitable[T | None]], what: str, timeout_s: float = 10.0) -> T:
+    """Return the first true value of `condition`; fail with `what` and the last value when the time is over."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        value = await condition()
+        if value:
+            return value
+        assert time.monotonic() < deadline, f"no {what} within {timeout_s:g} s; last: {value!r}"
+        await asyncio.sleep(POLL_S)

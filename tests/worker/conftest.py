@@ -1,0 +1,84 @@
+"""A broker for all tests of the worker, and a worker of its own for each, in the test's event loop."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from magnetar.client.client import AsyncClient
+from magnetar.worker.config import WorkerConfig
+from magnetar.worker.service import WorkerService
+
+from tests.support.servers import Server, running
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with running("broker", tmp_path_factory.mktemp("broker")) as server:
+        yield server
+
+
+@dataclass
+class Cluster:
+    """A worker with an internal namespace of its own, and clients for both its faces."""
+
+    service: WorkerService
+    broker: Server
+    http: httpx.AsyncClient
+    client: AsyncClient
+    number: int
+
+    def topic(self, name: str) -> str:
+        """A topic that no other test has."""
+        return f"persistent://public/default/{name}-{self.number}"
+
+    async def create(self, name: str, source: str, **config: Any) -> httpx.Response:
+        """Deploy the text of a module `<name>.py`; `className` defaults to `<name>.process`."""
+        return await self.send("POST", name, {f"{name}.py": source.encode()}, **config)
+
+    async def send(self, method: str, name: str, package: dict[str, bytes], **config: Any) -> httpx.Response:
+        files: list[tuple[str, tuple[str | None, bytes, str]]] = []
+        full: dict[str, Any] = dict(config)
+        for file_name, content in package.items():
+            full = {"className": f"{name}.process", "py": file_name, **config}
+            files.append(("data", (file_name, content, "application/octet-stream")))
+        files.insert(0, ("functionConfig", (None, json.dumps(full).encode(), "application/json")))
+        return await self.http.request(method, f"/admin/v3/functions/public/default/{name}", files=files)
+
+    async def get(self, path: str) -> Any:
+        answer = await self.http.get(f"/admin/v3/functions/public/default/{path}")
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    async def post(self, path: str) -> httpx.Response:
+        return await self.http.post(f"/admin/v3/functions/public/default/{path}")
+
+
+def worker_config(broker: Server, directory: Path, namespace: str, worker_id: str = "") -> WorkerConfig:
+    return WorkerConfig(
+        service_url=broker.service_url, admin_url=broker.web_url, data_dir=directory, worker_port=0,
+        worker_id=worker_id, functions_namespace=namespace,
+    )  # fmt: skip
+
+
+@pytest.fixture
+async def cluster(broker: Server, tmp_path: Path) -> AsyncIterator[Cluster]:
+    number = next(_numbers)
+    service = WorkerService(worker_config(broker, tmp_path / "worker", f"public/functions-{number}"))
+    await service.start()
+    try:
+        async with (
+            httpx.AsyncClient(base_url=service.worker_url, timeout=30) as http,
+            AsyncClient(broker.service_url) as client,
+        ):
+            yield Cluster(service, broker, http, client, number)
+    finally:
+        await service.stop()
