@@ -1,4 +1,7 @@
-"""A TCP proxy that cuts connections: the network between client and broker, when it is having a bad day."""
+"""A TCP proxy that cuts connections: the network between client and broker, when it is having a bad day.
+
+It tells clients that brokers are reached through it, as Pulsar does behind a proxy.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import asyncio
 from types import TracebackType
 
 from magnetar.client.service_url import parse_service_url
-from magnetar.wire.frames import FrameDecoder
+from magnetar.wire.frames import FrameDecoder, encode_frame
 from magnetar.wire.pulsar_api_pb2 import BaseCommand
 
 CHUNK_BYTES = 65536
@@ -19,7 +22,9 @@ class Proxy:
     Attributes:
         connections: how many were made in all.
         sent: commands that clients sent, in order, over all connections.
-        lose_receipts: swallow SEND_RECEIPT frames and everything behind them, as a broken connection would.
+        lose_receipts: swallow SEND_RECEIPT frames.
+        refuses: end new connections at once.
+        cut_after_sends: end the connection on which so many more SENDs have passed.
     """
 
     def __init__(self, target_url: str) -> None:
@@ -117,11 +122,12 @@ class Proxy:
     async def _to_client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         decoder = FrameDecoder(ANY_SIZE)
         while data := await reader.read(CHUNK_BYTES):
-            if self.lose_receipts and any(f.command.type == BaseCommand.SEND_RECEIPT for f in decoder.feed(data)):
-                continue
-            if not self.lose_receipts:
-                decoder.feed(data)
             await self._flowing.wait()
-            writer.write(data)
+            for command, payload in decoder.feed(data):
+                if self.lose_receipts and command.type == BaseCommand.SEND_RECEIPT:
+                    continue
+                if command.type == BaseCommand.LOOKUP_RESPONSE:
+                    command.lookupTopicResponse.proxy_through_service_url = True
+                writer.write(encode_frame(command, payload))
             await writer.drain()
         raise ConnectionResetError("the broker has gone")

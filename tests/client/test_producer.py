@@ -150,7 +150,7 @@ async def test_sequence_ids_begin_where_they_are_told_and_must_rise(client: Asyn
 async def test_a_full_queue_is_refused_or_waited_for(client: AsyncClient, topic: str) -> None:
     refusing = await producer_of(client, topic, max_pending_messages=3, batch_max_delay_ms=60_000)
     futures = [refusing.send_nowait(b"x") for _ in range(3)]
-    with pytest.raises(QueueFull, match="3 messages .* max_pending_messages=3"):
+    with pytest.raises(QueueFull, match=r"3 messages .* max_pending_messages=3"):
         await refusing.send(b"y")
     assert not refusing.has_room
     with pytest.raises(QueueFull):
