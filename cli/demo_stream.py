@@ -6,13 +6,16 @@ import asyncio
 import json
 import sys
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..client.client import AsyncClient
 from ..client.config import ConsumerConfig, ProducerConfig
+from ..client.outgoing import encode_entry
+from ..wire.message_id import MessageId
+from ..wire.pulsar_api_pb2 import SingleMessageMetadata
 from .demo_corpus import Corpus
 from .failure import Failure
 from .rest import Admin
@@ -20,6 +23,7 @@ from .rest import Admin
 LINES = "persistent://public/default/demo-lines"
 WORDS = "persistent://public/default/demo-identifiers"
 COUNTS = "persistent://public/default/demo-counts"
+LINES_PER_ENTRY = 1000
 MAX_PENDING_MESSAGES = 20_000
 LOOK_EVERY_S = 0.5
 STALLED_S = 60.0
@@ -68,17 +72,30 @@ async def stream(corpus: Corpus, service_url: str, admin_url: str) -> Progress:
 
 
 async def _send(client: AsyncClient, corpus: Corpus, progress: Progress) -> None:
-    """Send each line as a message with its file's name as key."""
+    """Send each line as a message with its file's name as key; the lines of a file make up whole entries."""
     producer = await client.create_producer(LINES, ProducerConfig(max_pending_messages=MAX_PENDING_MESSAGES))
+    receipts: deque[tuple[int, asyncio.Future[MessageId]]] = deque()
     for file in corpus:
-        for line in file.lines:
-            if not producer.has_room:
-                await producer.ready()
-            producer.send_nowait(line, key=file.name)
-        progress.sent += len(file.lines)
-    await producer.flush()
+        header = SingleMessageMetadata(partition_key=file.name)  # one for all lines: encoding only sets its size field
+        for start in range(0, len(file.lines), LINES_PER_ENTRY):
+            lines = file.lines[start : start + LINES_PER_ENTRY]
+            entry = encode_entry(lines, [header] * len(lines), key=file.name)
+            await producer.ready()
+            receipts.append((len(lines), producer.send_entry(entry)))
+        while receipts and receipts[0][1].done():
+            progress.sent += _stored(receipts)
+    while receipts:
+        await receipts[0][1]
+        progress.sent += _stored(receipts)
     await producer.close()
     progress.is_all_sent = True
+
+
+def _stored(receipts: deque[tuple[int, asyncio.Future[MessageId]]]) -> int:
+    """Take the oldest receipt and return its number of lines; raises what its entry failed with."""
+    number, receipt = receipts.popleft()
+    receipt.result()
+    return number
 
 
 async def _collect(client: AsyncClient, progress: Progress) -> None:
