@@ -200,11 +200,19 @@ class Subscription:
         consumer.messages_acked += 1
         self._note_ack(consumer, before)
 
+    def tell_end(self) -> None:
+        """Tell the consumers, if they have acknowledged all that a terminated topic will ever hold."""
+        if self.topic.log.is_terminated and not self.cursor.backlog_entries:
+            for consumer in self.consumers:
+                consumer.notify_end()
+
     def _note_ack(self, consumer: Consumer, mark_delete_before: Position) -> None:
         now_ms = self.topic.broker.now_ms()
         consumer.last_acked_ms = self.last_acked_ms = now_ms
         if self.cursor.mark_delete != mark_delete_before:
             self.last_mark_moved_ms = now_ms
+            if self.topic.log.is_terminated:
+                self.tell_end()
 
     # The cursor is moved
 
@@ -285,7 +293,6 @@ class Subscription:
         self.cursor.acknowledge_up_to(position, done=settle(skipped))
         if self.dispatcher is not None:
             self.dispatcher.acknowledged_up_to(self.cursor.mark_delete)
-        self.last_mark_moved_ms = self.topic.broker.now_ms()
         await skipped
 
     async def ready(self) -> None:

@@ -8,15 +8,16 @@ Source: broker admin reference, sections Topic stats and Internal stats.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote_plus
 
 from ..wire.pulsar_api_pb2 import ProducerAccessMode
 from .kinds import kind_name
+from .storage.position import Position
 from .times import iso_time
 
 if TYPE_CHECKING:
     from .consumer import Consumer
     from .producer import Producer
-    from .storage.position import Position
     from .subscription import Subscription
     from .topic import Topic
 
@@ -141,7 +142,6 @@ def subscription_stats(
         "activeConsumerName": active.name if active is not None else None,
         "msgRateExpired": 0.0,
         "totalMsgExpired": subscription.expired_messages,
-        "msgExpired": subscription.expired_messages,
         "lastExpireTimestamp": subscription.last_expired_ms,
         "lastConsumedFlowTimestamp": max((c.last_flow_ms for c in consumers), default=subscription.last_flow_ms),
         "lastConsumedTimestamp": max((c.last_sent_ms for c in consumers), default=subscription.last_consumed_ms),
@@ -163,12 +163,16 @@ def subscription_stats(
         "filterAcceptedMsgCount": 0,
         "filterRejectedMsgCount": 0,
         "filterRescheduledMsgCount": 0,
+        "dispatchThrottledMsgEventsBySubscriptionLimit": 0,
+        "dispatchThrottledBytesEventsBySubscriptionLimit": 0,
+        "dispatchThrottledMsgEventsByTopicLimit": 0,
+        "dispatchThrottledBytesEventsByTopicLimit": 0,
+        "dispatchThrottledMsgEventsByBrokerLimit": 0,
+        "dispatchThrottledBytesEventsByBrokerLimit": 0,
         "durable": subscription.is_durable,
         "replicated": False,
     }
     # Pulsar leaves out what it does not know.
-    if subscription.kind is None:
-        del stats["type"]
     if active is None:
         del stats["activeConsumerName"]
     return stats
@@ -198,9 +202,7 @@ def consumer_stats(consumer: Consumer) -> Json:
         "clientVersion": consumer.connection.client_version,
         "lastAckedTimestamp": consumer.last_acked_ms,
         "lastConsumedTimestamp": consumer.last_sent_ms,
-        "firstMessagesSentTimestamp": consumer.first_sent_ms,
         "lastConsumedFlowTimestamp": consumer.last_flow_ms,
-        "firstConsumedFlowTimestamp": consumer.first_flow_ms,
         "metadata": consumer.metadata,
         "lastAckedTime": iso_time(consumer.last_acked_ms),
         "lastConsumedTime": iso_time(consumer.last_sent_ms),
@@ -237,7 +239,8 @@ def internal_stats(topic: Topic) -> Json:
         "lastConfirmedEntry": text_of(log.last_confirmed),
         "state": "Terminated" if log.is_terminated else "LedgerOpened",
         "ledgers": shown,
-        "cursors": {name: cursor_stats(each) for name, each in sorted(topic.subscriptions.items())},
+        # Cursors are shown by their encoded names, which subscriptions elsewhere are not.
+        "cursors": {quote_plus(name): cursor_stats(each) for name, each in sorted(topic.subscriptions.items())},
         "schemaLedgers": [],
         "compactedLedger": _ledger(-1, -1, -1),
     }
@@ -248,8 +251,9 @@ def _ledger(ledger_id: int, entries: int, size: int) -> Json:
 
 
 def _is_waiting(subscription: Subscription) -> bool:
-    """Return whether it has read everything and has permits for more."""
-    return any(c.permits > 0 for c in subscription.consumers) and not subscription.cursor.backlog_entries
+    """Return whether it has given out everything and has permits for more."""
+    has_given_all = subscription.read_position > subscription.topic.log.last_confirmed
+    return has_given_all and not subscription.replay_entries and any(c.permits > 0 for c in subscription.consumers)
 
 
 def cursor_stats(subscription: Subscription) -> Json:
@@ -257,9 +261,11 @@ def cursor_stats(subscription: Subscription) -> Json:
     cursor = subscription.cursor
     ranges = cursor.acknowledged_ranges()
     is_waiting = _is_waiting(subscription)
+    read = subscription.read_position
+    before = Position(read[0], read[1] - 1)
     return {
         "markDeletePosition": text_of(cursor.mark_delete),
-        "readPosition": text_of(subscription.read_position),
+        "readPosition": text_of(read),
         "waitingReadOp": is_waiting,
         "pendingReadOps": 0,
         "messagesConsumedCounter": subscription.counters[3],
@@ -269,9 +275,9 @@ def cursor_stats(subscription: Subscription) -> Json:
         "lastLedgerSwitchTimestamp": iso_time(subscription.created_ms),
         "state": "Open",
         "active": bool(subscription.consumers),
-        "numberOfEntriesSinceFirstNotAckedMessage": subscription.topic.log.entries_between(
-            cursor.mark_delete, subscription.topic.log.last_confirmed
-        ),
+        # Pulsar counts from the mark-delete position to the read position, the latter included.
+        "numberOfEntriesSinceFirstNotAckedMessage": subscription.topic.log.entries_between(cursor.mark_delete, before)
+        + 1,
         "totalNonContiguousDeletedMessagesRange": len(ranges),
         "subscriptionHavePendingRead": is_waiting,
         "subscriptionHavePendingReplayRead": False,

@@ -43,7 +43,7 @@ async def _version(_: Call) -> Response:
 
 async def _ready(call: Call) -> Response:
     if not call.broker.started:
-        raise Refused(503, "the broker is starting")
+        raise Refused(503, "the broker is starting or stopping")
     return as_text("ok")
 
 

@@ -15,7 +15,8 @@ _TOPIC = "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}"
 
 async def _lookup(call: Call) -> Response:
     name = call.require_topic_namespace()
-    if listener := call.request.query_params.get("listenerName"):
+    request = call.request
+    if listener := request.query_params.get("listenerName") or request.headers.get("x-pulsar-listenername"):
         raise Refused(400, f"the broker has no listener {listener}; leave listenerName out")
     known = call.namespaces.partitions(name.base) or exists(call, name)
     if not known and not auto_creation(call, name).is_allowed:

@@ -83,8 +83,7 @@ async def _expire(call: Call) -> Response:
     age_s = call.number("seconds")
     name = call.topic
     _refuse_expiring(name)
-    for topic, subscription in _find_all(await load_all(call, name), call.subscription):
-        await _expire_one(topic, subscription, age_s)
+    await _expire_each(_find_all(await load_all(call, name), call.subscription), age_s)
     return done()
 
 
@@ -92,14 +91,19 @@ async def _expire_in_all(call: Call) -> Response:
     age_s = call.number("seconds")
     name = call.topic
     _refuse_expiring(name)
-    for topic in await load_all(call, name):
-        for subscription in tuple(topic.subscriptions.values()):
-            await _expire_one(topic, subscription, age_s)
+    topics = await load_all(call, name)
+    await _expire_each([(topic, each) for topic in topics for each in topic.subscriptions.values()], age_s)
     return done()
 
 
-async def _expire_one(topic: Topic, subscription: Subscription, age_s: int) -> None:
-    if not subscription.cursor.backlog_entries:
+async def _expire_each(chosen: Sequence[tuple[Topic, Subscription]], age_s: int) -> None:
+    """Expire on every subscription, then refuse if one of them had nothing that could expire."""
+    caught_up = [(topic, each) for topic, each in chosen if not each.cursor.backlog_entries]
+    if age_s > 0:  # an age of 0 means no limit
+        for _, subscription in chosen:
+            if subscription.cursor.backlog_entries:
+                await subscription.expire(age_s)
+    for topic, subscription in caught_up[:1]:
         raise Refused(
             409,
             f"Expire message by timestamp not issued on topic {topic.name} for subscription {subscription.name} due to"
@@ -107,8 +111,6 @@ async def _expire_one(topic: Topic, subscription: Subscription, age_s: int) -> N
             " partitioned topic operation might succeeded on other partitions, please check stats of individual"
             " partition.",
         )
-    if age_s >= 0:
-        await subscription.expire(age_s)
 
 
 async def _expire_to(call: Call) -> Response:

@@ -182,6 +182,7 @@ async def _truncate(call: Call) -> Response:
     for topic in await load_all(call, name):
         for subscription in tuple(topic.subscriptions.values()):
             await subscription.skip_all()
+        topic.log.close_ledger()  # trimming frees closed ledgers only
         await topic.log.trim(0, 0)
     return done()
 

@@ -26,27 +26,29 @@ async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-async def test_sqlite_keeps_the_promise(check: Callable[[MetadataStore, str], Awaitable[None]], store: SqliteStore):
+async def test_sqlite_keeps_the_promise(
+    check: Callable[[MetadataStore, str], Awaitable[None]], store: SqliteStore
+) -> None:
     await check(store, f"/{check.__name__}")
 
 
-async def test_sqlite_store_survives_reopening(tmp_path: Path):
+async def test_sqlite_store_survives_reopening(tmp_path: Path) -> None:
     async def make_store() -> MetadataStore:
         return SqliteStore.open(tmp_path / "metadata.db")
 
     await check_survives_reopening(make_store)
 
 
-async def test_concurrent_puts_share_one_sync(tmp_path: Path, store: SqliteStore):
+async def test_concurrent_puts_share_one_sync(tmp_path: Path, store: SqliteStore) -> None:
     await store.put("/first", b"v")  # the thread is awake and idle afterwards
-    statements = []
+    statements: list[str] = []
     await store._submit(lambda connection, _: connection.set_trace_callback(statements.append))
     await asyncio.gather(*(store.put(f"/a/{n}", b"v") for n in range(500)))
     assert statements.count("COMMIT") < 50  # at least ten to a transaction
     assert store.statistics() == {"queued": 0, "watches": 0}
 
 
-def test_opening_a_second_time_is_refused_while_it_is_open(tmp_path: Path):
+def test_opening_a_second_time_is_refused_while_it_is_open(tmp_path: Path) -> None:
     file = tmp_path / "metadata.db"
     store = SqliteStore.open(file)
     with pytest.raises(StorageError, match=r"metadata\.db is in use by another broker; stop that one"):
@@ -55,19 +57,19 @@ def test_opening_a_second_time_is_refused_while_it_is_open(tmp_path: Path):
     asyncio.run(SqliteStore.open(file).close())
 
 
-def test_opening_in_a_missing_directory_is_refused(tmp_path: Path):
+def test_opening_in_a_missing_directory_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="cannot open the metadata file"):
         SqliteStore.open(tmp_path / "nowhere" / "metadata.db")
 
 
-def test_opening_a_file_that_is_no_database_is_refused(tmp_path: Path):
+def test_opening_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "metadata.db"
     file.write_bytes(b"this is not a database" * 100)
     with pytest.raises(StorageError, match=r"is damaged .*; restore it from a backup"):
         SqliteStore.open(file)
 
 
-def test_opening_a_damaged_file_is_refused(tmp_path: Path):
+def test_opening_a_damaged_file_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "metadata.db"
 
     async def fill() -> None:
@@ -83,7 +85,7 @@ def test_opening_a_damaged_file_is_refused(tmp_path: Path):
         SqliteStore.open(file)
 
 
-def test_opening_a_database_of_another_program_is_refused(tmp_path: Path):
+def test_opening_a_database_of_another_program_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "metadata.db"
     connection = sqlite3.connect(file)
     connection.execute("CREATE TABLE theirs (x)")
@@ -93,7 +95,7 @@ def test_opening_a_database_of_another_program_is_refused(tmp_path: Path):
         SqliteStore.open(file)
 
 
-def test_opening_a_later_format_is_refused(tmp_path: Path):
+def test_opening_a_later_format_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "metadata.db"
     asyncio.run(SqliteStore.open(file).close())
     connection = sqlite3.connect(file)
@@ -104,7 +106,7 @@ def test_opening_a_later_format_is_refused(tmp_path: Path):
 
 
 @pytest.mark.skipif(os.geteuid() == 0 and shutil.which("setpriv") is None, reason="root writes read-only files")
-def test_opening_a_read_only_file_is_refused(tmp_path: Path):
+def test_opening_a_read_only_file_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "metadata.db"
     asyncio.run(SqliteStore.open(file).close())
     connection = sqlite3.connect(f"file:{file}?mode=ro", uri=True)
@@ -127,7 +129,7 @@ def test_opening_a_read_only_file_is_refused(tmp_path: Path):
     assert "check the permissions of the file and its directory" in message
 
 
-async def test_a_full_disk_fails_the_put_and_keeps_what_was(store: SqliteStore):
+async def test_a_full_disk_fails_the_put_and_keeps_what_was(store: SqliteStore) -> None:
     version = await store.put("/a", b"kept")
 
     def limit(connection: sqlite3.Connection, pages: int | None) -> None:
@@ -143,7 +145,7 @@ async def test_a_full_disk_fails_the_put_and_keeps_what_was(store: SqliteStore):
     await store.put("/b", bytes(500_000))
 
 
-async def test_a_failed_commit_is_reported_to_nobody_as_done(store: SqliteStore):
+async def test_a_failed_commit_is_reported_to_nobody_as_done(store: SqliteStore) -> None:
     seen: list[object] = []
     store.watch("/", seen.append)
 
@@ -159,7 +161,7 @@ async def test_a_failed_commit_is_reported_to_nobody_as_done(store: SqliteStore)
         assert await store.get("/a") is not None
 
 
-async def test_what_was_put_survives_the_process_being_killed(tmp_path: Path):
+async def test_what_was_put_survives_the_process_being_killed(tmp_path: Path) -> None:
     code = (
         "import asyncio, os\n"
         "from magnetar.metadata.store_sqlite import SqliteStore\n"

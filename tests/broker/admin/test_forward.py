@@ -1,0 +1,178 @@
+"""Functions requests go on to a worker and come back as they were, however large or slow."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+import httpx
+import pytest
+from magnetar.broker.admin.app import make_app
+from magnetar.broker.admin.forward import NOT_ENABLED, NOT_READY, forwards
+from magnetar.broker.admin.serve import serve
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from tests.broker.admin.conftest import RunningBroker
+
+FUNCTION = "/admin/v3/functions/public/default/f"
+
+
+@dataclass
+class FakeWorker:
+    """A stand-in for the worker's REST, which this floor does not know; it records what arrived."""
+
+    url: str = ""
+    seen: list[tuple[str, bytes, dict[str, str], bytes]] = field(default_factory=list)
+    logs_started: asyncio.Event = field(default_factory=asyncio.Event)
+    logs_ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def echo(self, request: Request) -> Response:
+        body = await request.body()
+        self.seen.append((request.method, request.scope["raw_path"], dict(request.headers), body))
+        return JSONResponse({"reason": "seen"}, 418, headers={"X-Worker": "w-1"})
+
+    async def redirect(self, request: Request) -> Response:
+        await request.body()
+        return RedirectResponse("http://leader.example:6750/admin/v3/functions/x", 307)
+
+    async def logs(self, request: Request) -> Response:
+        async def lines() -> AsyncIterator[bytes]:
+            try:
+                yield b"first\n"
+                self.logs_started.set()
+                await asyncio.Event().wait()  # a quiet function
+            finally:
+                self.logs_ended.set()
+
+        return StreamingResponse(lines(), media_type="text/plain")
+
+    async def download(self, request: Request) -> Response:
+        async def parts() -> AsyncIterator[bytes]:
+            for _ in range(64):
+                yield bytes(256 * 1024)
+
+        return StreamingResponse(parts())
+
+
+@pytest.fixture
+async def worker(broker: RunningBroker) -> AsyncIterator[FakeWorker]:
+    fake = FakeWorker()
+    app = Starlette(
+        routes=[
+            Route(f"{FUNCTION}/logs", fake.logs),
+            Route(f"{FUNCTION}/download", fake.download),
+            Route(f"{FUNCTION}/elsewhere", fake.redirect, methods=["POST"]),
+            Route("/{path:path}", fake.echo, methods=["GET", "PUT", "POST", "DELETE"]),
+        ]
+    )
+    server, port = await serve(app, "127.0.0.1", 0)
+    broker.worker_url = fake.url = f"http://127.0.0.1:{port}"
+    yield fake
+    await server.stop()
+
+
+async def test_method_path_query_headers_and_body_arrive_unmodified(broker: RunningBroker, worker: FakeWorker) -> None:
+    path = b"/admin/v3/functions/public/default/a%2Fb%20c+d?x=1&y=%26"
+    url = httpx.URL(broker.web_url).copy_with(raw_path=path)
+    request = httpx.Request("PUT", url, headers={"X-Mine": "1", "Content-Type": "text/x"}, content=b"body")
+    answer = await broker.http.send(request)
+    assert (answer.status_code, answer.json(), answer.headers["x-worker"]) == (418, {"reason": "seen"}, "w-1")
+    method, raw_path, headers, body = worker.seen[0]
+    assert (method, body) == ("PUT", b"body")
+    assert raw_path == path.split(b"?")[0]
+    assert (headers["x-mine"], headers["content-type"], headers["content-length"]) == ("1", "text/x", "4")
+
+
+async def test_multipart_bodies_are_the_same_bytes(broker: RunningBroker, worker: FakeWorker) -> None:
+    package = os.urandom(3 * 1024 * 1024)
+    files: dict[str, tuple[str | None, bytes | str, str]] = {
+        "data": ("f.py", package, "application/octet-stream"),
+        "functionConfig": (None, "{}", "application/json"),
+    }
+    request = broker.http.build_request("POST", FUNCTION, files=files)
+    sent = await request.aread()
+    await broker.http.send(request)
+    _, _, headers, body = worker.seen[0]
+    assert hashlib.sha256(body).digest() == hashlib.sha256(sent).digest()
+    assert headers["content-type"] == request.headers["content-type"]
+
+
+async def test_a_body_of_unknown_length_is_streamed(broker: RunningBroker, worker: FakeWorker) -> None:
+    async def parts() -> AsyncIterator[bytes]:
+        for number in range(10):
+            yield b"%d," % number
+
+    await broker.http.post(FUNCTION, content=parts())
+    assert worker.seen[0][3] == b"0,1,2,3,4,5,6,7,8,9,"
+
+
+async def test_a_large_answer_comes_through(broker: RunningBroker, worker: FakeWorker) -> None:
+    answer = await broker.http.get(f"{FUNCTION}/download")
+    assert len(answer.content) == 16 * 1024 * 1024
+
+
+async def test_a_redirect_is_passed_back(broker: RunningBroker, worker: FakeWorker) -> None:
+    answer = await broker.http.post(f"{FUNCTION}/elsewhere", content=b"x")
+    assert answer.status_code == 307
+    assert answer.headers["location"] == "http://leader.example:6750/admin/v3/functions/x"
+
+
+async def test_a_followed_log_streams_and_ends_when_the_client_leaves(
+    broker: RunningBroker, worker: FakeWorker
+) -> None:
+    async with broker.http.stream("GET", f"{FUNCTION}/logs") as answer:
+        assert await anext(answer.aiter_raw()) == b"first\n"
+        await worker.logs_started.wait()
+    async with asyncio.timeout(5):
+        await worker.logs_ended.wait()
+
+
+async def test_without_a_live_worker_the_answer_is_503(broker: RunningBroker) -> None:
+    answer = await broker.http.get(FUNCTION)
+    assert (answer.status_code, answer.json()) == (503, {"reason": NOT_READY})
+
+
+async def test_a_worker_that_died_is_named_in_a_503(broker: RunningBroker) -> None:
+    broker.worker_url = "http://127.0.0.1:1"
+    answer = await broker.http.get(FUNCTION)
+    assert answer.status_code == 503
+    assert answer.json()["reason"].startswith(
+        "the functions worker at http://127.0.0.1:1 does not answer (ConnectError"
+    )
+    assert "\n" not in answer.json()["reason"]
+
+
+async def test_a_broker_without_functions_answers_409(broker: RunningBroker) -> None:
+    app = make_app(broker.service, broker.namespaces, lambda: None, is_worker_enabled=False)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as http:
+        answer = await http.get("/admin/v2/worker/cluster")
+    assert (answer.status_code, answer.json()) == (409, {"reason": NOT_ENABLED})
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/admin/v3/functions",
+        "/admin/v3/functions/t/n/f/status",
+        "/admin/v3/function/t",
+        "/admin/v3/sources/t/n",
+        "/admin/v3/source/t",
+        "/admin/v3/sinks/builtinsinks",
+        "/admin/v3/sink/t",
+        "/admin/v2/worker/cluster",
+        "/admin/v2/worker-stats/metrics",
+    ],
+)
+def test_functions_paths_belong_to_the_worker(path: str) -> None:
+    assert forwards(path)
+
+
+@pytest.mark.parametrize("path", ["/admin/v3/functionsx", "/admin/v2/workers", "/admin/v2/tenants", "/admin/v3", "/"])
+def test_other_paths_do_not(path: str) -> None:
+    assert not forwards(path)
