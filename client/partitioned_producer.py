@@ -122,13 +122,10 @@ class PartitionedProducer:
         )
 
     def send_entry(self, entry: OutgoingEntry | Sequence[bytes]) -> asyncio.Future[MessageId]:
-        """Send a whole entry to one partition; as `Producer.send_entry`.
-
-        The router sees the entry as one message with the entry's key and body.
-        """
+        """Send a whole entry to the partition that the router chooses; as `Producer.send_entry`."""
         if not isinstance(entry, OutgoingEntry):
             entry = encode_entry(entry, compression=self._config.compression)
-        return self._choose(OutgoingMessage(entry.body, entry.key, sequence_id=entry.sequence_id)).send_entry(entry)
+        return self.producers[self._router.choose_entry(entry, len(self.producers))].send_entry(entry)
 
     async def flush(self) -> None:
         """Send what is open and wait until all is stored; as `Producer.flush`."""

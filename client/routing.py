@@ -15,7 +15,7 @@ from typing import Protocol
 from ..errors import InvalidConfig
 from ..wire.hashing import boost_hash, java_string_hash, murmur3_32
 from .config import Hashing, ProducerConfig
-from .outgoing import OutgoingMessage
+from .outgoing import OutgoingEntry, OutgoingMessage
 
 _HASHES: dict[Hashing, Callable[[str], int]] = {
     "JavaStringHash": java_string_hash,
@@ -33,7 +33,10 @@ class Router(Protocol):
     """Chooses partitions of messages."""
 
     def choose(self, message: OutgoingMessage, partitions: int, now_s: float) -> int:
-        """Return the index of a partition."""
+        """Return the partition of a message."""
+
+    def choose_entry(self, entry: OutgoingEntry, partitions: int) -> int:
+        """Return the partition of a whole entry."""
 
 
 class RoundRobin:
@@ -67,6 +70,14 @@ class RoundRobin:
         self._bytes += size
         return self._current % partitions
 
+    def choose_entry(self, entry: OutgoingEntry, partitions: int) -> int:
+        """Return the partition of a whole entry: it is a batch already, so each goes to the next partition."""
+        if entry.key is not None:
+            return key_partition(entry.key, partitions, self._config.hashing)
+        self._current += 1
+        self._messages = self._bytes = 0
+        return self._current % partitions
+
 
 class SinglePartition:
     """One partition, chosen at random when the producer is made."""
@@ -79,6 +90,12 @@ class SinglePartition:
         """Return the partition of a message."""
         if message.key is not None:
             return key_partition(message.key, partitions, self._hashing)
+        return self._chosen % partitions
+
+    def choose_entry(self, entry: OutgoingEntry, partitions: int) -> int:
+        """Return the partition of a whole entry."""
+        if entry.key is not None:
+            return key_partition(entry.key, partitions, self._hashing)
         return self._chosen % partitions
 
 
@@ -100,6 +117,11 @@ class CustomRouting:
                 f"the routing function returned {index!r}; expected an index from 0 to {partitions - 1}"
             )
         return index
+
+    def choose_entry(self, entry: OutgoingEntry, partitions: int) -> int:
+        """Return the partition of a whole entry; the function sees it as one message with the entry's key and body."""
+        message = OutgoingMessage(entry.body, entry.key, sequence_id=entry.sequence_id)
+        return self.choose(message, partitions, 0.0)
 
 
 def make_router(config: ProducerConfig, rng: Random) -> Router:
