@@ -38,6 +38,7 @@ class Progress:
         sent: lines whose receipts came.
         received: counts received at the end.
         first_s, last_s: when the first line was sent and the last count received.
+        done: messages that each function has done.
         backlogs: messages that each function has not yet done.
         is_all_sent: whether every line is stored.
     """
@@ -46,6 +47,7 @@ class Progress:
     received: int = 0
     first_s: float = 0.0
     last_s: float = 0.0
+    done: Sequence[int] = (0, 0)
     backlogs: Sequence[int] = (0, 0)
     is_all_sent: bool = False
     totals: Counter[str] = field(default_factory=Counter)
@@ -127,14 +129,18 @@ async def _watch(admin_url: str, progress: Progress) -> None:
             lines, words, counts = await asyncio.gather(
                 *(asyncio.to_thread(_topic_stats, rest, topic) for topic in (LINES, WORDS, COUNTS))
             )
-            progress.backlogs = (_backlog(lines), _backlog(words))
+            progress.done = (_done(lines), _done(words))
+            progress.backlogs = (
+                max(0, progress.sent - progress.done[0]),
+                max(0, words.get("msgInCounter", 0) - progress.done[1]),
+            )
             now_s = time.monotonic()
             state = (progress.sent, progress.received, progress.backlogs)
             if state != before:
                 before, moved_s = state, now_s
             elif now_s - moved_s > STALLED_S:
                 raise Failure(f"nothing moved for {STALLED_S:g} s, the functions' backlogs are {progress.backlogs}")
-            is_done = progress.is_all_sent and not any(progress.backlogs)
+            is_done = progress.is_all_sent and not _backlog(lines) and not _backlog(words)
             is_done = is_done and progress.received >= counts.get("msgInCounter", 0)
             if is_terminal or is_done or now_s - shown_s >= SHOW_EVERY_S_IN_A_PIPE:
                 shown_s = now_s
@@ -153,15 +159,20 @@ def _topic_stats(rest: Admin, topic: str) -> dict[str, Any]:
     return answer
 
 
+def _done(stats: dict[str, Any]) -> int:
+    """Return how many messages of a topic its function has acknowledged; good enough to show, not to decide by."""
+    return sum(found["msgOutCounter"] - found["unackedMessages"] for found in stats.get("subscriptions", {}).values())
+
+
 def _backlog(stats: dict[str, Any]) -> int:
+    """Return how many entries of a topic are not acknowledged: what Pulsar calls the backlog counts entries."""
     return sum(found["msgBacklog"] for found in stats.get("subscriptions", {}).values())
 
 
 def _show(progress: Progress, now_s: float, is_terminal: bool, is_last: bool) -> None:
     elapsed_s = now_s - progress.first_s
-    done = max(0, progress.sent - sum(progress.backlogs))
     text = (
-        f"{elapsed_s:6.1f} s  {progress.sent:>9,} lines sent  {done / elapsed_s:>9,.0f} messages/s"
+        f"{elapsed_s:6.1f} s  {progress.sent:>9,} lines sent  {progress.done[0] / elapsed_s:>9,.0f} messages/s"
         f"  backlog {progress.backlogs[0]:,} + {progress.backlogs[1]:,}"
     )
     sys.stderr.write(f"\r{text:<79}" + ("\n" if is_last else "") if is_terminal else f"{text}\n")
