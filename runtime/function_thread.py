@@ -38,7 +38,7 @@ OUTPUT_ENTRY_BYTES_MAX = 1024 * 1024  # larger outputs of one input entry go out
 OUTPUT_BYTES_MAX = 5 * 1024 * 1024 - 64 * 1024  # of one message; the frame limit less room for metadata
 STEP_S = 0.005
 SHIP_AFTER_S = 0.010
-_FIRST_STEP = 16
+_FIRST_STEP = 1  # nothing is known of the function yet
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,11 +107,12 @@ def _takes_context(function: Callable[..., Any], class_name: str) -> bool:
         return False  # a built-in without a signature takes one value
     positional = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
     required = [one.name for one in positional if one.default is one.empty]
-    required += [one.name for one in parameters if one.kind is one.KEYWORD_ONLY and one.default is one.empty]
+    keywords = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY and one.default is one.empty]
     takes_any = any(one.kind is one.VAR_POSITIONAL for one in parameters)
-    if len(required) > 2 or not (positional or takes_any):
+    if len(required) > 2 or keywords or not (positional or takes_any):
         raise FunctionLoadError(
-            f"{class_name} takes ({', '.join(required)}); it must take the message, or the message and a context"
+            f"{class_name} takes ({', '.join(required + keywords)}); it must take the message, or the message and a"
+            " context"
         )
     if len(required) == 2 or takes_any:
         return True

@@ -146,14 +146,16 @@ class Pipeline:
         if self._ended.done():
             return self._ended.result()
         calls = self._calls.result()
+        what = f"output topic {self._spec.details.sink.topic}"
         try:
             if calls.has_output:
                 self._producer = await self._client.create_producer(self._spec.details.sink.topic, _output_config())
             for topic, serde in calls.serdes.items():
+                what = f"input topic {topic}"
                 consumer = await self._client.subscribe(topic, self._subscription(), self._consumer_config(topic))
                 self._inputs[topic] = Input(topic, consumer, serde)
         except MagnetarError as error:
-            return f"{type(error).__name__}: {error}"
+            return f"{what}: {type(error).__name__}: {error}"
         return self._ended.result() if self._ended.done() else None
 
     def stop(self, grace_s: float) -> None:

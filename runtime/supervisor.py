@@ -20,6 +20,8 @@ from .stats import format_error
 
 log = logging.getLogger(__name__)
 
+RESTART_TIMEOUT_S = 5.0
+
 
 class Supervisor:
     """One instance over all its restarts.
@@ -125,13 +127,15 @@ class Supervisor:
             await asyncio.wait((self._task,))
 
     async def restart(self, grace_s: float) -> None:
-        """Stop the instance and start it again at once; returns when it has been started."""
+        """Stop the instance and start it again at once; returns when it has been started, or cannot be so soon."""
         self._failure = ""
         if self._instance is not None:
             self._is_restarting = True
             await self._stop_instance(grace_s)
         self._wake.set()
-        await self._started.wait()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(RESTART_TIMEOUT_S):
+                await self._started.wait()
 
     async def status(self) -> FunctionStatus:
         """Return how the instance is."""

@@ -34,6 +34,7 @@ class ProcessInstance:
         self._number = number
         self._runtime = runtime
         self._control = ControlClient(spec.control_socket)
+        self._is_stopping = False
         self._started: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
@@ -53,7 +54,8 @@ class ProcessInstance:
             return await self._control.status()
         except ConnectionLost as error:
             log.debug("%s: %s", self._spec.key, error)
-            return FunctionStatus()  # still starting, or ending just now
+            # Starting, or ending: one that was told to stop may still be at its last message.
+            return FunctionStatus(running=self._is_stopping and not self._ended.done())
 
     async def metrics(self, reset: bool = False) -> MetricsData:  # noqa: D102
         if self._ended.done():
@@ -67,6 +69,7 @@ class ProcessInstance:
     async def stop(self, grace_s: float) -> str | None:  # noqa: D102
         if self._ended.done():
             return None
+        self._is_stopping = True
         self._runtime.signal(self._number, signal.SIGTERM)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace_s):

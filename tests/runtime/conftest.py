@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
-
 from magnetar.client.client import AsyncClient
 from magnetar.runtime.spec import InstanceSpec
 from magnetar.wire import functions_pb2 as records
+
 from tests.support.servers import Server, running
 
 
@@ -32,6 +33,13 @@ def topic(request: pytest.FixtureRequest) -> str:
     """A topic of this test's own; put something behind it for more."""
     name = re.sub(r"\W+", "-", request.node.name).strip("-")
     return f"persistent://public/default/{name}-{uuid.uuid4().hex[:8]}"
+
+
+async def until(condition: Callable[[], Awaitable[bool]], timeout_s: float = 10.0) -> None:
+    """Wait until a condition holds that can only be asked for."""
+    async with asyncio.timeout(timeout_s):
+        while not await condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
 
 
 MakeSpec = Callable[..., InstanceSpec]
@@ -61,7 +69,7 @@ def spec_maker(service_url: str, tmp_path: Path, topic: str) -> MakeSpec:
         if not function.source.inputSpecs:
             function.source.inputSpecs[f"{topic}-in"].SetInParent()
         function.source.subscriptionPosition = records.EARLIEST
-        if not function.sink.topic:
+        if not function.sink.topic and function.sink.typeClassName != "none":
             function.sink.topic = f"{topic}-out"
         run_dir = tmp_path / "run"
         run_dir.mkdir(exist_ok=True)

@@ -6,16 +6,18 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
+from pathlib import Path
 
 import psutil
 import pytest
-
 from magnetar.client.client import AsyncClient
 from magnetar.client.config import ConsumerConfig
 from magnetar.runtime.process.runtime import ProcessInstance, ProcessRuntime
 from magnetar.runtime.spec import InstanceSpec, from_json
-from tests.runtime.conftest import MakeSpec
+from magnetar.wire import functions_pb2 as records
+
+from tests.runtime.conftest import MakeSpec, until
 
 EARLIEST = ConsumerConfig(initial_position="Earliest")
 
@@ -25,13 +27,6 @@ async def runtime() -> AsyncIterator[ProcessRuntime]:
     runtime = ProcessRuntime()
     yield runtime
     await runtime.close()
-
-
-async def until(condition: Callable[[], Awaitable[bool]], timeout_s: float = 10.0) -> None:
-    """Wait until a condition holds."""
-    async with asyncio.timeout(timeout_s):
-        while not await condition():
-            await asyncio.sleep(0.01)
 
 
 async def is_running(instance: ProcessInstance) -> bool:
@@ -45,10 +40,6 @@ def test_spec_survives_its_journey() -> None:
 
 
 def _bare_spec() -> InstanceSpec:
-    from pathlib import Path
-
-    from magnetar.wire import functions_pb2 as records
-
     details = records.FunctionDetails(tenant="public", namespace="default", name="f", userConfig='{"ü": 1}')
     paths = {name: Path("/x") / name for name in ("package", "log_file", "control_socket", "last_words")}
     metadata = records.FunctionMetaData(functionDetails=details)

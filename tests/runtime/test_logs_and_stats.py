@@ -1,0 +1,148 @@
+"""The log of an instance and its counters."""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from pathlib import Path
+
+from magnetar.runtime.gate import Gate
+from magnetar.runtime.logs import InstanceLog, LogFollower, LogHandler, LogStream, rotated, tail
+from magnetar.runtime.restart_delay import HEALTHY_S, RestartDelay
+from magnetar.runtime.stats import TRACEBACK_CHARACTERS_MAX, InstanceStats, format_error
+
+LINE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (\w+) (.*)")
+
+
+def lines_of(path: Path) -> list[tuple[str, ...]]:
+    matches = [LINE.fullmatch(line) for line in path.read_text().splitlines()]
+    return [match.groups() for match in matches if match is not None]
+
+
+def test_every_line_has_time_and_level(tmp_path: Path) -> None:
+    log = InstanceLog(tmp_path / "deep" / "f.log")
+    log.write("INFO", "one\ntwo\n")
+    stream = LogStream(log, "ERROR")
+    print("three", "four", file=stream)
+    print("unfinished", end="", file=stream)
+    stream.flush()
+    logger = logging.Logger("mine")
+    logger.addHandler(LogHandler(log))
+    logger.warning("five %d", 5)
+    log.close()
+    log.write("INFO", "too late")
+    assert lines_of(log.path) == [
+        ("INFO", "one"),
+        ("INFO", "two"),
+        ("ERROR", "three four"),
+        ("ERROR", "unfinished"),
+        ("WARNING", "[mine] five 5"),
+    ]
+
+
+def test_log_is_bounded_and_its_reader_crosses_the_rotation(tmp_path: Path) -> None:
+    log = InstanceLog(tmp_path / "f.log", file_bytes_max=2000)
+    follower = LogFollower(log.path)
+    followed = ""
+    for number in range(500):
+        log.write("INFO", f"line {number}")
+        if number % 20 == 0:
+            followed += follower.read()
+        assert log.path.stat().st_size <= 2000
+    followed += follower.read()
+    assert rotated(log.path).stat().st_size <= 2000
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["f.log", "f.log.1"]
+    assert [line.split()[-1] for line in followed.splitlines()] == [str(number) for number in range(500)]
+    last = tail(log.path, 60).splitlines()
+    assert [line.split()[-1] for line in last] == [str(number) for number in range(440, 500)]
+    assert tail(log.path, 0) == ""
+    assert tail(tmp_path / "none.log", 5) == ""
+    log.close()
+
+
+def test_threads_do_not_mix_inside_a_line(tmp_path: Path) -> None:
+    log = InstanceLog(tmp_path / "f.log")
+    stream = LogStream(log, "INFO")
+
+    def say(word: str) -> None:
+        for _ in range(200):
+            print(word, word, word, file=stream)
+
+    threads = [threading.Thread(target=say, args=(word,)) for word in ("aaa", "bbb")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    log.close()
+    assert {text for _, text in lines_of(log.path)} == {"aaa aaa aaa", "bbb bbb bbb"}
+    assert len(lines_of(log.path)) == 400
+
+
+def test_traceback_is_cut_in_the_middle() -> None:
+    error = ValueError("x" * 3 * TRACEBACK_CHARACTERS_MAX)
+    text = format_error(error)
+    assert len(text) < TRACEBACK_CHARACTERS_MAX + 100
+    assert "characters left out" in text
+
+
+def test_stats_count_and_keep_the_latest_exceptions() -> None:
+    stats = InstanceStats(0.0)
+    stats.total.received = 30
+    stats.count_run(30, 12, 0.3, 1234)
+    for number in range(12):
+        stats.user_exception(f"error {number}", number)
+    stats.system_exception("sys", 99)
+    status = stats.status()
+    assert (status.numReceived, status.numSuccessfullyProcessed, status.numUserExceptions) == (30, 18, 12)
+    assert [latest.exceptionString for latest in status.latestUserExceptions] == [f"error {n}" for n in range(2, 12)]
+    assert (status.numSystemExceptions, status.latestSystemExceptions[0].msSinceEpoch) == (1, 99)
+    assert round(status.averageLatency, 6) == 10
+    assert status.lastInvocationTime == 1234
+
+
+def test_minute_counters_begin_anew() -> None:
+    stats = InstanceStats(100.0)
+    stats.count_run(5, 0, 0.1, 1)
+    stats.roll(159.9)
+    assert stats.metrics().processedSuccessfullyTotal_1min == 5
+    stats.roll(160.0)
+    assert stats.metrics().processedSuccessfullyTotal_1min == 0
+    stats.count_run(2, 0, 0.1, 1)
+    assert stats.metrics().processedSuccessfullyTotal_1min == 2
+    assert stats.metrics().processedSuccessfullyTotal == 7
+    stats.roll(400.0)
+    stats.count_run(1, 0, 0.1, 1)
+    stats.roll(459.0)
+    assert stats.metrics().processedSuccessfullyTotal_1min == 1
+    stats.roll(460.0)
+    assert stats.metrics().processedSuccessfullyTotal_1min == 0
+
+
+def test_gate_makes_wait_and_lets_one_large_piece_in() -> None:
+    gate = Gate(10, 100)
+    assert gate.enter(50, 1000)
+    entered = threading.Event()
+
+    def enter() -> None:
+        if gate.enter(1, 1):
+            entered.set()
+
+    thread = threading.Thread(target=enter)
+    thread.start()
+    assert not entered.wait(0.02)
+    gate.leave(50, 1000)
+    assert entered.wait(5)
+    thread.join()
+    assert gate.enter(9, 9)
+    gate.close()
+    assert not gate.enter(1, 1)
+
+
+def test_restart_delay_doubles_and_begins_anew_after_a_healthy_run() -> None:
+    delay = RestartDelay()
+    waits = [delay.after(0.01) for _ in range(12)]
+    assert waits[:4] == [0.1, 0.2, 0.4, 0.8]
+    assert sum(waits[:4]) < 2
+    assert waits[-1] == 30.0
+    assert delay.after(HEALTHY_S) == 0.1
