@@ -22,6 +22,12 @@ if TYPE_CHECKING:
     from .storage.position import Position, StoredEntry
     from .subscription import Subscription
 
+SPREADING = (CommandSubscribe.Shared, CommandSubscribe.Key_Shared)
+"""Types under which many consumers get entries at the same time, and redelivery is told entry by entry."""
+
+IGNORANT_OF_THE_END = ("Pulsar-CPP-", "Pulsar-Go-")
+"""Beginnings of the versions of clients that take REACHED_END_OF_TOPIC for garbage; Python's is the one of C++."""
+
 Delivery = tuple["StoredEntry", int, ack_set.AckSet | None]
 """An entry, how often it was redelivered, and which of its messages are still wanted (None: all)."""
 
@@ -44,7 +50,8 @@ class Consumer:
         self.id = command.consumer_id
         self.priority = command.priority_level
         self.metadata = {pair.key: pair.value for pair in command.metadata}
-        self.epoch = command.consumer_epoch if command.HasField("consumer_epoch") else None
+        has_epoch = command.HasField("consumer_epoch") and command.subType not in SPREADING
+        self.epoch = command.consumer_epoch if has_epoch else None
         self.partition = subscription.topic.name.partition
         self.permits = 0
         self.banked_permits = 0
@@ -59,9 +66,7 @@ class Consumer:
         self.messages_acked = 0
         self.last_acked_ms = 0
         self.last_sent_ms = 0
-        self.first_sent_ms = 0
         self.last_flow_ms = 0
-        self.first_flow_ms = 0
         self.connected_since = iso_now()
         self.meter = Meter(4)
 
@@ -102,17 +107,13 @@ class Consumer:
         self.messages_out += charged
         self.entries_out += len(parts) // 2
         self.bytes_out += size
-        now_ms = self.subscription.topic.broker.now_ms()
-        self.last_sent_ms = now_ms
-        self.first_sent_ms = self.first_sent_ms or now_ms
+        self.last_sent_ms = self.subscription.topic.broker.now_ms()
         self.connection.write_many(parts, size)
         return charged
 
     def add_permits(self, permits: int) -> None:
         """Take a FLOW; a consumer that holds too much gets the permits later."""
-        now_ms = self.subscription.topic.broker.now_ms()
-        self.last_flow_ms = now_ms
-        self.first_flow_ms = self.first_flow_ms or now_ms
+        self.last_flow_ms = self.subscription.topic.broker.now_ms()
         if self.is_blocked:
             self.banked_permits += permits
         else:
@@ -149,6 +150,12 @@ class Consumer:
         """Tell a failover consumer whether it is the active one."""
         if self.connection.protocol_version >= 12:
             self.connection.reply(replies.active_consumer_change(self.id, is_active))
+
+    def notify_end(self) -> None:
+        """Tell that nothing more will come, unless its client would close the connection over it."""
+        version = self.connection.client_version or ""
+        if self.connection.protocol_version >= 9 and not version.startswith(IGNORANT_OF_THE_END):
+            self.connection.reply(replies.reached_end_of_topic(self.id))
 
     def close_by_broker(self) -> None:
         """Tell the client that the broker closes this consumer, and leave the subscription."""

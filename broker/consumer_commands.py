@@ -80,6 +80,9 @@ async def _create(connection: Connection, command: CommandSubscribe) -> None:
     while (holder := subscription.holder(command.subType)) is not None:
         if await holder.connection.is_alive():
             raise ConsumerBusy("Exclusive consumer is already connected")
+    if connection.is_closed:
+        # It ended while this waited, and was released already: a consumer made now would never be removed.
+        raise ConnectionResetError(f"{connection} ended while it subscribed to {name}")
     consumer_name = command.consumer_name or secrets.token_hex(5)
     consumer = Consumer(subscription, connection, command, consumer_name)
     connection.reply(replies.success(command.request_id))  # before the first message

@@ -54,7 +54,9 @@ def close_producer(connection: Connection, command: CommandCloseProducer) -> Non
     if task is not None:
         task.cancel()
     leaving = connection.producers.pop(command.producer_id, None)
-    if leaving is None:
+    if leaving is None or not leaving.pending_entries:
+        if leaving is not None:
+            leaving.detach()
         connection.reply(replies.success(command.request_id))
     else:
         connection.start(command.request_id, _close(connection, leaving, command.request_id))

@@ -299,6 +299,7 @@ class BrokerService:
         topic = self.topics.pop(str(name), None)
         if topic is not None:
             topic.close()
+            topic.log.close_ledger()
         elif not self.has_topic(name):
             raise TopicNotFound(f"Topic {name} not found")
 
@@ -317,6 +318,8 @@ class BrokerService:
         if not force:
             self._check_unused(topic)
         self.topics.pop(str(name), None)
+        for subscription in list(topic.subscriptions.values()):
+            subscription.close()
         topic.close()
         await self.storage.delete_log(str(name))
         await self.epochs.forget(name)

@@ -173,6 +173,9 @@ class Topic:
         """
         async with self._claim:
             await self._free_name(producer)
+            if producer.connection.is_closed:
+                # Released already: a producer that joined now would never be removed.
+                raise ConnectionResetError(f"{producer.connection} ended while it created a producer on {self.name}")
             self.check_open()
             state = Producers(
                 exclusive=self.exclusive.name if self.exclusive else None,
@@ -341,7 +344,7 @@ class Topic:
             producer.close_by_broker()
         last = await self.log.terminate()
         for subscription in list(self.subscriptions.values()):
-            subscription.run()
+            subscription.tell_end()
         return last
 
     def close(self) -> None:

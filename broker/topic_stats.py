@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
+THROTTLES = ("Subscription", "Topic", "Broker")
+"""At which levels Pulsar limits dispatch; this broker has no such limits."""
+
 
 def topic_stats(
     topic: Topic,

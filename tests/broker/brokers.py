@@ -1,0 +1,44 @@
+"""A whole broker in the test's own loop: real storage in a temporary directory, a free port, short delays."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from magnetar.broker.config import BrokerConfig
+from magnetar.broker.namespaces import Namespaces
+from magnetar.broker.policies import default_policies
+from magnetar.broker.service import BrokerService
+from magnetar.broker.storage.config import StorageConfig
+from magnetar.broker.storage.store import Storage
+from magnetar.metadata.store_sqlite import SqliteStore
+
+MIB = 1024 * 1024
+JOURNAL_FILE_BYTES = 16 * MIB
+
+
+@contextlib.asynccontextmanager
+async def running_broker(directory: Path, **settings: Any) -> AsyncIterator[BrokerService]:
+    """A started broker with the namespaces of the recordings; stopped, with its storage closed, at the end."""
+    store = SqliteStore.open(directory / "metadata.db")
+    namespaces = Namespaces(store)
+    await namespaces.start()
+    for name in ("public/wire", "public/wirelist"):
+        if not namespaces.has_namespace(name):
+            await namespaces.create_namespace(name, default_policies("standalone"))
+    storage = Storage.open(directory / "storage", StorageConfig(journal_file_bytes=JOURNAL_FILE_BYTES))
+    storage.attach(asyncio.get_running_loop())
+    defaults: dict[str, Any] = {"failover_delay_s": 0.05, "liveness_timeout_s": 0.2}
+    broker = BrokerService(
+        BrokerConfig(broker_port=0, data_dir=directory, **(defaults | settings)), storage, namespaces
+    )
+    await broker.start()
+    try:
+        yield broker
+    finally:
+        await broker.stop()
+        await storage.close()
+        await store.close()
