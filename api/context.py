@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
     from .message_id import FunctionMessageId
 
-_NO_STATE = "{}: state comes with the state store, which this version does not have yet; keep state in a topic or database"
+_NO_STATE = (
+    "{}: state comes with the state store, which this version does not have yet; keep state in a topic or database"
+)
 
 
 class Context(ABC):

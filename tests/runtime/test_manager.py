@@ -17,6 +17,7 @@ from magnetar.client.client import AsyncClient
 from magnetar.client.config import ConsumerConfig
 from magnetar.errors import StorageError
 from magnetar.runtime.manager import RuntimeManager, Surroundings
+from magnetar.runtime.ports import Runtime
 from magnetar.runtime.process.runtime import ProcessRuntime
 from magnetar.runtime.thread.runtime import ThreadRuntime
 from magnetar.wire import functions_pb2 as records
@@ -37,7 +38,7 @@ async def fetch(location: records.PackageLocationMetaData) -> Path:
 @pytest.fixture
 async def manager(server: Server, tmp_path: Path) -> AsyncIterator[RuntimeManager]:
     around = Surroundings(worker_id="w-1", service_url=server.service_url, admin_url="", data_dir=tmp_path / "data")
-    runtimes = {"process": ProcessRuntime(), "thread": ThreadRuntime(server.service_url)}
+    runtimes: dict[str, Runtime] = {"process": ProcessRuntime(), "thread": ThreadRuntime(server.service_url)}
     manager = RuntimeManager(runtimes, fetch, around)
     yield manager
     await manager.close()
@@ -269,10 +270,10 @@ async def test_two_thread_functions_with_their_own_util(
     assert not {"util", "late"} & set(sys.modules)
 
 
-async def test_long_data_directory_gets_short_sockets(server: Server, tmp_path: Path) -> None:
+def test_long_data_directory_gets_short_sockets(tmp_path: Path) -> None:
     around = Surroundings(worker_id="w", service_url="pulsar://x:1", admin_url="", data_dir=tmp_path / ("d" * 120))
     manager = RuntimeManager({}, fetch, around)
     made = str(manager._short_dir)
     assert os.path.isdir(made)
-    await manager.close()
+    asyncio.run(manager.close())
     assert not os.path.exists(made)

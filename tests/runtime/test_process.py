@@ -41,9 +41,17 @@ def test_spec_survives_its_journey() -> None:
 
 def _bare_spec() -> InstanceSpec:
     details = records.FunctionDetails(tenant="public", namespace="default", name="f", userConfig='{"ü": 1}')
-    paths = {name: Path("/x") / name for name in ("package", "log_file", "control_socket", "last_words")}
-    metadata = records.FunctionMetaData(functionDetails=details)
-    return InstanceSpec(metadata=metadata, instance_id=7, worker_id="w", service_url="s", admin_url="a", **paths)
+    return InstanceSpec(
+        metadata=records.FunctionMetaData(functionDetails=details),
+        instance_id=7,
+        package=Path("/p"),
+        worker_id="w",
+        service_url="s",
+        admin_url="a",
+        log_file=Path("/l"),
+        control_socket=Path("/c"),
+        last_words=Path("/x y"),
+    )
 
 
 async def test_function_processes_messages(
