@@ -41,7 +41,7 @@ test-pulsar: $(DEV_STAMP)
 check: $(DEV_STAMP) $(TYPES)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	MYPYPATH=.types $(BIN)/mypy -p magnetar
+	MYPYPATH=.types $(BIN)/mypy --exclude '/magnetar/(tests|benchmarks|examples|build|dist)/' -p magnetar
 	MYPYPATH=.types:. $(BIN)/mypy --explicit-package-bases tests benchmarks
 
 fmt: $(DEV_STAMP)

@@ -6,15 +6,23 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from email.message import Message
 from email.parser import BytesParser
-from email.policy import HTTP
+from email.policy import default as modern
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 from magnetar.cli.main import main
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a multipart form."""
+
+    content_type: str
+    file_name: str | None
+    content: bytes
 
 
 @dataclass(frozen=True)
@@ -31,21 +39,23 @@ class Request:
     def json(self) -> Any:
         return json.loads(self.body)
 
-    def part(self, name: str) -> Message:
+    def part(self, name: str) -> Part:
         """A part of a multipart form."""
-        whole = BytesParser(policy=HTTP).parsebytes(
+        whole = BytesParser(policy=modern).parsebytes(
             b"Content-Type: " + self.content_type.encode() + b"\r\n\r\n" + self.body
         )
         for part in whole.iter_parts():
             if part.get_param("name", header="content-disposition") == name:
-                return part
+                content = part.get_payload(decode=True)
+                assert isinstance(content, bytes)
+                return Part(part.get_content_type(), part.get_filename(), content)
         raise AssertionError(f"no part {name} in {self.body!r}")
 
     def config(self) -> Any:
         """The FunctionConfig of a request that creates or updates."""
         part = self.part("functionConfig")
-        assert part.get_content_type() == "application/json"
-        return json.loads(part.get_payload(decode=True))
+        assert part.content_type == "application/json"
+        return json.loads(part.content)
 
 
 @dataclass

@@ -33,8 +33,8 @@ def test_create_sends_config_and_code(magnetar: Magnetar, rest: FakeRest, code: 
         "tenant": "public", "namespace": "default", "name": "process",
     }  # fmt: skip
     data = rest.last.part("data")
-    assert data.get_filename() == "exclaim.py"
-    assert data.get_payload(decode=True) == Path(code).read_bytes()
+    assert data.file_name == "exclaim.py"
+    assert data.content == Path(code).read_bytes()
 
 
 def test_flags_replace_fields_of_the_file(magnetar: Magnetar, rest: FakeRest, code: str, tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_fqfn_names_the_function(magnetar: Magnetar, rest: FakeRest, code: str) 
 @pytest.mark.parametrize("url", ["http://host/f.py", "https://host/f.py", "function://public/default/f@1"])
 def test_package_url_is_sent_as_url(magnetar: Magnetar, rest: FakeRest, url: str) -> None:
     assert magnetar("functions", "create", "--py", url, "--classname", "f.process", "--inputs", "a").code == 0
-    assert rest.last.part("url").get_payload(decode=True) == url.encode()
+    assert rest.last.part("url").content == url.encode()
 
 
 def test_local_file_whose_name_begins_like_a_url_is_uploaded(
@@ -77,7 +77,7 @@ def test_local_file_whose_name_begins_like_a_url_is_uploaded(
     monkeypatch.chdir(tmp_path)
     Path("http_x.py").write_text("x = 1\n")
     assert magnetar("functions", "create", "--py", "http_x.py", "--classname", "http_x.f", "--inputs", "a").code == 0
-    assert rest.last.part("data").get_filename() == "http_x.py"
+    assert rest.last.part("data").file_name == "http_x.py"
 
 
 def test_update_sends_only_what_was_given(magnetar: Magnetar, rest: FakeRest) -> None:
@@ -85,7 +85,7 @@ def test_update_sends_only_what_was_given(magnetar: Magnetar, rest: FakeRest) ->
     assert result.out == "Updated successfully\n"
     assert (rest.last.method, rest.last.path) == ("PUT", FUNCTION)
     assert rest.last.config() == {"parallelism": 4, "tenant": "public", "namespace": "default", "name": "process"}
-    assert json.loads(rest.last.part("updateOptions").get_payload(decode=True)) == {"updateAuthData": False}
+    assert json.loads(rest.last.part("updateOptions").content) == {"updateAuthData": False}
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_trigger_prints_what_came_out(magnetar: Magnetar, rest: FakeRest) -> Non
     rest.answer(f"POST {FUNCTION}/trigger", b"hello!")
     call = ("functions", "trigger", "--name", "process", "--trigger-value", "hello")
     assert magnetar(*call).out == "hello!\n"
-    assert rest.last.part("data").get_payload(decode=True) == b"hello"
+    assert rest.last.part("data").content == b"hello"
     assert json.loads(magnetar(*call, "-o", "json").out) == {"output": "hello!"}
 
 
