@@ -1,4 +1,7 @@
-"""HTTP in the broker's event loop: uvicorn without its signal handlers, its logging and its ten wake-ups a second."""
+"""HTTP in the loop of whoever serves: uvicorn without its signal handlers, its logging and its ten wake-ups a second.
+
+What uvicorn leaves open is bounded here: the size of a request's head, and how many requests are under way.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from collections.abc import Iterator
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from ...errors import InvalidConfig
 
@@ -17,6 +21,42 @@ SHUTDOWN_TIMEOUT_S = 3
 KEEP_ALIVE_S = 60
 """How long an idle connection stays open; longer than clients' pools keep one, so that they close first."""
 BACKLOG = 1024
+MAX_CONNECTIONS = 2048
+"""`maxHttpServerConnections`: beyond it requests are answered 503."""
+MAX_HEAD_BYTES = 64 * 1024
+"""Request line and headers of one request."""
+_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+_READ_BYTES = 256 * 1024
+"""The most that a loop hands over at once; the end of a body may be in there, before the head that is counted."""
+_POLL_S = 0.005
+
+
+class _Protocol(HttpToolsProtocol):
+    """uvicorn's protocol with a bound on what it collects before it knows what is asked."""
+
+    _head_bytes = 0
+    _is_in_body = False
+
+    def data_received(self, data: bytes) -> None:
+        """Parse, unless the head has grown too large."""
+        if not self._is_in_body:
+            self._head_bytes += len(data)
+            if self._head_bytes > MAX_HEAD_BYTES + _READ_BYTES:
+                self.transport.write(_TOO_LARGE)
+                self.transport.close()
+                return
+        super().data_received(data)
+
+    def on_headers_complete(self) -> None:
+        """Begin the request; what follows is its body."""
+        self._is_in_body = True
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """End the request; what follows is the head of the next one."""
+        self._is_in_body = False
+        self._head_bytes = 0
+        super().on_message_complete()
 
 
 class WebServer(uvicorn.Server):
@@ -56,7 +96,23 @@ class WebServer(uvicorn.Server):
 
     async def _run(self, listener: socket.socket) -> None:
         await self.main_loop()
-        await self.shutdown(sockets=[listener])
+        for server in self.servers:
+            server.close()
+        listener.close()
+        state = self.server_state
+        for connection in list(state.connections):
+            connection.shutdown()  # idle ones at once, the others after their answer
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SHUTDOWN_TIMEOUT_S):
+                while state.connections or state.tasks:  # noqa: ASYNC110 (uvicorn keeps no event for it)
+                    await asyncio.sleep(_POLL_S)
+        for task in list(state.tasks):
+            task.cancel()
+        await asyncio.gather(*state.tasks, return_exceptions=True)
+        for connection in list(state.connections):
+            connection.transport.abort()
+        for server in self.servers:
+            await server.wait_closed()
 
 
 async def serve(app: ASGIApp, host: str, port: int) -> tuple[WebServer, int]:
@@ -68,7 +124,7 @@ async def serve(app: ASGIApp, host: str, port: int) -> tuple[WebServer, int]:
     listener = _bind(host, port)
     config = uvicorn.Config(
         app,
-        http="httptools",
+        http=_Protocol,
         ws="none",
         lifespan="off",
         log_config=None,
@@ -76,8 +132,8 @@ async def serve(app: ASGIApp, host: str, port: int) -> tuple[WebServer, int]:
         server_header=False,
         proxy_headers=False,
         backlog=BACKLOG,
+        limit_concurrency=MAX_CONNECTIONS,
         timeout_keep_alive=KEEP_ALIVE_S,
-        timeout_graceful_shutdown=SHUTDOWN_TIMEOUT_S,
     )
     server = WebServer(config)
     try:

@@ -171,7 +171,7 @@ async def _trim(call: Call) -> Response:
     require_persistent(name)
     limits = call.namespaces.retention(name.namespace_name)
     for topic in await load_all(call, name):
-        await topic.log.trim(limits.time_ms, limits.size_bytes)
+        await topic.trim(limits.time_ms, limits.size_bytes)
     return nothing()
 
 
@@ -183,7 +183,7 @@ async def _truncate(call: Call) -> Response:
         for subscription in tuple(topic.subscriptions.values()):
             await subscription.skip_all()
         topic.log.close_ledger()  # trimming frees closed ledgers only
-        await topic.log.trim(0, 0)
+        await topic.trim(0, 0)
     return done()
 
 

@@ -14,6 +14,7 @@ from magnetar.broker.admin.serve import serve
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.namespaces import Namespaces
 from magnetar.broker.service import BrokerService
+from magnetar.broker.storage.config import StorageConfig
 from magnetar.broker.storage.store import Storage
 from magnetar.metadata.store_sqlite import SqliteStore
 
@@ -29,11 +30,16 @@ class RunningBroker:
 
 
 @pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[RunningBroker]:
+def storage_config() -> StorageConfig:
+    return StorageConfig(journal_file_bytes=4 * 1024 * 1024, checkpoint_bytes=2 * 1024 * 1024)
+
+
+@pytest.fixture
+async def broker(tmp_path: Path, storage_config: StorageConfig) -> AsyncIterator[RunningBroker]:
     store = SqliteStore.open(tmp_path / "metadata.db")
     namespaces = Namespaces(store)
     await namespaces.start()
-    storage = Storage.open(tmp_path / "data")
+    storage = Storage.open(tmp_path / "data", storage_config)
     storage.attach(asyncio.get_running_loop())
     config = BrokerConfig(data_dir=tmp_path, broker_port=0, web_port=0)
     service = BrokerService(config, storage, namespaces)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 
 import httpx
@@ -112,3 +113,25 @@ async def test_a_request_under_way_is_answered_before_the_server_stops(broker: R
         go.set()
         assert (await asking).text == "late"
         await stopping
+
+
+async def test_an_endless_head_is_cut_off(broker: RunningBroker) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(broker.web_url.rsplit(":", 1)[1]))
+    writer.write(b"GET /admin/v2/tenants HTTP/1.1\r\n")
+    sent = 0
+    with contextlib.suppress(ConnectionError):
+        while sent < 8 * 1024 * 1024:
+            writer.write(b"X-More: " + b"x" * 8192 + b"\r\n")
+            await writer.drain()
+            sent += 8192
+    assert sent < 4 * 1024 * 1024
+    writer.close()
+    with contextlib.suppress(ConnectionError):  # the reset may overtake the answer
+        assert (await reader.read(64)).startswith(b"HTTP/1.1 431 ")
+    assert (await broker.http.get("/admin/v2/tenants")).status_code == 200
+
+
+async def test_a_large_body_between_small_heads_is_no_large_head(broker: RunningBroker) -> None:
+    for _ in range(4):
+        answer = await broker.http.put(TOPIC, content=b" " * (MAX_BODY_BYTES - 1))
+        assert answer.status_code in (204, 409)
