@@ -1,73 +1,83 @@
 """Removing the subscriptions of a deleted function, once nobody reads from them any more.
 
-The leader does it, in memory only: if it dies within the minute after a deletion, the subscriptions stay, as they do
-with Apache Pulsar. A function that is created again under the name meanwhile keeps them.
+An instance may be stopping, or just about to subscribe, when its function is deleted. So the removal is tried again and
+again until instances must have ended; trying to remove what is gone costs one small request. The leader does it, in
+memory only: if it dies within that time, the subscriptions stay, as they do with Apache Pulsar. A function that is
+created again under the name meanwhile keeps them.
 """
 
 from __future__ import annotations
 
 import asyncio
+import heapq
+import itertools
 import logging
-from collections import deque
 from collections.abc import Callable
+from time import monotonic
 
 from ..errors import MagnetarError
 from ..metadata.functions_state import fqfn
 from ..wire.functions_pb2 import FunctionMetaData
 from .broker_admin import BrokerAdmin
 
-_ATTEMPTS = 120
-_PAUSE_S = 0.25
+DELAYS_S = (0.0, 0.1, 0.3, 1.0, 3.0, 6.0, 12.0, 20.0)
+"""When to try, after the deletion: an instance has 10 s to stop."""
+
 _MAX_WAITING = 10_000
 
 _log = logging.getLogger(__name__)
 
 
 class SubscriptionCleanup:
-    """A queue of deleted functions."""
+    """Deleted functions, by the time of their next removal."""
 
     def __init__(self, admin: BrokerAdmin, exists: Callable[[str], bool]) -> None:
         """Ask `exists` whether a function of that name is there again."""
         self._admin = admin
         self._exists = exists
-        self._waiting: deque[tuple[FunctionMetaData, int]] = deque(maxlen=_MAX_WAITING)
+        self._waiting: list[tuple[float, int, int, float, FunctionMetaData]] = []
+        self._order = itertools.count()
         self._added = asyncio.Event()
 
     def add(self, metadata: FunctionMetaData) -> None:
         """Remove the subscriptions of a function that was deleted just now, unless it keeps them."""
-        if metadata.functionDetails.source.cleanupSubscription:
-            self._waiting.append((metadata, _ATTEMPTS))
-            self._added.set()
+        if not metadata.functionDetails.source.cleanupSubscription:
+            return
+        if len(self._waiting) >= _MAX_WAITING:
+            _log.warning("the subscriptions of %s stay: too many deletions at once", fqfn(metadata))
+            return
+        self._plan(metadata, monotonic(), 0)
+        self._added.set()
+
+    def _plan(self, metadata: FunctionMetaData, deleted_at: float, attempt: int) -> None:
+        due = deleted_at + DELAYS_S[attempt]
+        heapq.heappush(self._waiting, (due, next(self._order), attempt, deleted_at, metadata))
 
     async def run(self) -> None:
-        """Work the queue off until cancelled."""
+        """Remove what is due, until cancelled."""
         while True:
-            await self._added.wait()
             self._added.clear()
-            while self._waiting:
-                # Instances take a moment to stop; meanwhile others may be done already.
-                for _ in range(len(self._waiting)):
-                    metadata, attempts = self._waiting.popleft()
-                    if not await self._remove(metadata, is_last=attempts <= 1) and attempts > 1:
-                        self._waiting.append((metadata, attempts - 1))
-                if self._waiting:
-                    await asyncio.sleep(_PAUSE_S)
+            try:
+                async with asyncio.timeout(self._waiting[0][0] - monotonic() if self._waiting else None):
+                    await self._added.wait()
+            except TimeoutError:
+                _, _, attempt, deleted_at, metadata = heapq.heappop(self._waiting)
+                is_last = attempt + 1 == len(DELAYS_S)
+                if await self._remove(metadata, is_last=is_last) and not is_last:
+                    self._plan(metadata, deleted_at, attempt + 1)
 
     async def _remove(self, metadata: FunctionMetaData, *, is_last: bool) -> bool:
+        """Try to remove; returns False if there is nothing to do any more."""
         name = fqfn(metadata)
         if self._exists(name):
-            return True
+            return False
         source = metadata.functionDetails.source
         subscription = source.subscriptionName or name
-        is_done = True
         for topic in source.inputSpecs:
             try:
                 is_gone, reason = await self._admin.delete_subscription(topic, subscription), "it is in use"
             except MagnetarError as exc:
                 is_gone, reason = False, str(exc)
             if not is_gone and is_last:
-                _log.warning(
-                    "subscription %s of %s stays after the deletion of %s: %s", subscription, topic, name, reason
-                )
-            is_done = is_done and is_gone
-        return is_done
+                _log.warning("subscription %s of %s stays after its function is gone: %s", subscription, topic, reason)
+        return True

@@ -18,7 +18,7 @@ import httpx
 from ..errors import MagnetarError, RequestRefused
 from ..membership.manager import MembershipManager
 from ..scheduler.manager import SchedulerManager
-from ..wire.functions_pb2 import Assignment, FunctionMetaData, FunctionStatus, MetricsData
+from ..wire.functions_pb2 import STOPPED, Assignment, FunctionMetaData, FunctionStatus, MetricsData
 from .functions import FunctionName
 from .rest.logs import stream_log
 from .rest.views import function_stats, function_status, instance_stats, instance_status
@@ -26,6 +26,10 @@ from .rest.views import function_stats, function_status, instance_stats, instanc
 PEER_TIMEOUT_S = 2.0
 SETTLE_TIMEOUT_S = 5.0
 """How long a request waits to see its change in the assignments before it answers all the same."""
+
+STOP_TIMEOUT_S = 10.0
+"""How long a request to stop waits for instances to end."""
+_POLL_S = 0.02
 
 Json = dict[str, Any]
 
@@ -81,6 +85,18 @@ class Instances:
             async with asyncio.timeout(SETTLE_TIMEOUT_S):
                 while not is_settled():
                     await self._changed.wait()
+
+    async def stopped(self, name: FunctionName, metadata: FunctionMetaData) -> None:
+        """Wait until no instance runs that should not; for a while only."""
+        numbers = [number for number, state in metadata.instanceStates.items() if state == STOPPED]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STOP_TIMEOUT_S):
+                while True:
+                    running = {item["instanceId"] for item in (await self.status(name))["instances"]
+                               if item["status"]["running"]}  # fmt: skip
+                    if not running.intersection(numbers):
+                        return
+                    await asyncio.sleep(_POLL_S)
 
     async def status(self, name: FunctionName) -> Json:
         """Return the status of all assigned instances."""

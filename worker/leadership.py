@@ -8,6 +8,7 @@ broker fenced it, or closed it) is taken anew as long as the worker is still the
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from time import monotonic
@@ -49,6 +50,7 @@ class Leadership:
         self._writers: list[LogWriter] = []
         self._turned = asyncio.Event()
         self._dirty = asyncio.Event()
+        self._has_taken = asyncio.Event()
 
     @property
     def is_leading(self) -> bool:
@@ -58,10 +60,18 @@ class Leadership:
     def became(self, is_active: bool) -> None:
         """Hear from the broker whether this worker's consumer is the active one; returns at once."""
         self._is_active = is_active
+        self._has_taken.clear()
         if not is_active:
             self._metadata.follow()
             self._scheduler.follow()
         self._turned.set()
+
+    async def ready(self, timeout_s: float) -> None:
+        """Return once this worker leads, if it is to; at the latest after `timeout_s`. Cancellation: safe."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while self._is_active and not self.is_leading:
+                    await self._has_taken.wait()
 
     def reschedule(self) -> None:
         """Look soon whether instances must be placed, changed or removed."""
@@ -99,6 +109,7 @@ class Leadership:
         self._metadata.lead(MetadataAccess(self._guarded(functions.append), self._metadata_log.catch_up))
         append_all = self._guarded_all(assignments.append_all)
         self._scheduler.lead(ScheduleAccess(append_all, self._assignments_log.catch_up))
+        self._has_taken.set()
         _log.info("worker %s leads: both logs are taken", worker_id)
         self.reschedule()
 

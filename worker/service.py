@@ -37,6 +37,8 @@ MakeRuntime = Callable[[WorkerConfig, str, FetchPackage], Awaitable[Runtime]]
 
 _INTERNAL_TOPICS = ("metadata", "assignments", "coordinate")
 _START_TIMEOUT_S = 60.0
+_LEAD_TIMEOUT_S = 5.0
+"""How long a first worker may take to lead before it serves all the same; requests wait for a leader by themselves."""
 _log = logging.getLogger(__name__)
 
 
@@ -107,6 +109,7 @@ class WorkerService:
         stack.push_async_callback(runtime.close)
         self._spawn("instances", parts.run_instances(runtime))
         await parts.membership.start()
+        await parts.leadership.ready(_LEAD_TIMEOUT_S)
         door.open(parts.make_app(runtime))
         stack.callback(door.close)
         _log.info("worker %s serves on %s", self.worker_id, self.worker_url)

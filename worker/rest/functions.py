@@ -154,7 +154,9 @@ class FunctionsRoutes:
         self._functions.find(function)
         number = None if instance_id is None else _number(instance_id, command)
         await (self._functions.start if command == "start" else self._functions.stop)(function, number)
-        await self._instances.settle(function, self._functions.find(function))
+        metadata = self._functions.find(function)
+        await self._instances.settle(function, metadata)
+        await self._instances.stopped(function, metadata)
         return nothing()
 
     async def restart(self, tenant: str, namespace: str, name: str, instance_id: str | None = None) -> Response:

@@ -1,0 +1,111 @@
+"""Recorded conversations as requests for a Python worker, and the comparison of answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+DIRECTORY = Path(__file__).parent.parent / "golden" / "rest-functions"
+
+SOURCE = b"""
+class ExclamationFunction:
+    def process(self, input, context):
+        return input + "!"
+
+class LoggingFunction:
+    def process(self, input, context):
+        print(input)
+
+class VoidFunction:
+    def process(self, input, context):
+        return None
+"""
+"""Stands for the archive of Java examples."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One recorded line."""
+
+    number: int
+    name: str
+    method: str
+    path: str
+    request: Any
+    content_type: str | None
+    status: int
+    response_content_type: str | None
+    response: Any
+
+
+def read_steps(name: str) -> Iterator[Step]:
+    """Yield the requests of a recording; CLIENT and WAIT lines are left out."""
+    for number, line in enumerate((DIRECTORY / name).read_text().splitlines()):
+        found = json.loads(line)
+        if found["method"] in ("CLIENT", "WAIT"):
+            continue
+        yield Step(
+            number, found["step"], found["method"], found["path"], found["request"], found["content_type"],
+            found["status"], found["response_content_type"], found["response"],
+        )  # fmt: skip
+
+
+def parts(request: Any) -> list[tuple[str, tuple[str | None, bytes, str | None]]]:
+    """Return the parts of a recorded multipart request, with a Python function in place of the Java one."""
+    found: list[tuple[str, tuple[str | None, bytes, str | None]]] = []
+    for part in request["parts"]:
+        content, file_name = part["content"], part.get("filename")
+        if isinstance(content, dict):
+            content = as_python(content) if part["name"] == "functionConfig" else content
+        if content == "<the Java examples jar>":
+            content, file_name = SOURCE.decode(), "examples.py"
+        data = content.encode() if isinstance(content, str) else json.dumps(content).encode()
+        found.append((part["name"], (file_name, data, part.get("content_type"))))
+    return found
+
+
+def as_python(config: dict[str, Any]) -> dict[str, Any]:
+    """Return a recorded config with `py` for `jar` and a class of `examples.py`."""
+    python = {name: value for name, value in config.items() if name != "jar"}
+    if "jar" in config:
+        python["py"] = "examples.py"
+    if config.get("runtime") == "JAVA":
+        python["runtime"] = "PYTHON"
+    class_name = config.get("className", "")
+    if class_name.startswith("org.apache.pulsar.functions.api.examples."):
+        python["className"] = "examples." + class_name.rpartition(".")[2]
+    return python
+
+
+def differs(theirs: Any, ours: Any, path: str = "") -> str | None:
+    """Return the first difference between a recorded answer and ours, None if they agree.
+
+    A reason of ours may go on after theirs, lists of names may come in any order.
+    """
+    if theirs == "<varies>" and isinstance(ours, str):
+        return None
+    if theirs == "<number>" and isinstance(ours, int | float):
+        return None
+    if isinstance(theirs, dict) and isinstance(ours, dict):
+        if set(theirs) != set(ours) and "<varies>" not in theirs:
+            return f"{path}: keys {sorted(set(theirs) ^ set(ours))}"
+        pairs = zip(theirs.values(), ours.values(), strict=True) if "<varies>" in theirs else (
+            (theirs[key], ours[key]) for key in theirs
+        )  # fmt: skip
+        return next((found for a, b in pairs if (found := differs(a, b, path + "/"))), None)
+    if isinstance(theirs, list) and isinstance(ours, list):
+        if all(isinstance(item, str) for item in theirs):
+            return None if set(theirs) == set(ours) else f"{path}: {theirs} != {ours}"
+        if len(theirs) != len(ours):
+            return f"{path}: {len(theirs)} != {len(ours)} items"
+        return next((found for a, b in zip(theirs, ours, strict=True) if (found := differs(a, b, path + "[]"))), None)
+    if isinstance(theirs, str) and isinstance(ours, str) and path == "/" and ours.startswith(theirs):
+        return None
+    return (
+        None
+        if theirs == ours and isinstance(theirs, bool) == isinstance(ours, bool)
+        else f"{path}: {theirs!r} != {ours!r}"
+    )
