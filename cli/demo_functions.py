@@ -12,7 +12,7 @@ from collections import Counter
 
 from magnetar import SerDe
 
-IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+IDENTIFIER = re.compile(r"[^\W\d]\w*")
 KEYWORDS = frozenset(keyword.kwlist)
 
 

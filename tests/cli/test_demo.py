@@ -1,0 +1,62 @@
+"""The demo on a few files: what it prints, that it cleans up, and what it says when a step fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+from magnetar.cli.demo_corpus import Corpus, standard_library
+from magnetar.cli.demo_functions import count, identifiers
+
+from tests.support.command import call
+from tests.support.waiting import wait_for
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+FILES = 12
+
+
+def test_demo_counts_exactly_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    directory = tmp_path / "demo"
+    answer = call("demo", "--directory", str(directory), "--files", str(FILES)).ok()
+    corpus = Corpus(standard_library(), FILES)
+    word, number = corpus.count_directly().most_common(1)[0]
+    assert re.search(rf"^ +1  {word} +{number:,}$", answer.out, re.MULTILINE), answer.out
+    assert f"{sum(len(file.lines) for file in corpus):,} lines went through both functions" in answer.out
+    assert "gives exactly the same" in answer.out
+    assert re.search(r"messages/s +backlog 0 \+ 0", answer.err), answer.err
+    assert not directory.exists()
+
+
+def test_demo_that_is_kept_goes_on_and_can_be_talked_to(tmp_path: Path) -> None:
+    answer = call("demo", "--directory", str(tmp_path), "--files", "2", "--keep").ok()
+    addresses = json.loads((tmp_path / "ready.json").read_text())
+    pid = int(addresses["pid"])
+    try:
+        assert f"kill {pid}" in answer.out
+        url = re.search(r"MAGNETAR_ADMIN_URL=(\S+)", answer.out)
+        assert url is not None
+        assert call("functions", "list", admin_url=url[1]).ok().out == "count\nidentifiers\n"
+        call("demo", "--directory", str(tmp_path), "--files", "2").refused("a demo still runs", str(pid))
+        assert psutil.pid_exists(pid), "the refused demo ended the running one"
+    finally:
+        os.kill(pid, signal.SIGTERM)
+        wait_for(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == "zombie", "end of the demo", 12)
+
+
+def test_demo_that_cannot_start_says_which_step_and_why(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    call("demo", "--directory", str(tmp_path / "file" / "demo")).refused(
+        "starting `magnetar standalone` failed", "file"
+    )
+
+
+def test_functions_of_the_demo_do_what_they_say() -> None:
+    assert identifiers("for x in range(10): print(x, a_1)  # été") == "x range print x a_1 été"
+    assert identifiers("    pass") is None
+    assert json.loads(count("a b a")) == {"a": 2, "b": 1}
