@@ -186,5 +186,7 @@ class Checkpoint:
     def _remove(self, path: str) -> None:
         try:
             self._core.disk.remove(path)
+        except FileNotFoundError:
+            pass  # the failure came before the file
         except OSError as exc:
             logger.warning("cannot remove %s: %s; it is tried again at the next start", path, exc)

@@ -299,8 +299,7 @@ class Journal:
     def _abandon_file(self) -> None:
         with self._lock:
             self._is_broken = True
-            if self._current is not None:
-                self._suspect.add(self._current.sequence)
+            self._suspect.add(self._last_begun)
         self.close()
 
     def close(self) -> None:

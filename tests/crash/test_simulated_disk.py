@@ -31,7 +31,7 @@ TINY = StorageConfig(
     read_cache_bytes=16 * 1024,
 )
 SEEDS = int(os.environ.get("MAGNETAR_CRASH_SEEDS", "200"))
-ROUNDS = 4
+ROUNDS = 6
 
 State = dict[str, dict[str, Any]]
 
@@ -309,7 +309,7 @@ def one_history(seed: int) -> None:
     disk = SimulatedDisk(seed)
     model = Model()
     for _ in range(ROUNDS):
-        disk.crash_at = disk.operations + rng.randint(1, 400)
+        disk.crash_at = disk.operations + rng.randint(1, rng.choice((30, 100, 400)))
         try:
             storage, stepper = start(disk, rng)
             workload = Workload(storage, stepper, model, rng)
