@@ -166,16 +166,14 @@ async def _read(call: Call) -> tuple[int, dict[str, str]]:
 
 def _refuse_conflicts(call: Call, name: TopicName, indexes: range) -> None:
     """Refuse when a plain topic has the name of a partition to be made."""
-    taken = set(call.broker.topic_names(name.namespace_name))
     for index in indexes:
-        if str(partition := name.partition_name(index)) in taken:
+        if exists(call, partition := name.partition_name(index)):
             raise Refused(412, f"Topic {partition} exists and is no partition; delete it first")
 
 
 async def _create_missing(call: Call, name: TopicName) -> None:
-    taken = set(call.broker.topic_names(name.namespace_name))
     partitions = [name.partition_name(index) for index in range(call.namespaces.partitions(name))]
-    await asyncio.gather(*(call.broker.create_topic(each) for each in partitions if str(each) not in taken))
+    await asyncio.gather(*(call.broker.create_topic(each) for each in partitions if not exists(call, each)))
 
 
 ROUTES: Routes = (

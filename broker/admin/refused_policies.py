@@ -33,6 +33,7 @@ class _Unsupported:
         verb: of setting it.
         is_removable: whether Pulsar has a DELETE for it; without, the word is taken for a bundle there.
         field: name in the policies object, "" if it is kept elsewhere.
+        is_zero_unset: whether 0 means the same as not setting it; for what the broker limits anyway it does not.
     """
 
     name: str
@@ -40,6 +41,7 @@ class _Unsupported:
     verb: str = "POST"
     is_removable: bool = True
     field: str = ""
+    is_zero_unset: bool = True
 
 
 _UNSUPPORTED = (
@@ -60,8 +62,10 @@ _UNSUPPORTED = (
     _Unsupported("maxProducersPerTopic", field="max_producers_per_topic"),
     _Unsupported("maxConsumersPerTopic", field="max_consumers_per_topic"),
     _Unsupported("maxConsumersPerSubscription", field="max_consumers_per_subscription"),
-    _Unsupported("maxUnackedMessagesPerConsumer", field="max_unacked_messages_per_consumer"),
-    _Unsupported("maxUnackedMessagesPerSubscription", field="max_unacked_messages_per_subscription"),
+    _Unsupported("maxUnackedMessagesPerConsumer", field="max_unacked_messages_per_consumer", is_zero_unset=False),
+    _Unsupported(
+        "maxUnackedMessagesPerSubscription", field="max_unacked_messages_per_subscription", is_zero_unset=False
+    ),
     _Unsupported("maxSubscriptionsPerTopic", field="max_subscriptions_per_topic"),
     _Unsupported("maxTopicsPerNamespace", 0, field="max_topics_per_namespace"),
     _Unsupported("compactionThreshold", verb="PUT", field="compaction_threshold"),
@@ -99,8 +103,10 @@ def refuse_unsupported(policies: Policies, wanted: Mapping[str, Any]) -> None:
         Refused: 501 for a policy of Pulsar's, 400 for an unknown field.
     """
     named = {policy.field: policy.name for policy in _UNSUPPORTED} | _OTHER_UNSUPPORTED_FIELDS
+    limited = {policy.field for policy in _UNSUPPORTED if not policy.is_zero_unset}
     for field, value in wanted.items():
-        if value and value != -1 and value != policies.get(field):
+        asks_for_something = value and value != -1 and value != policies.get(field)
+        if asks_for_something or (value == 0 and field in limited):
             if field not in named:
                 raise Refused(400, f"unknown field {field} in the policies")
             raise not_supported(f"namespace policy {named[field]} ({field})", _LATER)
@@ -129,7 +135,9 @@ def _refuse_setting(policy: _Unsupported) -> Handler:
     async def refuse(call: Call) -> Response:
         value = await call.json() if policy.name != "dispatcherPauseOnAckStatePersistent" else True
         call.require_namespace()
-        if value is None or value == policy.unset or (policy.unset is None and value in (False, {}, [])):
+        if value is None or value == policy.unset:
+            return done()
+        if policy.unset is None and not value and policy.is_zero_unset:
             return done()
         raise not_supported(f"namespace policy {policy.name}", _LATER)
 

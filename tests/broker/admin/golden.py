@@ -51,12 +51,7 @@ def differences(expected: Any, got: Any, where: str = "") -> Iterator[str]:
             yield from differences(expected[key], got[key], f"{where}/{key}")
     elif isinstance(expected, list) and isinstance(got, list):
         yield from _list_differences(expected, got, where)
-    elif (
-        isinstance(expected, bool) or isinstance(got, bool) or expected is None or not isinstance(expected, int | float)
-    ):
-        if expected is not got and expected != got:
-            yield f"{here}: expected {expected!r}, got {got!r}"
-    elif expected != got:
+    elif expected != got or isinstance(expected, bool) != isinstance(got, bool):  # True == 1 in Python
         yield f"{here}: expected {expected!r}, got {got!r}"
 
 

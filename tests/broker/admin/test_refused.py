@@ -64,6 +64,14 @@ async def test_each_namespace_policy_is_refused_by_name_and_not_kept(broker: Run
 async def test_setting_a_policy_to_what_it_means_anyway_is_fine(broker: RunningBroker) -> None:
     for name, value in (("deduplication", False), ("encryptionRequired", False), ("subscriptionTypesEnabled", [])):
         assert (await broker.http.post(f"{NAMESPACE}/{name}", json=value)).status_code == 204
+    assert (await broker.http.post(f"{NAMESPACE}/messageTTL", json=0)).status_code == 204
+
+
+async def test_no_limit_is_refused_where_the_broker_has_one(broker: RunningBroker) -> None:
+    answer = await broker.http.post(f"{NAMESPACE}/maxUnackedMessagesPerConsumer", json=0)
+    assert answer.status_code == 501
+    body = {"max_unacked_messages_per_subscription": 0}
+    assert (await broker.http.put("/admin/v2/namespaces/public/n", json=body)).status_code == 501
 
 
 @pytest.mark.parametrize(
