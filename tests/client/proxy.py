@@ -9,7 +9,7 @@ import asyncio
 from types import TracebackType
 
 from magnetar.client.service_url import parse_service_url
-from magnetar.wire.frames import FrameDecoder, encode_frame
+from magnetar.wire.frames import Frame, FrameDecoder, encode_frame
 from magnetar.wire.pulsar_api_pb2 import BaseCommand
 
 CHUNK_BYTES = 65536
@@ -22,6 +22,7 @@ class Proxy:
     Attributes:
         connections: how many were made in all.
         sent: commands that clients sent, in order, over all connections.
+        frames: the same with connection number (from 1) and payload.
         lose_receipts: swallow SEND_RECEIPT frames.
         refuses: end new connections at once.
         cut_after_sends: end the connection on which so many more SENDs have passed.
@@ -36,6 +37,7 @@ class Proxy:
         self._flowing.set()
         self.connections = 0
         self.sent: list[BaseCommand] = []
+        self.frames: list[tuple[int, Frame]] = []
         self.lose_receipts = False
         self.refuses = False
         self.cut_after_sends: int | None = None
@@ -86,11 +88,12 @@ class Proxy:
             if self.refuses:
                 return
             self.connections += 1
+            number = self.connections
             there_reader, there_writer = await asyncio.open_connection(self._host, self._port)
             self._writers.add(there_writer)
             try:
                 async with asyncio.TaskGroup() as group:
-                    group.create_task(self._to_broker(reader, there_writer))
+                    group.create_task(self._to_broker(number, reader, there_writer))
                     group.create_task(self._to_client(there_reader, writer))
             except* OSError:
                 pass  # one side has gone; the other goes with it
@@ -104,11 +107,12 @@ class Proxy:
             self._tasks.discard(task)
             writer.transport.abort()
 
-    async def _to_broker(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _to_broker(self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         decoder = FrameDecoder(ANY_SIZE)
         while data := await reader.read(CHUNK_BYTES):
             for frame in decoder.feed(data):
                 self.sent.append(frame.command)
+                self.frames.append((number, frame))
                 if frame.command.type == BaseCommand.SEND and self.cut_after_sends is not None:
                     self.cut_after_sends -= 1
                     if self.cut_after_sends < 0:
