@@ -24,9 +24,9 @@ COMPARED = "compare"  # the subscription that reads outputs back
 
 
 def payloads_of(size_bytes: int, count: int, first: int = 0) -> list[bytes]:
-    """Distinct payloads of one size, beginning with their number."""
-    filler = b"x" * (size_bytes - 12)
-    return [b"%012d" % number + filler for number in range(first, first + count)]
+    """Distinct lines of text of one size."""
+    filler = b"x" * (size_bytes - len(b"line 000000000000 "))
+    return [b"line %012d " % number + filler for number in range(first, first + count)]
 
 
 def hold(service_url: str, topic: str, *subscriptions: str) -> None:
