@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
@@ -71,7 +72,10 @@ class Forwarder:
             return
 
     async def _pass_on(self, url: str, scope: Scope, receive: Receive, send: Send) -> None:
-        import httpx  # a tenth of a second and 6 MB that a broker without functions does not need
+        if self._client is None:
+            # 6 MB that a broker without functions does not need, and a tenth of a second that its loop does not have.
+            await asyncio.to_thread(importlib.import_module, "httpx")
+        import httpx
 
         if self._client is None:
             limits = httpx.Limits(max_connections=MAX_CONNECTIONS)
