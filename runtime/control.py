@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -35,7 +35,7 @@ class Answers(Protocol):
 
 
 def serve(answers: Answers, socket: Path) -> grpc.Server:
-    """Start the service; it answers until the returned server is stopped."""
+    """Start the service; it answers until the process ends, or the returned server is stopped or forgotten."""
 
     def metrics_and_reset(_: Empty) -> MetricsData:
         metrics = answers.metrics()
@@ -94,8 +94,6 @@ class ControlClient:
             ConnectionLost: no answer within `CALL_TIMEOUT_S`.
         """
         if self._channel is None:
-            # gRPC otherwise writes a line to standard error whenever an instance that was asked once ends.
-            os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
             self._channel = grpc.aio.insecure_channel(
                 self._target,
                 options=[("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 500)],
@@ -109,6 +107,12 @@ class ControlClient:
             answer: bytes = await call(Empty(), timeout=CALL_TIMEOUT_S)
         except grpc.aio.AioRpcError as error:
             raise ConnectionLost(f"no answer on {self._target} to {method}: {error.details()}") from error
+        except asyncio.CancelledError as error:
+            # grpc ends its calls this way when their channel is closed; the asking task was not cancelled then.
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            raise ConnectionLost(f"the connection to {self._target} was closed during {method}") from error
         return answer
 
     async def close(self) -> None:
