@@ -27,6 +27,7 @@ class WorkerConfig:
         failure_check_ms: how often the leader looks who is there (`failureCheckFreqMs`). Ours is a thirtieth of
             Apache Pulsar's: one small request a second.
         reschedule_timeout_ms: how long a member may be absent before its instances go elsewhere.
+        trigger_timeout_s: how long a trigger waits for the function's output.
         request_timeout_s: how long a request may look for a leader.
     """
 
@@ -41,6 +42,7 @@ class WorkerConfig:
     cluster: str = "standalone"
     failure_check_ms: int = 1000
     reschedule_timeout_ms: int = 2000
+    trigger_timeout_s: float = 10.0
     request_timeout_s: float = 30.0
 
     def __post_init__(self) -> None:
@@ -48,7 +50,7 @@ class WorkerConfig:
             raise InvalidConfig(f"workerPort {self.worker_port} is not a port: 0 to 65535")
         if len(self.functions_namespace.split("/")) != 2:
             raise InvalidConfig(f"pulsarFunctionsNamespace {self.functions_namespace!r} is not tenant/namespace")
-        for name in ("failure_check_ms", "reschedule_timeout_ms", "request_timeout_s"):
+        for name in ("failure_check_ms", "reschedule_timeout_ms", "trigger_timeout_s", "request_timeout_s"):
             if getattr(self, name) <= 0:
                 raise InvalidConfig(f"{name} {getattr(self, name)} must be positive")
 

@@ -26,6 +26,7 @@ from ..wire.functions_pb2 import RUNNING, STOPPED, FunctionMetaData, FunctionSta
 from .broker_admin import BrokerAdmin
 from .hand_over import NO_LEADER, HandOver
 from .package_check import check_package
+from .subscriptions import InputSubscriptions
 
 PACKAGE_PREFIX = "package-"
 """The path of a package in a record: this, and its id."""
@@ -69,12 +70,14 @@ class Functions:
         packages: PackageStore,
         admin: BrokerAdmin,
         hand_over: HandOver,
+        subscriptions: InputSubscriptions,
         now_ms: Callable[[], int],
     ) -> None:
         self._metadata = metadata
         self._packages = packages
         self._admin = admin
         self._hand_over = hand_over
+        self._subscriptions = subscriptions
         self._now_ms = now_ms
 
     def find(self, name: FunctionName) -> FunctionMetaData:
@@ -111,6 +114,7 @@ class Functions:
         metadata = FunctionMetaData(
             functionDetails=to_details(config), packageLocation=location, version=0, createTime=self._now_ms()
         )
+        await self._subscriptions.prepare(metadata.functionDetails)
         await self._submit(metadata)
 
     async def update(self, name: FunctionName, deployment: Deployment, *, update_auth_data: bool = False) -> None:

@@ -35,6 +35,7 @@ from .rest.app import make_app
 from .rest.cluster import ClusterRoutes
 from .rest.connectors import connectors_router
 from .rest.functions import FunctionsRoutes
+from .subscriptions import InputSubscriptions
 from .topic_log import TailedLog
 from .trigger import Trigger
 
@@ -50,6 +51,10 @@ class Runtime(RunningInstances, Protocol):
 
     async def close(self) -> None:
         """Stop everything."""
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 class Parts:
@@ -84,7 +89,8 @@ class Parts:
             self.packages, admin, config.topic(PACKAGE_PREFIX), self._named_packages, lambda: self.leadership.is_leading
         )
         hand_over = HandOver(self.metadata, self.membership, http, config.request_timeout_s)
-        self.functions = Functions(self.metadata, self.packages, admin, hand_over, lambda: time.time_ns() // 1_000_000)
+        subscriptions = InputSubscriptions(client)
+        self.functions = Functions(self.metadata, self.packages, admin, hand_over, subscriptions, _now_ms)
 
     def _function_changed(self, change: Change) -> None:
         self.leadership.reschedule()
@@ -135,7 +141,9 @@ class Parts:
     def make_app(self, runtime: Runtime) -> FastAPI:
         """Return the REST interface."""
         instances = self._instances = Instances(runtime, self.scheduler, self.membership, self._http)
-        functions = FunctionsRoutes(self.functions, instances, self.packages, Trigger(self._client))
+        functions = FunctionsRoutes(
+            self.functions, instances, self.packages, Trigger(self._client, self._config.trigger_timeout_s)
+        )
         cluster = ClusterRoutes(self.membership, self.metadata, self.scheduler, instances)
 
         async def read_metrics() -> tuple[bytes, str]:

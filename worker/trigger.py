@@ -22,14 +22,14 @@ from ..wire.functions_pb2 import FunctionMetaData
 from ..wire.message_id import LATEST, MessageId, deserialize
 from ..wire.topic_name import parse_topic_name
 
-TIMEOUT_S = 10.0
-
 
 class Trigger:
     """Runs single messages through functions."""
 
-    def __init__(self, client: AsyncClient) -> None:
+    def __init__(self, client: AsyncClient, timeout_s: float) -> None:
+        """Wait `timeout_s` seconds for an output."""
         self._client = client
+        self._timeout_s = timeout_s
 
     async def run(self, metadata: FunctionMetaData, data: bytes, topic: str | None) -> bytes | None:
         """Return what the function made of `data`; None for a function without output.
@@ -43,7 +43,7 @@ class Trigger:
             if not readers:
                 return None
             try:
-                async with asyncio.timeout(TIMEOUT_S):
+                async with asyncio.timeout(self._timeout_s):
                     return await _first_match(readers, sent, chosen)
             except TimeoutError:
                 raise RequestRefused(408, "Request Timed Out") from None

@@ -65,7 +65,7 @@ class Cluster:
 def worker_config(broker: Server, directory: Path, namespace: str, worker_id: str = "") -> WorkerConfig:
     return WorkerConfig(
         service_url=broker.service_url, admin_url=broker.web_url, data_dir=directory, worker_port=0,
-        worker_id=worker_id, functions_namespace=namespace,
+        worker_id=worker_id, functions_namespace=namespace, trigger_timeout_s=3.0,
     )  # fmt: skip
 
 

@@ -109,7 +109,9 @@ async def test_answers_are_those_of_apache_pulsar(cluster: Cluster, name: str) -
             async def is_settled(step: Step = step) -> bool:
                 return difference(step, await ask(cluster, step)) is None
 
-            await eventually(is_settled, f"answer like that of step {step.number} ({step.name}): {found}; {answer.text[:1500]}")
+            await eventually(
+                is_settled, f"answer like that of step {step.number} ({step.name}): {found}; {answer.text[:1500]}"
+            )
         else:
             assert found is None, f"step {step.number} ({step.name}): {found}"
         compared += 1

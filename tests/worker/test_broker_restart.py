@@ -1,0 +1,86 @@
+"""A worker outlives its broker: whatever comes back, it goes on, and nothing moves."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from magnetar.client.client import AsyncClient
+from magnetar.worker.service import WorkerService
+
+from tests.support.eventually import eventually
+from tests.support.servers import server
+
+from .conftest import Cluster, worker_config
+
+pytestmark = pytest.mark.slow
+
+EXCLAIM = "def process(input):\n    return f'{input}!'\n"
+
+
+async def answered(cluster: Cluster, name: str) -> None:
+    """Return once the function answers a trigger, and requests to it succeed."""
+
+    async def try_it() -> bool:
+        url = f"/admin/v3/functions/public/default/{name}/trigger"
+        try:
+            answer = await cluster.http.post(url, files={"data": (None, "x")})
+        except httpx.HTTPError:
+            return False
+        return answer.text == "x!"
+
+    await eventually(try_it, f"answer of {name}", timeout_s=30)
+
+
+@pytest.mark.timeout(120)
+async def test_after_a_killed_broker_is_back_everything_goes_on(tmp_path: Path) -> None:
+    broker = server("broker", tmp_path / "broker")
+    broker.start()
+    service = WorkerService(worker_config(broker, tmp_path / "worker", "public/functions"))
+    try:
+        await service.start()
+        async with (
+            httpx.AsyncClient(base_url=service.worker_url, timeout=40) as http,
+            AsyncClient(broker.service_url) as client,
+        ):
+            cluster = Cluster(service, broker, http, client, 0)
+            assert (await cluster.create("ex", EXCLAIM, inputs=["in"], output="out")).status_code == 204
+            await answered(cluster, "ex")
+            before = (await http.get("/admin/v2/worker/assignments")).json()
+            broker.kill()
+            await asyncio.to_thread(broker.restart)
+            await answered(cluster, "ex")
+            created = await cluster.create("second", EXCLAIM, inputs=["in2"], output="out2")
+            assert (created.status_code, created.text) == (204, "")
+            await answered(cluster, "second")
+            after: dict[str, Any] = (await http.get("/admin/v2/worker/assignments")).json()
+            (instances,) = before.values()
+            assert after == {service.worker_id: [*instances, "public/default/second:0"]}
+            status = await cluster.get("ex/status")
+            assert status["instances"][0]["status"]["numRestarts"] == 0
+    finally:
+        await service.stop()
+        broker.stop()
+
+
+@pytest.mark.timeout(60)
+async def test_a_worker_stops_although_its_broker_is_gone(tmp_path: Path) -> None:
+    broker = server("broker", tmp_path / "broker")
+    broker.start()
+    service = WorkerService(worker_config(broker, tmp_path / "worker", "public/functions"))
+    try:
+        await service.start()
+        async with (
+            httpx.AsyncClient(base_url=service.worker_url, timeout=30) as http,
+            AsyncClient(broker.service_url) as client,
+        ):
+            cluster = Cluster(service, broker, http, client, 0)
+            await cluster.create("ex", EXCLAIM, inputs=["in"], output="out")
+            await answered(cluster, "ex")
+    finally:
+        broker.kill()
+        async with asyncio.timeout(10):
+            await service.stop()
