@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
+from contextlib import AsyncExitStack
 
-from ..broker.admin.app import AdminApp, make_app
-from ..broker.admin.serve import WebServer, serve
+from ..broker.admin.app import make_app
+from ..broker.admin.serve import serve
 from ..broker.config import BrokerConfig
 from ..broker.namespaces import Namespaces
 from ..broker.service import BrokerService
@@ -19,46 +18,50 @@ from ..metadata.store_sqlite import SqliteStore
 from .data_directory import METADATA_FILE, STORAGE_FOLDER, DataDirectory
 from .lifetime import port_failure
 
+WorkerUrl = Callable[[], str | None]
+
 
 def reachable(host: str) -> str:
     """Return the address by which this machine reaches a listener on ``host``."""
     return {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)
 
 
-@dataclass
 class BrokerProcess:
-    """A running broker.
+    """A broker in this process.
 
     Attributes:
-        service: the broker's core.
-        web_url: where its REST interface answers.
+        broker_url: where the binary protocol is spoken.
+        web_url: where the REST interface answers.
     """
 
-    directory: DataDirectory
-    storage: Storage
-    store: SqliteStore
-    service: BrokerService
-    app: AdminApp
-    web: WebServer
-    web_url: str
+    def __init__(self, config: BrokerConfig, storage_config: StorageConfig, directory: DataDirectory) -> None:
+        self.broker_url = ""
+        self.web_url = ""
+        self._config = config
+        self._storage_config = storage_config
+        self._directory = directory
+        self._opened = AsyncExitStack()
 
-    @classmethod
-    async def start(
-        cls,
-        config: BrokerConfig,
-        storage_config: StorageConfig,
-        directory: DataDirectory,
-        supervised_worker: Callable[[], str | None] | None,
-    ) -> BrokerProcess:
+    def __repr__(self) -> str:
+        return f"BrokerProcess(data={str(self._directory.path)!r}, broker_url={self.broker_url!r})"
+
+    async def start(self, supervised_worker: WorkerUrl | None) -> None:
         """Recover the data, then listen: on the binary protocol's port first, on the web port when that serves.
+
+        Args:
+            supervised_worker: where functions requests go while no worker takes part in the election; None for a
+                broker that runs without functions.
 
         Raises:
             StorageError: the data cannot be read.
             Failure: a port cannot be listened on.
         """
-        path: Path = directory.path
-        store = await asyncio.to_thread(SqliteStore.open, path / METADATA_FILE)
-        storage = await asyncio.to_thread(Storage.open, path / STORAGE_FOLDER, storage_config)
+        opened, config = self._opened, self._config
+        opened.callback(self._directory.close)
+        store = await asyncio.to_thread(SqliteStore.open, self._directory.path / METADATA_FILE)
+        opened.push_async_callback(store.close)
+        storage = await asyncio.to_thread(Storage.open, self._directory.path / STORAGE_FOLDER, self._storage_config)
+        opened.push_async_callback(storage.close)
         storage.attach(asyncio.get_running_loop())
         namespaces = Namespaces(store, config.cluster)
         await namespaces.start()
@@ -74,15 +77,13 @@ class BrokerProcess:
             await service.start()
         except OSError as exc:
             raise port_failure(exc, config.host, config.broker_port, "--broker-port") from exc
+        opened.push_async_callback(service.stop)
         app = make_app(service, namespaces, worker_url, is_worker_enabled=supervised_worker is not None)
+        opened.push_async_callback(app.close)
         web, port = await serve(app, config.host, config.web_port)
-        return cls(directory, storage, store, service, app, web, f"http://{reachable(config.host)}:{port}")
+        opened.push_async_callback(web.stop)
+        self.broker_url, self.web_url = service.broker_url, f"http://{reachable(config.host)}:{port}"
 
     async def stop(self) -> None:
-        """Stop in reverse: no new requests, no connections, then what was written is closed."""
-        await self.web.stop()
-        await self.app.close()
-        await self.service.stop()
-        await self.storage.close()
-        await self.store.close()
-        self.directory.close()
+        """Stop what was started, in reverse: requests first, then connections, then what was written is closed."""
+        await self._opened.aclose()

@@ -44,7 +44,10 @@ def run(serve: Callable[[asyncio.Event], Awaitable[None]]) -> None:
         loop = asyncio.get_running_loop()
 
         def stop_now(name: str) -> None:
-            logger.info("stopping on %s", name)
+            if not stop.is_set():
+                logger.info("stopping on %s", name)
+                loop.call_later(STOP_S - 0.5, cut_off)
+                signal.alarm(int(STOP_S))  # for a loop that hangs itself: its default is to end the process
             stop.set()
 
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -53,6 +56,12 @@ def run(serve: Callable[[asyncio.Event], Awaitable[None]]) -> None:
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(main())
+
+
+def cut_off() -> None:
+    """End the process at once."""
+    logger.error("not stopped after %g s; what still hangs is cut off", STOP_S - 0.5)
+    os._exit(1)
 
 
 def announce(addresses: Mapping[str, str | int], ready_file: str | None) -> None:

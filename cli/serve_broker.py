@@ -69,9 +69,10 @@ def broker(config_file: str | None, wipe_data: bool, ready_file: str | None, **f
     from .broker_process import BrokerProcess
 
     async def serve(stop: asyncio.Event) -> None:
-        process = await BrokerProcess.start(config, storage_config, directory, lambda: None)
+        process = BrokerProcess(config, storage_config, directory)
         try:
-            addresses = {"brokerServiceUrl": process.service.broker_url, "webServiceUrl": process.web_url}
+            await process.start(lambda: None)
+            addresses = {"brokerServiceUrl": process.broker_url, "webServiceUrl": process.web_url}
             announce({**addresses, "pid": os.getpid()}, ready_file)
             await stop.wait()
         finally:

@@ -54,12 +54,12 @@ def standalone(
         worker = Child(worker_spec(own, str(directory.path / WORKER_FOLDER), urls))
 
     async def serve(stop: asyncio.Event) -> None:
-        process: BrokerProcess | None = None
+        process = BrokerProcess(config, storage_config, directory)
         try:
             if worker is not None:
                 await worker.spawn()
-            process = await BrokerProcess.start(config, storage_config, directory, worker.url if worker else None)
-            urls.update(service_url=process.service.broker_url, admin_url=process.web_url)
+            await process.start(worker.url if worker else None)
+            urls.update(service_url=process.broker_url, admin_url=process.web_url)
             addresses: Addresses = {"brokerServiceUrl": urls["service_url"], "webServiceUrl": urls["admin_url"]}
             if worker is not None:
                 await first_of(worker.ready(), stop)
@@ -70,8 +70,7 @@ def standalone(
         finally:
             if worker is not None:
                 await worker.stop()
-            if process is not None:
-                await process.stop()
+            await process.stop()
 
     run(serve)
 

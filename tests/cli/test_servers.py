@@ -156,3 +156,11 @@ def test_wrong_value_in_a_config_file_is_named(tmp_path: Path, text: str, words:
 
 def test_state_port_is_refused_until_there_is_a_state_store(tmp_path: Path) -> None:
     call("standalone", "--data-dir", str(tmp_path / "data"), "--state-port", "0").refused("--state-port", "state store")
+
+
+def test_damaged_metadata_stop_the_start_with_one_line(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "metadata.sqlite").write_bytes(b"this is no database" * 400)
+    ports = ("--broker-port", "0", "--web-port", "0")
+    call("broker", "--data-dir", str(data), *ports).refused("metadata.sqlite")
