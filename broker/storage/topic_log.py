@@ -204,6 +204,10 @@ class TopicLog:
     def before(self, position: Position) -> Position:
         """Return the mark-delete position of a cursor whose next entry is ``position``."""
         position = max(position, self.first_position)
+        index = bisect_right(self._ids, position.ledger_id - 1)
+        if position.entry_id == 0 and index > 0:
+            earlier = self.ledgers_by_id[self._ids[index - 1]]
+            return earlier.position(earlier.confirmed - 1)
         return Position(position.ledger_id, position.entry_id - 1)
 
     def entries_between(self, after: Position, up_to: Position) -> int:
