@@ -29,6 +29,7 @@ from .function_context import FunctionContext
 from .gate import Gate
 from .markers import HeaderMaker
 from .publisher import Ticket
+from .recent_acks import RecentAcks
 from .stats import InstanceStats, format_error
 from .unit import Unit
 
@@ -43,11 +44,19 @@ _FIRST_STEP = 1  # nothing is known of the function yet
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One input topic: where its entries come from and what decodes them."""
+    """One input topic.
+
+    Attributes:
+        topic: as configured.
+        consumer: where its entries come from.
+        serde: decodes them.
+        recent: what was acknowledged a moment ago; None where an entry comes again only if it was asked for.
+    """
 
     topic: str
     consumer: Consumer | MergedConsumer
     serde: SerDe
+    recent: RecentAcks | None = None
 
 
 @dataclass(slots=True)

@@ -21,6 +21,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from ..api.message_id import FunctionMessageId
@@ -45,10 +46,12 @@ from .function_context import FunctionContext
 from .function_thread import Calls, FunctionThread, Input, Piece
 from .gate import Gate
 from .loader import Home, load_function, load_serde
+from .log_topic import LogTopic
 from .logs import InstanceLog
 from .markers import HeaderMaker
 from .publish_request import PublishRequest
 from .publisher import Publisher, Ticket
+from .recent_acks import RecentAcks
 from .spec import InstanceSpec
 from .stats import InstanceStats, format_error
 
@@ -92,6 +95,7 @@ class Pipeline:
         guarantees = spec.details.processingGuarantees
         self._acks_first = guarantees == ATMOST_ONCE
         self._acks = guarantees not in (ATMOST_ONCE, MANUAL) and spec.details.autoAck
+        self._log_topic = LogTopic(spec, instance_log) if spec.details.logTopic else None
         self._gate = Gate(OUTPUT_MESSAGES_MAX, OUTPUT_BYTES_MAX)
         self._publisher = Publisher(client, self._loop, self._callback_failed)
         self._thread = FunctionThread(f"function {spec.key}", self._load, self, self.stats, self._gate)
@@ -146,14 +150,21 @@ class Pipeline:
         if self._ended.done():
             return self._ended.result()
         calls = self._calls.result()
-        what = f"output topic {self._spec.details.sink.topic}"
+        what = f"log topic {self._spec.details.logTopic}"
         try:
+            if self._log_topic is not None:
+                await self._log_topic.open(self._client)
+            what = f"output topic {self._spec.details.sink.topic}"
             if calls.has_output:
                 self._producer = await self._client.create_producer(self._spec.details.sink.topic, _output_config())
             for topic, serde in calls.serdes.items():
                 what = f"input topic {topic}"
-                consumer = await self._client.subscribe(topic, self._subscription(), self._consumer_config(topic))
-                self._inputs[topic] = Input(topic, consumer, serde)
+                config = self._consumer_config(topic)
+                recent = RecentAcks() if config.type == "Failover" else None
+                if recent is not None:
+                    config = replace(config, on_active_change=partial(_forget, recent))
+                consumer = await self._client.subscribe(topic, self._subscription(), config)
+                self._inputs[topic] = Input(topic, consumer, serde, recent)
         except MagnetarError as error:
             return f"{what}: {type(error).__name__}: {error}"
         return self._ended.result() if self._ended.done() else None
@@ -192,6 +203,8 @@ class Pipeline:
             await source.consumer.close()
         if self._producer is not None:
             await self._producer.close()
+        if self._log_topic is not None:
+            await self._log_topic.close()
 
     async def _tick(self) -> None:
         while True:
@@ -259,7 +272,7 @@ class Pipeline:
             taken: ReceivedEntry | None = await consumer.receive_entry()
             entries = []
             while taken is not None:
-                if self._hold(taken):
+                if self._hold(source, taken):
                     entries.append(taken)
                 taken = consumer.poll_entry() if self._room.is_set() else None
             if self._acks_first and entries:
@@ -267,10 +280,13 @@ class Pipeline:
             for entry in entries:
                 self._thread.inbox.put((source, entry))
 
-    def _hold(self, entry: ReceivedEntry) -> bool:
-        """Count an entry that was taken; return False if it is held already."""
+    def _hold(self, source: Input, entry: ReceivedEntry) -> bool:
+        """Count an entry that was taken; return False if it is held or done already."""
         position = _position(entry)
         if position in self._held:
+            return False
+        if source.recent and source.recent.has(position, self._loop.time()):
+            source.consumer.ack_entry(entry)
             return False
         messages, size = entry.permits, entry.body_bytes
         self._held[position] = (messages, size)
@@ -432,6 +448,8 @@ class Pipeline:
         if self._acks:
             if settlement.whole:
                 consumer.ack_entries(settlement.whole)
+                if piece.source.recent is not None:
+                    self._remember(piece.source.recent, settlement.whole)
             for entry, still_wanted in settlement.partial:
                 consumer.ack_batch_indexes(entry, still_wanted)
         if unit.is_settled:
@@ -441,6 +459,15 @@ class Pipeline:
                 # Not earlier: what comes again while it is held is not taken.
                 for entry in unit.failed_entries:
                     consumer.negative_ack(entry)
+
+    def _remember(self, recent: RecentAcks, entries: list[ReceivedEntry]) -> None:
+        now_s = self._loop.time()
+        for entry in entries:
+            recent.add(_position(entry), now_s)
+
+
+def _forget(recent: RecentAcks, _: bool) -> None:
+    recent.clear()
 
 
 def instance_logger(spec: InstanceSpec) -> logging.Logger:

@@ -34,6 +34,9 @@ STOP_GRACE_S = 10.0  # the worker may lose its patience earlier
 LAST_WORDS_CHARACTERS_MAX = 16 * 1024
 
 
+_keep_alive: list[object] = []
+
+
 def warm_up(_: Path) -> None:
     """Do in the zygote what every child would otherwise repeat: nothing that makes a thread."""
     setproctitle.setproctitle("magnetar zygote")
@@ -73,11 +76,11 @@ async def _live(spec: InstanceSpec, instance_log: InstanceLog) -> str:
     try:
         pipeline = Pipeline(spec, client, ProcessHome(spec.package), instance_log)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, pipeline.stop, STOP_GRACE_S)
+        # Answers to the end. It is not stopped in order: the worker's side would print that on standard error.
         server = control.serve(_Answers(pipeline), spec.control_socket)
-        try:
-            return await pipeline.run()
-        finally:
-            server.stop(None)
+        reason = await pipeline.run()
+        _keep_alive.append(server)
+        return reason
     finally:
         await client.close()
 

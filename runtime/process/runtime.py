@@ -138,6 +138,7 @@ class ProcessRuntime:
         with theirs:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
+                "-P",  # the worker's working directory is no place to import user code's modules from
                 "-m",
                 "magnetar.runtime.process.zygote",
                 str(theirs.fileno()),

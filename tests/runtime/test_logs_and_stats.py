@@ -9,6 +9,7 @@ from pathlib import Path
 
 from magnetar.runtime.gate import Gate
 from magnetar.runtime.logs import InstanceLog, LogFollower, LogHandler, LogStream, rotated, tail
+from magnetar.runtime.recent_acks import KEEP_S, POSITIONS_MAX, RecentAcks
 from magnetar.runtime.restart_delay import HEALTHY_S, RestartDelay
 from magnetar.runtime.stats import TRACEBACK_CHARACTERS_MAX, InstanceStats, format_error
 
@@ -146,3 +147,18 @@ def test_restart_delay_doubles_and_begins_anew_after_a_healthy_run() -> None:
     assert sum(waits[:4]) < 2
     assert waits[-1] == 30.0
     assert delay.after(HEALTHY_S) == 0.1
+
+
+def test_recent_acks_are_forgotten_by_age_and_number() -> None:
+    recent = RecentAcks()
+    for number in range(100):
+        recent.add(("t", 0, number), float(number) / 10)
+    assert recent.has(("t", 0, 99), 9.9)
+    assert not recent.has(("t", 0, 0), 9.9)
+    assert len(recent) == 50
+    assert not recent.has(("t", 0, 99), 9.9 + KEEP_S)
+    for number in range(POSITIONS_MAX + 7):
+        recent.add(("u", 0, number), 9.9)
+    assert len(recent) == POSITIONS_MAX
+    recent.clear()
+    assert len(recent) == 0

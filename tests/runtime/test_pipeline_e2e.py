@@ -474,3 +474,20 @@ async def test_thread_that_does_not_end_is_abandoned_and_its_output_discarded(
     assert (await consumer.receive(10)).data == b"new"
     assert consumer.poll() is None
     assert await second.stop(5) is None
+
+
+async def test_log_topic_gets_what_the_function_says(
+    client: AsyncClient, start: Start, make_spec: MakeSpec, topic: str
+) -> None:
+    code = "print('imported')\ndef process(text, context): context.get_logger().warning('said ' + text)"
+    await send_batches(client, f"{topic}-in", [[b"one", b"two"]])
+    await start(make_spec(code, logTopic=f"{topic}-log"))
+    consumer = await client.subscribe(f"{topic}-log", "test", EARLIEST)
+    messages = [await consumer.receive(10) for _ in range(3)]
+    assert [message.data for message in messages] == [
+        b"imported",
+        b"[public/default/f:0] said one",
+        b"[public/default/f:0] said two",
+    ]
+    expected = {"loglevel": "WARNING", "fqn": "public/default/f", "instance": "0"}
+    assert dict(messages[-1].properties) == expected

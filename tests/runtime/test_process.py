@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import signal
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import grpc
 import psutil
 import pytest
 from magnetar.client.client import AsyncClient
@@ -187,3 +189,120 @@ async def test_endless_loop_is_ended_by_force(
     await until(lambda: is_running(instance))
     assert await instance.stop(0.3) is None
     assert not psutil.pid_exists(instance.process_id)
+
+
+FACADE = """
+import sys
+from pulsar import Function, SerDe, IdentitySerDe
+import pulsar.functions.context
+class Exclaim(Function):
+    def process(self, input, context):
+        if input == "load":
+            import pulsar
+            from pulsar.schema import Record
+            return f"{pulsar.Client.__module__} {Record.__module__} {Function is pulsar.Function}"
+        loaded = [name for name in sys.modules if name in ("_pulsar", "pulsar.schema")]
+        return f"{input}! {loaded}"
+"""
+
+
+async def test_code_written_for_pulsar_runs_unchanged(
+    runtime: ProcessRuntime, client: AsyncClient, make_spec: MakeSpec, topic: str
+) -> None:
+    """The official client is loaded only when something of it is used."""
+    outputs = await client.subscribe(f"{topic}-out", "test", EARLIEST)
+    producer = await client.create_producer(f"{topic}-in")
+    await runtime.start(make_spec(FACADE, "user_code.Exclaim"))
+    for word in ("hello", "load"):
+        await producer.send(word.encode())
+    assert (await outputs.receive(10)).data == b"hello! []"
+    assert (await outputs.receive(10)).data == b"pulsar pulsar.schema.definition True"
+
+
+WITHOUT_OFFICIAL = """
+import sys, importlib.machinery
+class Hide:
+    def find_spec(self, name, path=None, target=None):
+        if name == "_pulsar" or name == "pulsar":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Hide())
+from pulsar import Function
+import pulsar
+def process(text):
+    found = []
+    try:
+        pulsar.Client
+    except AttributeError as error:
+        found.append(str(error))
+    try:
+        from pulsar.schema import Record
+    except ModuleNotFoundError as error:
+        found.append(str(error))
+    return str(found)
+"""
+
+
+async def test_without_the_official_client_functions_run_and_the_rest_says_what_to_install(
+    runtime: ProcessRuntime, client: AsyncClient, make_spec: MakeSpec, topic: str
+) -> None:
+    outputs = await client.subscribe(f"{topic}-out", "test", EARLIEST)
+    producer = await client.create_producer(f"{topic}-in")
+    await runtime.start(make_spec(WITHOUT_OFFICIAL))
+    await producer.send(b"x")
+    text = (await outputs.receive(10)).data.decode()
+    assert text.count("install the official client: pip install pulsar-client") == 2
+
+
+async def test_modules_of_the_package_win_over_ours(
+    runtime: ProcessRuntime, client: AsyncClient, make_spec: MakeSpec, topic: str
+) -> None:
+    code = {
+        "user_code.py": "import uvloop as u, errors as e, wire.frames as w\n"
+        "def process(x): return u.MINE + e.MINE + w.MINE",
+        "uvloop.py": "MINE = 'u'",
+        "errors.py": "MINE = 'e'",
+        "wire/frames.py": "MINE = 'w'",
+        "queue.py": "",
+    }
+    outputs = await client.subscribe(f"{topic}-out", "test", EARLIEST)
+    producer = await client.create_producer(f"{topic}-in")
+    spec = make_spec(code)
+    await runtime.start(spec)
+    await producer.send(b"x")
+    assert (await outputs.receive(10)).data == b"uew"
+    assert "'queue' of the package has the name of a standard library module" in spec.log_file.read_text()
+
+
+async def test_control_service_speaks_pulsars_grpc(runtime: ProcessRuntime, make_spec: MakeSpec) -> None:
+    spec = make_spec("def process(text): pass")
+    instance = await runtime.start(spec)
+    await until(lambda: is_running(instance))
+
+    def ask(method: str) -> bytes:
+        with grpc.insecure_channel(f"unix:{spec.control_socket}") as channel:
+            call = channel.unary_unary(f"/proto.InstanceControl/{method}", bytes, bytes)
+            return bytes(call(b"", timeout=5))
+
+    assert records.FunctionStatus.FromString(await asyncio.to_thread(ask, "GetFunctionStatus")).running
+    assert records.HealthCheckResult.FromString(await asyncio.to_thread(ask, "HealthCheck")).success
+    for method in ("GetMetrics", "GetAndResetMetrics"):
+        assert records.MetricsData.FromString(await asyncio.to_thread(ask, method)).receivedTotal == 0
+    assert await asyncio.to_thread(ask, "ResetMetrics") == b""
+
+
+@pytest.mark.slow
+async def test_instances_are_small(runtime: ProcessRuntime, make_spec: MakeSpec) -> None:
+    first = await runtime.start(make_spec("def process(text): pass"))
+    await until(lambda: is_running(first))
+    zygote = psutil.Process(first.process_id).parent()
+    assert zygote is not None
+
+    def total() -> int:
+        family = [zygote, *zygote.children()]
+        return sum(process.memory_full_info().pss for process in family)
+
+    before = total()
+    others = [await runtime.start(make_spec("def process(text): pass", instance_id=number)) for number in range(1, 5)]
+    for other in others:
+        await until(functools.partial(is_running, other))
+    assert (total() - before) / len(others) < 15e6

@@ -1,0 +1,92 @@
+"""Sends what an instance logs to the function's log topic as well.
+
+Design: lines are taken on any thread and sent on the event loop. A topic that cannot keep up must slow no function
+down, so beyond `WAITING_LINES_MAX` lines are dropped, and the topic is told how many.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from datetime import UTC, datetime
+
+from ..client.client import AsyncClient
+from ..client.config import ProducerConfig
+from ..client.partitioned_producer import PartitionedProducer
+from ..client.producer import Producer
+from ..errors import MagnetarError
+from .logs import InstanceLog
+from .spec import InstanceSpec
+
+WAITING_LINES_MAX = 10_000
+
+
+class LogTopic:
+    """The log topic of one instance."""
+
+    def __init__(self, spec: InstanceSpec, instance_log: InstanceLog) -> None:
+        """Begin to collect lines, on the event loop."""
+        self._topic = spec.details.logTopic
+        self._properties = {"fqn": spec.function_name, "instance": str(spec.instance_id)}
+        self._log = instance_log
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[tuple[str, str]] = deque()
+        self._dropped = 0
+        self._arrived = asyncio.Event()
+        self._is_woken = False
+        self._producer: Producer | PartitionedProducer | None = None
+        self._task: asyncio.Task[None] | None = None
+        instance_log.observers.append(self._observe)
+
+    def _observe(self, level: str, text: str) -> None:
+        if len(self._waiting) >= WAITING_LINES_MAX:
+            self._dropped += 1
+            return
+        self._waiting.append((level, text))
+        if not self._is_woken:
+            self._is_woken = True
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the instance has ended
+                self._loop.call_soon_threadsafe(self._arrived.set)
+
+    async def open(self, client: AsyncClient) -> None:
+        """Begin to send; raises what `AsyncClient.create_producer` raises."""
+        config = ProducerConfig(compression="LZ4", batch_max_delay_ms=100, send_timeout_ms=0)
+        self._producer = await client.create_producer(self._topic, config)
+        self._task = self._loop.create_task(self._run(self._producer))
+
+    async def _run(self, producer: Producer | PartitionedProducer) -> None:
+        while True:
+            await self._arrived.wait()
+            self._arrived.clear()
+            await self._send_waiting(producer)
+
+    async def _send_waiting(self, producer: Producer | PartitionedProducer) -> None:
+        self._is_woken = False
+        while self._waiting:
+            level, text = self._waiting.popleft()
+            await self._send(producer, level, text)
+            if self._dropped and not self._waiting:
+                count, self._dropped = self._dropped, 0
+                now = datetime.now(UTC).isoformat(timespec="seconds")
+                await self._send(producer, "WARNING", f"{now}: {count} lines came too fast for this topic; see the log")
+
+    async def _send(self, producer: Producer | PartitionedProducer, level: str, text: str) -> None:
+        await producer.ready()
+        sent = producer.send_nowait(
+            text.encode("utf-8", "backslashreplace"), properties={"loglevel": level} | self._properties
+        )
+        sent.add_done_callback(lambda future: future.cancelled() or future.exception())  # the file has the line
+
+    async def close(self) -> None:
+        """Send what is waiting, as far as that needs no waiting, and end."""
+        with contextlib.suppress(ValueError):
+            self._log.observers.remove(self._observe)
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        if self._producer is not None:
+            with contextlib.suppress(MagnetarError, TimeoutError):
+                async with asyncio.timeout(1):
+                    await self._send_waiting(self._producer)
+                await self._producer.close()
