@@ -9,7 +9,7 @@ from .outgoing import OutgoingEntry, OutgoingMessage, encode_entry
 from .partitioned_producer import PartitionedProducer
 from .producer import Producer
 from .reader import Reader
-from .received import Message, ReceivedEntry
+from .received import DamagedEntry, Message, ReceivedEntry
 
 __all__ = [
     "EARLIEST",
@@ -18,6 +18,7 @@ __all__ = [
     "ClientConfig",
     "Consumer",
     "ConsumerConfig",
+    "DamagedEntry",
     "MergedConsumer",
     "Message",
     "MessageId",

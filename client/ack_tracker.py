@@ -48,9 +48,10 @@ def words_of(bits: int) -> tuple[int, ...]:
 class AckTracker:
     """Acknowledgements of one consumer."""
 
-    __slots__ = ("_buffered", "_cumulative", "_partial")
+    __slots__ = ("_buffered", "_cumulative", "_max_partial", "_partial")
 
-    def __init__(self) -> None:
+    def __init__(self, max_partial: int = MAX_PARTIAL_ENTRIES) -> None:
+        self._max_partial = max_partial
         # Messages still wanted of each position to send; 0 is the whole entry.
         self._buffered: dict[Position, int] = {}
         self._partial: dict[Position, int] = {}
@@ -93,11 +94,14 @@ class AckTracker:
             return True
         if self._buffered.get(position) == 0:
             return True
-        self._partial[position] = wanted
-        if len(self._partial) > MAX_PARTIAL_ENTRIES:
-            del self._partial[next(iter(self._partial))]
+        self._remember(position, wanted)
         self._buffered[position] = wanted
         return False
+
+    def _remember(self, position: Position, wanted: int) -> None:
+        self._partial[position] = wanted
+        if len(self._partial) > self._max_partial:
+            del self._partial[next(iter(self._partial))]
 
     def add_index(self, position: Position, index: int, size: int) -> bool:
         """Acknowledge one message of a batch of ``size``; returns as `add_wanted`."""
@@ -128,7 +132,7 @@ class AckTracker:
     def set_wanted(self, position: Position, wanted: int) -> None:
         """Take the broker's word for which messages of an entry are still wanted."""
         before = self._partial.get(position)
-        self._partial[position] = wanted if before is None else before & wanted
+        self._remember(position, wanted if before is None else before & wanted)
 
     def take(self) -> Outgoing:
         """Return what is to be sent and count it as sent."""

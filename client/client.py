@@ -12,14 +12,14 @@ from types import TracebackType
 from typing import TypeVar
 from weakref import WeakSet
 
-from ..errors import ClosedError, InvalidConfig
+from ..errors import ClosedError, InvalidConfig, MagnetarError
 from ..wire.message_id import LATEST, MessageId
 from ..wire.topic_name import TopicName, parse_topic_name
 from .backoff import Backoff
 from .config import ClientConfig, ConsumerConfig, ProducerConfig, ReaderConfig
 from .connection_pool import ConnectionPool
 from .consumer import Consumer
-from .link import Link, retry_within
+from .link import FINAL_FOR_CONSUMERS, FINAL_FOR_PRODUCERS, Link, retry_within
 from .lookup import Lookup
 from .merged_consumer import MergedConsumer
 from .partitioned_producer import PartitionedProducer
@@ -105,8 +105,8 @@ class AsyncClient:
     async def _retried(self, ask: Callable[[], Awaitable[_T]]) -> _T:
         return await retry_within(self._config.operation_timeout_s, self._backoff(), ask)
 
-    def _link(self, topic: TopicName) -> Link:
-        return Link(topic, self._lookup, self._pool, self._backoff(), self._config.operation_timeout_s)
+    def _link(self, topic: TopicName, final: tuple[type[MagnetarError], ...]) -> Link:
+        return Link(topic, self._lookup, self._pool, self._backoff(), self._config.operation_timeout_s, final)
 
     def _backoff(self) -> Backoff:
         config = self._config
@@ -126,7 +126,10 @@ class AsyncClient:
         config = config or ProducerConfig()
         name = parse_topic_name(topic)
         parts = await self._parts(name)
-        producers = [Producer(part, next(self._producer_ids), config, self._link(part), self._clock) for part in parts]
+        producers = [
+            Producer(part, next(self._producer_ids), config, self._link(part, FINAL_FOR_PRODUCERS), self._clock)
+            for part in parts
+        ]
         await self._open_all(producers)
         if parts == [name]:
             return producers[0]
@@ -175,7 +178,10 @@ class AsyncClient:
         if siblings > 1:
             share = max(1, config.max_receiver_queue_size_across_partitions // siblings)
             config = replace(config, receiver_queue_size=min(config.receiver_queue_size, share))
-        consumers = [Consumer(part, subscription, next(self._consumer_ids), config, self._link(part)) for part in parts]
+        consumers = [
+            Consumer(part, subscription, next(self._consumer_ids), config, self._link(part, FINAL_FOR_CONSUMERS))
+            for part in parts
+        ]
         await self._open_all(consumers)
         return consumers
 
@@ -214,7 +220,9 @@ class AsyncClient:
         )
         begin = StartPosition(start, config.start_inclusive)
         subscription = f"{prefix}reader-{self._random_name()}"
-        consumer = Consumer(name, subscription, next(self._consumer_ids), consumer_config, self._link(name), begin)
+        consumer = Consumer(
+            name, subscription, next(self._consumer_ids), consumer_config, self._link(name, FINAL_FOR_CONSUMERS), begin
+        )
         await self._open_all([consumer])
         reader = Reader(consumer, begin)
         if start == LATEST and config.start_inclusive:

@@ -14,26 +14,16 @@ import logging
 from collections.abc import Callable, Sequence
 
 from ..errors import (
-    AuthorizationError,
     ClosedError,
     ConnectionLost,
-    ConsumerAssignError,
-    IncompatibleSchema,
     InvalidConfig,
     MagnetarError,
-    NotAllowed,
     OperationTimeout,
-    ProtocolError,
-    SubscriptionNotFound,
-    TopicNameRefused,
-    TopicNotFound,
-    TopicTerminated,
 )
 from ..wire import requests
 from ..wire.frames import DEFAULT_MAX_MESSAGE_BYTES, encode_frame
 from ..wire.message_id import EARLIEST, LATEST, MessageId, from_data, to_data
 from ..wire.pulsar_api_pb2 import (
-    CommandAck,
     CommandGetLastMessageIdResponse,
     CommandMessage,
     CommandSubscribe,
@@ -54,17 +44,6 @@ log = logging.getLogger(__name__)
 
 MAX_REDELIVER_IDS = 1000
 """Positions in one REDELIVER."""
-
-_FINAL = (
-    TopicNotFound,
-    TopicTerminated,
-    SubscriptionNotFound,
-    AuthorizationError,
-    TopicNameRefused,
-    IncompatibleSchema,
-    ConsumerAssignError,
-    NotAllowed,
-)
 
 
 class Consumer:
@@ -152,7 +131,7 @@ class Consumer:
         """Return the next message if one is queued; raises as `poll_entry`."""
         if self._error is not None or self._is_closed:
             self._check_open()
-        message = self._queue.pop_message(self._release, self._discard_entry)
+        message = self._queue.pop_message(self._release, self._discard_unopened)
         if message is None:
             self._demand()
             return None
@@ -207,7 +186,8 @@ class Consumer:
         try:
             entry = open_entry(message, payload, self.topic, self._partition, self._max_message_bytes)
         except DamagedEntry as error:
-            self._discard(position, error.permits, error.validation_error, error)
+            self._name_damage(position, error)
+            self._release(error.permits)
             return
         if self._is_seeking or (
             self._epoch and message.HasField("consumer_epoch") and message.consumer_epoch < self._epoch
@@ -247,15 +227,21 @@ class Consumer:
             self._acks.all_but(position, wanted)
         return wanted
 
-    def _discard(self, position: Position, permits: int, damage: int, error: ProtocolError) -> None:
-        """Acknowledge an entry that nobody can read, as it would come again for ever."""
+    def discard(self, entry: ReceivedEntry, error: DamagedEntry) -> None:
+        """Acknowledge an entry that cannot be read, naming the damage to the broker; it would come again for ever.
+
+        For callers of `receive_entry` and `poll_entry`, when looking into the entry raised `DamagedEntry`.
+        """
+        self._name_damage(entry.message_id[:2], error)
+
+    def _discard_unopened(self, entry: ReceivedEntry, error: DamagedEntry) -> None:
+        self._name_damage(entry.message_id[:2], error)
+        self._release(entry.permits)
+
+    def _name_damage(self, position: Position, error: DamagedEntry) -> None:
         log.error("%s: entry %d:%d is damaged and was dropped: %s", self.topic, *position, error)
         if self._connection is not None:
-            self._connection.send_command(requests.ack_damaged(self._id, position, damage))
-        self._release(permits)
-
-    def _discard_entry(self, entry: ReceivedEntry, error: ProtocolError) -> None:
-        self._discard(entry.message_id[:2], entry.permits, CommandAck.BatchDeSerializeError, error)
+            self._connection.send_command(requests.ack_damaged(self._id, position, error.validation_error))
 
     def _release(self, count: int) -> None:
         permits = self._queue.permits.release(count)
@@ -533,10 +519,6 @@ class Consumer:
     def handle_end_of_topic(self) -> None:
         """Learn that everything was delivered (called by the connection)."""
         self.has_reached_end = True
-
-    def is_final(self, error: MagnetarError) -> bool:
-        """Return whether the consumer ends with ``error`` instead of trying again (called by the link)."""
-        return isinstance(error, _FINAL)
 
     def handle_detached(self, connection: Connection, reason: MagnetarError) -> None:
         """Find a broker again (called by the connection)."""

@@ -13,7 +13,22 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
 
-from ..errors import BrokerError, ConnectionLost, MagnetarError, OperationTimeout, ProtocolError
+from ..errors import (
+    AuthorizationError,
+    BrokerError,
+    ConnectionLost,
+    ConsumerAssignError,
+    IncompatibleSchema,
+    MagnetarError,
+    NotAllowed,
+    OperationTimeout,
+    ProducerFenced,
+    ProtocolError,
+    SubscriptionNotFound,
+    TopicNameRefused,
+    TopicNotFound,
+    TopicTerminated,
+)
 from ..wire.topic_name import TopicName
 from .backoff import Backoff
 from .connection import Connection
@@ -24,6 +39,22 @@ log = logging.getLogger(__name__)
 
 RETRIED: tuple[type[MagnetarError], ...] = (BrokerError, ConnectionLost, OperationTimeout, ProtocolError)
 
+
+FINAL_FOR_PRODUCERS = (ProducerFenced, TopicTerminated, TopicNotFound)
+"""Errors that end a producer that was attached before; it tries again after all others."""
+
+FINAL_FOR_CONSUMERS = (
+    TopicNotFound,
+    TopicTerminated,
+    SubscriptionNotFound,
+    AuthorizationError,
+    TopicNameRefused,
+    IncompatibleSchema,
+    ConsumerAssignError,
+    NotAllowed,
+)
+"""Errors that end a consumer that was attached before. Not ConsumerBusy: its own half-open connection may be what keeps
+the subscription busy."""
 
 _T = TypeVar("_T")
 
@@ -57,9 +88,6 @@ class LinkOwner(Protocol):
     async def attach(self, connection: Connection) -> None:
         """Create the producer or consumer on a connection."""
 
-    def is_final(self, error: MagnetarError) -> bool:
-        """Return whether attaching again after ``error`` is pointless."""
-
     def fail(self, error: MagnetarError) -> None:
         """Give up: the owner stays detached for good."""
 
@@ -67,12 +95,31 @@ class LinkOwner(Protocol):
 class Link:
     """The way from one producer or consumer to its broker."""
 
-    def __init__(self, topic: TopicName, lookup: Lookup, pool: ConnectionPool, backoff: Backoff, budget_s: float):
+    def __init__(
+        self,
+        topic: TopicName,
+        lookup: Lookup,
+        pool: ConnectionPool,
+        backoff: Backoff,
+        budget_s: float,
+        final: tuple[type[MagnetarError], ...],
+    ):
+        """Prepare the way to the broker of a topic.
+
+        Args:
+            topic: of the producer or consumer.
+            lookup: finds its broker.
+            pool: connects to it.
+            backoff: waits between attempts.
+            budget_s: time for the first attempts.
+            final: errors after which attaching again is pointless.
+        """
         self._topic = topic
         self._lookup = lookup
         self._pool = pool
         self._backoff = backoff
         self._budget_s = budget_s
+        self._final = final
         self._task: asyncio.Task[None] | None = None
         self._is_closed = False
 
@@ -104,7 +151,7 @@ class Link:
             try:
                 await self._walk(owner)
             except RETRIED as error:
-                if owner.is_final(error):
+                if isinstance(error, self._final):
                     log.error("%s: attaching again is refused for good: %s", self._topic, error)
                     owner.fail(error)
                     return

@@ -16,7 +16,7 @@ from ..errors import ClosedError, InvalidConfig, MagnetarError, OperationTimeout
 from ..wire.message_id import EARLIEST, LATEST, MessageId
 from ..wire.topic_name import parse_topic_name
 from .consumer import Consumer
-from .received import Message, ReceivedEntry
+from .received import DamagedEntry, Message, ReceivedEntry
 from .waiters import Waiters
 
 log = logging.getLogger(__name__)
@@ -166,6 +166,10 @@ class MergedConsumer:
     def negative_ack(self, message: Message | ReceivedEntry | MessageId) -> None:
         """Ask for a message again later; as `Consumer.negative_ack`."""
         self._owner(message).negative_ack(message)
+
+    def discard(self, entry: ReceivedEntry, error: DamagedEntry) -> None:
+        """Acknowledge an entry that cannot be read; as `Consumer.discard`."""
+        self._owner(entry).discard(entry, error)
 
     def redeliver_unacknowledged(self) -> None:
         """Have everything delivered again that is not acknowledged; as `Consumer.redeliver_unacknowledged`."""

@@ -24,9 +24,7 @@ from ..errors import (
     MessageTooLarge,
     NotAllowed,
     OperationTimeout,
-    ProducerFenced,
     QueueFull,
-    TopicNotFound,
     TopicTerminated,
     broker_error,
 )
@@ -54,8 +52,6 @@ from .outgoing import OutgoingEntry, describe, encode_entry
 from .pending_queue import PendingQueue, PendingSend, Verdict, fail_all
 
 log = logging.getLogger(__name__)
-
-_FINAL = (ProducerFenced, TopicTerminated, TopicNotFound)
 
 
 class Producer:
@@ -518,10 +514,6 @@ class Producer:
         else:
             self.last_sequence_id = success.last_sequence_id
             self._next_sequence_id = success.last_sequence_id + 1
-
-    def is_final(self, error: MagnetarError) -> bool:
-        """Return whether the producer ends with ``error`` instead of trying again (called by the link)."""
-        return isinstance(error, _FINAL)
 
     def handle_detached(self, connection: Connection, reason: MagnetarError) -> None:
         """Find a broker again (called by the connection)."""

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from ..errors import ProtocolError
 from .permits import Permits
-from .received import Message, ReceivedEntry
+from .received import DamagedEntry, Message, ReceivedEntry
 from .start import StartPosition
 
 
@@ -51,7 +50,7 @@ class ReceiveQueue:
         return self._entries.popleft() if self._entries else None
 
     def pop_message(
-        self, release: Callable[[int], None], discard: Callable[[ReceivedEntry, ProtocolError], None]
+        self, release: Callable[[int], None], discard: Callable[[ReceivedEntry, DamagedEntry], None]
     ) -> Message | None:
         """Remove the oldest message and return it; the caller releases its permit.
 
@@ -65,7 +64,7 @@ class ReceiveQueue:
             entry = self._entries.popleft()
             try:
                 messages = entry.messages()
-            except ProtocolError as error:
+            except DamagedEntry as error:
                 discard(entry, error)
                 continue
             release(max(0, entry.permits - len(messages)))

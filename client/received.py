@@ -136,7 +136,7 @@ class ReceivedEntry:
         """Content of each message, those that are not wanted any more included.
 
         Raises:
-            ProtocolError: the body cannot be decompressed or split.
+            DamagedEntry: the body cannot be decompressed or split; see `Consumer.discard`.
         """
         if self._payloads is None:
             self._decode()
@@ -148,7 +148,7 @@ class ReceivedEntry:
         """Metadata of each message of a batch, shared between equal ones (never change it); None if it is no batch.
 
         Raises:
-            ProtocolError: as `payloads`.
+            DamagedEntry: as `payloads`.
         """
         if self._payloads is None:
             self._decode()
@@ -157,14 +157,21 @@ class ReceivedEntry:
     def _decode(self) -> None:
         metadata = self.metadata
         body = self._payload[self._body_offset :]
+        if metadata.encryption_keys:
+            text = f"entry {self.message_id} is encrypted, which is not supported"
+            raise DamagedEntry(text, CommandAck.DecryptionError, self.permits)
         if metadata.compression:
-            body = decompress(metadata.compression, body, metadata.uncompressed_size, self._max_bytes)
+            try:
+                body = decompress(metadata.compression, body, metadata.uncompressed_size, self._max_bytes)
+            except ProtocolError as error:
+                raise DamagedEntry(str(error), CommandAck.DecompressionError, self.permits) from error
         if not self.is_batch:
             self._payloads = [body]
-        elif metadata.encryption_keys:
-            raise ProtocolError(f"entry {self.message_id} is encrypted, which is not supported")
         else:
-            self._payloads, self._headers = decode_batch(body, metadata.num_messages_in_batch)
+            try:
+                self._payloads, self._headers = decode_batch(body, metadata.num_messages_in_batch)
+            except ProtocolError as error:
+                raise DamagedEntry(str(error), CommandAck.BatchDeSerializeError, self.permits) from error
         self._payload = b""  # the messages are copies; keeping the entry too would double the memory
         self._body_offset = 0
 
@@ -180,7 +187,7 @@ class ReceivedEntry:
         """Return the messages to process.
 
         Raises:
-            ProtocolError: as `payloads`.
+            DamagedEntry: as `payloads`.
         """
         return [Message(self, index) for index in self.wanted_indexes()]
 

@@ -4,7 +4,7 @@ import threading
 from typing import Any
 
 import pytest
-from magnetar.client import EARLIEST, ClientConfig, ConsumerConfig, MessageId, ProducerConfig
+from magnetar.client import EARLIEST, ClientConfig, ConsumerConfig, Message, MessageId, ProducerConfig
 from magnetar.client.blocking import Client
 from magnetar.errors import ClosedError, InvalidConfig, MagnetarError, OperationTimeout, QueueFull
 
@@ -51,7 +51,7 @@ def test_many_messages_are_handed_over_without_waiting(blocking: Client, topic: 
     assert all(error is None for error, _ in results)
     assert ids == sorted(ids)  # type: ignore[type-var]
     consumer = blocking.subscribe(topic, "s", ConsumerConfig(initial_position="Earliest"))
-    messages = []
+    messages: list[Message] = []
     while len(messages) < 5001:
         messages += consumer.batch_receive(700, 5000)
     assert [m.data for m in messages] == [b"%d" % index for index in range(5000)] + [b"last"]

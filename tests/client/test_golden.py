@@ -20,8 +20,8 @@ from tests.client.proxy import Proxy
 pytestmark = pytest.mark.slow
 
 Clients = tuple[AsyncClient, AsyncClient]
-PLAIN = {"batching": False}
-BATCHED = {"batching": True, "batch_max_delay_ms": 60_000.0}
+PLAIN: dict[str, Any] = {"batching": False}
+BATCHED: dict[str, Any] = {"batching": True, "batch_max_delay_ms": 60_000.0}
 
 
 @pytest_asyncio.fixture

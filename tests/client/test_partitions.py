@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import pytest
@@ -137,9 +138,13 @@ async def test_all_partitions_are_acknowledged_where_they_came_from(
     consumer.negative_ack(again)
     consumer.ack(again)
     await consumer.flush_acks()
+
+    def is_done(name: str) -> bool:
+        return cluster.backlog(name, "s") == 0
+
     for index in range(PARTITIONS):
         name = f"{partitioned}-partition-{index}"
-        await until(lambda name=name: cluster.backlog(name, "s") == 0, f"{name} is done")
+        await until(partial(is_done, name), f"{name} is done")
 
 
 async def test_cumulative_acknowledgement_is_per_partition(client: AsyncClient, partitioned: str) -> None:

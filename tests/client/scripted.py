@@ -1,0 +1,165 @@
+"""A broker on a real socket that says what a test wants: for what a real one does only when something is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import TracebackType
+
+from magnetar.wire.bulk import message_frame_head, receipt_frame
+from magnetar.wire.frames import FrameDecoder, encode_frame
+from magnetar.wire.pulsar_api_pb2 import (
+    BaseCommand,
+    CommandConnected,
+    CommandError,
+    CommandLookupTopicResponse,
+    CommandPartitionedTopicMetadataResponse,
+    CommandProducerSuccess,
+    CommandSendError,
+    CommandSuccess,
+)
+
+Answer = Callable[[BaseCommand, bytes], list[bytes]]
+LEDGER = 7
+
+
+class ScriptedBroker:
+    """Answers the ordinary requests as a broker does; a test replaces what it is about.
+
+    Attributes:
+        answers: how to answer each kind of command.
+        received: commands in order of arrival, with their payload sections.
+        connections: how many were made.
+    """
+
+    def __init__(self) -> None:
+        self.received: list[tuple[BaseCommand, bytes]] = []
+        self.connections = 0
+        self.entries = 0
+        self._server: asyncio.Server | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.answers: dict[int, Answer] = {
+            BaseCommand.CONNECT: lambda _c, _p: [connected()],
+            BaseCommand.PARTITIONED_METADATA: lambda c, _p: [partitions(c.partitionMetadata.request_id)],
+            BaseCommand.LOOKUP: lambda c, _p: [self.located(c.lookupTopic.request_id)],
+            BaseCommand.PRODUCER: lambda c, _p: [producer_success(c.producer.request_id)],
+            BaseCommand.SUBSCRIBE: lambda c, _p: [success(c.subscribe.request_id)],
+            BaseCommand.SEND: self.stored,
+            BaseCommand.CLOSE_PRODUCER: lambda c, _p: [success(c.close_producer.request_id)],
+            BaseCommand.CLOSE_CONSUMER: lambda c, _p: [success(c.close_consumer.request_id)],
+        }
+
+    async def __aenter__(self) -> ScriptedBroker:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._server is not None
+        self._server.close()
+        for writer in list(self._writers):
+            writer.transport.abort()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._server.wait_closed()
+
+    @property
+    def service_url(self) -> str:
+        assert self._server is not None
+        return f"pulsar://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    def commands(self, kind: int) -> list[BaseCommand]:
+        """What came of one kind."""
+        return [command for command, _ in self.received if command.type == kind]
+
+    def say(self, *frames: bytes) -> None:
+        """Send frames on every connection."""
+        for writer in self._writers:
+            writer.write(b"".join(frames))
+
+    def located(self, request_id: int) -> bytes:
+        answer = CommandLookupTopicResponse(
+            brokerServiceUrl=self.service_url,
+            response=CommandLookupTopicResponse.Connect,
+            request_id=request_id,
+            authoritative=True,
+        )
+        return encode_frame(BaseCommand(type=BaseCommand.LOOKUP_RESPONSE, lookupTopicResponse=answer))
+
+    def stored(self, command: BaseCommand, _payload: bytes) -> list[bytes]:
+        self.entries += 1
+        return [receipt_frame(command.send.producer_id, command.send.sequence_id, None, LEDGER, self.entries - 1)]
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        self._writers.add(writer)
+        self.connections += 1
+        decoder = FrameDecoder()
+        try:
+            while data := await reader.read(65536):
+                for command, payload in decoder.feed(data):
+                    self.received.append((command, payload))
+                    answer = self.answers.get(command.type)
+                    if answer is not None:
+                        writer.write(b"".join(answer(command, payload)))
+        except OSError:
+            pass  # the client has gone
+        finally:
+            self._writers.discard(writer)
+            self._tasks.discard(task)
+            writer.transport.abort()
+
+
+def connected(max_message_size: int = 5 * 1024 * 1024) -> bytes:
+    answer = CommandConnected(server_version="scripted", protocol_version=21, max_message_size=max_message_size)
+    return encode_frame(BaseCommand(type=BaseCommand.CONNECTED, connected=answer))
+
+
+def partitions(request_id: int) -> bytes:
+    answer = CommandPartitionedTopicMetadataResponse(
+        partitions=0, request_id=request_id, response=CommandPartitionedTopicMetadataResponse.Success
+    )
+    command = BaseCommand(type=BaseCommand.PARTITIONED_METADATA_RESPONSE, partitionMetadataResponse=answer)
+    return encode_frame(command)
+
+
+def redirected(request_id: int, url: str) -> bytes:
+    answer = CommandLookupTopicResponse(
+        brokerServiceUrl=url,
+        response=CommandLookupTopicResponse.Redirect,
+        request_id=request_id,
+        authoritative=True,
+    )
+    return encode_frame(BaseCommand(type=BaseCommand.LOOKUP_RESPONSE, lookupTopicResponse=answer))
+
+
+def producer_success(request_id: int, name: str = "scripted-0", last_sequence_id: int = -1) -> bytes:
+    answer = CommandProducerSuccess(request_id=request_id, producer_name=name, last_sequence_id=last_sequence_id)
+    return encode_frame(BaseCommand(type=BaseCommand.PRODUCER_SUCCESS, producer_success=answer))
+
+
+def success(request_id: int) -> bytes:
+    return encode_frame(BaseCommand(type=BaseCommand.SUCCESS, success=CommandSuccess(request_id=request_id)))
+
+
+def refused(request_id: int, code: int, message: str) -> bytes:
+    answer = CommandError(request_id=request_id, error=code, message=message)  # type: ignore[arg-type]
+    return encode_frame(BaseCommand(type=BaseCommand.ERROR, error=answer))
+
+
+def send_error(producer_id: int, sequence_id: int, code: int, message: str) -> bytes:
+    answer = CommandSendError(
+        producer_id=producer_id,
+        sequence_id=sequence_id,
+        error=code,  # type: ignore[arg-type]
+        message=message,
+    )
+    return encode_frame(BaseCommand(type=BaseCommand.SEND_ERROR, send_error=answer))
+
+
+def entry(entry_id: int, payload: bytes, *, epoch: int | None = None, ack_set: tuple[int, ...] = ()) -> bytes:
+    """A MESSAGE frame for consumer 0."""
+    return message_frame_head(0, LEDGER, entry_id, -1, 0, ack_set, epoch, len(payload)) + payload
