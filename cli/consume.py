@@ -62,10 +62,14 @@ def consume(ctx: click.Context, /, topic: str, **flags: Any) -> None:
         as_hex=flags["as_hex"],
         with_metadata=flags["print_metadata"],
     )
+    interrupted: KeyboardInterrupt | None = None
     try:
         asyncio.run(receive(settings.service_url, topic, flags, printer))
-    finally:
-        click.echo(f"{printer.count} messages successfully consumed", err=True)
+    except KeyboardInterrupt as exc:  # the usual end of `-n 0`
+        interrupted = exc
+    click.echo(f"{printer.count} messages successfully consumed", err=True)
+    if interrupted is not None:
+        raise interrupted
 
 
 async def receive(service_url: str, topic: str, flags: dict[str, Any], printer: Printer) -> None:
