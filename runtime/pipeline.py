@@ -61,6 +61,7 @@ HELD_MESSAGES_MAX = 20_000
 HELD_BYTES_MAX = 64 * 1024 * 1024
 OUTPUT_MESSAGES_MAX = 50_000
 OUTPUT_BYTES_MAX = 64 * 1024 * 1024
+FAILURE_GRACE_S = 2.0  # for the function to return when the instance cannot go on
 SETTLE_S = 3.0  # for outputs that are on their way when the instance is stopped
 RECEIVER_QUEUE_SIZE = 4000  # Pulsar's 1000 is one batch: the next would be asked for only when it is processed
 _TICK_S = 1.0
@@ -73,6 +74,7 @@ class Pipeline:
         stats: its counters.
         is_running: whether messages are being processed.
         abandoned: whether the function did not return when it was told to stop.
+        grace_s: how long it was given for that.
     """
 
     def __init__(self, spec: InstanceSpec, client: AsyncClient, home: Home, instance_log: InstanceLog) -> None:
@@ -103,7 +105,7 @@ class Pipeline:
         self._ended: asyncio.Future[str] = self._loop.create_future()
         self._thread_ended = asyncio.Event()
         self._is_closing = False
-        self._grace_s = 0.0
+        self.grace_s = FAILURE_GRACE_S
         self._inputs: dict[str, Input] = {}
         self._producer: Producer | PartitionedProducer | None = None
         self._arrived: deque[Callable[[], None]] = deque()
@@ -171,7 +173,7 @@ class Pipeline:
 
     def stop(self, grace_s: float) -> None:
         """Ask `run` to end after the message at hand, or without the function if that takes longer than ``grace_s``."""
-        self._grace_s = grace_s
+        self.grace_s = grace_s
         self._end("")
 
     def _end(self, reason: str) -> None:
@@ -185,7 +187,7 @@ class Pipeline:
         self._thread.request_stop()
         self.is_running = False
         try:
-            async with asyncio.timeout(self._grace_s):
+            async with asyncio.timeout(self.grace_s):
                 await self._thread_ended.wait()
         except TimeoutError:
             self.abandoned = True

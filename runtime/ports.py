@@ -17,11 +17,11 @@ class Instance(Protocol):
     async def metrics(self, reset: bool = False) -> MetricsData:
         """Return its counters, and set those of the user and of the minute to zero if ``reset``."""
 
-    async def stop(self, grace_s: float) -> str | None:
-        """End the instance: after the message at hand where possible, by force when ``grace_s`` is over.
+    async def stop(self, grace_s: float) -> None:
+        """End the instance: after the message at hand where possible, by force when ``grace_s`` is over."""
 
-        Returns: what could not be ended, in one line, or None.
-        """
+    def leftover(self) -> str:
+        """Return what of an ended instance could not be ended, in one line; empty if nothing."""
 
     async def wait(self) -> str:
         """Return why the instance ended, with a traceback where there is one; empty if it was stopped.

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable
 
 from ..errors import MagnetarError
@@ -21,6 +22,7 @@ from .stats import format_error
 log = logging.getLogger(__name__)
 
 RESTART_TIMEOUT_S = 5.0
+LEFTOVERS_MAX = 10
 
 
 class Supervisor:
@@ -47,7 +49,7 @@ class Supervisor:
             clock: rising seconds.
             predecessor: stops before this one starts.
         """
-        self.leftovers: list[str] = [] if predecessor is None else predecessor.leftovers
+        self.leftovers: deque[str] = deque(maxlen=LEFTOVERS_MAX) if predecessor is None else predecessor.leftovers
         self._key = key
         self._runtime = runtime
         self._make_spec = make_spec
@@ -102,8 +104,15 @@ class Supervisor:
         except Exception as error:  # noqa: BLE001  one instance's trouble, ours or its runtime's, ends no other
             return format_error(error)
         finally:
+            self._note_leftover()
             self._instance = None
             self._started.clear()
+
+    def _note_leftover(self) -> None:
+        leftover = "" if self._instance is None else self._instance.leftover()
+        if leftover:
+            log.error("instance %s: %s", self._key, leftover)
+            self.leftovers.append(leftover)
 
     async def stop(self, grace_s: float) -> None:
         """Stop the instance for good; returns when it has ended.
@@ -112,14 +121,9 @@ class Supervisor:
         """
         self._is_stopping = True
         self._wake.set()
-        await self._stop_instance(grace_s)
+        if self._instance is not None:
+            await self._instance.stop(grace_s)
         await self.ended()
-
-    async def _stop_instance(self, grace_s: float) -> None:
-        instance = self._instance
-        if instance is not None and (leftover := await instance.stop(grace_s)):
-            log.error("instance %s: %s", self._key, leftover)
-            self.leftovers.append(leftover)
 
     async def ended(self) -> None:
         """Wait until nothing of it runs."""
@@ -131,7 +135,7 @@ class Supervisor:
         self._failure = ""
         if self._instance is not None:
             self._is_restarting = True
-            await self._stop_instance(grace_s)
+            await self._instance.stop(grace_s)
         self._wake.set()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(RESTART_TIMEOUT_S):

@@ -21,6 +21,7 @@ from .messages import LENGTH_BYTES, body_bytes, encode
 log = logging.getLogger(__name__)
 
 START_TIMEOUT_S = 10.0  # for a fork; the zygote itself may have to be started first
+ZYGOTE_END_S = 3.0
 LOG_LINES_OF_A_CRASH = 20
 
 
@@ -66,18 +67,20 @@ class ProcessInstance:
             log.debug("%s: %s", self._spec.key, error)
             return MetricsData()
 
-    async def stop(self, grace_s: float) -> str | None:  # noqa: D102
+    async def stop(self, grace_s: float) -> None:  # noqa: D102
         if self._ended.done():
-            return None
+            return
         self._is_stopping = True
         self._runtime.signal(self._number, signal.SIGTERM)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace_s):
                 await self.wait()
-                return None
+                return
         self._runtime.signal(self._number, signal.SIGKILL)
         await self.wait()
-        return None
+
+    def leftover(self) -> str:  # noqa: D102
+        return ""  # a process always ends
 
     async def wait(self) -> str:  # noqa: D102
         return await asyncio.shield(self._ended)
@@ -216,5 +219,12 @@ class ProcessRuntime:
         self._is_closed = True
         if self._writer is not None:
             self._writer.close()
-        if self._listening is not None:
+        if self._listening is None or self._process is None:
+            return
+        try:
+            async with asyncio.timeout(ZYGOTE_END_S):
+                await asyncio.shield(self._listening)
+        except TimeoutError:
+            log.error("the zygote did not end within %.0f s and is killed", ZYGOTE_END_S)
+            self._process.kill()
             await self._listening

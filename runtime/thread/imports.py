@@ -103,7 +103,7 @@ class ImportSpace(importlib.abc.MetaPathFinder):
         if known is None:
             spec = importlib.machinery.PathFinder.find_spec(name, [self._root])
             # A directory without __init__.py is a module only if nothing else has the name, as in any program.
-            known = spec is not None and (spec.origin is not None or importlib.util.find_spec(name) is None)
+            known = spec is not None and (spec.origin is not None or not _is_elsewhere(name))
             self._known[name] = known
         return known
 
@@ -158,6 +158,10 @@ class ImportSpace(importlib.abc.MetaPathFinder):
                 raise ModuleNotFoundError(str(error), name=name) from None
             return importlib.import_module(name)
         return self.import_module(name) if self.has(top) else importlib.import_module(name)
+
+
+def _is_elsewhere(name: str) -> bool:
+    return name in sys.modules or importlib.util.find_spec(name) is not None
 
 
 class _Importlib(ModuleType):

@@ -90,15 +90,17 @@ class ThreadInstance:
             self._pipeline.stats.reset()
         return metrics
 
-    async def stop(self, grace_s: float) -> str | None:  # noqa: D102
+    async def stop(self, grace_s: float) -> None:  # noqa: D102
         self._pipeline.stop(grace_s)
         await asyncio.wait((self._running,))
-        if self._pipeline.abandoned:
-            return (
-                f"the thread of {self._key} did not end within {grace_s:g} s after it was told to and was abandoned;"
-                " what it puts out is discarded, what it uses is the worker's until that is restarted"
-            )
-        return None
+
+    def leftover(self) -> str:  # noqa: D102
+        if not self._pipeline.abandoned:
+            return ""
+        return (
+            f"the thread of {self._key} did not end within {self._pipeline.grace_s:g} s after it was told to and was"
+            " abandoned; what it puts out is discarded, what it uses is the worker's until that is restarted"
+        )
 
     async def wait(self) -> str:  # noqa: D102
         return await asyncio.shield(self._running)

@@ -54,7 +54,8 @@ async def start(runtime: ThreadRuntime) -> AsyncIterator[Start]:
 
     yield start
     for instance in instances:
-        assert await instance.stop(5) is None
+        await instance.stop(5)
+        assert instance.leftover() == ""
 
 
 async def send_batches(client: AsyncClient, topic: str, batches: Sequence[Sequence[bytes]]) -> None:
@@ -465,15 +466,15 @@ async def test_thread_that_does_not_end_is_abandoned_and_its_output_discarded(
         return (await instance.status()).numReceived == 1
 
     await until(is_at_work)
-    leftover = await instance.stop(0.1)
-    assert leftover is not None
-    assert "did not end within 0.1 s" in leftover
+    await instance.stop(0.1)
+    assert "did not end within 0.1 s" in instance.leftover()
     gate.touch()
     consumer = await client.subscribe(f"{topic}-out", "test", EARLIEST)
     second = await runtime.start(make_spec("def process(x): return 'new'"))
     assert (await consumer.receive(10)).data == b"new"
     assert consumer.poll() is None
-    assert await second.stop(5) is None
+    await second.stop(5)
+    assert second.leftover() == ""
 
 
 async def test_log_topic_gets_what_the_function_says(

@@ -67,7 +67,8 @@ async def test_function_processes_messages(
     assert [(await outputs.receive(10)).data for _ in range(2)] == [b"one!", b"two!"]
     status = await instance.status()
     assert (status.numReceived, status.numSuccessfullyProcessed) == (2, 2)
-    assert await instance.stop(5) is None
+    await instance.stop(5)
+    assert instance.leftover() == ""
     assert await instance.wait() == ""
 
 
@@ -143,8 +144,14 @@ async def test_new_zygote_is_started_after_the_old_one_died(runtime: ProcessRunt
     first = await runtime.start(make_spec("def process(text): pass"))
     zygote = psutil.Process(first.process_id).parent()
     assert zygote is not None
+    process = psutil.Process(first.process_id)
     zygote.kill()
     assert "the process that starts instances ended" in await first.wait()
+
+    async def is_dead() -> bool:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+
+    await until(is_dead, 1)
     second = await runtime.start(make_spec("def process(text): pass"))
     await until(lambda: is_running(second))
 
@@ -187,7 +194,8 @@ async def test_endless_loop_is_ended_by_force(
     instance = await runtime.start(make_spec("def process(text):\n    while True: pass"))
     await producer.send(b"x")
     await until(lambda: is_running(instance))
-    assert await instance.stop(0.3) is None
+    await instance.stop(0.3)
+    assert instance.leftover() == ""
     assert not psutil.pid_exists(instance.process_id)
 
 
