@@ -20,7 +20,11 @@ from .target import DEFAULT_NAMESPACE, DEFAULT_TENANT, Target, find_target, targ
 CHUNK_BYTES = 64 * 1024
 
 
-@click.group(cls=Group)
+NOT_HERE = ("available-functions", "localrun", "putstate", "querystate", "reload", "upload")
+"""Commands of Pulsar that this version lacks; whoever calls one is told so."""
+
+
+@click.group(cls=Group, not_here=NOT_HERE)
 def functions() -> None:
     """Create, change and watch functions."""
 

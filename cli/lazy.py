@@ -7,8 +7,8 @@ Help texts therefore stand in the table, not in the modules.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import click
 
@@ -32,9 +32,10 @@ class Entry(NamedTuple):
 class LazyGroup(click.Group):
     """A click group made from a table instead of command objects."""
 
-    def __init__(self, entries: Mapping[str, Entry], **attributes: object) -> None:
-        super().__init__(**attributes)  # type: ignore[arg-type]
+    def __init__(self, entries: Mapping[str, Entry], not_here: Sequence[str] = (), **attributes: Any) -> None:
+        super().__init__(**attributes)
         self.entries = dict(entries)
+        self.not_here = frozenset(not_here)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names in the order of the table."""
@@ -62,7 +63,15 @@ class LazyGroup(click.Group):
 
 
 class Group(click.Group):
-    """A group whose unknown subcommands are refused on one line with the nearest name."""
+    """A group whose unknown subcommands are refused on one line with the nearest name.
+
+    Attributes:
+        not_here: names of Pulsar's commands that this version lacks.
+    """
+
+    def __init__(self, *arguments: Any, not_here: Sequence[str] = (), **attributes: Any) -> None:
+        super().__init__(*arguments, **attributes)
+        self.not_here = frozenset(not_here)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -72,7 +81,7 @@ class Group(click.Group):
 
 
 def resolve_or_refuse(
-    group: click.Group, ctx: click.Context, args: list[str]
+    group: LazyGroup | Group, ctx: click.Context, args: list[str]
 ) -> tuple[str | None, click.Command | None, list[str]]:
     """Return name, command and the arguments left.
 
@@ -81,6 +90,8 @@ def resolve_or_refuse(
     """
     name = args[0]
     command = group.get_command(ctx, name)
+    if command is None and name in group.not_here:
+        raise click.UsageError(f"`{ctx.command_path} {name}` is not supported by this version", ctx)
     if command is None:
         what = "flag" if name.startswith("-") else "command"
         raise click.UsageError(f"unknown {what} {name}{nearest(name, group.list_commands(ctx))}", ctx)

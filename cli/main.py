@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import traceback
@@ -30,13 +31,24 @@ COMMANDS = {
     "namespaces": Entry("namespaces", "namespaces", "Create, inspect and change namespaces."),
     "tenants": Entry("tenants", "tenants", "Create, inspect and change tenants."),
     "clusters": Entry("clusters", "clusters", "Create, inspect and change clusters."),
+    "brokers": Entry("brokers", "brokers", "Ask how the broker is."),
     "produce": Entry("produce", "produce", "Send messages to a topic."),
     "consume": Entry("consume", "consume", "Receive messages of a topic and print them."),
 }
 
 
+NOT_HERE = (
+    "bookies", "broker-stats", "localrun", "packages", "proxy", "read", "resource-quotas", "resourcegroups", "schemas",
+    "sink", "sinks", "source", "sources", "state-store", "tokens", "topicPolicies", "transactions", "websocket",
+)  # fmt: skip
+"""Commands of Pulsar, or of later versions, that this one lacks; whoever calls one is told so."""
+
+
 @click.command(
-    cls=LazyGroup, entries=COMMANDS, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+    cls=LazyGroup,
+    entries=COMMANDS,
+    not_here=NOT_HERE,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 @click.option("--admin-url", metavar="URL", help="REST address; else $MAGNETAR_ADMIN_URL, client.yml, 127.0.0.1:8080.")
 @click.option("--service-url", metavar="URL", help="Broker address; else $MAGNETAR_SERVICE_URL, client.yml, port 6650.")
@@ -59,6 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         given.remove("--debug")
         os.environ[DEBUG_VARIABLE] = "1"  # a supervised child shows its traceback too
     debug = DEBUG_VARIABLE in os.environ
+    if not debug:  # what a client logs on the way to an error is not for the terminal: the error's own line says it
+        logging.getLogger("magnetar").addHandler(logging.NullHandler())
     try:
         code = root.main(given, prog_name="magnetar", standalone_mode=False)
     except (click.ClickException, MagnetarError) as exc:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import struct
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -193,7 +193,12 @@ def peek_messages(ctx: click.Context, topic: str, subscription: str, count: int)
     if current(ctx).output == "json":
         print_json(found[:count])
         return
-    for message in found[:count]:
+    print_messages(ctx, found[:count])
+
+
+def print_messages(ctx: click.Context, messages: Sequence[dict[str, Any]]) -> None:
+    """Print messages, each under a line with its id, key and properties."""
+    for message in messages:
         head = f"{message['messageId']}  key {message['key']}  properties {message['properties']}"
         click.echo(click.style(head, dim=True) if wants_table(ctx) else head)
         click.echo(message["content"])
@@ -213,7 +218,7 @@ def split_entry(body: bytes, headers: dict[str, str]) -> list[dict[str, Any]]:
         return [{"messageId": entry_id, "key": key, "properties": properties, "content": body.decode(errors="replace")}]
     try:
         payloads, metadatas = decode_batch(body, int(batched))
-    except (ProtocolError, ValueError, struct.error) as exc:
+    except ProtocolError as exc:
         raise Failure(f"the batch {entry_id} of {batched} messages cannot be read: {exc}") from exc
     return [
         {

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from ..wire.topic_name import TopicName, parse_topic_name
-from . import topic_actions as actions
+from . import topic_actions, topic_details
 from .failure import Failure
 from .lazy import Group
 from .output import Table, output_option, show_done, show_list, show_record
@@ -17,7 +17,18 @@ from .settings import current
 DOMAINS = ("persistent", "non-persistent")
 
 
-@click.group(cls=Group)
+NOT_HERE = (
+    "analyze-backlog clear-all-delayed-messages compact compaction-status create-shadow-topic enable-deduplication"
+    " get-backlog-quotas get-compaction-threshold get-deduplication get-message-id get-message-ttl get-retention"
+    " grant-permission offload offload-status permissions remove-backlog-quota remove-message-ttl remove-retention"
+    " revoke-permission set-backlog-quota set-compaction-threshold set-deduplication set-dispatch-rate"
+    " set-max-consumers set-max-producers set-message-ttl set-publish-rate set-replicated-subscription-status"
+    " set-retention set-schema-compatibility-strategy update-properties update-subscription-properties"
+)
+"""Commands of Pulsar that this version lacks; whoever calls one is told so."""
+
+
+@click.group(cls=Group, not_here=NOT_HERE.split())
 def topics() -> None:
     """Create, inspect and change topics and their subscriptions.
 
@@ -278,5 +289,5 @@ def lookup(ctx: click.Context, topic: str) -> None:
         click.echo(record["brokerUrl"])
 
 
-for _command in actions.COMMANDS:
+for _command in (*topic_actions.COMMANDS, *topic_details.COMMANDS):
     topics.add_command(_command)

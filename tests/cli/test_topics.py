@@ -32,6 +32,13 @@ TOPIC = "/admin/v2/persistent/public/default/t"
             f"{TOPIC}/subscription/sub/expireMessages/7200",
             b"",
         ),
+        (("truncate", "t"), "DELETE", f"{TOPIC}/truncate", b""),
+        (
+            ("expire-messages-all-subscriptions", "t", "-t", "1m"),
+            "POST",
+            f"{TOPIC}/all_subscription/expireMessages/60",
+            b"",
+        ),
         (("unsubscribe", "t", "-s", "sub"), "DELETE", f"{TOPIC}/subscription/sub", b""),
         (("create-subscription", "t", "-s", "sub"), "PUT", f"{TOPIC}/subscription/sub", b""),
     ],
@@ -69,6 +76,8 @@ def test_reset_cursor_goes_back_in_time(magnetar: Magnetar, rest: FakeRest) -> N
         (("create", "a/b"), ("a/b", "2 parts")),
         (("list", "public"), ("public", "tenant/namespace")),
         (("partition",), ("unknown command partition",)),
+        (("compact", "t"), ("`magnetar topics compact` is not supported by this version",)),
+        (("examine-messages", "t", "-i", "middle"), ("middle", "earliest or latest")),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
