@@ -5,8 +5,8 @@ function's thread calls and which only leave something behind and wake the loop,
 
     consumer → inbox → function's thread → piece → output producer → receipt → acknowledgement
 
-Bounds: at most `HELD_MESSAGES_MAX` messages and `HELD_BYTES_MAX` bytes of input are held (queued, in work, or waiting
-for the receipts of their outputs); beyond, nothing is taken from the consumers, and the broker stops sending. Outputs
+Bounds: `HeldEntries` bounds the input that is held (queued, in work, or waiting for the receipts of its outputs);
+beyond, nothing is taken from the consumers, and the broker stops sending. Outputs
 on their way are bounded by a gate that makes the function's thread wait.
 
 Invariant: an entry that is held is not taken a second time. A broker delivers it again after a reconnection, or, on a
@@ -26,25 +26,19 @@ from functools import partial
 
 from ..api.message_id import FunctionMessageId
 from ..client.client import AsyncClient
-from ..client.config import Compression, ConsumerConfig, ProducerConfig
 from ..client.partitioned_producer import PartitionedProducer
 from ..client.producer import Producer
 from ..client.received import ReceivedEntry
 from ..errors import ClosedError, FunctionLoadError, InvalidTopicName, MagnetarError, MessageTooLarge
-from ..wire.functions_pb2 import (
-    ATMOST_ONCE,
-    FAILOVER,
-    KEY_SHARED,
-    MANUAL,
-    CompressionType,
-)
-from ..wire.functions_pb2 import EARLIEST as FROM_EARLIEST
+from ..wire.functions_pb2 import MANUAL
 from ..wire.message_id import MessageId, deserialize
 from ..wire.topic_name import parse_topic_name
 from .batch_call import BatchCall
+from .details import acks_first, compression_of, consumer_config, producer_config, subscription_of
 from .function_context import FunctionContext
 from .function_thread import Calls, FunctionThread, Input, Piece
 from .gate import Gate
+from .held_entries import HeldEntries, position_of
 from .loader import Home, load_function, load_serde
 from .log_topic import LogTopic
 from .logs import InstanceLog
@@ -57,13 +51,10 @@ from .stats import InstanceStats, format_error
 
 log = logging.getLogger(__name__)
 
-HELD_MESSAGES_MAX = 20_000
-HELD_BYTES_MAX = 64 * 1024 * 1024
 OUTPUT_MESSAGES_MAX = 50_000
 OUTPUT_BYTES_MAX = 64 * 1024 * 1024
 FAILURE_GRACE_S = 2.0  # for the function to return when the instance cannot go on
 SETTLE_S = 3.0  # for outputs that are on their way when the instance is stopped
-RECEIVER_QUEUE_SIZE = 4000  # Pulsar's 1000 is one batch: the next would be asked for only when it is processed
 _TICK_S = 1.0
 
 
@@ -94,9 +85,9 @@ class Pipeline:
         self._home = home
         self._log = instance_log
         self._loop = asyncio.get_running_loop()
-        guarantees = spec.details.processingGuarantees
-        self._acks_first = guarantees == ATMOST_ONCE
-        self._acks = guarantees not in (ATMOST_ONCE, MANUAL) and spec.details.autoAck
+        self._acks_first = acks_first(spec)
+        is_manual = spec.details.processingGuarantees == MANUAL or not spec.details.autoAck
+        self._acks = not self._acks_first and not is_manual
         self._log_topic = LogTopic(spec, instance_log) if spec.details.logTopic else None
         self._gate = Gate(OUTPUT_MESSAGES_MAX, OUTPUT_BYTES_MAX)
         self._publisher = Publisher(client, self._loop, self._callback_failed)
@@ -110,11 +101,7 @@ class Pipeline:
         self._producer: Producer | PartitionedProducer | None = None
         self._arrived: deque[Callable[[], None]] = deque()
         self._is_woken = False
-        self._held: dict[tuple[str, int, int], tuple[int, int]] = {}  # messages and bytes of entries in work
-        self._held_messages = 0
-        self._held_bytes = 0
-        self._room = asyncio.Event()
-        self._room.set()
+        self._held = HeldEntries()
         self._in_flight = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -158,14 +145,14 @@ class Pipeline:
                 await self._log_topic.open(self._client)
             what = f"output topic {self._spec.details.sink.topic}"
             if calls.has_output:
-                self._producer = await self._client.create_producer(self._spec.details.sink.topic, _output_config())
+                self._producer = await self._client.create_producer(self._spec.details.sink.topic, producer_config())
             for topic, serde in calls.serdes.items():
                 what = f"input topic {topic}"
-                config = self._consumer_config(topic)
+                config = consumer_config(self._spec, topic)
                 recent = RecentAcks() if config.type == "Failover" else None
                 if recent is not None:
                     config = replace(config, on_active_change=partial(_forget, recent))
-                consumer = await self._client.subscribe(topic, self._subscription(), config)
+                consumer = await self._client.subscribe(topic, subscription_of(self._spec), config)
                 self._inputs[topic] = Input(topic, consumer, serde, recent)
         except MagnetarError as error:
             return f"{what}: {type(error).__name__}: {error}"
@@ -240,28 +227,8 @@ class Pipeline:
             context=context,
             headers=HeaderMaker(spec.details.sink.forwardSourceMessageProperty),
             has_output=bool(spec.details.sink.topic),
-            compression=_compression(spec),
+            compression=compression_of(spec),
             serdes=serdes,
-        )
-
-    def _subscription(self) -> str:
-        return self._spec.details.source.subscriptionName or self._spec.function_name
-
-    def _consumer_config(self, topic: str) -> ConsumerConfig:
-        spec, source = self._spec, self._spec.details.source
-        given = source.inputSpecs[topic]
-        is_failover = source.subscriptionType == FAILOVER or spec.details.retainOrdering
-        is_key_shared = source.subscriptionType == KEY_SHARED or spec.details.retainKeyOrdering
-        queue = given.receiverQueueSize.value if given.HasField("receiverQueueSize") else RECEIVER_QUEUE_SIZE
-        properties = {"application": "pulsar-function", "id": spec.function_name, "instance_id": str(spec.instance_id)}
-        delay_ms = source.negativeAckRedeliveryDelayMs
-        return ConsumerConfig(
-            type="Failover" if is_failover else "Key_Shared" if is_key_shared else "Shared",
-            initial_position="Earliest" if source.subscriptionPosition == FROM_EARLIEST else "Latest",
-            receiver_queue_size=queue,
-            ack_receipts=self._acks_first,
-            negative_ack_delay_ms=delay_ms or ConsumerConfig().negative_ack_delay_ms,
-            properties=properties,
         )
 
     # -- input ----------------------------------------------------------------------------------------------------
@@ -270,13 +237,13 @@ class Pipeline:
         """Move entries from a consumer to the function's thread while there is room."""
         consumer = source.consumer
         while True:
-            await self._room.wait()
+            await self._held.room.wait()
             taken: ReceivedEntry | None = await consumer.receive_entry()
             entries = []
             while taken is not None:
                 if self._hold(source, taken):
                     entries.append(taken)
-                taken = consumer.poll_entry() if self._room.is_set() else None
+                taken = consumer.poll_entry() if self._held.room.is_set() else None
             if self._acks_first and entries:
                 await consumer.ack_entries(entries)
             for entry in entries:
@@ -284,26 +251,14 @@ class Pipeline:
 
     def _hold(self, source: Input, entry: ReceivedEntry) -> bool:
         """Count an entry that was taken; return False if it is held or done already."""
-        position = _position(entry)
+        position = position_of(entry)
         if position in self._held:
             return False
         if source.recent and source.recent.has(position, self._loop.time()):
             source.consumer.ack_entry(entry)
             return False
-        messages, size = entry.permits, entry.body_bytes
-        self._held[position] = (messages, size)
-        self._held_messages += messages
-        self._held_bytes += size
-        if self._held_messages >= HELD_MESSAGES_MAX or self._held_bytes >= HELD_BYTES_MAX:
-            self._room.clear()
+        self._held.add(position, entry)
         return True
-
-    def _release(self, entry: ReceivedEntry) -> None:
-        messages, size = self._held.pop(_position(entry), (0, 0))
-        self._held_messages -= messages
-        self._held_bytes -= size
-        if self._held_messages < HELD_MESSAGES_MAX and self._held_bytes < HELD_BYTES_MAX:
-            self._room.set()
 
     # -- called by the function's thread --------------------------------------------------------------------------
 
@@ -386,7 +341,7 @@ class Pipeline:
         """Acknowledge an entry that gives the function nothing to do."""
         if not self._acks_first:
             source.consumer.ack_entry(entry)
-        self._release(entry)
+        self._held.remove(entry)
 
     def _send(self, piece: Piece) -> None:
         """Send the outputs of a piece; it is settled when all are stored."""
@@ -456,7 +411,7 @@ class Pipeline:
                 consumer.ack_batch_indexes(entry, still_wanted)
         if unit.is_settled:
             for entry in unit.entries:
-                self._release(entry)
+                self._held.remove(entry)
             if not self._acks_first:
                 # Not earlier: what comes again while it is held is not taken.
                 for entry in unit.failed_entries:
@@ -465,7 +420,7 @@ class Pipeline:
     def _remember(self, recent: RecentAcks, entries: list[ReceivedEntry]) -> None:
         now_s = self._loop.time()
         for entry in entries:
-            recent.add(_position(entry), now_s)
+            recent.add(position_of(entry), now_s)
 
 
 def _forget(recent: RecentAcks, _: bool) -> None:
@@ -477,36 +432,11 @@ def instance_logger(spec: InstanceSpec) -> logging.Logger:
     return logging.getLogger(spec.key)
 
 
-def _position(entry: ReceivedEntry) -> tuple[str, int, int]:
-    message_id = entry.message_id
-    return (entry.topic, message_id.ledger_id, message_id.entry_id)
-
-
 def _full_name(topic: str) -> str:
     try:
         return parse_topic_name(topic).text
     except InvalidTopicName:
         return topic
-
-
-def _output_config() -> ProducerConfig:
-    # The gate bounds what is on its way, and Pulsar's instances wait without limit too: a broker that is away for an
-    # hour must not make failures of messages that are fine.
-    return ProducerConfig(max_pending_messages=2**31, max_pending_bytes=2**40, send_timeout_ms=0)
-
-
-_COMPRESSIONS: dict[int, Compression] = {
-    CompressionType.LZ4: "LZ4",
-    CompressionType.NONE: "NONE",
-    CompressionType.ZLIB: "ZLIB",
-    CompressionType.ZSTD: "ZSTD",
-    CompressionType.SNAPPY: "SNAPPY",
-}
-
-
-def _compression(spec: InstanceSpec) -> Compression:
-    """Return the compression of outputs: LZ4 unless another is asked for, as in Pulsar's Python instance."""
-    return _COMPRESSIONS[spec.details.sink.producerSpec.compressionType]
 
 
 def _now_ms() -> int:

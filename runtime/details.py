@@ -1,0 +1,60 @@
+"""A function's record translated into settings of its consumers and producer."""
+
+from __future__ import annotations
+
+from ..client.config import Compression, ConsumerConfig, ProducerConfig
+from ..wire.functions_pb2 import ATMOST_ONCE, FAILOVER, KEY_SHARED, CompressionType
+from ..wire.functions_pb2 import EARLIEST as FROM_EARLIEST
+from .spec import InstanceSpec
+
+RECEIVER_QUEUE_SIZE = 4000  # Pulsar's 1000 is one batch: the next would be asked for only when it is processed
+
+_COMPRESSIONS: dict[int, Compression] = {
+    CompressionType.LZ4: "LZ4",
+    CompressionType.NONE: "NONE",
+    CompressionType.ZLIB: "ZLIB",
+    CompressionType.ZSTD: "ZSTD",
+    CompressionType.SNAPPY: "SNAPPY",
+}
+
+
+def subscription_of(spec: InstanceSpec) -> str:
+    """Return the subscription of all inputs: the one given, or the function's name."""
+    return spec.details.source.subscriptionName or spec.function_name
+
+
+def acks_first(spec: InstanceSpec) -> bool:
+    """Return whether messages are acknowledged before they are processed."""
+    return spec.details.processingGuarantees == ATMOST_ONCE
+
+
+def consumer_config(spec: InstanceSpec, topic: str) -> ConsumerConfig:
+    """Return how an input topic is consumed."""
+    source = spec.details.source
+    given = source.inputSpecs[topic]
+    is_failover = source.subscriptionType == FAILOVER or spec.details.retainOrdering
+    is_key_shared = source.subscriptionType == KEY_SHARED or spec.details.retainKeyOrdering
+    return ConsumerConfig(
+        type="Failover" if is_failover else "Key_Shared" if is_key_shared else "Shared",
+        initial_position="Earliest" if source.subscriptionPosition == FROM_EARLIEST else "Latest",
+        receiver_queue_size=given.receiverQueueSize.value
+        if given.HasField("receiverQueueSize")
+        else RECEIVER_QUEUE_SIZE,
+        ack_receipts=acks_first(spec),
+        negative_ack_delay_ms=source.negativeAckRedeliveryDelayMs or ConsumerConfig().negative_ack_delay_ms,
+        properties={"application": "pulsar-function", "id": spec.function_name, "instance_id": str(spec.instance_id)},
+    )
+
+
+def producer_config() -> ProducerConfig:
+    """Return how outputs are produced.
+
+    The pipeline's gate bounds what is on its way. Pulsar's instances wait without limit too: a broker that is away for
+    an hour must not make failures of messages that are fine.
+    """
+    return ProducerConfig(max_pending_messages=2**31, max_pending_bytes=2**40, send_timeout_ms=0)
+
+
+def compression_of(spec: InstanceSpec) -> Compression:
+    """Return the compression of outputs: LZ4 unless another is asked for, as in Pulsar's Python instance."""
+    return _COMPRESSIONS[spec.details.sink.producerSpec.compressionType]

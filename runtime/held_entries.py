@@ -1,0 +1,54 @@
+"""The entries that an instance has taken and not finished: a bound on them, and no entry twice."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ..client.received import ReceivedEntry
+from .recent_acks import Position
+
+HELD_MESSAGES_MAX = 20_000
+HELD_BYTES_MAX = 64 * 1024 * 1024
+
+
+def position_of(entry: ReceivedEntry) -> Position:
+    """Return what names an entry among all inputs of an instance."""
+    message_id = entry.message_id
+    return (entry.topic, message_id.ledger_id, message_id.entry_id)
+
+
+class HeldEntries:
+    """Entries in work, by position.
+
+    Attributes:
+        room: set while more may be taken.
+    """
+
+    def __init__(self) -> None:
+        """Hold nothing yet."""
+        self.room = asyncio.Event()
+        self.room.set()
+        self._sizes: dict[Position, tuple[int, int]] = {}
+        self._messages = 0
+        self._bytes = 0
+
+    def __contains__(self, position: Position) -> bool:
+        return position in self._sizes
+
+    def add(self, position: Position, entry: ReceivedEntry) -> None:
+        """Hold an entry."""
+        # Remembered, as an entry gives its bytes away when it is opened.
+        messages, size = entry.permits, entry.body_bytes
+        self._sizes[position] = (messages, size)
+        self._messages += messages
+        self._bytes += size
+        if self._messages >= HELD_MESSAGES_MAX or self._bytes >= HELD_BYTES_MAX:
+            self.room.clear()
+
+    def remove(self, entry: ReceivedEntry) -> None:
+        """Let go of an entry."""
+        messages, size = self._sizes.pop(position_of(entry), (0, 0))
+        self._messages -= messages
+        self._bytes -= size
+        if self._messages < HELD_MESSAGES_MAX and self._bytes < HELD_BYTES_MAX:
+            self.room.set()
