@@ -108,6 +108,12 @@ class AsyncClient:
     def _link(self, topic: TopicName, final: tuple[type[MagnetarError], ...]) -> Link:
         return Link(topic, self._lookup, self._pool, self._backoff(), self._config.operation_timeout_s, final)
 
+    def _producer_link(self, topic: TopicName) -> Link:
+        return self._link(topic, FINAL_FOR_PRODUCERS)
+
+    def _consumer_link(self, topic: TopicName) -> Link:
+        return self._link(topic, FINAL_FOR_CONSUMERS)
+
     def _backoff(self) -> Backoff:
         config = self._config
         return Backoff(config.backoff_initial_ms / 1000, config.backoff_max_ms / 1000, self._rng)
@@ -127,8 +133,7 @@ class AsyncClient:
         name = parse_topic_name(topic)
         parts = await self._parts(name)
         producers = [
-            Producer(part, next(self._producer_ids), config, self._link(part, FINAL_FOR_PRODUCERS), self._clock)
-            for part in parts
+            Producer(part, next(self._producer_ids), config, self._producer_link(part), self._clock) for part in parts
         ]
         await self._open_all(producers)
         if parts == [name]:
@@ -179,8 +184,7 @@ class AsyncClient:
             share = max(1, config.max_receiver_queue_size_across_partitions // siblings)
             config = replace(config, receiver_queue_size=min(config.receiver_queue_size, share))
         consumers = [
-            Consumer(part, subscription, next(self._consumer_ids), config, self._link(part, FINAL_FOR_CONSUMERS))
-            for part in parts
+            Consumer(part, subscription, next(self._consumer_ids), config, self._consumer_link(part)) for part in parts
         ]
         await self._open_all(consumers)
         return consumers
@@ -221,7 +225,7 @@ class AsyncClient:
         begin = StartPosition(start, config.start_inclusive)
         subscription = f"{prefix}reader-{self._random_name()}"
         consumer = Consumer(
-            name, subscription, next(self._consumer_ids), consumer_config, self._link(name, FINAL_FOR_CONSUMERS), begin
+            name, subscription, next(self._consumer_ids), consumer_config, self._consumer_link(name), begin
         )
         await self._open_all([consumer])
         reader = Reader(consumer, begin)

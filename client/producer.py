@@ -89,6 +89,7 @@ class Producer:
         self._batch_timer: asyncio.TimerHandle | None = None
         self._pending = PendingQueue()
         self._send_timer: asyncio.TimerHandle | None = None
+        self._setback = ""
         # Callers that wait for room, and how many were let on but have not run yet: their room is taken.
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._admitted = 0
@@ -412,6 +413,7 @@ class Producer:
 
     def _resend_all(self, why: str) -> None:
         """Drop the connection: the only way to know what the broker has seen is to begin again on a new one."""
+        self._setback = f"; the last setback: {why}"
         if self._connection is not None:
             log.warning("%s: closing the connection to send again: %s", self.topic, why)
             self._connection.close(ConnectionLost(why))
@@ -431,7 +433,7 @@ class Producer:
         self._fail_all(
             OperationTimeout(
                 f"{self.pending_messages} messages for {self.topic} were not stored within {timeout_s} s"
-                f" (send_timeout_ms), connected to {where}"
+                f" (send_timeout_ms), connected to {where}{self._setback}"
             )
         )
 

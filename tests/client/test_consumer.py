@@ -321,7 +321,9 @@ async def test_one_failover_consumer_is_active_and_another_takes_over(client: As
     assert changes[active.name][-1] is False
     await until(lambda: standby.is_active, "the other takes over")
     assert changes[standby.name][-1] is True
-    assert await data(standby, 1) == [b"1"]
+    # Apache Pulsar 4.0.7 now and then delivers nothing to the new one until something is published.
+    await publish(client, topic, b"2")
+    assert await data(standby, 2) == [b"1", b"2"]
 
 
 @pytest.mark.pulsar
