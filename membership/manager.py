@@ -1,7 +1,10 @@
 """The membership manager: takes part in the election and knows the roster.
 
 This worker's consumer on the failover subscription ``participants`` is its membership; while the broker calls it
-active, the worker leads. No message ever passes. The roster is read from the topic's statistics each time it is asked
+active, the worker leads. No message ever passes.
+
+Who is active is told twice: by the broker's word to the consumer, which may come late by its failover delay, and by the
+topic's statistics. Whichever says first that another one is active ends this worker's leadership. The roster is read from the topic's statistics each time it is asked
 for, by whoever needs it: a cached roster would be wrong exactly when it matters.
 """
 
@@ -41,6 +44,7 @@ class MembershipManager:
         self._on_leadership = on_leadership
         self._participation: Participation | None = None
         self._is_leader = False
+        self._times_heard = 0
 
     @property
     def is_leader(self) -> bool:
@@ -50,12 +54,16 @@ class MembershipManager:
     async def start(self) -> None:
         """Take part from now on."""
         self._participation = await self._join(self.me.consumer_name, self._became)
-        # A broker tells the change only after its failover delay, which has no meaning here: no messages pass. Who is
-        # active it shows at once, and a first worker need not wait a second to lead.
-        if not self._is_leader and (await self.roster()).leader == self.me:
-            self._became(True)
+        # The failover delay has no meaning here, as no messages pass: a first worker need not wait a second to lead.
+        heard = self._times_heard
+        if (await self.roster()).leader == self.me and heard == self._times_heard:
+            self._set_leader(True)
 
     def _became(self, is_active: bool) -> None:
+        self._times_heard += 1
+        self._set_leader(is_active)
+
+    def _set_leader(self, is_active: bool) -> None:
         if is_active == self._is_leader:
             return
         self._is_leader = is_active
@@ -63,8 +71,12 @@ class MembershipManager:
         self._on_leadership(is_active)
 
     async def roster(self) -> Roster:
-        """Return who is there now, by the broker's word."""
-        return read_roster(await self._read_stats())
+        """Return who is there now, by the broker's word; if another one is active, this worker leads no longer."""
+        heard = self._times_heard
+        roster = read_roster(await self._read_stats())
+        if roster.leader not in (None, self.me) and heard == self._times_heard:
+            self._set_leader(False)
+        return roster
 
     async def stop(self) -> None:
         """Leave; another worker may lead at once."""

@@ -1,0 +1,115 @@
+"""Two workers on one broker: any of them takes a request, the leader decides, the other takes over."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+from magnetar.worker.service import WorkerService
+
+from tests.support.eventually import eventually
+from tests.support.servers import Server
+
+from .conftest import Cluster, worker_config
+
+pytestmark = pytest.mark.slow
+
+EXCLAIM = "def process(input):\n    print('got', input)\n    return f'{input}!'\n"
+
+
+@pytest.fixture
+async def second(cluster: Cluster, broker: Server, tmp_path: Path) -> AsyncIterator[WorkerService]:
+    config = worker_config(broker, tmp_path / "second", cluster.service.config.functions_namespace, "second:worker")
+    service = WorkerService(config)
+    await service.start()
+    yield service
+    await service.stop()
+
+
+async def leader_of(cluster: Cluster, services: list[WorkerService]) -> WorkerService:
+    async def look() -> WorkerService | None:
+        answer = await cluster.http.get("/admin/v2/worker/cluster/leader")
+        found = [one for one in services if answer.is_success and one.worker_id == answer.json()["workerId"]]
+        return found[0] if found else None
+
+    return await eventually(look, "leader")
+
+
+async def test_both_are_members_and_instances_are_spread(cluster: Cluster, second: WorkerService) -> None:
+    members = (await cluster.http.get("/admin/v2/worker/cluster")).json()
+    assert sorted(member["workerId"] for member in members) == sorted([cluster.service.worker_id, "second:worker"])
+    assert (await cluster.create("spread", EXCLAIM, inputs=[cluster.topic("in")], parallelism=4)).status_code == 204
+
+    async def is_spread() -> bool:
+        status = await cluster.get("spread/status")
+        workers = [one["status"]["workerId"] for one in status["instances"] if one["status"]["running"]]
+        return sorted(workers) == sorted([cluster.service.worker_id, "second:worker"] * 2)
+
+    await eventually(is_spread, "two instances on each worker")
+    assignments = (await cluster.http.get("/admin/v2/worker/assignments")).json()
+    assert {worker: len(keys) for worker, keys in assignments.items()} == {
+        cluster.service.worker_id: 2,
+        "second:worker": 2,
+    }
+
+
+async def test_each_takes_requests_and_shows_them_at_once(cluster: Cluster, second: WorkerService) -> None:
+    for number, service in enumerate([cluster.service, second] * 2):
+        cluster.http.base_url = service.worker_url
+        name = f"fn{number}"
+        created = await cluster.create(name, EXCLAIM, inputs=[cluster.topic(name)], output=cluster.topic(f"{name}-out"))
+        assert (created.status_code, created.text) == (204, "")
+        assert (await cluster.get(name))["name"] == name
+        again = await cluster.create(name, EXCLAIM, inputs=[cluster.topic(name)])
+        assert (again.status_code, again.json()) == (400, {"reason": f"Function {name} already exists"})
+        answer = await cluster.http.post(
+            f"/admin/v3/functions/public/default/{name}/trigger", files={"data": (None, "x")}
+        )
+        assert answer.text == "x!"
+    for service in (cluster.service, second):
+        cluster.http.base_url = service.worker_url
+        for number in range(4):
+            assert "got x" in (await cluster.http.get(f"/admin/v3/functions/public/default/fn{number}/logs")).text
+            assert (await cluster.get(f"fn{number}/stats"))["receivedTotal"] == 1
+    assert (await cluster.post("fn0/restart")).status_code == 204
+    assert (await cluster.post("fn1/0/stop")).status_code == 204
+    assert (await cluster.http.delete("/admin/v3/functions/public/default/fn2")).status_code == 204
+    assert sorted((await cluster.http.get("/admin/v3/functions/public/default")).json()) == ["fn0", "fn1", "fn3"]
+
+
+async def test_of_two_equal_requests_at_once_one_wins(cluster: Cluster, second: WorkerService) -> None:
+    async with httpx.AsyncClient(base_url=second.worker_url, timeout=30) as other:
+        twin = Cluster(second, cluster.broker, other, cluster.client, cluster.number)
+        answers = await asyncio.gather(
+            *(one.create("twin", EXCLAIM, inputs=[cluster.topic("in")]) for one in (cluster, twin) for _ in range(2))
+        )
+    assert sorted(answer.status_code for answer in answers) == [204, 400, 400, 400]
+    refusals = {answer.json()["reason"] for answer in answers if answer.status_code == 400}
+    assert refusals == {"Function twin already exists"}
+
+
+async def test_when_the_leader_leaves_the_other_takes_its_instances(cluster: Cluster, second: WorkerService) -> None:
+    leader = await leader_of(cluster, [cluster.service, second])
+    other = second if leader is cluster.service else cluster.service
+    await cluster.create("heal", EXCLAIM, inputs=[cluster.topic("in")], output=cluster.topic("out"), parallelism=2)
+    cluster.http.base_url = other.worker_url
+    leaving = asyncio.ensure_future(leader.stop())
+    # A request in the middle of it is answered, not lost.
+    created = await cluster.create("during", EXCLAIM, inputs=[cluster.topic("in2")])
+    assert (created.status_code, created.text) == (204, "")
+    await leaving
+
+    async def has_healed() -> bool:
+        workers = set()
+        for name, count in (("heal", 2), ("during", 1)):
+            status = await cluster.get(f"{name}/status")
+            if status["numRunning"] != count:
+                return False
+            workers |= {one["status"]["workerId"] for one in status["instances"]}
+        return workers == {other.worker_id}
+
+    await eventually(has_healed, "all instances on the worker that stayed", timeout_s=8)
+    assert (await cluster.http.get("/admin/v2/worker/cluster/leader")).json()["workerId"] == other.worker_id
