@@ -55,7 +55,6 @@ class Checkpoint:
         self._core = core
         self._is_running = False
         self._waiting: list[Result] = []
-        self._written_before = 0
         self._began_s = core.clock()
         self.completed = 0
 
@@ -69,7 +68,7 @@ class Checkpoint:
         core = self._core
         if self._is_running:
             return False
-        if core.journal.written_bytes - self._written_before >= core.config.checkpoint_bytes:
+        if core.journal.written_bytes >= core.checkpoint_at_bytes:
             return True
         is_dirty = core.has_changes or bool(core.unmoved_ledgers)
         return is_dirty and core.clock() - self._began_s >= core.config.checkpoint_interval_s
@@ -83,7 +82,7 @@ class Checkpoint:
         core = self._core
         self._is_running = True
         self._began_s = core.clock()
-        self._written_before = core.journal.written_bytes
+        core.checkpoint_at_bytes = core.journal.written_bytes + core.config.checkpoint_bytes
         core.has_changes = False
         plan = self._capture()
         if plan.heals:

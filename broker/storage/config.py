@@ -14,8 +14,7 @@ class StorageConfig:
     """How the storage shares out disk and memory.
 
     Attributes:
-        journal_file_bytes: size of one preallocated journal file. 32 MiB are filled with zeros in about 0.1 s, once;
-            afterwards files are recycled.
+        journal_file_bytes: length of one journal file. Files are recycled once a checkpoint has released them.
         group_bytes: a group takes no further record once it holds this much; bounds the time of one write.
         queue_bytes: records waiting for the journal beyond this make the storage congested: the caller should stop
             reading from its producers. At four times as much, appends are refused.
@@ -33,7 +32,7 @@ class StorageConfig:
     """
 
     journal_file_bytes: int = 32 * MIB
-    group_bytes: int = 8 * MIB
+    group_bytes: int = 4 * MIB
     queue_bytes: int = 64 * MIB
     checkpoint_bytes: int = 32 * MIB
     checkpoint_interval_s: float = 30.0

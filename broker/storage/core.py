@@ -42,6 +42,7 @@ class StorageCore:
         is_refusing: True while changes are refused.
         unmoved_ledgers: ledgers with entries that no checkpoint has taken up.
         unmoved_bytes: payload bytes that memory must hold until a checkpoint has moved them.
+        checkpoint_at_bytes: what the journal has to have written for ``checkpoint_due`` to be called.
         has_changes: True if the catalogue has something new to say.
         has_journal_failed: True until a checkpoint has healed a failure of the journal.
     """
@@ -60,6 +61,8 @@ class StorageCore:
         self.failure: StorageError | None = None
         self.is_refusing = False
         self.queue_limit_bytes = config.queue_bytes * _HARD_LIMIT
+        self.checkpoint_at_bytes = config.checkpoint_bytes
+        self.checkpoint_due: Callable[[], None] = lambda: None
         self.on_failure: Callable[[StorageError], None] | None = None
         self.on_drained: Callable[[], None] | None = None
         self.has_changes = False
@@ -138,6 +141,8 @@ class StorageCore:
             except Exception:  # one bad callback must not keep the group's other receipts back
                 logger.exception("a callback of the storage failed")
         self.check_drained()
+        if self.journal.written_bytes >= self.checkpoint_at_bytes:
+            self.checkpoint_due()
 
     def failed(self, batch: Batch, failure: DiskFailure) -> None:
         """Take back everything pending, tell everybody, and refuse changes until a checkpoint has healed this."""

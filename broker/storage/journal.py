@@ -3,8 +3,8 @@
 Design: callers on the loop lane put records, each with whom to tell, into the open batch. The writer lane takes the
 batch, joins it to one group, writes and syncs it, and reports the whole group at once; whatever was put meanwhile is
 the next group. Only one group is in flight at a time, so a valid group n on the disk proves that all groups before n
-were synced: recovery rests on that. Files have a fixed, preallocated length and are recycled by renaming once a
-checkpoint has made their content needless.
+were synced: recovery rests on that. Files have a fixed length, are allocated ahead of the groups, and are recycled by
+renaming once a checkpoint has made their content needless.
 
 After a failed write or sync nothing is known about the pages of that group, so the journal stops: the group and all
 that was queued behind it are reported as failed, and nothing more is accepted. A checkpoint that begins after the
@@ -37,7 +37,8 @@ EntryDone = Callable[[Position, Exception | None], None]
 EntryWaiter = tuple["Ledger", Position, EntryDone]
 
 _SUFFIX = ".journal"
-_SPARE_FILES = 4
+_ALLOCATE_BYTES = 1024 * 1024  # of zeros at a time, about a millisecond's work
+_SPARE_FILES = 4  # kept for recycling beside those that a busy storage needs
 
 
 def file_name(sequence: int) -> str:
@@ -88,6 +89,7 @@ class _OpenFile:
     file_id: int
     sequence: int
     offset: int
+    length: int
 
 
 class JournalReport(Protocol):
@@ -139,6 +141,7 @@ class Journal:
         self._last_begun = end.sequence  # highest number of a file that was begun, or tried to
         self._is_broken = False
         self._suspect: set[int] = set()
+        self._most_free = _SPARE_FILES + config.unmoved_bytes // config.journal_file_bytes
         self.queued_bytes = 0
         self.written_bytes = 0
         self.groups = 0
@@ -216,7 +219,7 @@ class Journal:
         with self._lock:
             while self._files.used and self._files.used[0] < before:
                 sequence = self._files.used.popleft()
-                if sequence in self._suspect or len(self._files.free) >= _SPARE_FILES:
+                if sequence in self._suspect or len(self._files.free) >= self._most_free:
                     self._suspect.discard(sequence)
                     needless.append(self._files.path(sequence))
                 else:
@@ -260,12 +263,23 @@ class Journal:
         parts = layout.encode_group(current.file_id, self._end.group, body)
         with disk_action("write to the journal", current.path):
             current.file.write(current.offset, parts)
+            self._allocate_ahead(current, current.offset + length)
         with disk_action("sync the journal", current.path):
             current.file.sync()
         current.offset += length
         self.written_bytes += length
         self.groups += 1
         self._end = JournalEnd(current.sequence, current.offset, self._end.group + 1, current.file_id)
+
+    def _allocate_ahead(self, current: _OpenFile, end: int) -> None:
+        """Have allocated pages ready for the small groups to come: syncing into them is much cheaper than growing.
+
+        A large group grows the file by itself, and a recycled file has its pages: both need no zeros written first.
+        """
+        if end > current.length:
+            current.length = max(end, min(current.length + _ALLOCATE_BYTES, self._config.journal_file_bytes))
+            if current.length > end:
+                current.file.preallocate(current.length)
 
     def _open_next(self) -> _OpenFile:
         """Begin the next file: name, header and length are durable before its first group is written."""
@@ -282,9 +296,10 @@ class Journal:
                 self._files.free.popleft()
             file = self._disk.open(path, create=True)
             try:
-                file.preallocate(self._config.journal_file_bytes)
                 header = layout.FileHeader(self._rng.getrandbits(64), sequence, self._end.group, self._end.offset)
                 file.write(0, [layout.encode_file_header(header)])
+                file.preallocate(min(_ALLOCATE_BYTES, self._config.journal_file_bytes))
+                length = file.size()
                 file.sync()
                 self._disk.sync_directory(self._files.directory)
             except OSError:
@@ -292,7 +307,7 @@ class Journal:
                 raise
         if self._current is not None:
             self._current.file.close()
-        self._current = _OpenFile(file, path, header.file_id, sequence, layout.PAGE)
+        self._current = _OpenFile(file, path, header.file_id, sequence, layout.PAGE, length)
         self._end = JournalEnd(sequence, layout.PAGE, self._end.group, header.file_id)
         return self._current
 

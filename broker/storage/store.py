@@ -71,6 +71,7 @@ class Storage:
         self._is_closed = False
         self._retry_at_s = 0.0
         self._tick: asyncio.TimerHandle | None = None
+        core.checkpoint_due = self.maintain
 
     @classmethod
     def open(
