@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import lzma
 import stat
 import zipfile
+import zlib
 from pathlib import Path, PurePosixPath
 
 from ..errors import PackageError
@@ -13,6 +16,12 @@ MAX_EXTRACTED_BYTES = 1024 * 1024 * 1024
 """Four times the largest upload: real code compresses no better, and a bomb stops here."""
 MAX_FILES = 20_000
 _CHUNK_BYTES = 256 * 1024
+_NAME_BYTES = 255
+"""Longest name that file systems take."""
+_UNREADABLE = (
+    zipfile.BadZipFile, zlib.error, lzma.LZMAError, NotImplementedError, RuntimeError, EOFError, ValueError,
+)  # fmt: skip
+"""What reading a damaged or encrypted archive raises."""
 
 
 def extract(archive: Path, target: Path, name: str) -> None:
@@ -34,10 +43,15 @@ def extract(archive: Path, target: Path, name: str) -> None:
             left = MAX_EXTRACTED_BYTES
             for entry in entries:
                 left -= _extract_entry(zipped, entry, target, left)
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, UnicodeDecodeError, ValueError) as exc:
+    except _UNREADABLE as exc:
         raise PackageError(f"the package {name} is not a readable zip file: {exc}") from exc
-    except FileExistsError as exc:
-        raise PackageError(f"the package {name} holds the same name as a file and as a directory") from exc
+    except OSError as exc:
+        if exc.errno in (errno.EEXIST, errno.ENOTDIR, errno.EISDIR):
+            raise PackageError(f"the package {name} holds the same name as a file and as a directory") from exc
+        # A damaged directory points before the beginning of the file; everything else is the disk's trouble.
+        if exc.errno == errno.EINVAL:
+            raise PackageError(f"the package {name} is not a readable zip file: {exc.strerror}") from exc
+        raise
 
 
 def _check(entries: list[zipfile.ZipInfo], name: str) -> None:
@@ -52,6 +66,9 @@ def _check(entries: list[zipfile.ZipInfo], name: str) -> None:
         path = PurePosixPath(entry.filename.replace("\\", "/"))
         if path.is_absolute() or ".." in path.parts or ":" in entry.filename or "\0" in entry.filename:
             raise PackageError(f"the package {name} holds {entry.filename[:80]!r}, which leads out of its directory")
+        longest = max(len(part.encode("utf-8", "surrogatepass")) for part in ("", *path.parts))
+        if longest > _NAME_BYTES:
+            raise PackageError(f"the package {name} holds a name of {longest} bytes, more than {_NAME_BYTES}")
         if stat.S_ISLNK(entry.external_attr >> 16):
             raise PackageError(f"the package {name} holds the link {entry.filename[:80]!r}; give files only")
 
