@@ -518,7 +518,10 @@ async def test_an_unloaded_topic_is_found_again(cluster: Cluster, client: AsyncC
     await until(lambda: cluster.backlog(topic, "s") == 0, "the message is acknowledged")
     await asyncio.to_thread(cluster.unload, topic)
     await asyncio.wait_for(producer.send(b"after"), 10)
-    assert await data(consumer, 1) == [b"after"]
+    (got,) = await data(consumer, 1)
+    if cluster.is_pulsar and got == b"before":
+        (got,) = await data(consumer, 1)  # Apache Pulsar may forget the newest acknowledgements when it unloads a topic
+    assert got == b"after"
 
 
 @pytest.mark.pulsar
