@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..errors import NotAllowed, ServiceNotReady
+from ..errors import NotAllowed, PersistenceError, ServiceNotReady
 from ..wire import replies
 from ..wire.pulsar_api_pb2 import CommandCloseProducer, CommandProducer
 from ..wire.topic_name import parse_topic_name
@@ -37,6 +37,10 @@ async def _create(connection: Connection, command: CommandProducer) -> None:
     if command.HasField("schema"):
         check_schema(command.schema)
     topic = await broker.topic(name)
+    if broker.storage.failure is not None:
+        # Refused here, a client waits longer and longer before it asks again; refused at each SEND, it would be back at
+        # once with everything it has, and never notice that the time of its first message is over.
+        raise PersistenceError(str(broker.storage.failure))
     if command.initial_subscription_name:
         if not broker.may_create_subscription(name):
             raise NotAllowed(
