@@ -73,7 +73,7 @@ class FunctionsRoutes:
     async def register(self, request: Request, tenant: str, namespace: str, name: str) -> Response:
         """Create a function from the parts functionConfig (JSON) and data (its package)."""
         function = FunctionName(tenant, namespace, name)
-        form = await read_form(request, "data", self._packages.receive)
+        form = await read_form(request, "data", self._packages)
         try:
             await self._functions.register(function, _deployment(form))
         finally:
@@ -84,7 +84,7 @@ class FunctionsRoutes:
     async def update(self, request: Request, tenant: str, namespace: str, name: str) -> Response:
         """Change a function; parts as at its creation, plus updateOptions."""
         function = FunctionName(tenant, namespace, name)
-        form = await read_form(request, "data", self._packages.receive)
+        form = await read_form(request, "data", self._packages)
         try:
             options = _json_part(form, "updateOptions") or {}
             update_auth_data = options.get("updateAuthData") is True

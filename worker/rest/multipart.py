@@ -7,9 +7,9 @@ blanks, as pulsarctl sends them.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from fastapi import Request
 from python_multipart.exceptions import FormParserError
@@ -24,9 +24,16 @@ if TYPE_CHECKING:
 MAX_PART_BYTES = 5 * 1024 * 1024
 """Of a part kept in memory: the largest message, as trigger data; configs are far smaller."""
 MAX_PARTS = 32
-MAX_HEADER_BYTES = 16 * 1024
 
-Receive = Callable[[AsyncIterator[bytes]], Awaitable[Upload]]
+
+class Uploads(Protocol):
+    """Where a streamed part goes."""
+
+    async def receive(self, chunks: AsyncIterator[bytes]) -> Upload:
+        """Take a part in, piece by piece."""
+
+    async def discard(self, upload: Upload) -> None:
+        """Forget it."""
 
 
 @dataclass(slots=True)
@@ -50,43 +57,53 @@ _Event = Part | bytes | None
 """A part begins, a piece of it, or (None) it ends."""
 
 
-async def read_form(request: Request, stream_part: str | None = None, receive: Receive | None = None) -> Form:
-    """Return the parts of a request by name; of several with one name the last counts.
+async def read_form(request: Request, stream_part: str | None = None, uploads: Uploads | None = None) -> Form:
+    """Return the parts of a request by name.
 
     Args:
         request: the request; its body is consumed.
-        stream_part: name of the part that goes to `receive` piece by piece instead of into memory.
-        receive: takes that part.
+        stream_part: name of the part that goes to `uploads` piece by piece instead of into memory.
+        uploads: takes that part; after an error it is discarded there.
 
     Raises:
         RequestRefused: no multipart request (415), or not readable, or too large (400).
     """
-    kind, options = parse_options_header(request.headers.get("content-type", ""))
-    if kind != b"multipart/form-data":
-        shown = kind.decode("latin-1") or "no content type"
-        status = 415 if kind else 400
-        raise RequestRefused(status, f"expected a multipart/form-data request, not {shown}")
-    boundary = options.get(b"boundary")
-    if not boundary:
-        raise RequestRefused(400, "the multipart request names no boundary")
+    events = _events(request, _boundary(request))
     form: Form = {}
-    events = _events(request, boundary)
     try:
         async for event in events:
             if not isinstance(event, Part):
                 continue
-            if event.name == stream_part and receive is not None:
-                event.upload = await receive(_until_end(events))
+            if len(form) >= MAX_PARTS or event.name in form:
+                raise RequestRefused(
+                    400, f"the request has the part {event.name[:40]} twice, or over {MAX_PARTS} parts"
+                )
+            form[event.name] = event
+            if event.name == stream_part and uploads is not None:
+                event.upload = await uploads.receive(_until_end(events))
             else:
                 event.content = await _collect(event, events)
-            form[event.name] = event
-            if len(form) > MAX_PARTS:
-                raise RequestRefused(400, f"the request has more than {MAX_PARTS} parts")
-    except FormParserError as exc:
-        raise RequestRefused(400, f"the multipart request is malformed: {exc}") from exc
+    except BaseException as exc:
+        for part in form.values():
+            if part.upload is not None and uploads is not None:
+                await uploads.discard(part.upload)
+        if isinstance(exc, FormParserError):
+            raise RequestRefused(400, f"the multipart request is malformed: {exc}") from exc
+        raise
     finally:
         await events.aclose()
     return form
+
+
+def _boundary(request: Request) -> bytes:
+    kind, options = parse_options_header(request.headers.get("content-type", ""))
+    if kind != b"multipart/form-data":
+        shown = kind.decode("latin-1") or "no content type"
+        raise RequestRefused(415 if kind else 400, f"expected a multipart/form-data request, not {shown}")
+    boundary = options.get(b"boundary")
+    if not boundary:
+        raise RequestRefused(400, "the multipart request names no boundary")
+    return boundary
 
 
 async def _until_end(events: AsyncIterator[_Event]) -> AsyncIterator[bytes]:
@@ -116,8 +133,8 @@ async def _events(request: Request, boundary: bytes) -> AsyncGenerator[_Event, N
         for event in found:
             yield event
     parser.finalize()
-    for event in collector.events:
-        yield event
+    if not collector.has_ended:
+        raise RequestRefused(400, "the multipart request ends before its last boundary")
 
 
 class _Collector:
@@ -125,6 +142,7 @@ class _Collector:
 
     def __init__(self) -> None:
         self.events: list[_Event] = []
+        self.has_ended = False
         self._part = Part()
         self._field = b""
         self._value = b""
@@ -139,6 +157,7 @@ class _Collector:
             "on_headers_finished": self._end_headers,
             "on_part_data": self._data,
             "on_part_end": self._end,
+            "on_end": self._end_form,
         }
 
     def _begin(self) -> None:
@@ -146,15 +165,9 @@ class _Collector:
 
     def _take_field(self, data: bytes, start: int, end: int) -> None:
         self._field += data[start:end]
-        self._check(self._field)
 
     def _take_value(self, data: bytes, start: int, end: int) -> None:
         self._value += data[start:end]
-        self._check(self._value)
-
-    def _check(self, header: bytes) -> None:
-        if len(header) > MAX_HEADER_BYTES:
-            raise RequestRefused(400, f"a part has a header longer than {MAX_HEADER_BYTES} bytes")
 
     def _end_header(self) -> None:
         name, value = self._field.strip().lower(), self._value.strip()
@@ -175,6 +188,9 @@ class _Collector:
 
     def _end(self) -> None:
         self.events.append(None)
+
+    def _end_form(self) -> None:
+        self.has_ended = True
 
 
 def _decoded(text: bytes) -> str:

@@ -1,0 +1,97 @@
+"""What is found in a package by its source alone."""
+
+from pathlib import Path
+
+import pytest
+from magnetar.errors import PackageError
+from magnetar.worker.package_check import check_package
+
+
+def file_package(directory: Path, source: str, name: str = "m.py") -> Path:
+    path = directory / name
+    path.write_text(source)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("source", "class_name"),
+    [
+        ("def f(x): pass", "m.f"),
+        ("def process(x): pass", "m"),
+        ("async def f(x): pass", "m.f"),
+        ("f = lambda x: x", "m.f"),
+        ("f: object = print", "m.f"),
+        ("from somewhere import f", "m.f"),
+        ("from somewhere import g as f", "m.f"),
+        ("from somewhere import *", "m.f"),
+        ("if True:\n    def f(x): pass", "m.f"),
+        ("try:\n    import x\nexcept ImportError:\n    f = None", "m.f"),
+        ("with open('x') as f: pass", "m.f"),
+        ("for f in []: pass", "m.f"),
+        ("def __getattr__(name): ...", "m.f"),
+        ("globals()['f'] = 1", "m.f"),
+        ("class F:\n    def process(self, input, context): pass", "m.F"),
+        ("class F:\n    process = None", "m.F"),
+        ("class F(Base): pass", "m.F"),
+        ("class F(x.Function):\n    def process(self, i, c): pass", "m.F"),
+        ("@decorate\nclass F: pass", "m.F"),
+        ("class F(metaclass=M): pass", "m.F"),
+    ],
+)
+def test_what_a_module_defines_is_found(tmp_path: Path, source: str, class_name: str) -> None:
+    check_package(file_package(tmp_path, source), class_name)
+
+
+@pytest.mark.parametrize(
+    ("source", "class_name", "reason"),
+    [
+        ("def g(x): pass", "m.f", "className m.f: module m has no f; it defines g"),
+        ("def g(x):\n    def f(): pass", "m.f", "className m.f: module m has no f; it defines g"),
+        ("class F: pass", "m.F", "className m.F: class F has no method process(self, input, context)"),
+        ("class F(Function): pass", "m.F", "className m.F: class F has no method process(self, input, context)"),
+        ("def f(x): pass", "m", "className m: module m has no function process"),
+        ("def f(x): pass", "other.f", "className other.f: the package has no module other; it has m"),
+        ("def f(x): pass", "other", "className other: the package has no module other; it has m"),
+        ("x = (", "m.f", "m.py has a syntax error in line 1: '(' was never closed"),
+        ("return 1", "m.f", "m.py has a syntax error in line 1: 'return' outside function"),
+        ("def f(x): pass", "m..f", "className 'm..f' is no name of the form module.Class or module.function"),
+        ("def f(x): pass", "", "className '' is no name of the form module.Class or module.function"),
+        ("def f(x): pass", "m-n.f", "className 'm-n.f' is no name of the form module.Class or module.function"),
+    ],
+)
+def test_what_is_missing_is_named(tmp_path: Path, source: str, class_name: str, reason: str) -> None:
+    with pytest.raises(PackageError) as caught:
+        check_package(file_package(tmp_path, source), class_name)
+    assert str(caught.value) == reason
+
+
+def test_packages_of_modules_are_searched(tmp_path: Path) -> None:
+    (tmp_path / "app" / "inner").mkdir(parents=True)
+    (tmp_path / "app" / "__init__.py").write_text("def process(x): pass")
+    (tmp_path / "app" / "inner" / "work.py").write_text("def go(x): pass")
+    check_package(tmp_path, "app.inner.work.go")
+    check_package(tmp_path, "app")
+    check_package(tmp_path, "app.process")
+    with pytest.raises(PackageError, match=r"the package has no module other; it has app, app\.inner\.work$"):
+        check_package(tmp_path, "other.go")
+
+
+def test_requirements_are_refused_until_they_work(tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_text("numpy")
+    (tmp_path / "src").mkdir()
+    file_package(tmp_path / "src", "def f(x): pass")
+    with pytest.raises(PackageError, match=r"has a requirements\.txt, which is not supported yet"):
+        check_package(tmp_path / "src", "m.f")
+
+
+def test_text_that_is_no_source_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "m.py"
+    path.write_bytes(b"# -*- coding: nonsense -*-\nx = 1\n")
+    with pytest.raises(PackageError, match=r"^m\.py has a syntax error: unknown encoding: nonsense$"):
+        check_package(path, "m.f")
+    path.write_bytes("x = '\udc80'".encode("utf-8", "surrogatepass"))
+    with pytest.raises(PackageError, match=r"^m\.py "):
+        check_package(path, "m.f")
+    path.write_text("-" * 200_000 + "1")
+    with pytest.raises(PackageError, match=r"^m\.py "):
+        check_package(path, "m.f")
