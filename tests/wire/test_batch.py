@@ -1,3 +1,5 @@
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -69,7 +71,7 @@ def test_random_bytes_decode_or_raise_protocol_error(body: bytes, count: int) ->
         (lambda body: body[:12], "ends inside message 1 of 2"),
     ],
 )
-def test_a_body_of_the_wrong_length_is_refused(change, text: str) -> None:
+def test_a_body_of_the_wrong_length_is_refused(change: Callable[[bytes], bytes], text: str) -> None:
     body = encode_plain_batch([b"aaaa", b"bbbb"])
     assert len(body) == 20
     with pytest.raises(ProtocolError, match=text):
