@@ -15,26 +15,28 @@ from magnetar.metadata.packages import Upload
 from magnetar.worker.rest.multipart import MAX_PART_BYTES, MAX_PARTS, Form, read_form
 from starlette.requests import Request
 
-BODY = b"\r\n".join((
-    b"--b",
-    b'Content-Disposition: form-data; name="functionConfig" ',
-    b"Content-Type: application/json; charset=UTF-8",
-    b"",
-    b'{"a": 1}',
-    b"--b",
-    b'Content-Disposition: form-data; name="url" ',
-    b"",
-    b"http://x",
-    b"--b",
-    b'content-disposition: form-data; name="data"; filename="f.py"',
-    b"Content-Type: application/octet-stream",
-    b"",
-    b"line one",
-    b"--b-",
-    b"line two",
-    b"--b--",
-    b"",
-)))
+BODY = b"\r\n".join(
+    (
+        b"--b",
+        b'Content-Disposition: form-data; name="functionConfig" ',
+        b"Content-Type: application/json; charset=UTF-8",
+        b"",
+        b'{"a": 1}',
+        b"--b",
+        b'Content-Disposition: form-data; name="url" ',
+        b"",
+        b"http://x",
+        b"--b",
+        b'content-disposition: form-data; name="data"; filename="f.py"',
+        b"Content-Type: application/octet-stream",
+        b"",
+        b"line one",
+        b"--b-",
+        b"line two",
+        b"--b--",
+        b"",
+    )
+)
 
 
 def request(body: list[bytes], content_type: str = "multipart/form-data; boundary=b") -> Request:
