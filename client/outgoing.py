@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ..wire.batch import encode_batch, encode_plain_batch
 from ..wire.compression import NAMES, compress
@@ -32,8 +33,7 @@ class OutgoingMessage:
     sequence_id: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class OutgoingEntry:
+class OutgoingEntry(NamedTuple):
     """A batch that is already encoded; made by `encode_entry`, in any thread.
 
     Attributes:

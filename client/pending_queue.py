@@ -60,13 +60,14 @@ class PendingSend:
     def complete(self, ledger_id: int, entry_id: int, partition: int) -> None:
         """Give every message its id."""
         size = self.batch_size
-        for index, future in enumerate(self.futures):
+        if not size:
+            (future,) = self.futures
             if not future.done():
-                future.set_result(
-                    MessageId(ledger_id, entry_id, partition, index, size)
-                    if size
-                    else MessageId(ledger_id, entry_id, partition)
-                )
+                future.set_result(MessageId(ledger_id, entry_id, partition))
+        else:
+            for index, future in enumerate(self.futures):
+                if not future.done():
+                    future.set_result(MessageId(ledger_id, entry_id, partition, index, size))
         if self.flushed is not None and not self.flushed.done():
             self.flushed.set_result(None)
 

@@ -288,7 +288,7 @@ class Producer:
     def _check_room(self) -> None:
         if self._error is not None or self._is_closed:
             self._check_open()
-        if not self.has_room:
+        if self._room <= 0:
             raise QueueFull(
                 f"{self.pending_messages} messages ({self._pending.bytes + self._batch.bytes} bytes) of producer"
                 f" {self.name} are pending, limits are max_pending_messages={self._config.max_pending_messages} and"
@@ -375,7 +375,8 @@ class Producer:
         match pending.judge(receipt.sequence_id):
             case Verdict.HEAD:
                 send = pending.pop()
-                self.last_sequence_id = max(self.last_sequence_id, send.last_sequence_id)
+                if send.last_sequence_id > self.last_sequence_id:
+                    self.last_sequence_id = send.last_sequence_id
                 position = receipt.message_id
                 send.complete(signed_64(position.ledgerId), signed_64(position.entryId), self._partition)
                 if self._waiting:
