@@ -6,7 +6,6 @@ waiting and acknowledges on the receipt, as at-least-once demands and as Pulsar'
 
 from __future__ import annotations
 
-import signal
 import sys
 from functools import partial
 from typing import Any
@@ -21,7 +20,6 @@ def process(text: str) -> str:
 
 
 def main(service_url: str, source: str, sink: str, batch: int) -> None:
-    signal.signal(signal.SIGTERM, lambda *_args: sys.exit(0))
     client = official(service_url)
     consumer = client.subscribe(
         source, "loop", consumer_type=pulsar.ConsumerType.Shared, initial_position=pulsar.InitialPosition.Earliest
