@@ -60,6 +60,7 @@ class Supervisor:
         self._failure = ""
         self._restarts = 0
         self._is_stopping = False
+        self._grace_s = 0.0
         self._is_restarting = False
         self._wake = asyncio.Event()
         self._started = asyncio.Event()
@@ -96,9 +97,12 @@ class Supervisor:
             spec = await self._make_spec()
             if self._is_stopping:
                 return ""
-            self._instance = await self._runtime.start(spec)
+            instance = self._instance = await self._runtime.start(spec)
             self._started.set()
-            return await self._instance.wait()
+            if self._is_stopping:
+                # The order to stop came while it was being started, and found nothing to stop.
+                await instance.stop(self._grace_s)
+            return await instance.wait()
         except (MagnetarError, OSError) as error:
             return f"{type(error).__name__}: {error}"
         except Exception as error:  # noqa: BLE001  one instance's trouble, ours or its runtime's, ends no other
@@ -120,6 +124,7 @@ class Supervisor:
         Cancellation: it ends all the same, later.
         """
         self._is_stopping = True
+        self._grace_s = grace_s
         self._wake.set()
         if self._instance is not None:
             await self._instance.stop(grace_s)
