@@ -26,11 +26,11 @@ class Ids:
     """Counters that only grow: nothing ever gets an id again that something had before.
 
     Attributes:
-        next_ledger: id of the next ledger.
+        next_ledger: id of the next ledger; the first is 1, because clients take position (0, 0) for none.
         next_object: id of the next log or cursor.
     """
 
-    def __init__(self, next_ledger: int = 0, next_object: int = 0) -> None:
+    def __init__(self, next_ledger: int = 1, next_object: int = 1) -> None:
         self.next_ledger = next_ledger
         self.next_object = next_object
 

@@ -37,6 +37,7 @@ class _Plan:
         ids: the counters of the catalogue.
         lines: the catalogue's lines.
         ledgers: those with entries to move; the entries are in their ``moving``.
+        covered_bytes: what the journal had written when it began.
         heals: True if it starts behind a failure of the journal.
         failure: why it did not succeed.
     """
@@ -44,6 +45,7 @@ class _Plan:
     ids: tuple[int, int]
     lines: list[bytes]
     ledgers: list[Ledger]
+    covered_bytes: int
     heals: bool
     failure: StorageError | None = None
 
@@ -56,6 +58,8 @@ class Checkpoint:
         self._is_running = False
         self._waiting: list[Result] = []
         self._began_s = core.clock()
+        self._has_failed = False
+        self._covered_bytes = 0  # of what the journal has written, by the last one that succeeded
         self.completed = 0
 
     @property
@@ -71,7 +75,8 @@ class Checkpoint:
         if core.journal.written_bytes >= core.checkpoint_at_bytes:
             return True
         is_dirty = core.has_changes or bool(core.unmoved_ledgers)
-        return is_dirty and core.clock() - self._began_s >= core.config.checkpoint_interval_s
+        wait_s = core.config.retry_s if self._has_failed else core.config.checkpoint_interval_s
+        return is_dirty and core.clock() - self._began_s >= wait_s
 
     def begin(self, done: Result | None = None) -> None:
         """Start a checkpoint; ``done`` gets its result. While one is running, one more follows it."""
@@ -113,7 +118,13 @@ class Checkpoint:
         for ledger in ledgers:
             ledger.moving, ledger.unmoved = ledger.unmoved, []
         core.unmoved_ledgers = []
-        return _Plan((core.ids.next_ledger, core.ids.next_object), lines, ledgers, core.has_journal_failed)
+        return _Plan(
+            (core.ids.next_ledger, core.ids.next_object),
+            lines,
+            ledgers,
+            core.journal.written_bytes,
+            core.has_journal_failed,
+        )
 
     def _move(self, plan: _Plan, end: JournalEnd, done: Result | None) -> None:
         """Write ledgers and catalogue; on the background lane."""
@@ -166,6 +177,8 @@ class Checkpoint:
     def _succeed(self, plan: _Plan, end: JournalEnd) -> None:
         core = self._core
         self.completed += 1
+        self._has_failed = False
+        self._covered_bytes = plan.covered_bytes
         if plan.heals:
             core.journal.mend(end)
             core.has_journal_failed = False
@@ -177,9 +190,10 @@ class Checkpoint:
 
     def _fail(self, plan: _Plan, failure: StorageError) -> None:
         core = self._core
-        core.has_changes = True
+        core.has_changes = self._has_failed = True
         logger.warning("checkpoint failed, it is tried again: %s", failure)
-        if not core.is_refusing and core.unmoved_bytes > core.config.unmoved_bytes:
+        kept = max(core.unmoved_bytes, core.journal.written_bytes - self._covered_bytes)
+        if not core.is_refusing and kept > core.config.unmoved_bytes:
             core.refuse(failure)
 
     def _remove(self, path: str) -> None:

@@ -60,7 +60,9 @@ class StorageCore:
         self.unmoved_bytes = 0
         self.failure: StorageError | None = None
         self.is_refusing = False
+        self.is_closed = False
         self.queue_limit_bytes = config.queue_bytes * _HARD_LIMIT
+        self.unmoved_limit_bytes = config.unmoved_bytes * _HARD_LIMIT
         self.checkpoint_at_bytes = config.checkpoint_bytes
         self.checkpoint_due: Callable[[], None] = lambda: None
         self.on_failure: Callable[[StorageError], None] | None = None
@@ -165,14 +167,23 @@ class StorageCore:
 
     def refuse(self, failure: StorageError) -> None:
         """Refuse changes from now on, for this reason."""
+        if self.is_closed:
+            return
         self.failure = failure
         self.is_refusing = True
         logger.error("storage refuses changes: %s", failure)
         if self.on_failure is not None:
             self.on_failure(failure)
 
+    def close(self) -> None:
+        """Refuse changes for good; what is queued is still written."""
+        self.failure = StorageError(f"storage {self.directory} is closed")
+        self.is_refusing = self.is_closed = True
+
     def accept(self) -> None:
-        """Take changes again."""
+        """Take changes again, unless closed."""
+        if self.is_closed:
+            return
         if self.failure is not None:
             logger.warning("storage works again")
         self.failure = None
@@ -183,11 +194,14 @@ class StorageCore:
         """Return why an append is refused now, or None."""
         if self.failure is not None:
             return self.failure
-        if self.journal.queued_bytes > self.queue_limit_bytes:
-            return Congested(
-                f"{self.journal.queued_bytes} bytes wait for the journal, more than {self.queue_limit_bytes}; "
-                "publish more slowly or use a faster disk"
-            )
+        for waiting, limit, what in (
+            (self.journal.queued_bytes, self.queue_limit_bytes, "the journal"),
+            (self.unmoved_bytes, self.unmoved_limit_bytes, "their ledgers"),
+        ):
+            if waiting > limit:
+                return Congested(
+                    f"{waiting} bytes wait for {what}, more than {limit}; publish more slowly or use a faster disk"
+                )
         return None
 
     @property

@@ -133,6 +133,11 @@ class MemoryCursor:
         return self.log.entries_between(self.mark_delete, self.log.last_confirmed) - self._acked_above
 
     @property
+    def has_holes(self) -> bool:
+        """Whether anything above the mark is acknowledged, as a whole or in part."""
+        return bool(self._acked_above or self._partly)
+
+    @property
     def acknowledged_above_mark(self) -> int:
         """Entries acknowledged one by one above the mark."""
         return self._acked_above

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .topic_log import TopicLog
 
 _COMPACT_AT = 1024
+_RUN_BYTES = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +84,11 @@ class Ledger:
         """Entry id from which on everything is in memory."""
         return self._first_held + self._gone
 
-    def append(self, entry: StoredEntry, head: bytes, publish_time_ms: int) -> None:
-        """Take one entry, pending."""
-        payload = entry.payload
+    def append(self, entry: StoredEntry, head: bytes, size: int, publish_time_ms: int) -> None:
+        """Take one entry, pending; ``size`` is the length of its payload."""
         self._held.append(entry)
-        self.unmoved += (head, payload)
+        self.unmoved += (head, entry.payload)
         self.appended += 1
-        size = len(payload)
         self.cached_bytes += size
         totals = self.totals
         totals.bytes += size
@@ -119,19 +118,20 @@ class Ledger:
                 return found[:count]
         return found
 
-    def evict_first(self) -> int:
-        """Drop the oldest entry that memory holds and return its bytes; 0 if there is none."""
-        if self._gone == len(self._held):
-            return 0
-        entry = self._held[self._gone]
-        assert entry is not None
-        self._held[self._gone] = None
-        self._gone += 1
-        if self._gone == len(self._held) or (self._gone >= _COMPACT_AT and 2 * self._gone > len(self._held)):
-            del self._held[: self._gone]
-            self._first_held += self._gone
+    def evict(self, entries: int) -> int:
+        """Drop up to that many of the oldest entries that memory holds and return their bytes."""
+        end = min(self._gone + entries, len(self._held))
+        size = 0
+        for index in range(self._gone, end):
+            entry = self._held[index]
+            assert entry is not None
+            size += len(entry.payload)
+            self._held[index] = None
+        self._gone = end
+        if end == len(self._held) or (end >= _COMPACT_AT and 2 * end > len(self._held)):
+            del self._held[:end]
+            self._first_held += end
             self._gone = 0
-        size = len(entry.payload)
         self.cached_bytes -= size
         return size
 
@@ -174,6 +174,17 @@ class Ledger:
         return f"<Ledger {self.id} moved {self.moved} confirmed {self.confirmed} appended {self.appended}>"
 
 
+class _Run:
+    """Entries appended to one ledger one after the other."""
+
+    __slots__ = ("bytes", "entries", "ledger")
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.entries = 0
+        self.bytes = 0
+
+
 class TailCache:
     """Evicts the oldest entries of all ledgers together once memory holds more than its limit.
 
@@ -183,25 +194,36 @@ class TailCache:
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
-        self._order: deque[Ledger] = deque()
+        self._runs: deque[_Run] = deque()
+        self._last: _Run | None = None
         self.bytes = 0
 
     def add(self, ledger: Ledger, size: int) -> None:
         """Count the entry just appended to ``ledger``."""
-        self._order.append(ledger)
+        run = self._last
+        if run is None or run.ledger is not ledger or run.bytes > _RUN_BYTES:
+            run = self._last = _Run(ledger)
+            self._runs.append(run)
+            if self.bytes > self._limit_bytes:
+                self.shrink()
+        run.entries += 1
+        run.bytes += size
         self.bytes += size
-        if self.bytes > self._limit_bytes:
-            self.shrink()
 
     def forget(self, size: int) -> None:
         """Stop counting bytes that a ledger gave up by itself."""
         self.bytes -= size
 
     def shrink(self) -> None:
-        """Evict, oldest first, until the limit holds or the oldest entry is not moved yet."""
-        while self.bytes > self._limit_bytes and self._order:
-            ledger = self._order[0]
-            if ledger.moved <= ledger.first_cached < ledger.appended:
+        """Evict, oldest first, until the limit holds or the oldest entries are not moved yet."""
+        while self.bytes > self._limit_bytes and self._runs:
+            run = self._runs[0]
+            ledger = run.ledger
+            # A run is longer than what is held of it if the journal failed in between: nothing is left to wait for.
+            last = min(ledger.first_cached + run.entries, ledger.appended)
+            if last > ledger.moved and not ledger.is_dropped:
                 return
-            self._order.popleft()
-            self.bytes -= ledger.evict_first()
+            self._runs.popleft()
+            if run is self._last:
+                self._last = None
+            self.bytes -= ledger.evict(run.entries)

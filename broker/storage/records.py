@@ -20,9 +20,11 @@ ENTRY, CHANGE, ACKNOWLEDGED, MARKED, PARTLY_ACKNOWLEDGED = 1, 2, 3, 4, 5
 _HEAD = struct.Struct("<BI")  # kind, bytes that follow
 _ENTRY = struct.Struct("<BIQQIq")  # kind, bytes that follow, ledger, entry, messages, publish time
 ENTRY_HEAD_BYTES = _ENTRY.size
-_ENTRY_FIELDS = ENTRY_HEAD_BYTES - _HEAD.size
+ENTRY_FIELDS_BYTES = ENTRY_HEAD_BYTES - _HEAD.size
 _MARK = struct.Struct("<BIQqq")
 pack_entry_head = _ENTRY.pack
+"""Pack what precedes a payload: ENTRY, ENTRY_FIELDS_BYTES plus the payload's length, ledger, entry, messages, publish
+time in milliseconds. A bare struct because this runs for each entry."""
 
 
 class EntryRecord(NamedTuple):
@@ -46,11 +48,6 @@ class AckRecord(NamedTuple):
 
 
 Record = EntryRecord | AckRecord | dict[str, Any]
-
-
-def entry_head(ledger_id: int, entry_id: int, messages: int, publish_time_ms: int, payload_bytes: int) -> bytes:
-    """Return what precedes the payload in an entry's record."""
-    return pack_entry_head(ENTRY, payload_bytes + _ENTRY_FIELDS, ledger_id, entry_id, messages, publish_time_ms)
 
 
 def encode_change(change: dict[str, Any]) -> bytes:

@@ -73,7 +73,7 @@ def recover(core: StorageCore) -> Recovered:
             "or move the directory away to start empty"
         )
     else:
-        write_catalogue(disk, directory, start, (0, 0), ())
+        write_catalogue(disk, directory, start, (core.ids.next_ledger, core.ids.next_object), ())
     files = JournalFiles(journal)
     replay = Replay(core)
     reader = _JournalReader(disk, files, start)

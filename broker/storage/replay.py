@@ -52,12 +52,14 @@ class Replay:
         if not ledger.unmoved:
             core.unmoved_ledgers.append(ledger)
         position = Position(record.ledger_id, record.entry_id)
-        ledger.append(StoredEntry(position, record.payload, record.messages), record.head, record.publish_time_ms)
+        size = len(record.payload)
+        entry = StoredEntry(position, record.payload, record.messages)
+        ledger.append(entry, record.head, size, record.publish_time_ms)
         ledger.confirmed = ledger.appended
         ledger.log.last_confirmed = position
         ledger.log.has_changed()
-        core.unmoved_bytes += len(record.payload)
-        core.tail.add(ledger, len(record.payload))
+        core.unmoved_bytes += size
+        core.tail.add(ledger, size)
 
     def _acknowledge(self, record: AckRecord) -> None:
         cursor = self._cursors.get(record.cursor_id)

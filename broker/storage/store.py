@@ -161,14 +161,18 @@ class Storage:
         """
         if self._is_closed:
             return
+        self._is_closed = True
+        self._core.close()
         try:
             await self._core.wait(self._checkpoint.begin)
         finally:
-            self._is_closed = True
             if self._tick is not None:
                 self._tick.cancel()
-            await asyncio.to_thread(self._core.lanes.stop)
-            self.abandon()
+            await asyncio.to_thread(self._stop)
+
+    def _stop(self) -> None:
+        self._core.lanes.stop()
+        self.abandon()
 
     def abandon(self) -> None:
         """Close files and release the directory as they are; the threads have ended, or never were."""

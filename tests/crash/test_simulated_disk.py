@@ -41,13 +41,13 @@ class Model:
 
     def __init__(self) -> None:
         self.state: State = {}
-        self.calls: list[Callable[[State], None]] = []
+        self.calls: list[Callable[[State], object]] = []
         self.confirmed = 0
         self.failed = 0
         self.contents: dict[Position, bytes] = {}
         self.old_ledgers: set[int] = set()
 
-    def call(self, apply: Callable[[State], None]) -> Callable[[Exception | None], None]:
+    def call(self, apply: Callable[[State], object]) -> Callable[[Exception | None], None]:
         self.calls.append(apply)
         number = len(self.calls)
 

@@ -217,12 +217,12 @@ def test_damaged_block_of_a_ledger_is_named_and_the_rest_is_served() -> None:
     stepper = storage.step_by_hand(random.Random(5))
     storage.checkpoint()
     stepper.run()
-    ledger = "/d/ledgers/0.ledger"
+    ledger = "/d/ledgers/1.ledger"
     flipped = bytearray(disk.content(ledger))
     flipped[60] ^= 1
     disk.set_content(ledger, bytes(flipped))
     with pytest.raises(DamagedFile, match="wrong checksum") as refusal:
-        storage.open_log(LOG).load_now(Position(0, 0), 10, 1000)
+        storage.open_log(LOG).load_now(Position(1, 0), 10, 1000)
     assert (refusal.value.path, refusal.value.offset) == (ledger, 0)
 
 

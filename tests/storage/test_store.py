@@ -25,7 +25,7 @@ from magnetar.broker.storage import (
     StoredEntry,
     TopicLog,
 )
-from magnetar.errors import ClosedError, DataDirectoryInUse, InvalidConfig, TopicTerminated
+from magnetar.errors import ClosedError, DataDirectoryInUse, InvalidConfig, StorageError, TopicTerminated
 
 SMALL = StorageConfig(journal_file_bytes=64 * 1024)
 LOG = "persistent://public/default/t"
@@ -36,7 +36,6 @@ async def running(
     directory: Path,
     config: StorageConfig = SMALL,
     disk: LocalDisk | None = None,
-    clock: Callable[[], float] | None = None,
 ) -> AsyncIterator[Storage]:
     storage = Storage.open(directory, config, disk, lambda: 1000.0)
     storage.attach(asyncio.get_running_loop())
@@ -333,8 +332,10 @@ async def test_broken_callback_keeps_no_other_receipt_back(tmp_path: Path, caplo
 
 async def test_closed_storage_refuses_and_closing_twice_is_fine(tmp_path: Path) -> None:
     async with running(tmp_path) as storage:
-        pass
+        log = storage.open_log(LOG)
     await storage.close()
+    with pytest.raises(StorageError, match=f"storage {tmp_path} is closed"):
+        await append(log, b"too late")
     with pytest.raises(ClosedError, match=f"storage {tmp_path} is closed"):
         storage.open_log(LOG)
 
@@ -376,4 +377,4 @@ def test_directory_without_write_permission_is_refused(tmp_path: Path) -> None:
 )
 def test_settings_out_of_range_are_refused(setting: str, value: int) -> None:
     with pytest.raises(InvalidConfig, match=f"{setting}={value}"):
-        StorageConfig(**{setting: value})  # type: ignore[arg-type]
+        StorageConfig(**{setting: value})
