@@ -94,9 +94,12 @@ def deploy(admin_url: str) -> None:
 
     serde = f"{FUNCTIONS_FILE.stem}.Utf8"
     with Admin(admin_url) as rest:
-        for name, source, output in (("identifiers", LINES, WORDS), ("count", WORDS, COUNTS)):
+        for name, target, source, output in (
+            ("identifiers", "Identifiers", LINES, WORDS),
+            ("count", "count", WORDS, COUNTS),
+        ):
             config = {
-                "className": f"{FUNCTIONS_FILE.stem}.{name}",
+                "className": f"{FUNCTIONS_FILE.stem}.{target}",
                 "customSerdeInputs": {source: serde},
                 "output": output,
                 "outputSerdeClassName": serde,

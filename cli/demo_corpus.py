@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from .demo_functions import IDENTIFIER, KEYWORDS
+from .demo_functions import names_on
 
 NOT_STANDARD = {"site-packages", "dist-packages", "__pycache__"}
 
@@ -48,8 +48,10 @@ class Corpus:
         """Return how often each identifier occurs, by a loop that knows nothing of topics and functions."""
         totals: Counter[str] = Counter()
         for file in self:
-            text = b"\n".join(file.lines).decode(errors="replace")
-            totals.update(word for word in IDENTIFIER.findall(text) if word not in KEYWORDS)
+            quote = ""
+            for line in file.lines:
+                names, quote = names_on(line.decode(errors="replace"), quote)
+                totals.update(names)
         return totals
 
 

@@ -1,6 +1,6 @@
 """The two functions of ``magnetar demo``, as a user would write them; nothing here knows of the demo.
 
-`identifiers` turns a line of Python into the identifiers on it, `count` turns identifiers into counts.
+`Identifiers` turns a line of Python into the identifiers on it, `count` turns identifiers into counts.
 """
 
 from __future__ import annotations
@@ -10,9 +10,15 @@ import keyword
 import re
 from collections import Counter
 
-from magnetar import SerDe
+from magnetar import Context, Function, SerDe
 
-IDENTIFIER = re.compile(r"[^\W\d]\w*")
+TOKEN = re.compile(
+    r"""(?:(?<!\w)[rbuf]{1,2})?(?P<quote>'{3}|"{3})"""  # a string of several lines may begin here
+    r"""|(?:(?<!\w)[rbuf]{1,2})?(?:"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')"""  # a string that ends on its line
+    r"""|\#.*"""
+    r"""|(?P<name>[^\W\d]\w*)""",
+    re.IGNORECASE,
+)
 KEYWORDS = frozenset(keyword.kwlist)
 
 
@@ -28,10 +34,47 @@ class Utf8(SerDe):
         return input_bytes.decode(errors="replace")
 
 
-def identifiers(line: str) -> str | None:
-    """Return the identifiers of a line, one space between two; None, no output at all, for a line without."""
-    found = [word for word in IDENTIFIER.findall(line) if word not in KEYWORDS]
-    return " ".join(found) or None
+class Identifiers(Function):
+    """Finds identifiers, not the words in strings and comments; the key of a message is the name of its file."""
+
+    def __init__(self) -> None:
+        self.open_quotes: dict[str, str] = {}
+
+    def process(self, input: str, context: Context) -> str | None:  # noqa: A002
+        """Return the identifiers of a line, one space between two; None, no output at all, for a line without."""
+        file = context.get_message_key()
+        names, quote = names_on(input, self.open_quotes.pop(file, ""))
+        if quote:
+            self.open_quotes[file] = quote
+        return " ".join(names) or None
+
+
+def names_on(line: str, quote: str) -> tuple[list[str], str]:
+    """Return the names on a line, and the quotes of a string that is still open at its end.
+
+    Args:
+        line: without its end.
+        quote: three quotes if a string that began on an earlier line is open, else nothing.
+    """
+    names: list[str] = []
+    place = 0
+    while True:
+        if quote:
+            end = line.find(quote, place)
+            if end < 0:
+                return names, quote
+            place, quote = end + 3, ""
+        found = TOKEN.search(line, place)
+        while found is not None:
+            place = found.end()
+            name, quote = found["name"], found["quote"] or ""
+            if quote:
+                break
+            if name is not None and name not in KEYWORDS:
+                names.append(name)
+            found = TOKEN.search(line, place)
+        else:
+            return names, ""
 
 
 def count(words: str) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 from magnetar.cli.demo_corpus import Corpus, standard_library
-from magnetar.cli.demo_functions import count, identifiers
+from magnetar.cli.demo_functions import count, names_on
 
 from tests.support.command import call
 from tests.support.waiting import wait_for
@@ -56,7 +56,26 @@ def test_demo_that_cannot_start_says_which_step_and_why(tmp_path: Path) -> None:
     )
 
 
-def test_functions_of_the_demo_do_what_they_say() -> None:
-    assert identifiers("for x in range(10): print(x, a_1)  # été") == "x range print x a_1 été"
-    assert identifiers("    pass") is None
+@pytest.mark.parametrize(
+    ("line", "names"),
+    [
+        ("for x in range(10): print(x, a_1)  # été", "x range print x a_1"),
+        ('été = rb\'no\' + f"no {x}" + u\'\' + """no""" + yes', "été yes"),
+        ("    pass", ""),
+        ("say('it\\'s \" no', yes)", "say yes"),
+        ("buf['no'] = orb", "buf orb"),
+        ("", ""),
+    ],
+)
+def test_names_are_found_outside_strings_and_comments(line: str, names: str) -> None:
+    assert names_on(line, "") == (names.split(), "")
+
+
+def test_string_of_several_lines_is_skipped() -> None:
+    assert names_on('def f(): """It is', "") == (["f"], '"""')
+    assert names_on("all in the text, ''' too", '"""') == ([], '"""')
+    assert names_on("end\"\"\", after, r'''again", '"""') == (["after"], "'''")
+
+
+def test_count_counts() -> None:
     assert json.loads(count("a b a")) == {"a": 2, "b": 1}
