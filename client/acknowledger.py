@@ -209,23 +209,26 @@ class Acknowledger:
             self._timer.cancel()
             self._timer = None
         self._connection = None
+        for future in self._forget_waiting():
+            future.set_exception(error)
+            future.exception()  # whoever waits gets it; where nobody does it needs no mention
+
+    def clear(self) -> None:
+        """Forget everything: the subscription was moved, and acknowledging what was before would skip it again."""
+        self.tracker.clear()
+        self._negative.clear()
+        for future in self._forget_waiting():
+            future.set_result(None)
+
+    def _forget_waiting(self) -> list[asyncio.Future[None]]:
+        """Forget all groups and return the futures that nobody will complete any more."""
         futures = [group.future for group in (*self._in_flight, *self._lost)]
         if self._buffered is not None:
             futures.append(self._buffered)
         self._in_flight.clear()
         self._lost.clear()
         self._buffered = None
-        for future in futures:
-            if not future.done():
-                future.set_exception(error)
-
-    def clear(self) -> None:
-        """Forget what is buffered: the subscription was moved, so it means nothing any more."""
-        self.tracker.clear()
-        self._negative.clear()
-        if self._buffered is not None and not self._buffered.done():
-            self._buffered.set_result(None)
-        self._buffered = None
+        return [future for future in futures if not future.done()]
 
     def _future_of_buffered(self) -> asyncio.Future[None]:
         if not self._wants_receipts:

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import TypeVar
 from weakref import WeakSet
 
+from .. import __version__
 from ..errors import ClosedError, InvalidConfig, MagnetarError
 from ..wire.message_id import LATEST, MessageId
 from ..wire.topic_name import TopicName, parse_topic_name
@@ -28,7 +29,7 @@ from .reader import Reader
 from .service_url import Address, parse_service_url
 from .start import StartPosition
 
-CLIENT_VERSION = "Magnetar-Python-v0.1.0"
+CLIENT_VERSION = f"Magnetar-Python-v{__version__}"
 """How brokers see this client. Not one of the names by which brokers recognise clients that lack commands."""
 
 _T = TypeVar("_T")

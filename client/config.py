@@ -146,7 +146,8 @@ class ConsumerConfig:
         subscription_properties: kept with the subscription if this consumer creates it.
         partition_update_s: how often new partitions of the topic are looked for; 0 never does.
         on_active_change: called on the event loop with True when this consumer begins to receive and with False when
-            it ceases to (Failover and Exclusive); losing the connection counts as ceasing.
+            it ceases to (Failover and Exclusive); losing the connection counts as ceasing. With several topics or
+            partitions it is called for each.
     """
 
     type: SubscriptionType = "Exclusive"

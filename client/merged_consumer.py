@@ -67,13 +67,13 @@ class MergedConsumer:
         """Return the next entry of the topic whose turn it is; as `Consumer.poll_entry`."""
         self._check_open()
         while self._line:
-            consumer = self._line.popleft()
-            self._in_line.discard(consumer)
-            entry = consumer.poll_entry()
+            consumer = self._line[0]
+            entry = consumer.poll_entry()  # one that has failed stays in line and raises each time
             if entry is not None:
-                self._in_line.add(consumer)
-                self._line.append(consumer)
+                self._line.rotate(-1)
                 return entry
+            self._line.popleft()
+            self._in_line.discard(consumer)
         return None
 
     async def receive_entry(self) -> ReceivedEntry:

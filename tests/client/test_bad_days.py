@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from magnetar.client import (
+    EARLIEST,
     AsyncClient,
     ClientConfig,
     ConsumerConfig,
@@ -25,8 +26,10 @@ from magnetar.errors import (
     AuthorizationError,
     BrokerError,
     ChecksumError,
+    ClosedError,
     ConnectionLost,
     ConsumerBusy,
+    InvalidConfig,
     MagnetarError,
     MessageTooLarge,
     NotAllowed,
@@ -43,9 +46,12 @@ from magnetar.wire.pulsar_api_pb2 import (
     BaseCommand,
     BrokerEntryMetadata,
     CommandAck,
+    CommandAckResponse,
     CommandCloseConsumer,
     CommandPing,
+    CommandSendReceipt,
     CommandTopicMigrated,
+    MessageIdData,
     MessageMetadata,
     ServerError,
 )
@@ -426,6 +432,73 @@ async def test_a_busy_subscription_is_waited_for_after_a_reconnection(
     broker.say(encode_frame(BaseCommand(type=BaseCommand.CLOSE_CONSUMER, close_consumer=close)))
     await until(lambda: len(broker.commands(BaseCommand.SUBSCRIBE)) == 4, "it insists")
     await until(lambda: consumer.is_connected, "it is back")
+
+
+async def test_a_seek_forgets_acknowledgements_that_nobody_has_confirmed(
+    broker: ScriptedBroker, client: AsyncClient
+) -> None:
+    consumer = await consuming(client, ack_receipts=True, ack_grouping_ms=0)
+    broker.say(entry(0, message(0)), entry(1, message(1)))
+    confirmed = [consumer.ack(await consumer.receive(5)) for _ in range(2)]
+    await until(lambda: len(broker.commands(BaseCommand.ACK)) == 2, "they were sent")
+    close = CommandCloseConsumer(consumer_id=0, request_id=NOBODY)
+    broker.answers[BaseCommand.SEEK] = lambda c, _: [
+        encode_frame(BaseCommand(type=BaseCommand.CLOSE_CONSUMER, close_consumer=close)),
+        success(c.seek.request_id),
+    ]
+    await consumer.seek(EARLIEST)
+    await asyncio.wait_for(asyncio.gather(*confirmed), 5)
+    broker.say(entry(0, message(0)))
+    assert (await consumer.receive(5)).message_id.entry_id == 0
+    await asyncio.sleep(0.05)
+    assert len(broker.commands(BaseCommand.ACK)) == 2  # sent again they would skip what the seek asked for
+
+
+async def test_refused_acknowledgements_say_so(broker: ScriptedBroker, client: AsyncClient) -> None:
+    consumer = await consuming(client, ack_receipts=True, ack_grouping_ms=0)
+
+    def refuse(command: BaseCommand, _payload: bytes) -> list[bytes]:
+        answer = CommandAckResponse(
+            consumer_id=0,
+            request_id=command.ack.request_id,
+            error=ServerError.NotAllowedError,
+            message="no transactions",
+        )
+        return [encode_frame(BaseCommand(type=BaseCommand.ACK_RESPONSE, ackResponse=answer))]
+
+    broker.answers[BaseCommand.ACK] = refuse
+    with pytest.raises(NotAllowed, match="no transactions"):
+        await consumer.ack(MessageId(1, 2))
+    with pytest.raises(InvalidConfig, match="batch_index=3 but batch_size=0"):
+        consumer.ack(MessageId(1, 2, -1, 3))
+    broker.answers.pop(BaseCommand.ACK)
+    unconfirmed = consumer.ack(MessageId(1, 3))
+    await consumer._end()
+    with pytest.raises(ClosedError, match="closed before this was confirmed"):
+        await unconfirmed
+
+
+async def test_a_cancelled_wait_for_room_gives_its_turn_to_the_next(
+    broker: ScriptedBroker, client: AsyncClient
+) -> None:
+    producer = await producing(client, max_pending_messages=1, block_if_queue_full=True)
+    broker.answers[BaseCommand.SEND] = lambda _c, _p: []
+    first = producer.send_nowait(b"0")
+    cancelled = asyncio.ensure_future(producer.send(b"never"))
+    later = asyncio.ensure_future(producer.send(b"1"))
+    await asyncio.sleep(0)
+    producer.handle_receipt(
+        CommandSendReceipt(producer_id=0, sequence_id=0, message_id=MessageIdData(ledgerId=1, entryId=1))
+    )
+    cancelled.cancel()  # it was let on, but has not run yet
+    await first
+    await until(lambda: producer.pending_messages == 1, "the next one is let on")
+    assert not later.done()
+    with pytest.raises(asyncio.CancelledError):
+        await cancelled
+    broker.say(receipt_frame(0, 1, None, LEDGER, 2))
+    await later
+    assert [payload[-1:] for command, payload in broker.received if command.type == BaseCommand.SEND] == [b"0", b"1"]
 
 
 async def test_a_wait_without_answer_ends_with_the_operation_timeout(

@@ -20,7 +20,7 @@ from magnetar.client import (
     ReaderConfig,
     encode_entry,
 )
-from magnetar.errors import ClosedError, InvalidConfig, OperationTimeout
+from magnetar.errors import ClosedError, InvalidConfig, OperationTimeout, TopicNotFound
 from magnetar.wire.hashing import java_string_hash
 
 from tests.client.clusters import Cluster
@@ -236,6 +236,17 @@ async def test_one_refused_partition_refuses_the_whole_consumer(client: AsyncCli
         await merged(client, partitioned)
     await taken.close()
     await merged(client, partitioned)  # the other partitions were given back
+
+
+async def test_a_failed_partition_is_seen_each_time(cluster: Cluster, client: AsyncClient, partitioned: str) -> None:
+    consumer = await merged(client, partitioned)
+    failed = consumer.consumers[f"{partitioned}-partition-1"]
+    failed.fail(TopicNotFound("gone"))
+    for poll in (consumer.poll, consumer.poll_entry, consumer.poll_entry):
+        with pytest.raises(TopicNotFound, match="gone"):
+            poll()
+    with pytest.raises(TopicNotFound, match="gone"):
+        await consumer.receive(1)
 
 
 async def test_readers_take_one_partition(client: AsyncClient, partitioned: str) -> None:

@@ -182,6 +182,22 @@ async def test_acknowledgements_are_confirmed_over_a_reconnection(
     assert await data(await subscribe(client, topic), 1) == [b"2"]
 
 
+async def test_acknowledgements_of_detached_consumers_are_sent_with_the_next_connection(
+    client: AsyncClient, proxied: AsyncClient, proxy: Proxy, topic: str
+) -> None:
+    consumer = await subscribe(proxied, topic, type="Shared")
+    await publish(client, topic, *(b"%d" % index for index in range(4)))
+    messages = await take(consumer, 4)
+    proxy.refuses = True
+    await cut(proxy, consumer)
+    consumer.ack_entries([messages[0].message_id, messages[2].message_id])
+    consumer.ack_entry(messages[3].message_id)
+    proxy.refuses = False
+    assert await data(consumer, 1) == [b"1"]
+    with pytest.raises(OperationTimeout):
+        await consumer.receive(0.2)
+
+
 async def test_permits_begin_anew_with_each_connection(
     client: AsyncClient, proxied: AsyncClient, proxy: Proxy, topic: str
 ) -> None:
