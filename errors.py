@@ -21,7 +21,8 @@ network went away, the broker refused. A message is fact, numbers, remedy, on on
     ├── FunctionLoadError      the code of a function cannot be loaded or run
     ├── StateUnavailable       a function asked for state or a secret where there is none
     ├── StorageError           the disk refused or holds damaged data
-    │   └── DataDirectoryInUse
+    │   ├── DataDirectoryInUse
+    │   └── MetadataUnavailable  the server of the metadata store does not answer; try again
     ├── BadVersion             a metadata record is not at the version that was expected
     └── BrokerError            the broker answered with an error code; one subclass per code
 """
@@ -111,6 +112,10 @@ class StorageError(MagnetarError):
 
 class DataDirectoryInUse(StorageError):
     """Another broker holds the lock of the data directory."""
+
+
+class MetadataUnavailable(StorageError):
+    """The server that keeps the metadata cannot be reached; try again."""
 
 
 class BadVersion(MagnetarError):

@@ -5,8 +5,10 @@ tree of paths, as Pulsar keeps it in ZooKeeper, so that SQLite (one machine) and
 interchangeable. The semantics below are what both can give; `tests/conformance/metadata_store.py` checks every
 sentence of them on each provider.
 
-* A **path** is ``/name/name…``; a **record** is a value of 1 to `MAX_VALUE_BYTES` bytes with a version. Empty values
-  do not exist: ZooKeeper needs a node for every parent, and an empty node is how it shows that there is no record.
+* A **path** is ``/name/name…`` without the characters that ZooKeeper refuses (control characters, private use, those
+  beyond the basic plane); ``/zookeeper`` is its own. A **record** is a value of 1 to `MAX_VALUE_BYTES` bytes with a
+  version. Empty values do not exist: ZooKeeper needs a node for every parent, and an empty node is how it shows that
+  there is no record.
 * **Parents** need not exist. A path with no record but with records below it answers `get` with None and is named by
   the `children` of its parent; once nothing lies below it, it is not.
 * **Versions** are non-negative and grow by each `put` for as long as the record lives. They tell whether a value is
@@ -22,6 +24,7 @@ Rejected: transactions over several paths. Only Pulsar's transactions and bundle
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
@@ -33,6 +36,9 @@ MAX_VALUE_BYTES = 1_000_000
 """Largest value; ZooKeeper refuses packets above 1 MiB."""
 MAX_PATH_BYTES = 4096
 """Longest path; names of topics are at most 1,024 bytes, and URL-encoding triples them."""
+
+
+_REFUSED = re.compile("[\0-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff\U00010000-\U0010ffff]")
 
 
 class Record(NamedTuple):
@@ -59,8 +65,8 @@ class Watch(Protocol):
 class MetadataStore(Protocol):
     """Versioned values in a tree; see the head of this module for the exact semantics.
 
-    Every method may raise `StorageError` (the store cannot be reached, is full or damaged), `ClosedError` (after
-    `close`) and `InvalidConfig` (a path or value outside the limits).
+    Every method may raise `StorageError` (the store is full or damaged; as `MetadataUnavailable`, not to be reached),
+    `ClosedError` (after `close`) and `InvalidConfig` (a path or value outside the limits).
 
     Cancellation: an operation whose caller is cancelled is still carried out.
     """
@@ -104,8 +110,12 @@ def check_path(path: str) -> str:
         InvalidConfig: says what is wrong.
     """
     names = path.split("/")
-    if names[0] or len(names) < 2 or any(name in ("", ".", "..") or "\0" in name for name in names[1:]):
-        raise InvalidConfig(f"invalid metadata path {path!r}: expected /name/name without empty names, `.` or `..`")
+    if names[0] or len(names) < 2 or any(name in ("", ".", "..") for name in names[1:]) or names[1] == "zookeeper":
+        raise InvalidConfig(
+            f"invalid metadata path {path!r}: expected /name/name, no empty names, `.` or `..`, not /zookeeper"
+        )
+    if refused := _REFUSED.search(path):
+        raise InvalidConfig(f"invalid metadata path {path!r}: character {refused[0]!r} is not allowed")
     if (size := len(path.encode())) > MAX_PATH_BYTES:
         raise InvalidConfig(f"metadata path of {size} bytes exceeds the limit of {MAX_PATH_BYTES}: {path[:60]}…")
     return path

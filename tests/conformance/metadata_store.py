@@ -152,7 +152,8 @@ async def a_large_value_is_kept_and_a_larger_or_empty_one_refused(store: Metadat
 
 
 async def a_malformed_path_is_refused(store: MetadataStore, root: str) -> None:
-    for bad in ("", "a", "/", f"{root}/", f"{root}//a", f"{root}/../a", f"{root}/.", f"{root}/\0", "/" + "a" * 5000):
+    for bad in ("", "a", "/", f"{root}/", f"{root}//a", f"{root}/../a", f"{root}/.", f"{root}/\0", f"{root}/a\n",
+                f"{root}/\U0001f600", "/zookeeper/a", "/" + "a" * 5000):  # fmt: skip
         with pytest.raises(InvalidConfig, match="metadata path"):
             await store.put(bad, b"v")
         with pytest.raises(InvalidConfig):
