@@ -4,8 +4,9 @@ This worker's consumer on the failover subscription ``participants`` is its memb
 active, the worker leads. No message ever passes.
 
 Who is active is told twice: by the broker's word to the consumer, which may come late by its failover delay, and by the
-topic's statistics. Whichever says first that another one is active ends this worker's leadership. The roster is read from the topic's statistics each time it is asked
-for, by whoever needs it: a cached roster would be wrong exactly when it matters.
+topic's statistics. Whichever says first that another one is active ends this worker's leadership. The roster is read
+from the topic's statistics each time it is asked for, by whoever needs it: a cached roster would be wrong exactly when
+it matters.
 """
 
 from __future__ import annotations

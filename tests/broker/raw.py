@@ -44,7 +44,8 @@ class Raw:
 
     def send(self, kind: str, **fields: Any) -> None:
         field = FIELDS[kind]
-        message = BaseCommand(type=BaseCommand.Type.Value(kind))
+        message = BaseCommand()
+        message.type = BaseCommand.Type.Value(kind)  # type: ignore[assignment]  # the stubs know no plain number
         target = getattr(message, field)
         target.SetInParent()
         target.MergeFrom(type(target)(**fields))

@@ -88,7 +88,7 @@ IGNORED: dict[str, Callable[[Json], bool]] = {
 
 
 def request_id(line: Json) -> str | None:
-    fields = next((value for key, value in line.get("command", {}).items() if key != "type"), {})
+    fields: Json = next((value for key, value in line.get("command", {}).items() if key != "type"), {})
     return fields.get("request_id")
 
 

@@ -70,9 +70,9 @@ class OpenConsumer:
 async def test_leadership_is_told_once_per_change_and_ends_with_the_membership() -> None:
     told: list[bool] = []
     consumer = OpenConsumer()
-    heard = []
+    heard: list[tuple[str, Callable[[bool], None]]] = []
 
-    async def join(name: str, on_active_change: object) -> OpenConsumer:
+    async def join(name: str, on_active_change: Callable[[bool], None]) -> OpenConsumer:
         heard.append((name, on_active_change))
         return consumer
 

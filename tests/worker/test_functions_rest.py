@@ -53,7 +53,7 @@ async def test_a_function_is_created_runs_and_is_deleted_with_its_subscription(c
 
     async def is_gone() -> bool:
         url = f"{cluster.broker.web_url}/admin/v2/persistent/public/default/{source.rpartition('/')[2]}/subscriptions"
-        return (await cluster.http.get(url)).json() == []
+        return bool((await cluster.http.get(url)).json() == [])
 
     await eventually(is_gone, "removed subscription")
 
@@ -69,7 +69,7 @@ async def test_a_function_that_keeps_its_subscription_leaves_it(cluster: Cluster
     base = f"{cluster.broker.web_url}/admin/v2/persistent/public/default/"
 
     async def is_gone() -> bool:
-        return (await cluster.http.get(f"{base}elsewhere-{cluster.number}/subscriptions")).json() == []
+        return bool((await cluster.http.get(f"{base}elsewhere-{cluster.number}/subscriptions")).json() == [])
 
     # The queue of deletions is worked off in order: once the later one is done, the earlier one would be.
     await eventually(is_gone, "removed subscription")
