@@ -60,6 +60,9 @@ class Zygote:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         for ignored in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
             signal.signal(ignored, signal.SIG_IGN)  # a terminal's Ctrl-C reaches us too; the worker decides
+        # A child inherits that: an order to stop that comes before it has taken the signal back would be lost. Blocked,
+        # it waits until then.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         self._selector.register(self._commands, selectors.EVENT_READ)
         self._selector.register(self._wakeup_read, selectors.EVENT_READ)
         while True:
@@ -116,6 +119,7 @@ class Zygote:
             signal.set_wakeup_fd(-1)
             for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
                 signal.signal(number, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
             self._selector.close()
             self._commands.close()
             os.close(self._wakeup_read)
