@@ -104,6 +104,8 @@ class WorkerService:
         self._spawn("schedule", parts.leadership.run_schedule(parts.membership))
         self._spawn("cleanup", parts.cleanup.run())
         self._spawn("janitor", parts.janitor.run())
+        # A leader that is leaving answers until it has left; then others ask the next one.
+        stack.callback(door.close)
         stack.push_async_callback(parts.membership.stop)
         runtime = await self._make_runtime(config, self.worker_id, parts.functions.fetch)
         stack.push_async_callback(runtime.close)
@@ -111,7 +113,6 @@ class WorkerService:
         await parts.membership.start()
         await parts.leadership.ready(_LEAD_TIMEOUT_S)
         door.open(parts.make_app(runtime))
-        stack.callback(door.close)
         _log.info("worker %s serves on %s", self.worker_id, self.worker_url)
 
     async def _ensure_topics(self, admin: BrokerAdmin) -> None:
