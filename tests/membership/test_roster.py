@@ -1,5 +1,7 @@
 """Who is there and who leads, from topic statistics and consumer names."""
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
