@@ -56,7 +56,9 @@ class Checkpoint:
     def __init__(self, core: StorageCore) -> None:
         self._core = core
         self._is_running = False
-        self._waiting: list[Result] = []
+        self._told: list[Result] = []  # who waits for the running one
+        self._waiting: list[Result] = []  # who waits for the one after it
+        core.on_death = self._abort
         self._began_s = core.clock()
         self._has_failed = False
         self._covered_bytes = 0  # of what the journal has written, by the last one that succeeded
@@ -80,11 +82,18 @@ class Checkpoint:
 
     def begin(self, done: Result | None = None) -> None:
         """Start a checkpoint; ``done`` gets its result. While one is running, one more follows it."""
-        if self._is_running:
-            if done is not None:
-                self._waiting.append(done)
-            return
+        if done is not None:
+            self._waiting.append(done)
+        if not self._is_running:
+            self._begin()
+
+    def _begin(self) -> None:
         core = self._core
+        self._told, self._waiting = self._waiting, []
+        if core.has_died:
+            assert core.failure is not None
+            self._abort(core.failure)
+            return
         self._is_running = True
         self._began_s = core.clock()
         core.checkpoint_at_bytes = core.journal.written_bytes + core.config.checkpoint_bytes
@@ -92,17 +101,17 @@ class Checkpoint:
         plan = self._capture()
         if plan.heals:
             end = core.journal.broken_end()
-            core.lanes.in_background(lambda: self._move(plan, end, done))
+            core.lanes.in_background(lambda: self._move(plan, end))
             return
 
         def reached(error: Exception | None) -> None:
             if error is None:
                 assert batch.end is not None
                 end = batch.end
-                core.lanes.in_background(lambda: self._move(plan, end, done))
+                core.lanes.in_background(lambda: self._move(plan, end))
             else:
                 plan.failure = error if isinstance(error, StorageError) else StorageError(str(error))
-                self._finish(plan, None, done)
+                self._finish(plan, None)
 
         batch: Batch = core.journal.mark_end(reached)
 
@@ -114,10 +123,11 @@ class Checkpoint:
             log.close_old_ledger(now_ms)
             if log.is_created:
                 lines.append(log.snapshot())
-        ledgers = [ledger for ledger in core.unmoved_ledgers if not ledger.is_dropped and ledger.unmoved]
+        ledgers = [ledger for ledger in core.unmoved_ledgers.values() if not ledger.is_dropped and ledger.unmoved]
         for ledger in ledgers:
             ledger.moving, ledger.unmoved = ledger.unmoved, []
-        core.unmoved_ledgers = []
+            core.file_of(ledger)
+        core.unmoved_ledgers = {}
         return _Plan(
             (core.ids.next_ledger, core.ids.next_object),
             lines,
@@ -126,7 +136,7 @@ class Checkpoint:
             core.has_journal_failed,
         )
 
-    def _move(self, plan: _Plan, end: JournalEnd, done: Result | None) -> None:
+    def _move(self, plan: _Plan, end: JournalEnd) -> None:
         """Write ledgers and catalogue; on the background lane."""
         core = self._core
         try:
@@ -134,7 +144,8 @@ class Checkpoint:
             for ledger in plan.ledgers:
                 moving = ledger.moving
                 if moving:  # nothing, if the ledger was deleted meanwhile
-                    made_file = core.file_of(ledger).write(ledger.moved, moving) or made_file
+                    assert ledger.file is not None
+                    made_file = ledger.file.write(ledger.moved, moving) or made_file
             if made_file:
                 path = f"{core.directory}/ledgers"
                 with disk_action("sync the directory", path):
@@ -142,9 +153,9 @@ class Checkpoint:
             write_catalogue(core.disk, core.directory, end, plan.ids, plan.lines)
         except StorageError as exc:
             plan.failure = exc
-        core.lanes.on_loop(lambda: self._finish(plan, end, done))
+        core.lanes.on_loop(lambda: self._finish(plan, end))
 
-    def _finish(self, plan: _Plan, end: JournalEnd | None, done: Result | None) -> None:
+    def _finish(self, plan: _Plan, end: JournalEnd | None) -> None:
         core = self._core
         self._is_running = False
         for ledger in plan.ledgers:
@@ -154,8 +165,7 @@ class Checkpoint:
                 ledger.moved += len(ledger.moving) // 2
                 core.unmoved_bytes -= sum(map(len, ledger.moving[1::2]))
             else:
-                if not ledger.unmoved:
-                    core.unmoved_ledgers.append(ledger)
+                core.unmoved_ledgers[ledger.id] = ledger
                 ledger.unmoved = ledger.moving + ledger.unmoved
             ledger.moving = []
         if plan.failure is None:
@@ -163,16 +173,20 @@ class Checkpoint:
             self._succeed(plan, end)
         else:
             self._fail(plan, plan.failure)
-        if done is not None:
-            done(plan.failure)
-        if self._waiting:
-            waiting, self._waiting = self._waiting, []
+        self._tell(plan.failure)
+        if self._waiting and not self._is_running:
+            self._begin()
 
-            def tell_all(error: StorageError | None) -> None:
-                for tell in waiting:
-                    tell(error)
+    def _abort(self, failure: StorageError) -> None:
+        """Tell everybody that no checkpoint will come."""
+        self._told += self._waiting
+        self._waiting = []
+        self._tell(failure)
 
-            self.begin(tell_all)
+    def _tell(self, result: StorageError | None) -> None:
+        told, self._told = self._told, []
+        for tell in told:
+            tell(result)
 
     def _succeed(self, plan: _Plan, end: JournalEnd) -> None:
         core = self._core

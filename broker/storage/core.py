@@ -40,7 +40,7 @@ class StorageCore:
         logs: by name.
         failure: why changes are refused, or None.
         is_refusing: True while changes are refused.
-        unmoved_ledgers: ledgers with entries that no checkpoint has taken up.
+        unmoved_ledgers: by id, ledgers with entries that no checkpoint has taken up.
         unmoved_bytes: payload bytes that memory must hold until a checkpoint has moved them.
         checkpoint_at_bytes: what the journal has to have written for ``checkpoint_due`` to be called.
         has_changes: True if the catalogue has something new to say.
@@ -56,11 +56,13 @@ class StorageCore:
         self.logs: dict[str, TopicLog] = {}
         self.tail = TailCache(config.tail_cache_bytes)
         self.read_cache = ReadCache(config.read_cache_bytes)
-        self.unmoved_ledgers: list[Ledger] = []
+        self.unmoved_ledgers: dict[int, Ledger] = {}
         self.unmoved_bytes = 0
         self.failure: StorageError | None = None
         self.is_refusing = False
         self.is_closed = False
+        self.has_died = False
+        self.on_death: Callable[[StorageError], None] = lambda _: None
         self.queue_limit_bytes = config.queue_bytes * _HARD_LIMIT
         self.unmoved_limit_bytes = config.unmoved_bytes * _HARD_LIMIT
         self.checkpoint_at_bytes = config.checkpoint_bytes
@@ -73,7 +75,6 @@ class StorageCore:
         self._is_flush_planned = False
         self.journal: Journal
         self.lanes: Lanes
-        self.loop: asyncio.AbstractEventLoop | None = None
 
     # Changes.
 
@@ -150,7 +151,17 @@ class StorageCore:
         """Take back everything pending, tell everybody, and refuse changes until a checkpoint has healed this."""
         self.has_changes = self.has_journal_failed = True
         self.refuse(failure)
-        batches = [batch, *self.journal.take_unwritten()]
+        self._take_back([batch, *self.journal.take_unwritten()], failure)
+
+    def died(self, error: BaseException) -> None:
+        """Refuse changes for good, as a thread of the storage ended by a mistake of ours or for lack of memory."""
+        failure = StorageError(f"a thread of the storage ended by {error!r}; restart the broker")
+        self.refuse(failure)
+        self.is_closed = self.has_died = True
+        self._take_back(self.journal.take_unwritten(), failure)
+        self.on_death(failure)
+
+    def _take_back(self, batches: Sequence[Batch], failure: StorageError) -> None:
         for log in {w[0].log for b in batches for w in b.waiters if type(w) is tuple}:
             size = log.drop_pending()
             self.unmoved_bytes -= size
@@ -177,6 +188,8 @@ class StorageCore:
 
     def close(self) -> None:
         """Refuse changes for good; what is queued is still written."""
+        if self.has_died:
+            return
         self.failure = StorageError(f"storage {self.directory} is closed")
         self.is_refusing = self.is_closed = True
 
@@ -266,24 +279,4 @@ class StorageCore:
 
     async def run_reading(self, job: Callable[[], T]) -> T:
         """Run ``job`` on a reading lane and return its result."""
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-
-        def settle(result: T | None, error: StorageError | None) -> None:
-            if future.cancelled():
-                return
-            if error is None:
-                future.set_result(result)  # type: ignore[arg-type]  # T may include None
-            else:
-                future.set_exception(error)
-
-        def run() -> None:
-            try:
-                result = job()
-            except StorageError as exc:
-                error = exc
-                self.lanes.on_loop(lambda: settle(None, error))
-            else:
-                self.lanes.on_loop(lambda: settle(result, None))
-
-        self.lanes.reading(run)
-        return await future
+        return await asyncio.wrap_future(self.lanes.reading(job))

@@ -136,6 +136,7 @@ class Journal:
         self._lock = threading.Lock()
         self._queue: deque[Batch] = deque()
         self._open = Batch()
+        self._in_flight: Batch | None = None
         self._current: _OpenFile | None = None
         self._end = end
         self._last_begun = end.sequence  # highest number of a file that was begun, or tried to
@@ -209,9 +210,10 @@ class Journal:
         return JournalEnd(self._last_begun + 1, layout.PAGE, self._end.group + 1, None)
 
     def take_unwritten(self) -> list[Batch]:
-        """Return and forget everything queued; after a failure, when no more is written."""
+        """Return and forget everything not written, once no more is written."""
         with self._lock:
-            batches = [*self._queue, self._open]
+            batches = [*([self._in_flight] if self._in_flight else []), *self._queue, self._open]
+            self._in_flight = None
             self._queue.clear()
             self._open = Batch()
             self.queued_bytes = 0
@@ -250,10 +252,12 @@ class Journal:
                     self._write_group(b"".join(batch.parts))
                     batch.parts = []
             except DiskFailure as exc:
+                self._in_flight = None
                 self._abandon_file()
                 self.lanes.on_loop(partial(self.report.failed, batch, exc))
                 return
             batch.end = self._end
+            self._in_flight = None
             self.lanes.on_loop(partial(self.report.written, batch))
 
     def _take(self) -> Batch | None:
@@ -261,11 +265,12 @@ class Journal:
             if self._is_broken:
                 return None
             if self._queue:
-                return self._queue.popleft()
-            batch = self._open
-            if not batch.parts and not batch.waiters:
+                batch = self._queue.popleft()
+            elif self._open.parts or self._open.waiters:
+                batch, self._open = self._open, Batch()
+            else:
                 return None
-            self._open = Batch()
+            self._in_flight = batch
             return batch
 
     def _write_group(self, body: bytes) -> None:

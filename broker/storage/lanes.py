@@ -14,11 +14,14 @@ import logging
 import random
 import threading
 from collections import deque
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
 from queue import SimpleQueue
-from typing import Protocol
+from typing import Protocol, TypeVar
 
+T = TypeVar("T")
 Task = Callable[[], None]
 
 _READERS = 3
@@ -40,8 +43,8 @@ class Lanes(Protocol):
     def in_background(self, task: Task) -> None:
         """Run ``task`` on the background lane, after all tasks given before."""
 
-    def reading(self, task: Task) -> None:
-        """Run ``task``, which reads files, beside everything else."""
+    def reading(self, job: Callable[[], T]) -> Future[T]:
+        """Run ``job``, which reads files, beside everything else."""
 
     def stop(self) -> None:
         """Finish what was given so far to writer and background, then end the threads. Blocks."""
@@ -53,11 +56,15 @@ class ThreadLanes:
     Args:
         loop: the event loop.
         write_turn: writes everything that is queued and returns; run on the writer thread.
+        died: called on the loop if a thread ends by an error that nobody foresaw.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, write_turn: Task) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, write_turn: Task, died: Callable[[BaseException], None]
+    ) -> None:
         self._loop = loop
         self._write_turn = write_turn
+        self._died = died
         self._wakes: SimpleQueue[bool] = SimpleQueue()
         self._tasks: SimpleQueue[Task | None] = SimpleQueue()
         self._is_wake_planned = False
@@ -94,9 +101,9 @@ class ThreadLanes:
         """See `Lanes`."""
         self._tasks.put(task)
 
-    def reading(self, task: Task) -> None:
+    def reading(self, job: Callable[[], T]) -> Future[T]:
         """See `Lanes`."""
-        self._readers.submit(task)
+        return self._readers.submit(job)
 
     def stop(self) -> None:
         """See `Lanes`."""
@@ -107,12 +114,22 @@ class ThreadLanes:
         self._readers.shutdown()
 
     def _write(self) -> None:
-        while self._wakes.get():
-            self._write_turn()
+        with self._watched():
+            while self._wakes.get():
+                self._write_turn()
 
     def _work(self) -> None:
-        while (task := self._tasks.get()) is not None:
-            task()
+        with self._watched():
+            while (task := self._tasks.get()) is not None:
+                task()
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException as exc:
+            self.on_loop(partial(self._died, exc))
+            raise
 
 
 class Stepper:
@@ -145,9 +162,11 @@ class Stepper:
         """See `Lanes`."""
         self._background_tasks.append(task)
 
-    def reading(self, task: Task) -> None:
-        """See `Lanes`."""
-        task()
+    def reading(self, job: Callable[[], T]) -> Future[T]:
+        """See `Lanes`; an error is raised here already."""
+        result: Future[T] = Future()
+        result.set_result(job())
+        return result
 
     def stop(self) -> None:
         """See `Lanes`."""

@@ -50,7 +50,7 @@ class Replay:
             raise ValueError(f"entry {record.entry_id} of ledger {ledger.id} comes where {ledger.appended} is due")
         core = self._core
         if not ledger.unmoved:
-            core.unmoved_ledgers.append(ledger)
+            core.unmoved_ledgers[ledger.id] = ledger
         position = Position(record.ledger_id, record.entry_id)
         size = len(record.payload)
         entry = StoredEntry(position, record.payload, record.messages)

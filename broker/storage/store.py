@@ -119,7 +119,7 @@ class Storage:
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start the threads; results come on ``loop`` from now on, one call for each group of the journal."""
-        self._use(ThreadLanes(loop, self._core.journal.write_turn))
+        self._use(ThreadLanes(loop, self._core.journal.write_turn, self._core.died))
         self._core.journal.wake()
         self._tick = loop.call_later(_TICK_S, self._on_tick, loop)
 

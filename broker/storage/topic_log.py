@@ -9,7 +9,6 @@ entries.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from .catalogue import encode_line
 from .cursor import Cursor
 from .journal import Done, EntryDone
 from .ledger import Ledger, LedgerInfo, LedgerTotals
+from .ledger_list import LedgerList
 from .position import EARLIEST, Position, StoredEntry
 from .read_cache import within
 from .records import ENTRY, ENTRY_FIELDS_BYTES, encode_change, pack_entry_head
@@ -29,29 +29,25 @@ if TYPE_CHECKING:
 _READ_AHEAD_BYTES = 1024 * 1024
 
 
-class TopicLog:
+class TopicLog(LedgerList):
     """The entries of one topic, in order, and the cursors over them.
 
     Attributes:
         name: the full topic name.
         id: names the log in journal records.
         cursors: durable cursors by name; change them through the log only.
-        ledgers_by_id: ledgers in ascending order.
-        last_confirmed: position of the newest synced entry, also when retention has dropped it since.
         is_terminated: True if the log takes no more entries.
     """
 
     def __init__(self, core: StorageCore, log_id: int, name: str) -> None:
+        super().__init__()
         self.core = core
         self.id = log_id
         self.name = name
         self.cursors: dict[str, Cursor] = {}
-        self.ledgers_by_id: dict[int, Ledger] = {}
-        self.last_confirmed = EARLIEST
         self.is_terminated = False
         self.is_created = False  # its first record has been queued
         self.is_deleted = False
-        self._ids: list[int] = []
         self._open: Ledger | None = None
         self._line: bytes | None = None  # snapshot for the catalogue; None after a change
 
@@ -84,7 +80,7 @@ class TopicLog:
         position = tuple.__new__(Position, (ledger.id, entry_id))
         head = pack_entry_head(ENTRY, size + ENTRY_FIELDS_BYTES, ledger.id, entry_id, messages, publish_time_ms)
         if not ledger.unmoved:
-            core.unmoved_ledgers.append(ledger)
+            core.unmoved_ledgers[ledger.id] = ledger
         ledger.append(tuple.__new__(StoredEntry, (position, payload, messages)), head, size, publish_time_ms)
         core.unmoved_bytes += size
         core.tail.add(ledger, size)
@@ -136,11 +132,8 @@ class TopicLog:
 
     def add_ledger(self, ledger_id: int, created_ms: int) -> Ledger:
         """Take a new ledger as the last one; the ones before it are closed by that."""
-        ledger = Ledger(self, ledger_id, created_ms, self._entries_ever())
-        self.ledgers_by_id[ledger_id] = ledger
-        self._ids.append(ledger_id)
         self.has_changed()
-        return ledger
+        return self.take(Ledger(self, ledger_id, created_ms, self.entries_ever()))
 
     def close_ledger(self) -> None:
         """Have the next append begin a new ledger."""
@@ -154,94 +147,26 @@ class TopicLog:
         """Forget entries that were never confirmed, after the journal failed; return their bytes."""
         self._open = None
         size = 0
-        for ledger_id in list(self._ids):
-            ledger = self.ledgers_by_id[ledger_id]
+        for ledger_id, ledger in list(self.ledgers_by_id.items()):
             if ledger.appended > ledger.confirmed:
                 size += ledger.drop_pending()
             if not ledger.confirmed:
-                self._forget(ledger_id)
+                self.forget(ledger_id)
         self.has_changed()
         return size
 
-    # Where everything is.
-
-    @property
-    def first_position(self) -> Position:
-        """Position of the oldest entry, or where the next one would be looked for if there is none."""
-        for ledger_id in self._ids:
-            if self.ledgers_by_id[ledger_id].confirmed:
-                return Position(ledger_id, 0)
-        return Position(self.last_confirmed.ledger_id, self.last_confirmed.entry_id + 1)
-
-    @property
-    def entry_count(self) -> int:
-        """Confirmed entries that the log holds."""
-        return self._ordinal(self.last_confirmed) - self.ledgers_by_id[self._ids[0]].base if self._ids else 0
-
-    @property
-    def message_count(self) -> int:
-        """Messages in the entries that the log holds."""
-        return sum(ledger.totals.messages for ledger in self.ledgers_by_id.values())
-
-    @property
-    def total_bytes(self) -> int:
-        """Payload bytes of the entries that the log holds."""
-        return sum(ledger.totals.bytes for ledger in self.ledgers_by_id.values())
+    # Reading.
 
     def ledgers(self) -> tuple[LedgerInfo, ...]:
         """Return the ledgers, oldest first."""
         return tuple(ledger.info(ledger is self._open) for ledger in self.ledgers_by_id.values())
-
-    def next_position(self, position: Position) -> Position:
-        """Return the first position behind ``position`` that exists, or may come to exist next.
-
-        Behind the last entry that is the position right after it; if the next append begins a new ledger, its entry
-        gets a greater one, and `read` goes on there.
-        """
-        ledger_id, entry_id = position
-        ledger = self.ledgers_by_id.get(ledger_id)
-        if ledger is not None and entry_id + 1 < ledger.appended:
-            return Position(ledger_id, max(entry_id, -1) + 1)
-        index = bisect_right(self._ids, ledger_id)
-        if index < len(self._ids):
-            return Position(self._ids[index], 0)
-        return Position(ledger_id, entry_id + 1)
-
-    def before(self, position: Position) -> Position:
-        """Return the mark-delete position of a cursor whose next entry is ``position``."""
-        position = max(position, self.first_position)
-        index = bisect_right(self._ids, position.ledger_id - 1)
-        if position.entry_id == 0 and index > 0:
-            earlier = self.ledgers_by_id[self._ids[index - 1]]
-            return earlier.position(earlier.confirmed - 1)
-        return Position(position.ledger_id, position.entry_id - 1)
-
-    def entries_between(self, after: Position, up_to: Position) -> int:
-        """Return how many confirmed entries are behind ``after`` and not behind ``up_to``."""
-        return max(0, self._ordinal(up_to) - self._ordinal(after))
-
-    def _ordinal(self, position: Position) -> int:
-        """Return how many entries the log ever confirmed up to ``position``, inclusive."""
-        ledger = self.ledgers_by_id.get(position.ledger_id)
-        if ledger is not None:
-            return ledger.base + min(max(position.entry_id, -1) + 1, ledger.confirmed)
-        index = bisect_right(self._ids, position.ledger_id)
-        return self.ledgers_by_id[self._ids[index]].base if index < len(self._ids) else self._entries_ever()
-
-    def _entries_ever(self) -> int:
-        if not self._ids:
-            return 0
-        last = self.ledgers_by_id[self._ids[-1]]
-        return last.base + last.appended
-
-    # Reading.
 
     def read(self, start: Position, max_entries: int, max_bytes: int) -> list[StoredEntry] | None:
         """Return confirmed entries from ``start`` on out of memory; None if they have to be loaded.
 
         The entries are of one ledger, at least one if the log holds one from ``start`` on; one may pass ``max_bytes``.
         """
-        found = self._locate(start)
+        found = self.locate(start)
         if found is None:
             return []
         ledger, entry_id = found
@@ -288,23 +213,12 @@ class TopicLog:
     def _reading(
         self, start: Position, max_entries: int, max_bytes: int
     ) -> tuple[Ledger, Callable[[], list[StoredEntry]]] | None:
-        found = self._locate(start)
+        found = self.locate(start)
         if found is None or found[1] >= found[0].first_cached:
             return None
         ledger, entry_id = found
         file, end, limit = self.core.file_of(ledger), ledger.moved, max(max_bytes, _READ_AHEAD_BYTES)
         return ledger, lambda: file.read(entry_id, end, max_entries, limit)
-
-    def _locate(self, start: Position) -> tuple[Ledger, int] | None:
-        """Return ledger and entry of the first confirmed entry from ``start`` on."""
-        index = bisect_right(self._ids, start.ledger_id - 1)
-        while index < len(self._ids):
-            ledger = self.ledgers_by_id[self._ids[index]]
-            entry_id = max(start.entry_id, 0) if ledger.id == start.ledger_id else 0
-            if entry_id < ledger.confirmed:
-                return ledger, entry_id
-            index += 1
-        return None
 
     async def position_before_time(self, time_ms: int) -> Position:
         """Return the newest entry published before ``time_ms``; the position before the first one if there is none.
@@ -416,7 +330,7 @@ class TopicLog:
     def drop_ledgers(self, ledger_ids: Sequence[int]) -> None:
         """Take the oldest ledgers off the log."""
         for ledger_id in ledger_ids:
-            self.core.drop_ledger(self._forget(ledger_id))
+            self.core.drop_ledger(self.forget(ledger_id))
         self.has_changed()
 
     def drop(self) -> list[Ledger]:
@@ -426,10 +340,6 @@ class TopicLog:
         ledgers = list(self.ledgers_by_id.values())
         self.drop_ledgers([ledger.id for ledger in ledgers])
         return ledgers
-
-    def _forget(self, ledger_id: int) -> Ledger:
-        self._ids.remove(ledger_id)
-        return self.ledgers_by_id.pop(ledger_id)
 
     # The catalogue.
 
@@ -472,4 +382,4 @@ class TopicLog:
         return log
 
     def __repr__(self) -> str:
-        return f"<TopicLog {self.name} ledgers {self._ids} last {self.last_confirmed}>"
+        return f"<TopicLog {self.name} ledgers {list(self.ledgers_by_id)} last {self.last_confirmed}>"

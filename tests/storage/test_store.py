@@ -25,6 +25,7 @@ from magnetar.broker.storage import (
     StoredEntry,
     TopicLog,
 )
+from magnetar.broker.storage.disk import DiskFile
 from magnetar.errors import ClosedError, DataDirectoryInUse, InvalidConfig, StorageError, TopicTerminated
 
 SMALL = StorageConfig(journal_file_bytes=64 * 1024)
@@ -328,6 +329,37 @@ async def test_broken_callback_keeps_no_other_receipt_back(tmp_path: Path, caplo
         log.append(b"x", 1, 1, broken)
         await append(log, b"y")
     assert "broken callback" in caplog.text
+
+
+async def test_thread_that_ends_by_a_mistake_is_reported_and_nobody_waits_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Mistaken(LocalDisk):
+        def rename(self, old: str, new: str) -> None:
+            super().rename(old, new)
+
+        def open(self, path: str, *, create: bool = False) -> DiskFile:
+            if self.is_on and path.endswith(".journal"):
+                raise ZeroDivisionError("a mistake")
+            return super().open(path, create=create)
+
+        is_on = False
+
+    seen: list[StorageError] = []
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    disk = Mistaken()
+    storage = Storage.open(tmp_path, SMALL, disk)
+    storage.attach(asyncio.get_running_loop())
+    storage.on_failure(seen.append)
+    disk.is_on = True
+    with pytest.raises(StorageError, match=r"ended by ZeroDivisionError\('a mistake'\); restart the broker"):
+        await append(storage.open_log(LOG), b"x")
+    with pytest.raises(StorageError, match="restart the broker"):
+        await append(storage.open_log(LOG), b"y")
+    assert storage.failure in seen
+    with pytest.raises(StorageError, match="restart the broker"):
+        await storage.close()
+    Storage.open(tmp_path).abandon()
 
 
 async def test_closed_storage_refuses_and_closing_twice_is_fine(tmp_path: Path) -> None:
