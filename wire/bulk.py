@@ -9,22 +9,23 @@ Field tags are written as bytes: ``number << 3 | wire type``.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from struct import Struct
 
 from .pulsar_api_pb2 import BaseCommand
 
 _SIZES = Struct(">II")
 _U64 = (1 << 64) - 1
-_VARINTS_1 = [bytes((n,)) for n in range(128)]
-_VARINTS_2 = [bytes((n & 127 | 128, n >> 7)) for n in range(1 << 14)]
+_VARINTS_2 = [bytes((n,)) if n < 128 else bytes((n & 127 | 128, n >> 7)) for n in range(1 << 14)]
+_VARINT_BEGINS = [bytes((n & 127 | 128, n >> 7 | 128)) for n in range(1 << 14)]  # the lowest 14 bits of longer ones
 
 
 def varint(number: int) -> bytes:
     """Return a number as protobuf's varint; negative ones as 64-bit two's complement."""
-    if 0 <= number < 128:
-        return _VARINTS_1[number]
-    if 0 < number < 16384:
+    if 0 <= number < 16384:
         return _VARINTS_2[number]
+    if 0 < number < 268435456:
+        return _VARINT_BEGINS[number & 16383] + _VARINTS_2[number >> 14]
     number &= _U64
     out = bytearray()
     while number > 127:
@@ -55,11 +56,25 @@ def receipt_frame(
     producer_id: int, sequence_id: int, highest_sequence_id: int | None, ledger_id: int, entry_id: int
 ) -> bytes:
     """Return a SEND_RECEIPT frame."""
-    position = b"\x08" + varint(ledger_id) + b"\x10" + varint(entry_id)
-    body = b"\x08" + varint(producer_id) + b"\x10" + varint(sequence_id) + b"\x1a" + varint(len(position)) + position
+    producer, ledger = _receipt_parts(producer_id, ledger_id)
+    position = ledger + varint(entry_id)
+    body = producer + varint(sequence_id) + _POSITION_BEGINS[len(position)] + position
     if highest_sequence_id is not None:
         body += b"\x20" + varint(highest_sequence_id)
-    return _frame(_RECEIPT, body)
+    return _RECEIPT_BEGINS[len(body)] + body
+
+
+@lru_cache(maxsize=4096)
+def _receipt_parts(producer_id: int, ledger_id: int) -> tuple[bytes, bytes]:
+    """Return what all receipts of a producer in one ledger share, up to the sequence id and up to the entry id."""
+    return b"\x08" + varint(producer_id) + b"\x10", b"\x08" + varint(ledger_id) + b"\x10"
+
+
+# What precedes the position and the body of a receipt, by their lengths: five varints of 10 bytes are the most.
+_POSITION_BEGINS = [b"\x1a" + varint(size) for size in range(23)]
+_RECEIPT_BEGINS = [
+    _SIZES.pack(5 + len(_RECEIPT) + size, 1 + len(_RECEIPT) + size) + _RECEIPT + varint(size) for size in range(71)
+]
 
 
 def send_frame_head(
