@@ -215,3 +215,64 @@ async def test_functions_survive_the_worker(broker: Server, tmp_path: Path, clus
         assert answer.text == "a!"
     finally:
         await other.stop()
+
+
+@pytest.mark.parametrize("environment", ["process", "thread"])
+async def test_several_inputs_one_of_them_partitioned_in_order(cluster: Cluster, environment: str) -> None:
+    parts, plain, sink = (cluster.topic(f"{name}-{environment}") for name in ("parts", "plain", "out"))
+    local = parts.rpartition("/")[2]
+    url = f"{cluster.broker.web_url}/admin/v2/persistent/public/default/{local}/partitions"
+    assert (await cluster.http.put(url, json=3)).status_code == 204
+    created = await cluster.create(
+        "multi", EXCLAIM, inputs=[parts, plain], output=sink, runtimeEnv=environment, retainOrdering=True,
+        userConfig={"n": 5},
+    )  # fmt: skip
+    assert created.status_code == 204, created.text
+    # No wait for the instance: the subscriptions are there since the answer.
+    consumer = await cluster.client.subscribe(sink, "test", ConsumerConfig(initial_position="Earliest"))
+    for topic in (parts, plain):
+        producer = await cluster.client.create_producer(topic)
+        for number in range(6):
+            await producer.send(f"{topic[-8:]}{number}".encode())
+    received = sorted([(await consumer.receive(10)).data.decode() for _ in range(12)])
+    assert received == sorted(f"{topic[-8:]}{number}!" for topic in (parts, plain) for number in range(6))
+    described = await cluster.get("multi")
+    assert (described["runtimeEnv"], described["retainOrdering"], described["userConfig"]) == (
+        environment,
+        True,
+        {"n": 5},
+    )
+    await cluster.http.delete("/admin/v3/functions/public/default/multi")
+
+    async def is_gone() -> bool:
+        return (await cluster.http.get(url.replace("/partitions", "-partition-1/subscriptions"))).json() == []
+
+    await eventually(is_gone, "removed subscription of a partition")
+
+
+async def test_metrics_are_there_for_prometheus(cluster: Cluster) -> None:
+    source = cluster.topic("in")
+    await cluster.create("met", EXCLAIM, inputs=[source], output=cluster.topic("out"))
+    await cluster.http.post("/admin/v3/functions/public/default/met/trigger", files={"data": (None, "x")})
+
+    async def is_counted() -> bool:
+        text = (await cluster.http.get("/metrics")).text
+        mine = [line for line in text.splitlines() if 'fqfn="public/default/met"' in line]
+        lines = [line for line in mine if "processed_successfully_total" in line]
+        return len(lines) == 1 and lines[0].endswith(" 1.0")
+
+    await eventually(is_counted, "counter of the function")
+    text = (await cluster.http.get("/metrics")).text
+    assert "pulsar_function_worker_is_leader{" in text
+    assert "pulsar_function_worker_total_function_count{" in text
+
+
+async def test_a_package_larger_than_one_part_arrives_whole(cluster: Cluster) -> None:
+    padding = "# " + "x" * 1000 + "\n"
+    source = EXCLAIM + padding * 3000
+    created = await cluster.create("large", source, inputs=[cluster.topic("in")], output=cluster.topic("out"))
+    assert created.status_code == 204, created.text
+    download = await cluster.http.get("/admin/v3/functions/public/default/large/download")
+    assert download.content == source.encode()
+    answer = await cluster.http.post("/admin/v3/functions/public/default/large/trigger", files={"data": (None, "x")})
+    assert answer.text == "x!"
