@@ -8,13 +8,14 @@ one by one; one of its states must equal what recovery brought back, down to eac
 from __future__ import annotations
 
 import copy
+import errno
 import os
 import random
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from magnetar.broker.storage import Position, Storage, StorageConfig, TopicLog
+from magnetar.broker.storage import DiskFailure, Position, Storage, StorageConfig, TopicLog
 from magnetar.broker.storage.lanes import Stepper
 from magnetar.broker.storage.simulated_disk import SimulatedCrash, SimulatedDisk
 from magnetar.wire.ack_set import full, intersect, is_empty
@@ -46,6 +47,7 @@ class Model:
         self.failed = 0
         self.contents: dict[Position, bytes] = {}
         self.old_ledgers: set[int] = set()
+        self.deleted: set[str] = set()
 
     def call(self, apply: Callable[[State], object]) -> Callable[[Exception | None], None]:
         self.calls.append(apply)
@@ -60,6 +62,14 @@ class Model:
 
         return done
 
+    def confirmed_entries(self, name: str) -> list[tuple[Position, bytes]]:
+        """The entries that were confirmed for a log since it was begun, oldest first, dropped ones included."""
+        state = copy.deepcopy(self.state)
+        for apply in self.calls[: self.confirmed]:
+            apply(state)
+        entries: list[tuple[Position, bytes]] = state[name]["entries"] if name in state else []
+        return entries
+
     def possible(self) -> list[State]:
         """The states that a crash may leave now."""
         state = copy.deepcopy(self.state)
@@ -70,13 +80,15 @@ class Model:
                 states.append(copy.deepcopy(state))
         return states
 
-    def recovered(self, state: State) -> None:
+    def recovered(self, state: State, *, is_new_start: bool = True) -> None:
         """Go on from what was found: all of it has been seen now."""
         for log in state.values():
             for position, payload in log["entries"]:
                 assert self.contents.setdefault(position, payload) == payload, f"{position} named other content before"
-                self.old_ledgers.add(position.ledger_id)
+                if is_new_start:
+                    self.old_ledgers.add(position.ledger_id)
         self.state, self.calls, self.confirmed = state, [], 0
+        self.deleted.clear()
 
 
 def picture(storage: Storage, rng: random.Random) -> State:
@@ -141,6 +153,7 @@ class Workload:
 
     def delete_log(self) -> None:
         if log := self.log():
+            self.model.deleted.add(log.name)
             done = self.model.call(lambda state: state.pop(log.name))
             self.storage.delete_log_with(log.name, done)
 
@@ -304,7 +317,25 @@ def crash(disk: SimulatedDisk, rng: random.Random) -> None:
         storage.abandon()
 
 
-def one_history(seed: int) -> None:
+def heal(workload: Workload, disk: SimulatedDisk) -> None:
+    """Let the storage get over an error of the disk; what it then has in memory is what a crash must leave."""
+    model, storage = workload.model, workload.storage
+    crash_at, disk.crash_at = disk.crash_at, None
+    disk.failures.clear()
+    workload.stepper.run()
+    storage.maintain()
+    workload.stepper.run()
+    assert storage.failure is None
+    found = picture(storage, workload.rng)
+    for name, log in found.items():
+        first = storage.open_log(name).first_position
+        confirmed = {entry for entry in model.confirmed_entries(name) if entry[0] >= first}
+        assert name in model.deleted or confirmed <= set(log["entries"]), "an entry was confirmed and is gone"
+    model.recovered(found, is_new_start=False)
+    disk.crash_at = None if crash_at is None else max(crash_at, disk.operations + 1)
+
+
+def one_history(seed: int, *, has_errors: bool = False) -> None:
     rng = random.Random(seed)
     disk = SimulatedDisk(seed)
     model = Model()
@@ -313,11 +344,19 @@ def one_history(seed: int) -> None:
         try:
             storage, stepper = start(disk, rng)
             workload = Workload(storage, stepper, model, rng)
+            if has_errors:
+                disk.failures[disk.operations + rng.randint(1, 120)] = rng.choice((errno.EIO, errno.ENOSPC))
             while True:
-                workload.act()
+                try:
+                    workload.act()
+                except DiskFailure:
+                    continue  # in reading, before anything was called
+                if storage.failure is not None:
+                    heal(workload, disk)
         except SimulatedCrash:
             crash(disk, rng)
         disk.crash_at = None
+        disk.failures.clear()
         storage, stepper = start(disk, rng)
         found = picture(storage, rng)
         possible = model.possible()
@@ -355,12 +394,23 @@ def test_crash_leaves_a_state_that_the_confirmed_calls_explain(first: int) -> No
             raise
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, SEEDS, BLOCK))
+def test_crash_after_an_error_of_the_disk_leaves_what_memory_had(first: int) -> None:
+    for seed in range(first, min(first + BLOCK, SEEDS)):
+        try:
+            one_history(seed, has_errors=True)
+        except BaseException as exc:
+            exc.add_note(f"seed {seed}")
+            raise
+
+
 @pytest.mark.crash
 @pytest.mark.timeout(1200)
 def test_thousand_crashes_leave_states_that_the_confirmed_calls_explain() -> None:
     for seed in range(10_000, 10_000 + max(1000, SEEDS)):
         try:
-            one_history(seed)
+            one_history(seed, has_errors=seed % 2 == 1)
         except BaseException as exc:
             exc.add_note(f"seed {seed}")
             raise
