@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 from urllib.parse import quote
 
 import httpx
@@ -21,7 +21,7 @@ class BrokerAdmin:
     def __init__(self, admin_url: str) -> None:
         self._http = httpx.AsyncClient(base_url=admin_url.rstrip("/"), timeout=_TIMEOUT, follow_redirects=True)
 
-    async def __aenter__(self) -> BrokerAdmin:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+from ..api.pickled_function import PICKLE_FILE, VERSION_FILE, version_refusal
 from ..errors import PackageError
 
 MAX_SOURCE_BYTES = 10 * 1024 * 1024
@@ -25,6 +26,7 @@ def check_package(package: Path, class_name: str) -> None:
     """
     if package.is_dir():
         _check_requirements(package)
+        _check_python(package)
     if not all(part.isidentifier() for part in class_name.split(".")):
         raise PackageError(f"className {class_name!r} is no name of the form module.Class or module.function")
     module, _, attribute = class_name.rpartition(".")
@@ -55,6 +57,15 @@ def _check_requirements(root: Path) -> None:
             raise PackageError(
                 "the package has a requirements.txt, which is not supported yet; put the modules themselves into it"
             )
+
+
+def _check_python(root: Path) -> None:
+    """Refuse a pickled function of another Python; what says so beside other code is the author's own file."""
+    version = root / VERSION_FILE
+    if (root / PICKLE_FILE).is_file() and version.is_file():
+        reason = version_refusal(version.read_text(encoding="utf-8", errors="replace").strip()[:20])
+        if reason:
+            raise PackageError(reason)
 
 
 def _find_module(package: Path, module: str) -> Path | None:

@@ -245,7 +245,7 @@ async def test_several_inputs_one_of_them_partitioned_in_order(cluster: Cluster,
     await cluster.http.delete("/admin/v3/functions/public/default/multi")
 
     async def is_gone() -> bool:
-        return (await cluster.http.get(url.replace("/partitions", "-partition-1/subscriptions"))).json() == []
+        return bool((await cluster.http.get(url.replace("/partitions", "-partition-1/subscriptions"))).json() == [])
 
     await eventually(is_gone, "removed subscription of a partition")
 
