@@ -49,13 +49,13 @@ async def hand_over(
 
 async def test_a_request_is_repeated_with_its_id_until_a_leader_is_ready() -> None:
     ids: list[str] = []
-    failures = [httpx.ConnectError("gone"), httpx.Response(503, json={"reason": "Leader not yet ready"})]
+    failures: list[httpx.Response | httpx.ConnectError] = [httpx.ConnectError("gone"), httpx.Response(503, json={"reason": "Leader not yet ready"})]
 
     def answer(request: httpx.Request) -> httpx.Response:
         ids.append(request.headers[REQUEST_ID_HEADER])
         if failures:
             failure = failures.pop(0)
-            if isinstance(failure, Exception):
+            if isinstance(failure, httpx.ConnectError):
                 raise failure
             return failure
         assert request.url.path == "/admin/v3/functions/leader/t/n/f"
