@@ -49,7 +49,8 @@ class Connection(asyncio.Protocol):
         opening_producers: ids whose creation is under way, with the task that does it.
         opening_consumers: the same for consumers.
         closed_producers: ids that the broker closed, with the loop time at which that is forgotten.
-        pending_publishes: entries that storage has not confirmed.
+        pending_publishes: entries that storage has not confirmed; whoever lowers it calls `read_on`.
+        is_reading: False while the socket is not read.
         is_writable: False while the peer takes less than we write.
         client_version: what CONNECT said, None before it.
     """
@@ -71,10 +72,12 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._decoder = FrameDecoder(self.config.max_frame_bytes)
         self._outbox: list[bytes] = []
+        self._answering: list[Producer] = []
+        self._is_flush_planned = False
         self._outbox_bytes = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self.pending_publishes = 0
-        self._is_reading = True
+        self.is_reading = True
         self._is_silent = False
         self._is_released = False
         self._probe: asyncio.Future[bool] | None = None
@@ -152,6 +155,7 @@ class Connection(asyncio.Protocol):
         self.producers.clear()
         self.consumers.clear()
         self._outbox.clear()
+        self._answering.clear()
 
     def pause_writing(self) -> None:
         """Give this peer nothing more for now: it takes less than we write."""
@@ -167,19 +171,37 @@ class Connection(asyncio.Protocol):
 
     def write(self, frame: bytes) -> None:
         """Put one frame, or a part of one, into the write at the end of this turn."""
-        outbox = self._outbox
-        if not outbox:
-            if self.is_closed:
-                return
-            self.loop.call_soon(self.flush)
-        outbox.append(frame)
+        if self.is_closed:
+            return
+        self._write_receipts()
+        self._flush_soon()
+        self._outbox.append(frame)
+
+    def answer_later(self, producer: Producer) -> None:
+        """Write a producer's receipts with whatever is written next, at the latest at the end of this turn."""
+        if not self.is_closed:
+            self._answering.append(producer)
+            self._flush_soon()
+
+    def _write_receipts(self) -> None:
+        if self._answering:
+            self._outbox += [producer.take_receipts() for producer in self._answering]
+            self._answering.clear()
+
+    def _flush_soon(self) -> None:
+        if not self._is_flush_planned:
+            self._is_flush_planned = True
+            self.loop.call_soon(self._flush_planned)
+
+    def _flush_planned(self) -> None:
+        self._is_flush_planned = False
+        self.flush()
 
     def write_many(self, parts: list[bytes], size: int) -> None:
         """Put the parts of many frames, ``size`` bytes in all, into the write; at once where they are many bytes."""
         if self.is_closed:
             return
-        if not self._outbox:
-            self.loop.call_soon(self.flush)
+        self._flush_soon()
         self._outbox += parts
         self._outbox_bytes += size
         if self._outbox_bytes >= self.config.write_buffer_bytes:
@@ -198,6 +220,7 @@ class Connection(asyncio.Protocol):
 
     def flush(self) -> None:
         """Write what was collected."""
+        self._write_receipts()
         outbox = self._outbox
         if outbox and self._transport is not None and not self._transport.is_closing():
             self._transport.write(b"".join(outbox) if len(outbox) > 1 else outbox[0])
@@ -237,12 +260,6 @@ class Connection(asyncio.Protocol):
     def ignore_producer(self, producer_id: int) -> None:
         """Ignore for a while what still comes for a producer that the broker closed."""
         self.closed_producers[producer_id] = self.loop.time() + self.config.keep_alive_s
-
-    def publish_ended(self) -> None:
-        """Count an entry that storage has confirmed or refused; read on when half of what is allowed is left."""
-        self.pending_publishes -= 1
-        if not self._is_reading:
-            self.read_on()
 
     async def is_alive(self) -> bool:
         """Return whether the peer says anything within the liveness timeout; if not, it is cut off.
@@ -314,31 +331,31 @@ class Connection(asyncio.Protocol):
 
     def _forget(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not self._is_reading:
+        if not self.is_reading:
             self.read_on()
 
     def _stop_reading(self) -> None:
-        if self._is_reading and self._transport is not None and not self._transport.is_closing():
-            self._is_reading = False
+        if self.is_reading and self._transport is not None and not self._transport.is_closing():
+            self.is_reading = False
             self._transport.pause_reading()
 
     def read_on(self) -> None:
         """Read the socket again, if none of the limits speaks against it."""
         config = self.config
         if (
-            not self._is_reading
+            not self.is_reading
             and self.pending_publishes * 2 <= config.max_pending_publishes
             and not self.broker.storage.is_congested
             and len(self._tasks) * 2 <= config.max_pending_requests
             and self._transport is not None
             and not self._transport.is_closing()
         ):
-            self._is_reading = True
+            self.is_reading = True
             self._transport.resume_reading()
 
     def _tick(self) -> None:
         """One tick of the keep-alive: silence since the last one, although asked, ends the connection."""
-        if self.client_version is None or (self._is_silent and self._is_reading):
+        if self.client_version is None or (self._is_silent and self.is_reading):
             log.info("%r is silent and is closed", self)
             self.abort()
             return

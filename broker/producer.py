@@ -20,11 +20,11 @@ from google.protobuf.message import DecodeError
 
 from ..errors import ProtocolError
 from ..wire import replies
-from ..wire.bulk import receipt_frame
 from ..wire.payload import MAGIC_CHECKSUM, open_payload
 from ..wire.pulsar_api_pb2 import CommandProducer, CommandSend, MessageMetadata, ServerError
 from .answers import error_code
 from .rates import Meter
+from .receipts import Receipt, receipt_burst
 from .times import iso_now
 
 if TYPE_CHECKING:
@@ -65,6 +65,8 @@ class Producer:
         self.has_chunks = False
         self.connected_since = iso_now()
         self.meter = Meter(2)
+        self._append = topic.append
+        self._receipts: list[Receipt] = []
         self._is_appending = False
         self._failure: tuple[int, Exception] | None = None
         self._pending: deque[tuple[int, int, int, int]] = deque()
@@ -108,7 +110,7 @@ class Producer:
         self._pending.append((sequence_id, send.highest_sequence_id, messages, bytes_))
         self.connection.pending_publishes += 1
         self._is_appending = True
-        self.topic.append(payload, messages, metadata.publish_time, self._stored)
+        self._append(payload, messages, metadata.publish_time, self._stored)
         self._is_appending = False
 
     def _stored(self, position: Position, error: Exception | None) -> None:
@@ -117,13 +119,23 @@ class Producer:
             return
         sequence_id, highest_sequence_id, messages, bytes_ = self._pending.popleft()
         connection = self.connection
-        connection.publish_ended()
+        connection.pending_publishes -= 1
+        if not connection.is_reading:
+            connection.read_on()
         self.messages_in += messages
         self.bytes_in += bytes_
-        connection.write(receipt_frame(self.id, sequence_id, highest_sequence_id or None, position[0], position[1]))
+        if not self._receipts:
+            connection.answer_later(self)
+        self._receipts.append((sequence_id, highest_sequence_id, position))
         self.topic.grew()
         if not self._pending:
             self._became_idle()
+
+    def take_receipts(self) -> bytes:
+        """Return the frames of the receipts that have not been written."""
+        frames = receipt_burst(self.id, self._receipts)
+        self._receipts.clear()
+        return frames
 
     def _not_stored(self, error: Exception) -> None:
         """Take no more entries after one that was not stored: a later one must not come before it.
@@ -133,7 +145,8 @@ class Producer:
         """
         # A refusal comes at once, while the entries before it still wait for the disk.
         sequence_id, highest_sequence_id, _, _ = self._pending.pop() if self._is_appending else self._pending.popleft()
-        self.connection.publish_ended()
+        self.connection.pending_publishes -= 1
+        self.connection.read_on()
         if self._failure is None:
             self._failure = (max(sequence_id, highest_sequence_id), error)
             self._leave_connection()
