@@ -19,9 +19,6 @@ from .logs import log_to_stderr
 from .server_file import WORKER_KEYS, read_server_file
 from .settings import current
 
-SWITCH_INTERVAL_S = 0.0005
-"""A user's busy thread gives the event loop its turn after this; Python's 5 ms make each hand-off ten times slower."""
-
 
 @click.command()
 @click.option("--data-dir", default="data/worker", show_default=True, metavar="DIR", help="For packages and logs.")
@@ -46,7 +43,6 @@ def worker(
     """Run a functions worker alone, against a broker that runs already."""
     die_with_parent()
     log_to_stderr("worker")
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
     settings = current(ctx)
     values: dict[str, Any] = {"service_url": settings.service_url, "admin_url": settings.admin_url}
     values |= read_server_file(config_file, WORKER_KEYS)["worker"]

@@ -80,6 +80,18 @@ def test_worker_dies_with_its_broker(tmp_path: Path) -> None:
     wait_for(lambda: is_gone(worker), "end of the worker", timeout_s=1)
 
 
+def test_worker_alone_serves_a_broker_alone(tmp_path: Path) -> None:
+    with running("broker", tmp_path / "broker") as broker:
+        call("functions", "list", admin_url=broker.web_url).refused("not done initializing", "503")
+        urls = ("--service-url", broker.service_url, "--admin-url", broker.web_url, "--worker-id", "alone")
+        with running("worker", tmp_path / "worker", *urls) as worker:
+            assert set(worker.addresses) == {"workerUrl", "pid"}
+            for url in (broker.web_url, worker.worker_url):
+                leader = call("functions-worker", "get-cluster-leader", admin_url=url).ok().json()
+                assert leader["workerId"] == "alone"
+                assert f":{leader['port']}" in worker.worker_url
+
+
 def test_ctrl_c_ends_it_like_sigterm(tmp_path: Path) -> None:
     it = server("broker", tmp_path)
     it.start()
