@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from ...errors import StorageError
 
 _REMEDIES = {
-    errno.ENOSPC: "free space on that disk; publishing resumes by itself",
-    errno.EDQUOT: "raise the quota or free space; publishing resumes by itself",
+    errno.ENOSPC: "free space on that disk; a running broker then goes on by itself",
+    errno.EDQUOT: "raise the quota or free space; a running broker then goes on by itself",
     errno.EACCES: "give this user the right to write there, or choose another data directory",
     errno.EPERM: "give this user the right to write there, or choose another data directory",
     errno.EROFS: "remount the disk writable, or choose another data directory",
@@ -20,7 +20,7 @@ _REMEDIES = {
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
     errno.ENFILE: "raise the system's limit of open files",
 }
-_OTHER_REMEDY = "check the disk (system log); publishing resumes when it works again"
+_OTHER_REMEDY = "check the disk (system log); a running broker goes on by itself once it works"
 
 
 class DiskFailure(StorageError):

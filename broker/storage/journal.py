@@ -72,13 +72,12 @@ class JournalEnd:
 class Batch:
     """Records that will be one group, and whom to tell; owned by the loop lane until the writer takes it."""
 
-    __slots__ = ("bytes", "end", "is_closed", "parts", "waiters")
+    __slots__ = ("bytes", "end", "parts", "waiters")
 
     def __init__(self) -> None:
         self.parts: list[bytes] = []
         self.bytes = 0
         self.waiters: list[EntryWaiter | Done] = []
-        self.is_closed = False
         self.end: JournalEnd | None = None
 
 
@@ -176,7 +175,10 @@ class Journal:
             self.wake()
 
     def put_entry(self, waiter: EntryWaiter, head: bytes, payload: bytes) -> None:
-        """Do what `put` does, for the record of an entry: the path that everything published takes."""
+        """Do what `put` does, for the record of an entry.
+
+        Everything published takes this path, so it is written out: no loop over parts, no flags.
+        """
         size = len(head) + len(payload)
         with self._lock:
             batch = self._open
@@ -198,7 +200,6 @@ class Journal:
         with self._lock:
             batch = self._open
             batch.waiters.append(waiter)
-            batch.is_closed = True
             self._queue.append(batch)
             self._open = Batch()
         self.wake()
@@ -305,14 +306,16 @@ class Journal:
         sequence = self._end.sequence if self._end.file_id is None else self._end.sequence + 1
         path = self._files.path(sequence)
         self._last_begun = sequence
+        free, recycled = self._files.free, None
         with self._lock:
             self._files.used.append(sequence)
+            if path in free:  # named by an attempt that a crash cut short
+                free.remove(path)
+            elif free:
+                recycled = free.popleft()
         with disk_action("begin the journal file", path):
-            if path in self._files.free:  # named by an attempt that a crash or an error cut short
-                self._files.free.remove(path)
-            elif self._files.free:
-                self._disk.rename(self._files.free[0], path)
-                self._files.free.popleft()
+            if recycled is not None:
+                self._disk.rename(recycled, path)
             file = self._disk.open(path, create=True)
             try:
                 header = layout.FileHeader(self._rng.getrandbits(64), sequence, self._end.group, self._end.offset)

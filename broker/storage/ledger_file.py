@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import google_crc32c
 
 from .disk import Disk, DiskFile
-from .failures import DamagedFile, DiskFailure, disk_action
+from .failures import DamagedFile, disk_action
 from .position import Position, StoredEntry
 from .records import EntryRecord, decode_records, publish_time_of
 
@@ -69,13 +69,10 @@ class LedgerFile:
                 file = self._disk.open(self.path, create=is_new)
             try:
                 self._index_up_to(file, first_entry)
-                self._rewind(first_entry)
+                self._rewind(first_entry)  # blocks of a move that failed are written anew, every byte of them
                 self._write_blocks(file, first_entry, parts)
                 with disk_action("sync the ledger", self.path):
                     file.sync()
-            except DiskFailure:
-                self._rewind(first_entry)  # nothing written since is to be trusted
-                raise
             finally:
                 file.close()
             return is_new

@@ -184,6 +184,30 @@ def test_old_content_of_a_recycled_file_is_never_taken_for_new() -> None:
     assert recovered(damaged(disk, newest, bytes(torn))) == payloads[:-1]
 
 
+def test_journal_file_that_was_named_but_never_begun_is_begun_then() -> None:
+    disk = SimulatedDisk()
+    payloads = []
+    for turn in range(3):
+        storage = Storage.open("/d", CONFIG, disk, lambda: 1.0, random.Random(turn))
+        stepper = storage.step_by_hand(random.Random(turn))
+        log = storage.open_log(LOG)
+        for number in range(30):
+            payloads.append(b"%d %d|" % (turn, number) + bytes(4000))
+            log.append(payloads[-1], 1, 1, lambda _, error: None)
+            stepper.run()
+            if number % 7 == 6:
+                storage.checkpoint()
+                stepper.run()
+        storage.abandon()
+        newest = int(files(disk)[-1].rpartition("/")[2].split(".")[0])
+        for old in (bytes(8192), disk.content(files(disk)[0])):
+            copy = disk.copy(1)
+            copy.set_content(f"/d/journal/{newest + 1:016d}.journal", old)
+            assert recovered(copy) == payloads
+        disk = copy
+    assert recovered(disk) == payloads
+
+
 def test_damaged_or_missing_catalogue_is_refused() -> None:
     disk = SimulatedDisk()
     journal(disk, [b"one"])
