@@ -177,7 +177,7 @@ def list_partitioned_topics(ctx: click.Context, namespace: str, topic_domain: st
 def stats_table(stats: dict[str, Any]) -> Table:
     """Return a topic's statistics as a person wants them: the topic, then its subscriptions."""
     rows: list[tuple[object, ...]] = [
-        ("topic", "", stats["msgInCounter"], stats["msgOutCounter"], stats["backlogSize"], len(stats["publishers"]), "")
+        ("topic", "", stats["msgInCounter"], stats["msgOutCounter"], "", len(stats["publishers"]), "")
     ]
     for name, found in sorted(stats["subscriptions"].items()):
         active = found.get("activeConsumerName") or ""
@@ -192,8 +192,10 @@ def stats_table(stats: dict[str, Any]) -> Table:
                 active,
             )
         )
-    columns = ("", "type", "messages in", "messages out", "backlog", "connected", "active consumer")
-    return Table(columns, rows, f"{stats['storageSize']:,} bytes stored; the topic's backlog is in bytes")
+    columns = ("", "type", "messages in", "messages out", "backlog, entries", "connected", "active consumer")
+    return Table(
+        columns, rows, f"{stats['storageSize']:,} bytes stored, {stats['backlogSize']:,} of them to be acknowledged"
+    )
 
 
 @topics.command()

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from magnetar.cli.functions import stats_table, status_table
 
 from .conftest import FakeRest, Magnetar
 
@@ -187,3 +188,22 @@ def test_download_writes_the_package(magnetar: Magnetar, rest: FakeRest, tmp_pat
     result = magnetar("functions", "download", "--name", "process", "--destination-file", str(target))
     assert result.out == "Downloaded successfully\n"
     assert target.read_bytes() == b"\x00code"
+
+
+def test_tables_of_a_function_have_a_row_for_each_instance() -> None:
+    down = {"running": False, "error": "boom\nlast line", "numRestarts": 2}
+    counters = {"numReceived": 1, "numSuccessfullyProcessed": 0, "numUserExceptions": 1, "numSystemExceptions": 0}
+    status = {"instanceId": 0, "status": {**down, **counters, "workerId": "w"}}
+    table = status_table({"numInstances": 2, "numRunning": 0, "instances": [status]})
+    assert [tuple(row) for row in table.rows] == [(0, "down", 1, 0, 1, 0, 2, "w", "last line")]
+    assert len(table.columns) == len(table.rows[0])
+
+    counted = {
+        "receivedTotal": 3,
+        "processedSuccessfullyTotal": 2,
+        "userExceptionsTotal": 1,
+        "systemExceptionsTotal": 0,
+    }
+    metrics = {**counted, "avgProcessLatency": None, "1min": {"receivedTotal": 1}}
+    table = stats_table({**metrics, "avgProcessLatency": 0.25, "instances": [{"instanceId": 0, "metrics": metrics}]})
+    assert [tuple(row) for row in table.rows] == [(0, 3, 2, 1, 0, "", 1), ("all", 3, 2, 1, 0, "0.250", 1)]

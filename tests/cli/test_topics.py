@@ -5,6 +5,7 @@ import time
 from typing import Any
 
 import pytest
+from magnetar.cli.topics import stats_table
 from magnetar.wire.batch import encode_batch
 from magnetar.wire.pulsar_api_pb2 import SingleMessageMetadata
 
@@ -150,3 +151,18 @@ def test_workers_are_shown_one_by_one_or_as_an_array(magnetar: Magnetar, rest: F
     assert json.loads(magnetar("functions-worker", "get-cluster", "-o", "json").out) == workers
     rest.answer("GET /admin/v2/worker/assignments", {"w": ["public/default/f:0"]})
     assert magnetar("functions-worker", "get-function-assignments").out == "w    [public/default/f:0]\n"
+
+
+def test_table_of_a_topic_tells_its_subscriptions_apart() -> None:
+    topic = {"msgInCounter": 5, "msgOutCounter": 3, "backlogSize": 70, "storageSize": 1234, "publishers": [{}]}
+    subscription = {
+        "type": "Failover",
+        "msgOutCounter": 3,
+        "msgBacklog": 2,
+        "consumers": [{}, {}],
+        "activeConsumerName": "c",
+    }
+    table = stats_table({**topic, "subscriptions": {"s": subscription}})
+    assert table.title == "1,234 bytes stored, 70 of them to be acknowledged"
+    assert [tuple(row) for row in table.rows] == [("topic", "", 5, 3, "", 1, ""), ("s", "Failover", "", 3, 2, 2, "c")]
+    assert all(len(row) == len(table.columns) for row in table.rows)
