@@ -236,6 +236,7 @@ class SharedDispatcher:
         replay = self.replay
         deliveries: list[Delivery] = []
         permits = consumer.permits
+        looks_up = cursor.has_holes or entries[index].position <= cursor.mark_delete
         while index < len(entries) and permits > 0 and len(deliveries) < self._config.max_round_robin_entries:
             entry = entries[index]
             position = entry.position
@@ -243,10 +244,12 @@ class SharedDispatcher:
             replay.discard(position)
             if position >= self._next:
                 self._next = Position(position[0], position[1] + 1)
-            if cursor.is_acknowledged(position):
-                replay.forget(position)
-                continue
-            wanted = cursor.remaining(position)
+            wanted = None
+            if looks_up:
+                if cursor.is_acknowledged(position):
+                    replay.forget(position)
+                    continue
+                wanted = cursor.remaining(position)
             messages = entry.messages if wanted is None else ack_set.count(wanted)
             permits -= messages
             consumer.hold(position, messages)

@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ...wire import ack_set
 from ...wire.pulsar_api_pb2 import CommandSubscribe
 from ..storage.position import Position
 from .active_choice import Candidate, choose_active
@@ -154,15 +155,19 @@ class SingleActiveDispatcher:
         deliveries: list[Delivery] = []
         permits = consumer.permits
         position = self._next
+        # Nobody acknowledges what was never sent, as a rule: then there is nothing to look up entry by entry.
+        looks_up = cursor.has_holes or entries[0].position <= cursor.mark_delete
         for entry in entries:
             if permits <= 0:
                 break
             position = entry.position
-            if cursor.is_acknowledged(position):
-                continue
-            wanted = cursor.remaining(position)
+            wanted = None
+            if looks_up:
+                if cursor.is_acknowledged(position):
+                    continue
+                wanted = cursor.remaining(position)
             deliveries.append((entry, 0, wanted))
-            permits -= entry.messages if wanted is None else 1
+            permits -= entry.messages if wanted is None else ack_set.count(wanted)
         self._next = Position(position[0], position[1] + 1)
         if deliveries:
             consumer.send(deliveries)
