@@ -1,0 +1,117 @@
+"""The module by which an instance finds a function that was deployed as an object: restores it from its pickle.
+
+Design: `functions.deploy` sends a zip like any other package, so that no worker and no runtime has a special case. This
+file is its only source: the deploying client copies it to the package as `MODULE`.py and adds one line at the end that
+binds the function's name, and the pickle lies beside it. Hence it imports nothing of ours, and its names begin with an
+underscore but for the constants, which worker and client share.
+
+What the pickle carries by value must live as if it had been imported here. cloudpickle alone would give restored
+functions the builtins of the process, and one class object to all who restore it there; for a thread function both
+would be a way out of its own modules and into those of others. So the few functions of cloudpickle that do it are
+replaced while reading. Should a future version call them otherwise, functions still work, less isolated.
+"""
+
+from __future__ import annotations
+
+import importlib as _importlib
+import importlib.util as _importlib_util
+import pickle as _pickle
+import sys as _sys
+import types as _types
+from collections.abc import Callable as _Callable
+from collections.abc import Mapping as _Mapping
+from collections.abc import Sequence as _Sequence
+from pathlib import Path as _Path
+from typing import Any as _Any
+
+MODULE = "magnetar_deployed"
+PICKLE_FILE = "function.pkl"
+VERSION_FILE = "function.python"
+"""Holds the version of Python that pickled, as in 3.11: pickled code runs on no other."""
+
+
+def version_refusal(pickled_by: str) -> str:
+    """Return why a function pickled by a version such as 3.11 cannot run here; empty if it can."""
+    here = f"{_sys.version_info.major}.{_sys.version_info.minor}"
+    if pickled_by == here:
+        return ""
+    return (
+        f"the function was deployed from Python {pickled_by} and its workers run Python {here}, which cannot read its"
+        f" code; deploy it from Python {here}, or as a .py file"
+    )
+
+
+def _load(pickled_by: str) -> _Any:
+    """Return the function whose pickle lies beside this module."""
+    reason = version_refusal(pickled_by)
+    if reason:
+        raise ImportError(reason)
+    with _Path(__file__).with_name(PICKLE_FILE).open("rb") as file:
+        unpickler = _Unpickler(file)
+        function = unpickler.load()
+        while modules := unpickler.load():
+            unpickler.modules.update(modules)
+    return function
+
+
+class _Unpickler(_pickle.Unpickler):
+    """Reads what cloudpickle wrote, into this module's world.
+
+    Attributes:
+        modules: those that functions import when they are called, by name.
+    """
+
+    def __init__(self, file: _Any) -> None:
+        super().__init__(file)
+        self.modules: dict[str, _types.ModuleType] = {}
+        own = globals()["__builtins__"]
+        self._builtins: dict[str, _Any] = dict(own if isinstance(own, dict) else vars(own))
+        self._import_before: _Callable[..., _Any] = self._builtins["__import__"]
+        self._builtins["__import__"] = self._import
+
+    def find_class(self, module: str, name: str) -> _Any:
+        """See pickle: by this module's own ``importlib``, which knows what ``pulsar`` is here."""
+        found: _Any = _importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+        if module.partition(".")[0] == "cloudpickle":
+            return self._replaced(name, found)
+        return found
+
+    def _replaced(self, name: str, theirs: _Callable[..., _Any]) -> _Callable[..., _Any]:
+        if name == "subimport":
+            return _importlib.import_module
+        if name == "_make_function":
+            return self._make_function
+        if name == "_function_setstate":
+
+            def set_state(function: _types.FunctionType, state: _Any) -> None:
+                theirs(function, state)
+                function.__globals__["__builtins__"] = self._builtins
+
+            return set_state
+        if name in ("_make_skeleton_class", "_make_skeleton_enum"):
+            # Without the id before the last argument, it makes a class instead of looking for one made earlier.
+            return lambda *arguments: theirs(*arguments[:-2], None, arguments[-1])
+        return theirs
+
+    def _make_function(
+        self, code: _types.CodeType, namespace: dict[str, _Any], name: str, defaults: _Any, closure: _Any
+    ) -> _types.FunctionType:
+        namespace["__builtins__"] = self._builtins
+        return _types.FunctionType(code, namespace, name, defaults, closure)
+
+    def _import(
+        self,
+        name: str,
+        namespace: _Mapping[str, _Any] | None = None,
+        local: _Mapping[str, _Any] | None = None,
+        fromlist: _Sequence[str] | None = (),
+        level: int = 0,
+    ) -> _Any:
+        """The ``__import__`` of restored functions: finds the modules that came along."""
+        package = (namespace or {}).get("__package__") or ""
+        whole = _importlib_util.resolve_name("." * level + name, package) if level else name
+        if whole not in self.modules:
+            return self._import_before(name, namespace, local, fromlist or (), level)
+        return self.modules[whole if fromlist else whole.partition(".")[0]]
