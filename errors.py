@@ -9,6 +9,7 @@ network went away, the broker refused. A message is fact, numbers, remedy, on on
     ├── InvalidTopicName       the text is no topic name
     ├── InvalidConfig          a setting is unknown, out of range or not supported
     ├── PackageError           a function's package is unreadable or lacks what it should hold
+    │   └── FunctionCannotTravel  a function holds on to something of its process
     ├── FunctionExists         a function of that name is there already
     ├── OutOfDate              the function changed since the request was made
     ├── NotLeader              another worker decides
@@ -52,6 +53,10 @@ class InvalidConfig(MagnetarError):
 
 class PackageError(MagnetarError):
     """A function's package cannot be read, is too large, or lacks what the function names."""
+
+
+class FunctionCannotTravel(PackageError):
+    """A function cannot be pickled, for it holds on to something of its process; nothing was sent."""
 
 
 class FunctionExists(MagnetarError):

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import uvloop
 
@@ -30,6 +30,9 @@ from .partitioned_producer import PartitionedProducer
 from .producer import Producer as AsyncProducer
 from .reader import Reader as AsyncReader
 from .received import Message
+
+if TYPE_CHECKING:
+    from .functions import Functions
 
 _T = TypeVar("_T")
 
@@ -80,19 +83,24 @@ class _LoopThread:
 class Client:
     """A client of a cluster, for blocking code."""
 
-    def __init__(self, service_url: str, config: ClientConfig | None = None):
+    def __init__(self, service_url: str, config: ClientConfig | None = None, *, admin_url: str | None = None):
         """Start the client's thread; the first connection is made when it is needed.
 
         Args:
             service_url: ``pulsar://host:port``, several hosts separated by commas.
             config: settings.
+            admin_url: ``http://host:port`` of the REST interface, for `functions`; None: port 8080 beside a broker on
+                port 6650.
         """
         self._thread = _LoopThread()
         try:
-            self._client = self._thread.call(_make_client(service_url, config))
+            self._client = self._thread.call(_make_client(service_url, config, admin_url))
         except BaseException:
             self._thread.stop()
             raise
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a client stays with its thread and its connections")
 
     def __enter__(self) -> Client:
         return self
@@ -101,6 +109,13 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    @property
+    def functions(self) -> Functions:
+        """The cluster's functions: deploy them from here, ask for them, remove them."""
+        from .functions import Functions  # with it come httpx and cloudpickle
+
+        return Functions(self._thread, self._client.functions)
 
     def create_producer(self, topic: str, config: ProducerConfig | None = None) -> Producer:
         """Return a producer; raises as `AsyncClient.create_producer`."""
@@ -130,8 +145,8 @@ class Client:
             self._thread.stop()
 
 
-async def _make_client(service_url: str, config: ClientConfig | None) -> AsyncClient:
-    return AsyncClient(service_url, config)
+async def _make_client(service_url: str, config: ClientConfig | None, admin_url: str | None) -> AsyncClient:
+    return AsyncClient(service_url, config, admin_url=admin_url)
 
 
 class Producer:

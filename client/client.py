@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import count
 from random import Random
 from types import TracebackType
-from typing import TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 from weakref import WeakSet
 
 from .. import __version__
@@ -29,6 +29,10 @@ from .reader import Reader
 from .service_url import Address, parse_service_url
 from .start import StartPosition
 
+if TYPE_CHECKING:
+    from .admin import Admin
+    from .functions import AsyncFunctions
+
 CLIENT_VERSION = f"Magnetar-Python-v{__version__}"
 """How brokers see this client. Not one of the names by which brokers recognise clients that lack commands."""
 
@@ -46,6 +50,7 @@ class AsyncClient:
         service_url: str,
         config: ClientConfig | None = None,
         *,
+        admin_url: str | None = None,
         rng: Random | None = None,
         clock: Callable[[], float] = time.time,
     ):
@@ -54,10 +59,15 @@ class AsyncClient:
         Args:
             service_url: ``pulsar://host:port``, several hosts separated by commas.
             config: settings.
+            admin_url: ``http://host:port`` of the REST interface, for `functions`; None: port 8080 beside a broker on
+                port 6650.
             rng: chance, for waits and generated names.
             clock: wall time in seconds, for publish times.
         """
         self.service_url = service_url
+        self._admin_url = admin_url
+        self._admin: Admin | None = None
+        self._functions: AsyncFunctions | None = None
         self._config = config or ClientConfig()
         self._rng = rng or Random()
         self._clock = clock
@@ -77,6 +87,30 @@ class AsyncClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a client stays with its event loop and its connections")
+
+    # -- functions ------------------------------------------------------------------------------------------------
+
+    @property
+    def functions(self) -> AsyncFunctions:
+        """The cluster's functions: deploy them from here, ask for them, remove them."""
+        if self._functions is None:
+            from .functions import AsyncFunctions  # with it come httpx and cloudpickle
+
+            self._functions = AsyncFunctions(self._open_admin)
+        return self._functions
+
+    def _open_admin(self) -> Admin:
+        """Return the connection to the REST interface, made at its first use."""
+        self._check_open()
+        if self._admin is None:
+            from .admin import Admin, derive_admin_url
+
+            url = self._admin_url or derive_admin_url(self.service_url)
+            self._admin = Admin(url, self._config.connection_timeout_s)
+        return self._admin
 
     # -- topics ---------------------------------------------------------------------------------------------------
 
@@ -268,4 +302,6 @@ class AsyncClient:
         try:
             await asyncio.gather(*(one.close() for one in list(self._made)), return_exceptions=True)
         finally:
+            if self._admin is not None:
+                await self._admin.close()
             await self._pool.close()

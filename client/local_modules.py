@@ -1,0 +1,86 @@
+"""Which modules are the user's own, so that no worker has them, and having cloudpickle write those by value."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import site
+import sys
+import sysconfig
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+
+import cloudpickle
+
+_OWN_PACKAGE = __name__.partition(".")[0]
+_INSTALLED_FOLDERS = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+_REGISTRY = threading.Lock()
+"""cloudpickle has one list of modules that go by value; two threads must not take each other's off it."""
+
+
+class LocalModules:
+    """The modules that are neither built in, nor of the standard library, nor installed.
+
+    An installation in editable form counts as the user's own: workers need not have it.
+    """
+
+    def __init__(self) -> None:
+        """Find out where this interpreter keeps what is installed."""
+        paths = sysconfig.get_paths()
+        folders = [*(paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")), *site.getsitepackages()]
+        self._folders = tuple({os.path.join(folder, "") for folder in folders})
+        self._by_value: list[ModuleType] = []
+
+    def __contains__(self, module: object) -> bool:
+        """Whether a module is the user's own."""
+        name = getattr(module, "__name__", None) or "__main__"
+        if name == "__main__" or name.partition(".")[0] == _OWN_PACKAGE:
+            return False  # __main__ goes by value in any case, we are on each worker
+        file = getattr(module, "__file__", None)
+        return self._has_place([file] if file else list(getattr(module, "__path__", None) or ()))
+
+    def _has_place(self, places: list[str]) -> bool:
+        return bool(places) and not any(
+            place.startswith(self._folders) or any(folder in place for folder in _INSTALLED_FOLDERS)
+            for place in map(str, places)
+        )
+
+    def find(self, name: str) -> ModuleType | None:
+        """Return a module of the user's own by name, imported if need be; None if it is none."""
+        top, parent, own = name.partition(".")[0], *name.rpartition(".")[::2]
+        if top in sys.stdlib_module_names or top in (_OWN_PACKAGE, "__main__"):
+            return None
+        if parent and name not in sys.modules and hasattr(sys.modules.get(parent), own):
+            return None  # `from module import thing`
+        try:
+            spec = importlib.util.find_spec(top)
+            if spec is None or not self._has_place(
+                [spec.origin] if spec.origin else list(spec.submodule_search_locations or ())
+            ):
+                return None
+            return importlib.import_module(name)
+        except (ImportError, ValueError):  # ValueError: a module without a spec
+            return None  # it may be optional; if not, its absence shows there as it does here
+
+    @contextmanager
+    def go_by_value(self) -> Iterator[None]:
+        """Have cloudpickle write them by value meanwhile."""
+        with _REGISTRY:
+            try:
+                self.take_loaded()
+                yield
+            finally:
+                for module in self._by_value:
+                    cloudpickle.unregister_pickle_by_value(module)
+                self._by_value.clear()
+
+    def take_loaded(self) -> None:
+        """Look again: other modules have been imported."""
+        known = cloudpickle.list_registry_pickle_by_value()
+        for name, module in list(sys.modules.items()):
+            if isinstance(module, ModuleType) and module.__name__ == name and name not in known and module in self:
+                cloudpickle.register_pickle_by_value(module)
+                self._by_value.append(module)

@@ -1,0 +1,271 @@
+"""Functions become packages: what travels by value, what by name, and what is refused by its name."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import io
+import json
+import socket
+import subprocess
+import sys
+import threading
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import magnetar
+import pytest
+from magnetar.api.pickled_function import MODULE, PICKLE_FILE, VERSION_FILE, version_refusal
+from magnetar.client.deployment import function_config, pack
+from magnetar.errors import FunctionCannotTravel, InvalidConfig, PackageError
+
+LOCK = threading.Lock()
+RATES = {"pear": 2}
+
+
+def rated(name: str) -> int:
+    return RATES[name]
+
+
+def locked(text: str) -> str:
+    with LOCK:
+        return text
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., ModuleType]]:
+    """Writes modules of the user's own and imports the last one; afterwards they are forgotten."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    before = set(sys.modules)
+
+    def write(**sources: str) -> ModuleType:
+        for name, source in sources.items():
+            path = tmp_path.joinpath(*name.split("__")).with_suffix(".py")
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(source)
+        importlib.invalidate_caches()
+        return importlib.import_module(list(sources)[-1].replace("__", "."))
+
+    yield write
+    for name in set(sys.modules) - before:
+        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
+
+
+def run(function: Any, value: object, directory: Path) -> Any:
+    """What a function returns in a process that has none of this one's modules, in JSON."""
+    package = pack(function)
+    zipfile.ZipFile(io.BytesIO(package.content)).extractall(directory)
+    module, attribute = package.class_name.split(".")
+    code = f"import json, {module}; print(json.dumps({module}.{attribute}({value!r})))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=directory, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Path:
+    directory = tmp_path / "elsewhere"
+    directory.mkdir()
+    return directory
+
+
+def refusal(function: Any) -> str:
+    with pytest.raises(FunctionCannotTravel) as caught:
+        pack(function)
+    text = str(caught.value)
+    assert "\n" not in text
+    return text
+
+
+@pytest.mark.slow
+def test_function_brings_its_globals_from_a_module_that_is_not_installed(elsewhere: Path) -> None:
+    assert run(rated, "pear", elsewhere) == 2
+
+
+@pytest.mark.slow
+def test_closures_lambdas_and_partials_travel(elsewhere: Path) -> None:
+    for number, function in enumerate((lambda value: value * rated("pear"), functools.partial(pow, 3))):
+        (directory := elsewhere / str(number)).mkdir()
+        assert run(function, 2, directory) == (4, 9)[number]
+
+
+@pytest.mark.slow
+def test_modules_that_import_each_other_travel(home: Callable[..., ModuleType], elsewhere: Path) -> None:
+    module = home(
+        travel_left="import travel_right\nFACTOR = 3\n",
+        travel_right="import travel_left\ndef times(value): return value * travel_left.FACTOR\n",
+        travel_top="import travel_right\ndef go(value): return travel_right.times(value)\n",
+    )
+    assert run(module.go, 5, elsewhere) == 15
+
+
+@pytest.mark.slow
+def test_modules_imported_in_the_body_travel(home: Callable[..., ModuleType], elsewhere: Path) -> None:
+    module = home(
+        travel_late="def back(text): return text[::-1]\n",
+        travel_pack____init__="",
+        travel_pack__near="from . import far\n",
+        travel_pack__far="import travel_late\ndef twice(text): return travel_late.back(text) * 2\n",
+        travel_pack__go="def go(text):\n    from .far import twice\n    import travel_pack.near, json\n"
+        "    return json.dumps([twice(text), travel_pack.near.far.__name__])\n",
+    )
+    for name in ("near", "far"):
+        assert f"travel_pack.{name}" not in sys.modules
+    assert json.loads(run(module.go, "ab", elsewhere)) == ["baba", "travel_pack.far"]
+
+
+@pytest.mark.slow
+def test_a_class_is_not_shared_by_two_who_restore_it(tmp_path: Path) -> None:
+    """In a worker, two thread functions deployed from one session must not meet in it."""
+
+    class Counter(magnetar.Function):
+        seen = 0
+
+        def process(self, input: Any, context: Any) -> int:  # noqa: A002
+            return self.seen
+
+    zipfile.ZipFile(io.BytesIO(pack(Counter).content)).extractall(tmp_path)
+    code = (tmp_path / f"{MODULE}.py").read_text()
+    spaces: list[dict[str, Any]] = []
+    for _ in range(2):
+        spaces.append({"__file__": str(tmp_path / f"{MODULE}.py"), "__name__": MODULE})
+        exec(code, spaces[-1])
+    first, second = (space["Counter"] for space in spaces)
+    first.seen = 1
+    assert second.seen == Counter.seen == 0
+    assert first().process("", None) == 1
+
+
+def test_same_function_makes_the_same_package() -> None:
+    assert pack(rated) == pack(rated)
+    assert pack(rated).class_name == f"{MODULE}.rated"
+
+
+def test_installed_packages_travel_by_name() -> None:
+    stream = zipfile.ZipFile(io.BytesIO(pack(lambda value: pytest.approx(value)).content)).read(PICKLE_FILE)
+    assert len(stream) < 3000
+
+
+def test_cloudpickle_is_left_as_it_was() -> None:
+    import cloudpickle
+
+    pack(rated)
+    with pytest.raises(FunctionCannotTravel):
+        pack(locked)
+    assert not cloudpickle.list_registry_pickle_by_value()
+
+
+def test_hindering_global_is_named() -> None:
+    assert "global variable LOCK of locked is of type _thread.lock" in refusal(locked)
+    assert refusal(locked).startswith("function locked cannot travel: ")
+
+
+def test_hindering_global_of_a_called_function_is_named() -> None:
+    assert "global variable LOCK of locked is of type _thread.lock" in refusal(lambda text: locked(text))
+
+
+def test_hindering_closure_variables_are_named(tmp_path: Path) -> None:
+    numbers = (number for number in range(3))
+    file = (tmp_path / "note").open("w+")
+    with file, socket.socket() as connection:
+        holder = {"peers": [connection]}
+        assert "closure variable numbers of " in refusal(lambda value: next(numbers))
+        assert "closure variable file of " in refusal(lambda value: file.read())
+        text = refusal(lambda value: holder)
+        assert "closure variable holder['peers'][0] of " in text
+        assert "is of type socket.socket" in text
+
+
+def test_hindering_attributes_defaults_and_arguments_are_named() -> None:
+    class Shop:
+        def __init__(self) -> None:
+            self.door = threading.Lock()
+
+        def process(self, value: str, context: object) -> str:
+            return value
+
+    assert "object Shop" not in refusal(Shop())  # the object is not it, its door is
+    assert ".door" in refusal(Shop())
+
+    def with_default(value: str, by: Any = threading.Event()) -> None:  # noqa: B008
+        """Nothing."""
+
+    assert "default of argument by of " in refusal(with_default)
+    assert "argument 0 of the partial is of type _thread.lock" in refusal(functools.partial(print, LOCK))
+
+
+def test_object_that_refuses_for_its_own_reasons_is_named_with_them() -> None:
+    class SparkContext:
+        def __getnewargs__(self) -> None:
+            raise RuntimeError("it belongs to\nthe driver")
+
+    context = SparkContext()
+    text = refusal(lambda value: context)
+    assert "closure variable context of " in text
+    assert "SparkContext (it belongs to the driver)" in text
+
+
+async def test_clients_do_not_travel() -> None:
+    async with magnetar.AsyncClient("pulsar://127.0.0.1:1") as client:
+        assert "closure variable client of " in refusal(lambda value: client)
+    assert "a client stays with its event loop" in refusal(lambda value: client)
+
+
+def test_variable_of_a_local_module_is_named(home: Callable[..., ModuleType]) -> None:
+    module = home(
+        travel_door="import threading\nDOOR = threading.Lock()\n",
+        travel_in="import travel_door\ndef go(value): return travel_door\n"
+        "def late(value):\n    import travel_door\n    return travel_door\n",
+    )
+    for function in (module.go, module.late):
+        assert "variable DOOR of module travel_door is of type _thread.lock" in refusal(function)
+
+
+def test_what_cannot_process_is_refused() -> None:
+    with pytest.raises(PackageError, match=r"class Path has no method process\(self, input, context\); add one"):
+        pack(Path)
+    with pytest.raises(PackageError, match=r"^7 is of type int; give a function or a class"):
+        pack(7)
+    with pytest.raises(PackageError, match="is of type module; give a function or a class"):
+        pack(json)
+
+
+def test_python_of_another_version_is_refused_with_the_remedy() -> None:
+    here = f"{sys.version_info.major}.{sys.version_info.minor}"
+    assert version_refusal(here) == ""
+    assert f"deployed from Python 3.2 and its workers run Python {here}" in version_refusal("3.2")
+    assert zipfile.ZipFile(io.BytesIO(pack(rated).content)).read(VERSION_FILE).decode() == here
+
+
+def test_settings_become_a_function_config() -> None:
+    settings = {"runtime": "thread", "subscription": "mine", "processing_guarantees": "ATMOST_ONCE", "user_config": {}}
+    assert json.loads(function_config("a", "b", {**settings, "log_topic": None})) == {
+        "inputs": ["a"],
+        "output": "b",
+        "runtime": "PYTHON",
+        "runtimeEnv": "thread",
+        "subName": "mine",
+        "processingGuarantees": "ATMOST_ONCE",
+        "userConfig": {},
+    }
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"paralelism": 2}, "unknown field paralelism; did you mean parallelism?"),
+        ({"parallelism": "2"}, "parallelism must be a whole number"),
+        ({"runtime": "threads"}, "runtimeEnv threads is not one of process, thread"),
+        ({"class_name": "a.b"}, "class_name: it follows from the function; leave it out"),
+        ({"runtime": "thread", "runtime_env": "process"}, "runtime_env: runtimeEnv is given twice; leave one out"),
+        ({"user_config": {"a": {1}}}, "the settings must be JSON: Object of type set is not JSON serializable"),
+    ],
+)
+def test_wrong_settings_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidConfig) as caught:
+        function_config("a", None, settings)
+    assert message in str(caught.value)
