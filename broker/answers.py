@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..errors import BrokerError, InvalidTopicName, StorageError
+from ..errors import BrokerError, InvalidTopicName, MetadataUnavailable, StorageError
 from ..wire.pulsar_api_pb2 import ServerError
 
 
@@ -12,6 +12,8 @@ def error_code(error: Exception) -> tuple[int, str]:
         return error.code, str(error)
     if isinstance(error, InvalidTopicName):
         return ServerError.InvalidTopicName, str(error)
+    if isinstance(error, MetadataUnavailable):
+        return ServerError.MetadataError, str(error)
     if isinstance(error, StorageError):
         return ServerError.PersistenceError, str(error)
     return ServerError.UnknownError, f"{type(error).__name__}: {error}"

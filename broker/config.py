@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import InvalidConfig
+from ..metadata.store_url import parse_store_url
 from ..wire.frames import DEFAULT_MAX_MESSAGE_BYTES, FRAME_PADDING_BYTES
 
 MIB = 1024 * 1024
@@ -25,6 +26,9 @@ class BrokerConfig:
         broker_port: port of the binary protocol; 0 takes a free one.
         web_port: port of the admin REST; 0 takes a free one.
         cluster: name of the cluster, in generated producer names.
+        metadata_store_url: `metadataStoreUrl`; empty for SQLite in the data directory.
+        metadata_timeout_s: `metadataStoreOperationTimeoutSeconds`; how long to wait for ZooKeeper, at the start and for
+            each operation. Shorter than Pulsar's 30 s, after which clients give up: they shall see the reason.
         max_message_bytes: `maxMessageSize`; told to clients, a frame may be 10 KiB longer.
         keep_alive_s: `keepAliveIntervalSeconds`; a peer silent for two of them is gone.
         liveness_timeout_s: `connectionLivenessCheckTimeoutMillis`; how long a peer that holds a name or an exclusive
@@ -52,6 +56,8 @@ class BrokerConfig:
     broker_port: int = 6650
     web_port: int = 8080
     cluster: str = "standalone"
+    metadata_store_url: str = ""
+    metadata_timeout_s: float = 10.0
     max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
     keep_alive_s: float = 30.0
     liveness_timeout_s: float = 5.0
@@ -71,7 +77,7 @@ class BrokerConfig:
     stats_period_s: float = 60.0
 
     def __post_init__(self) -> None:
-        """Check ranges.
+        """Check ranges, and that the metadata store's URL is one.
 
         Raises:
             InvalidConfig: names the setting and its range.
@@ -80,6 +86,7 @@ class BrokerConfig:
             value = getattr(self, name)
             if not low <= value <= high:
                 raise InvalidConfig(f"{name}={value} is out of range; give {low:g} to {high:g}")
+        parse_store_url(self.metadata_store_url)
 
     @property
     def max_frame_bytes(self) -> int:
@@ -98,6 +105,7 @@ class BrokerConfig:
 _RANGES: tuple[tuple[str, float, float], ...] = (
     ("broker_port", 0, 65535),
     ("web_port", 0, 65535),
+    ("metadata_timeout_s", 0.1, 3600),
     ("max_message_bytes", 1024, 512 * MIB),
     ("keep_alive_s", 0.05, 86400),
     ("liveness_timeout_s", 0.01, 3600),

@@ -4,6 +4,9 @@ Design: connections ask for partitions and policies on every lookup, so reads ar
 goes to the store with the version that memory holds, and memory follows once the store says that it is durable. Two
 writers of one record therefore never lose a change: the later one gets `BadVersion`, reads again and repeats.
 
+A ZooKeeper ensemble may be changed by others too, so the trees are watched: a path that changed is read again, and what
+the store holds then is what memory holds.
+
 Invariant: memory never shows what is not durable, and never goes back to an older version.
 
 The paths are those of Pulsar in ZooKeeper, so that the tree reads the same there.
@@ -13,12 +16,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import quote, unquote
 
-from ..errors import BadVersion
-from ..metadata.store import ABSENT, MetadataStore, Record
+from ..errors import BadVersion, ClosedError, StorageError
+from ..metadata.store import ABSENT, Change, MetadataStore, Record
 from ..wire.topic_name import DOMAINS, TopicName
 from .policies import (
     AutoCreation,
@@ -38,7 +42,11 @@ TOPIC_PROPERTIES = "/admin/topic-properties"
 MAX_ATTEMPTS = 10
 """Repetitions of a change whose record was changed by somebody else meanwhile."""
 
+REFRESH_DELAY_S = 1.0
+"""Pause before a changed record is read again after the store failed."""
+
 JsonObject = dict[str, Any]
+log = logging.getLogger(__name__)
 
 
 class Namespaces:
@@ -49,13 +57,18 @@ class Namespaces:
         self.cluster_name = cluster
         self._records: dict[str, tuple[JsonObject, int]] = {}
         self._partitions: dict[str, int] = {}
+        self._changed: set[str] = set()
+        self._refreshing: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
         return f"Namespaces(cluster={self.cluster_name!r}, records={len(self._records)})"
 
     async def start(self) -> None:
         """Load everything and create what a standalone broker always has."""
-        await asyncio.gather(*(self._load(root) for root in (CLUSTERS, POLICIES, PARTITIONED_TOPICS, TOPIC_PROPERTIES)))
+        roots = CLUSTERS, POLICIES, PARTITIONED_TOPICS, TOPIC_PROPERTIES
+        for root in roots:  # first, so that no change falls between
+            self._store.watch(root, self._note)
+        await asyncio.gather(*(self._load(root) for root in roots))
         tenant = {"adminRoles": [], "allowedClusters": [self.cluster_name]}
         first: dict[str, JsonObject] = {
             f"{CLUSTERS}/{self.cluster_name}": {},
@@ -245,7 +258,40 @@ class Namespaces:
         await asyncio.gather(*(self._load(f"{path}/{name}") for name in names))
 
     def _read(self, path: str, record: Record) -> None:
-        self._keep(path, json.loads(record.value), record.version)
+        self._keep(path, _decode(path, record.value), record.version)
+
+    def _note(self, change: Change) -> None:
+        """Take note of a change in the store, most often our own."""
+        held = self._records.get(change.path)
+        if change.version != (None if held is None else held[1]):
+            self._changed.add(change.path)
+            if self._refreshing is None or self._refreshing.done():
+                self._refreshing = asyncio.get_running_loop().create_task(self._refresh())
+
+    async def _refresh(self) -> None:
+        while self._changed:
+            path = self._changed.pop()
+            held = self._records.get(path)
+            try:
+                record = await self._store.get(path)
+            except ClosedError:
+                return
+            except StorageError as error:
+                log.warning("%s; trying again", error)
+                self._changed.add(path)
+                await asyncio.sleep(REFRESH_DELAY_S)
+                continue
+            if self._records.get(path) is not held:  # changed by us meanwhile: what was read may be older than that
+                self._changed.add(path)
+                continue
+            try:
+                value = None if record is None else _decode(path, record.value)
+            except StorageError as error:
+                log.error("%s; until then what it was before holds", error)
+                continue
+            self._forget(path)
+            if record is not None and value is not None:
+                self._keep(path, value, record.version)
 
     async def _create(self, path: str, value: JsonObject) -> None:
         self._keep(path, value, await self._store.put(path, _encode(value), ABSENT))
@@ -276,6 +322,16 @@ class Namespaces:
 
 def _encode(value: JsonObject) -> bytes:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _decode(path: str, value: bytes) -> JsonObject:
+    try:
+        decoded = json.loads(value)
+    except ValueError as exc:
+        raise StorageError(f"metadata record {path} is no JSON ({exc}); correct or delete it in the store") from exc
+    if not isinstance(decoded, dict):
+        raise StorageError(f"metadata record {path} is no JSON object; correct or delete it in the store")
+    return decoded
 
 
 def _topic_path(root: str, name: TopicName) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -14,11 +15,12 @@ from ..broker.namespaces import Namespaces
 from ..broker.service import BrokerService
 from ..broker.storage.config import StorageConfig
 from ..broker.storage.store import Storage
-from ..metadata.store_sqlite import SqliteStore
+from ..metadata.store_url import open_store, parse_store_url
 from .data_directory import METADATA_FILE, STORAGE_FOLDER, DataDirectory
 from .lifetime import port_failure
 
 WorkerUrl = Callable[[], str | None]
+log = logging.getLogger(__name__)
 
 
 def reachable(host: str) -> str:
@@ -53,12 +55,15 @@ class BrokerProcess:
                 broker that runs without functions.
 
         Raises:
-            StorageError: the data cannot be read.
+            StorageError: the data cannot be read, or the metadata store does not answer.
             Failure: a port cannot be listened on.
         """
         opened, config = self._opened, self._config
         opened.callback(self._directory.close)
-        store = await asyncio.to_thread(SqliteStore.open, self._directory.path / METADATA_FILE)
+        metadata_file = self._directory.path / METADATA_FILE
+        if parse_store_url(config.metadata_store_url) != parse_store_url("") and metadata_file.exists():
+            log.warning("%s is there but not read: metadataStoreUrl is %s", metadata_file, config.metadata_store_url)
+        store = await open_store(config.metadata_store_url, metadata_file, config.metadata_timeout_s)
         opened.push_async_callback(store.close)
         storage = await asyncio.to_thread(Storage.open, self._directory.path / STORAGE_FOLDER, self._storage_config)
         opened.push_async_callback(storage.close)

@@ -62,6 +62,8 @@ BROKER_KEYS: dict[str, Key] = {
     "brokerServicePort": Key("broker", "broker_port", _whole),
     "webServicePort": Key("broker", "web_port", _whole),
     "clusterName": Key("broker", "cluster", _text),
+    "metadataStoreUrl": Key("broker", "metadata_store_url", _text),
+    "metadataStoreOperationTimeoutSeconds": Key("broker", "metadata_timeout_s", _number),
     "maxMessageSize": Key("broker", "max_message_bytes", _whole),
     "keepAliveIntervalSeconds": Key("broker", "keep_alive_s", _number),
     "connectionLivenessCheckTimeoutMillis": Key("broker", "liveness_timeout_s", _scaled(0.001)),

@@ -216,13 +216,15 @@ class SqliteStore:
                 operation.changes.clear()
 
     def _report(self, group: list[_Operation]) -> None:
+        # Before the answers: a watch that is set after an answer must not be told of what was answered.
+        watches = tuple(self._watches)
         by_loop: dict[asyncio.AbstractEventLoop, list[_Operation]] = {}
         for operation in group:
             by_loop.setdefault(operation.answer.get_loop(), []).append(operation)
         for loop, operations in by_loop.items():
             _call_in(loop, _answer, operations)
         if changes := [change for operation in group for change in operation.changes]:
-            for watch in tuple(self._watches):
+            for watch in watches:
                 _call_in(watch.loop, watch.deliver, changes)
 
 

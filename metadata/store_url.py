@@ -54,8 +54,13 @@ def parse_store_url(url: str) -> StoreUrl:
     return StoreUrl(",".join(f"{host}:{port}" for host, port in zip(hosts, ports, strict=True)), path or "/")
 
 
-async def open_store(url: str, default_file: Path) -> MetadataStore:
+async def open_store(url: str, default_file: Path, timeout_s: float) -> MetadataStore:
     """Open the store that a URL names.
+
+    Args:
+        url: see `parse_store_url`.
+        default_file: where SQLite is if the URL names no file.
+        timeout_s: how long to wait for servers, now and for each operation.
 
     Raises:
         InvalidConfig: the URL is malformed.
@@ -65,5 +70,5 @@ async def open_store(url: str, default_file: Path) -> MetadataStore:
     if parsed.servers:
         from .store_zookeeper import ZookeeperStore  # here: kazoo costs memory and only these brokers need it
 
-        return await ZookeeperStore.open(parsed.servers, parsed.path)
+        return await ZookeeperStore.open(parsed.servers, parsed.path, timeout_s)
     return await asyncio.to_thread(SqliteStore.open, Path(parsed.path) if parsed.path else default_file)

@@ -9,8 +9,8 @@ made in the transaction that makes the record, and those that nothing needs any 
 transaction names what it relies on (the version of a record above, another child, which is checked to be there); if
 that changed meanwhile it fails as a whole, and is planned anew.
 
-Repetition: what broke with the connection is repeated until `OPERATION_TIMEOUT_S` is over, unless it was a write that
-depends on a version, whose first attempt may have taken effect: then the caller is told that this is unknown.
+Repetition: what broke with the connection is repeated until the time of the operation is over, unless it was a write
+that depends on a version, whose first attempt may have taken effect: then the caller is told that this is unknown.
 """
 
 from __future__ import annotations
@@ -35,11 +35,7 @@ from .store import ABSENT, Change, Record, check_path, check_value
 from .store_zookeeper_session import ConnectionBroken, Session
 from .store_zookeeper_watch import RESERVED, RETRY_DELAY_S, TreeWatch
 
-CONNECT_TIMEOUT_S = 10.0
-"""How long `ZookeeperStore.open` waits for a first server."""
-OPERATION_TIMEOUT_S = 10.0
-"""How long an operation waits for servers; a client of the broker gives up after 30 s, so it still gets our answer."""
-CLOSE_TIMEOUT_S = 3.0
+CLOSE_TIMEOUT_S = 2.0
 """How long `ZookeeperStore.close` waits for operations to end."""
 ANY_VERSION = -1
 """What ZooKeeper calls "whatever is there"."""
@@ -104,25 +100,22 @@ class ZookeeperStore:
         cls,
         servers: str,
         path: str,
-        *,
-        connect_timeout_s: float = CONNECT_TIMEOUT_S,
-        operation_timeout_s: float = OPERATION_TIMEOUT_S,
+        timeout_s: float,
     ) -> ZookeeperStore:
         """Connect, and make the node at ``path`` if it is not there.
 
         Args:
             servers: ``host:port,host:port…``.
             path: node below which everything lies; ``/`` or an empty text for the root.
-            connect_timeout_s: how long to wait for a server.
-            operation_timeout_s: how long an operation may take.
+            timeout_s: how long to wait for a first server, and for the answer to each operation.
 
         Raises:
             MetadataUnavailable: nobody answered in time.
             StorageError: the ensemble does not let us work there.
         """
         session = Session(servers)
-        await session.start(connect_timeout_s)
-        store = cls(session, path.rstrip("/"), operation_timeout_s)
+        await session.start(timeout_s)
+        store = cls(session, path.rstrip("/"), timeout_s)
         try:
             await store._run(_Operation(path), store._make_top)
         except BaseException:

@@ -28,11 +28,12 @@ from kazoo.retry import KazooRetry
 
 from ..errors import ClosedError, MetadataUnavailable
 
-SESSION_TIMEOUT_S = 10.0
-"""A server that is silent for two thirds of it is given up for another one. Nothing of ours dies with a session."""
+SESSION_TIMEOUT_S = 6.0
+"""A server that is silent for two thirds of it is given up for another one, and one that takes a connection but says
+nothing after all of it. Short, because nothing of ours dies with a session."""
 MAX_IN_FLIGHT = 1_000
 """Requests without an answer; more wait here. Kazoo is woken by a byte in a pipe that must never be full."""
-STOP_S = 3.0
+STOP_S = 2.0
 """How long a server has to confirm the end of the session; it finds out by itself later."""
 
 log = logging.getLogger(__name__)

@@ -83,7 +83,8 @@ def _bundles(call: Call, namespace: str) -> list[tuple[str, str]]:
 
 
 async def _internal_configuration(call: Call) -> Response:
-    url = f"sqlite:{call.broker.config.data_dir}"
+    config = call.broker.config
+    url = config.metadata_store_url or f"sqlite:{config.data_dir}"
     return as_json(
         {
             "zookeeperServers": url,

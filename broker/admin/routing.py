@@ -15,7 +15,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ...errors import BadVersion, MagnetarError, NotAllowed, ServiceNotReady, TopicNotFound
+from ...errors import BadVersion, MagnetarError, MetadataUnavailable, NotAllowed, ServiceNotReady, TopicNotFound
 from ...wire.topic_name import DOMAINS
 from .answers import Refused, refusal
 from .call import Admin, Call
@@ -68,7 +68,7 @@ class _Resource:
             return refusal(Refused(404, str(error)))
         except NotAllowed as error:
             return refusal(Refused(412, str(error)))
-        except ServiceNotReady as error:  # the topic was closed between finding and using it
+        except (ServiceNotReady, MetadataUnavailable) as error:  # a topic closed meanwhile; or a store that is away
             return refusal(Refused(503, str(error)))
         except MagnetarError as error:
             log.warning("%s %s failed: %s", request.method, request.url.path, error)

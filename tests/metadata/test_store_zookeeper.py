@@ -27,7 +27,7 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zookeeper]:
 
 @pytest.fixture
 async def store(zookeeper: Zookeeper, request: pytest.FixtureRequest) -> AsyncIterator[ZookeeperStore]:
-    store = await ZookeeperStore.open(zookeeper.servers, f"/tests/{request.node.name}", operation_timeout_s=5)
+    store = await ZookeeperStore.open(zookeeper.servers, f"/tests/{request.node.name}", 5)
     yield store
     await store.close()
 
@@ -58,13 +58,13 @@ async def test_zookeeper_keeps_the_promise(
 
 async def test_zookeeper_store_survives_reopening(zookeeper: Zookeeper) -> None:
     async def make_store() -> MetadataStore:
-        return await ZookeeperStore.open(zookeeper.servers, "/tests/reopening")
+        return await ZookeeperStore.open(zookeeper.servers, "/tests/reopening", 5)
 
     await check_survives_reopening(make_store)
 
 
 async def test_the_root_of_the_ensemble_shows_nothing_of_zookeeper_itself(zookeeper: Zookeeper) -> None:
-    store = await ZookeeperStore.open(zookeeper.servers, "/")
+    store = await ZookeeperStore.open(zookeeper.servers, "/", 5)
     try:
         seen: list[Change] = []
         watch = store.watch("/", seen.append)
@@ -90,7 +90,7 @@ async def test_nodes_without_records_go_with_the_last_one_below_them(store: Zook
 async def test_concurrent_puts_and_deletes_leave_no_empty_node_behind(
     zookeeper: Zookeeper, store: ZookeeperStore, other: KazooClient, request: pytest.FixtureRequest
 ) -> None:
-    second = await ZookeeperStore.open(zookeeper.servers, f"/tests/{request.node.name}")
+    second = await ZookeeperStore.open(zookeeper.servers, f"/tests/{request.node.name}", 5)
     paths = ["/p", "/p/q", "/p/q/r", "/p/q/s", "/p/t"]
     try:
         for turn in range(12):
@@ -164,7 +164,7 @@ async def test_an_expired_session_is_replaced_and_its_watches_see_what_they_miss
 
 
 async def test_a_killed_server_makes_operations_wait_and_then_fail_and_all_recovers(own_zookeeper: Zookeeper) -> None:
-    store = await ZookeeperStore.open(own_zookeeper.servers, "/m", operation_timeout_s=1)
+    store = await ZookeeperStore.open(own_zookeeper.servers, "/m", 1)
     try:
         version = await store.put("/w/a", b"v")
         seen: list[Change] = []
@@ -185,7 +185,7 @@ async def test_a_killed_server_makes_operations_wait_and_then_fail_and_all_recov
 
 
 async def test_watches_report_what_changed_while_there_was_no_connection(own_zookeeper: Zookeeper) -> None:
-    store = await ZookeeperStore.open(own_zookeeper.servers, "/m", operation_timeout_s=20)
+    store = await ZookeeperStore.open(own_zookeeper.servers, "/m", 20)
     try:
         for name in "abc":
             await store.put(f"/w/{name}", b"v")
@@ -214,7 +214,7 @@ async def test_watches_report_what_changed_while_there_was_no_connection(own_zoo
 
 
 async def test_a_write_that_depends_on_a_version_is_not_repeated_blindly(own_zookeeper: Zookeeper) -> None:
-    store = await ZookeeperStore.open(own_zookeeper.servers, "/m", operation_timeout_s=20)
+    store = await ZookeeperStore.open(own_zookeeper.servers, "/m", 20)
     try:
         version = await store.put("/a", b"v")
         call: Callable[[Any], Awaitable[Any]] = store._session.call
@@ -230,10 +230,10 @@ async def test_a_write_that_depends_on_a_version_is_not_repeated_blindly(own_zoo
             return await sent
 
         own_zookeeper_is_frozen: list[bool] = []
-        store._session.call = kill_after_the_read  # type: ignore[method-assign, assignment]
+        store._session.call = kill_after_the_read  # type: ignore[method-assign]
         with pytest.raises(MetadataUnavailable, match="the connection broke for /m/a; whether the change took effect"):
             await store.put("/a", b"w", version)
-        store._session.call = call  # type: ignore[method-assign]
+        store._session.call = call  # type: ignore[assignment, method-assign]
         await asyncio.to_thread(own_zookeeper.start)
         assert await store.put("/a", b"x") in (version + 1, version + 2)
     finally:
@@ -241,7 +241,7 @@ async def test_a_write_that_depends_on_a_version_is_not_repeated_blindly(own_zoo
 
 
 async def test_a_store_is_closed_soon_while_its_server_is_silent(own_zookeeper: Zookeeper) -> None:
-    store = await ZookeeperStore.open(own_zookeeper.servers, "/m")
+    store = await ZookeeperStore.open(own_zookeeper.servers, "/m", 20)
     own_zookeeper.freeze()
     waiting = asyncio.ensure_future(store.put("/a", b"v"))
     await asyncio.sleep(0)
@@ -264,7 +264,7 @@ async def test_opening_is_refused_when_nobody_answers() -> None:
     with pytest.raises(
         MetadataUnavailable, match=r"no ZooKeeper server answered at 127\.0\.0\.1:1 within 0\.3 s; start"
     ):
-        await ZookeeperStore.open("127.0.0.1:1", "/m", connect_timeout_s=0.3)
+        await ZookeeperStore.open("127.0.0.1:1", "/m", 0.3)
 
 
 async def test_opening_is_refused_when_somebody_else_answers() -> None:
@@ -278,4 +278,4 @@ async def test_opening_is_refused_when_somebody_else_answers() -> None:
     port = server.sockets[0].getsockname()[1]
     async with server:
         with pytest.raises(MetadataUnavailable, match="no ZooKeeper server answered"):
-            await ZookeeperStore.open(f"127.0.0.1:{port}", "/m", connect_timeout_s=0.5)
+            await ZookeeperStore.open(f"127.0.0.1:{port}", "/m", 0.5)
