@@ -52,11 +52,14 @@ class ProcessInstance:
         if self._ended.done():
             return FunctionStatus(failureException=self._ended.result())
         try:
-            return await self._control.status()
+            status = await self._control.status()
         except ConnectionLost as error:
             log.debug("%s: %s", self._spec.key, error)
-            # Starting, or ending: one that was told to stop may still be at its last message.
-            return FunctionStatus(running=self._is_stopping and not self._ended.done())
+            status = FunctionStatus()  # starting, or ending just now
+        if self._is_stopping:
+            # Until it has ended it may still be at its last message, whatever it says itself.
+            status.running = not self._ended.done()
+        return status
 
     async def metrics(self, reset: bool = False) -> MetricsData:  # noqa: D102
         if self._ended.done():
