@@ -235,7 +235,7 @@ class SharedDispatcher:
         cursor = self._subscription.cursor
         replay = self.replay
         deliveries: list[Delivery] = []
-        permits = consumer.permits
+        permits = min(consumer.permits, self._room(consumer))
         looks_up = cursor.has_holes or entries[index].position <= cursor.mark_delete
         while index < len(entries) and permits > 0 and len(deliveries) < self._config.max_round_robin_entries:
             entry = entries[index]
@@ -261,6 +261,13 @@ class SharedDispatcher:
             consumer.block_above(self._config.max_unacked_per_consumer)
             self._check_block()
         return index
+
+    def _room(self, consumer: Consumer) -> int:
+        """Return how many more messages a consumer may hold; readers may hold any number."""
+        limit = self._config.max_unacked_per_consumer
+        if not limit or not self._subscription.is_durable:
+            return consumer.permits
+        return limit - consumer.unacked_messages
 
     def close(self) -> None:
         """Stop reading."""

@@ -13,6 +13,7 @@ from magnetar.broker.namespaces import Namespaces
 from magnetar.broker.policies import default_policies
 from magnetar.broker.service import BrokerService
 from magnetar.broker.storage.config import StorageConfig
+from magnetar.broker.storage.disk import Disk
 from magnetar.broker.storage.store import Storage
 from magnetar.metadata.store_sqlite import SqliteStore
 
@@ -21,7 +22,7 @@ JOURNAL_FILE_BYTES = 16 * MIB
 
 
 @contextlib.asynccontextmanager
-async def running_broker(directory: Path, **settings: Any) -> AsyncIterator[BrokerService]:
+async def running_broker(directory: Path, disk: Disk | None = None, **settings: Any) -> AsyncIterator[BrokerService]:
     """A started broker with the namespaces of the recordings; stopped, with its storage closed, at the end."""
     store = SqliteStore.open(directory / "metadata.db")
     namespaces = Namespaces(store)
@@ -29,7 +30,9 @@ async def running_broker(directory: Path, **settings: Any) -> AsyncIterator[Brok
     for name in ("public/wire", "public/wirelist"):
         if not namespaces.has_namespace(name):
             await namespaces.create_namespace(name, default_policies("standalone"))
-    storage = Storage.open(directory / "storage", StorageConfig(journal_file_bytes=JOURNAL_FILE_BYTES))
+    storage = Storage.open(
+        directory / "storage", StorageConfig(journal_file_bytes=JOURNAL_FILE_BYTES, retry_s=0.05), disk
+    )
     storage.attach(asyncio.get_running_loop())
     defaults: dict[str, Any] = {"failover_delay_s": 0.05, "liveness_timeout_s": 0.2}
     broker = BrokerService(
@@ -40,5 +43,7 @@ async def running_broker(directory: Path, **settings: Any) -> AsyncIterator[Brok
         yield broker
     finally:
         await broker.stop()
-        await storage.close()
-        await store.close()
+        try:
+            await storage.close()
+        finally:
+            await store.close()

@@ -32,7 +32,7 @@ class Raw:
 
     @classmethod
     async def open(cls, port: int) -> Raw:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 24)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
         return cls(reader, writer)
 
     @classmethod

@@ -157,10 +157,10 @@ def test_replay_queue_keeps_order_and_counts(steps: list[tuple[object, ...]], li
             naive.add(argument, counted=bool(rest[0]))  # type: ignore[arg-type]
         elif name == "discard":
             replay.discard(argument)  # type: ignore[arg-type]
-            naive.queued.discard(argument)  # type: ignore[arg-type]
+            naive.queued.discard(argument)
         elif name == "forget":
             replay.forget(argument)  # type: ignore[arg-type]
-            naive.queued.discard(argument)  # type: ignore[arg-type]
+            naive.queued.discard(argument)
             naive.counts.pop(argument, None)  # type: ignore[call-overload]
         else:
             replay.forget_up_to(argument)  # type: ignore[arg-type]
