@@ -192,6 +192,25 @@ async def test_the_messages_of_an_entry_can_be_acknowledged_by_a_set(
     await until(lambda: cluster.backlog(topic, "s") == 0, "the entry is acknowledged")
 
 
+@pytest.mark.parametrize("still_wanted", [[1], []])
+async def test_what_is_acknowledged_while_a_second_copy_is_queued_is_taken_out_of_it(
+    client: AsyncClient, topic: str, still_wanted: list[int]
+) -> None:
+    await publish_batch(client, topic, b"a", b"b", b"c")
+    consumer = await subscribe(client, topic, initial_position="Earliest", negative_ack_delay_ms=100)
+    first = await consumer.receive_entry()
+    arrived = asyncio.Event()
+    consumer.on_arrival = arrived.set
+    consumer.negative_ack(first)
+    async with asyncio.timeout(10):
+        await arrived.wait()
+    acknowledged = consumer.ack_batch_indexes(first, ack_set.from_wanted(still_wanted))
+    again = consumer.poll_entry()
+    assert (again.wanted_indexes() if again else []) == still_wanted
+    await consumer.flush_acks()
+    await acknowledged
+
+
 async def test_whole_entries_are_received_and_acknowledged(cluster: Cluster, client: AsyncClient, topic: str) -> None:
     consumer = await subscribe(client, topic, type="Shared")
     producer = await producing(client, topic)
