@@ -14,6 +14,7 @@ from ..wire import ack_set, replies
 from ..wire.bulk import message_frame_head
 from ..wire.payload import strip_checksum
 from ..wire.pulsar_api_pb2 import CommandSubscribe
+from .bursts import MessageHeads
 from .rates import Meter
 from .times import iso_now
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 SPREADING = (CommandSubscribe.Shared, CommandSubscribe.Key_Shared)
 """Types under which many consumers get entries at the same time, and redelivery is told entry by entry."""
 
+HEAD_BYTES = 40
+"""About what precedes a payload in its frame; bounds what waits for the socket."""
 IGNORANT_OF_THE_END = ("Pulsar-CPP-", "Pulsar-Go-")
 """Beginnings of the versions of clients that take REACHED_END_OF_TOPIC for garbage; Python's is the one of C++."""
 
@@ -53,6 +56,7 @@ class Consumer:
         has_epoch = command.HasField("consumer_epoch") and command.subType not in SPREADING
         self.epoch = command.consumer_epoch if has_epoch else None
         self.partition = subscription.topic.name.partition
+        self._heads = MessageHeads(self.id, self.partition, self.epoch)
         self.permits = 0
         self.banked_permits = 0
         self.is_blocked = False
@@ -88,28 +92,41 @@ class Consumer:
         parts: list[bytes] = []
         size = 0
         charged = 0
-        id_ = self.id
-        epoch = self.epoch
-        partition = self.partition
+        entries = 0
+        heads = self._heads
         strips = self.connection.protocol_version < 11
         for (position, payload, messages), redeliveries, wanted in deliveries:
             if strips:
                 payload = strip_checksum(payload)
             ledger_id, entry_id = position
-            head = message_frame_head(
-                id_, ledger_id, entry_id, partition, redeliveries, wanted or (), epoch, len(payload)
-            )
-            parts.append(head)
+            payload_bytes = len(payload)
+            size += payload_bytes + HEAD_BYTES
+            entries += 1
+            if wanted is None and not redeliveries:
+                parts += heads.parts(ledger_id, entry_id, payload_bytes)
+                charged += messages
+            else:
+                words = wanted or ()
+                parts.append(
+                    message_frame_head(
+                        self.id, ledger_id, entry_id, self.partition, redeliveries, words, self.epoch, payload_bytes
+                    )
+                )
+                charged += messages if wanted is None else ack_set.count(wanted)
             parts.append(payload)
-            size += len(head) + len(payload)
-            charged += messages if wanted is None else ack_set.count(wanted)
         self.permits -= charged
         self.messages_out += charged
-        self.entries_out += len(parts) // 2
-        self.bytes_out += size
+        self.entries_out += entries
+        self.bytes_out += size - entries * HEAD_BYTES
         self.last_sent_ms = self.subscription.topic.broker.now_ms()
         self.connection.write_many(parts, size)
         return charged
+
+    def raise_epoch(self, epoch: int) -> None:
+        """Stamp later messages with the epoch of a redelivery request, if that is newer."""
+        if self.epoch is None or epoch > self.epoch:
+            self.epoch = epoch
+            self._heads = MessageHeads(self.id, self.partition, epoch)
 
     def add_permits(self, permits: int) -> None:
         """Take a FLOW; a consumer that holds too much gets the permits later."""

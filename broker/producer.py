@@ -23,8 +23,8 @@ from ..wire import replies
 from ..wire.payload import MAGIC_CHECKSUM, open_payload
 from ..wire.pulsar_api_pb2 import CommandProducer, CommandSend, MessageMetadata, ServerError
 from .answers import error_code
+from .bursts import Receipt, receipt_burst
 from .rates import Meter
-from .receipts import Receipt, receipt_burst
 from .times import iso_now
 
 if TYPE_CHECKING:

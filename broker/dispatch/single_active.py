@@ -110,7 +110,7 @@ class SingleActiveDispatcher:
     def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int | None) -> None:
         """Begin again, if it is the active consumer who asks; which entries it names does not matter."""
         if epoch is not None:
-            consumer.epoch = max(consumer.epoch or 0, epoch)
+            consumer.raise_epoch(epoch)
         if consumer is self.active and self._takeover is None:
             self.rewind()
 

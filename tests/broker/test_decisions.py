@@ -8,14 +8,15 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from magnetar.broker.bursts import MessageHeads, receipt_burst
 from magnetar.broker.dispatch.active_choice import Candidate, choose_active
 from magnetar.broker.dispatch.replay import Replay
 from magnetar.broker.dispatch.shared_order import SharedOrder
 from magnetar.broker.producer_access import Own, Producers, Share, Wait, admit
-from magnetar.broker.receipts import receipt_burst
 from magnetar.broker.storage.position import Position
 from magnetar.broker.topic_list import list_answer, topics_hash
 from magnetar.errors import BrokerError, MetadataError, ProducerBusy, ProducerFenced
+from magnetar.wire.bulk import message_frame_head
 from magnetar.wire.frames import FrameDecoder
 from magnetar.wire.hashing import murmur3_32
 from magnetar.wire.pulsar_api_pb2 import CommandGetTopicsOfNamespace, ProducerAccessMode
@@ -232,6 +233,21 @@ def test_receipts_in_a_burst_say_what_they_say_alone(
         position = Position(receipt.message_id.ledgerId, receipt.message_id.entryId)
         seen.append((receipt.sequence_id, receipt.highest_sequence_id, position))
     assert seen == receipts
+
+
+@given(
+    st.integers(0, 1 << 40),
+    st.integers(-1, 300),
+    st.one_of(st.none(), sizes),
+    st.lists(st.tuples(st.integers(0, 3), sizes, st.integers(0, 300)), max_size=20),
+)
+def test_heads_of_messages_are_those_of_each_alone(
+    consumer_id: int, partition: int, epoch: int | None, messages: list[tuple[int, int, int]]
+) -> None:
+    heads = MessageHeads(consumer_id, partition, epoch)
+    for ledger_id, entry_id, size in messages:
+        alone = message_frame_head(consumer_id, ledger_id, entry_id, partition, 0, (), epoch, size)
+        assert b"".join(heads.parts(ledger_id, entry_id, size)) == alone
 
 
 # Topics of a namespace
