@@ -83,7 +83,10 @@ def _parse(file: Path, package: Path) -> ast.Module:
     try:
         if file.stat().st_size > MAX_SOURCE_BYTES:
             raise PackageError(f"{shown} is larger than {MAX_SOURCE_BYTES} bytes; put data into files of its own")
-        tree = ast.parse(file.read_bytes(), shown)
+        source = file.read_bytes()
+        if b"\0" in source:  # Python releases differ in what they raise
+            raise PackageError(f"{shown} has a syntax error: source code string cannot contain null bytes")
+        tree = ast.parse(source, shown)
         compile(tree, shown, mode="exec", dont_inherit=True)
     except SyntaxError as exc:
         where = f" in line {exc.lineno}" if exc.lineno else ""
