@@ -13,6 +13,7 @@ replaced while reading. Should a future version call them otherwise, functions s
 
 from __future__ import annotations
 
+import abc as _abc
 import importlib as _importlib
 import importlib.util as _importlib_util
 import pickle as _pickle
@@ -90,6 +91,9 @@ class _Unpickler(_pickle.Unpickler):
                 function.__globals__["__builtins__"] = self._builtins
 
             return set_state
+        if name == "_class_setstate":
+            # The official client's Function, by which it may have been pickled, is no abstract class, and ours is.
+            return lambda kind, state: _abc.update_abstractmethods(theirs(kind, state))
         if name in ("_make_skeleton_class", "_make_skeleton_enum"):
             # Without the id before the last argument, it makes a class instead of looking for one made earlier.
             return lambda *arguments: theirs(*arguments[:-2], None, arguments[-1])

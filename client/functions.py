@@ -20,6 +20,13 @@ _NOT_FOUND = 404
 _T = TypeVar("_T")
 
 
+class Processor(Protocol):
+    """An object with a method `process`, which `deploy` takes like a function."""
+
+    def process(self, value: Any, context: Any, /) -> Any:
+        """Return what goes out."""
+
+
 class _Prepared(NamedTuple):
     path: str
     parts: Parts
@@ -43,12 +50,15 @@ def _namespace_path(tenant: str | None, namespace: str | None) -> str:
 
 
 def _prepare(
-    function: Callable[..., Any], inputs: str | Sequence[str] | None, output: str | None, settings: dict[str, Any]
+    function: Callable[..., Any] | Processor,
+    inputs: str | Sequence[str] | None,
+    output: str | None,
+    settings: dict[str, Any],
 ) -> _Prepared:
     name, tenant, namespace = (settings.pop(key, None) for key in ("name", "tenant", "namespace"))
     if not name and own_name(function) is None:
         raise InvalidConfig(f"{function!r:.80} has no name of its own; give one: deploy(…, name='…')")
-    path = _path(name or function, tenant, namespace)
+    path = _path(name or own_name(function) or "", tenant, namespace)
     config = json.loads(function_config(inputs, output, settings))
     package: Package = pack(function, name or "")
     parts: Parts = {
@@ -77,7 +87,7 @@ class AsyncFunctions:
 
     async def deploy(
         self,
-        function: Callable[..., Any],
+        function: Callable[..., Any] | Processor,
         *,
         inputs: str | Sequence[str] | None = None,
         output: str | None = None,
@@ -86,8 +96,8 @@ class AsyncFunctions:
         """Create a function, or give an existing one new code and settings; what is not named stays as it is.
 
         Args:
-            function: a function, lambda, or class with ``process(self, input, context)``. It travels with what it
-                refers to, except for installed packages, which the workers must have.
+            function: a function, a lambda, or a class or object with ``process(self, input, context)``. It travels with
+                what it refers to, except for installed packages, which the workers must have.
             inputs: input topics, or the only one.
             output: output topic.
             **settings: ``name``, ``tenant``, ``namespace``, ``runtime`` (``"process"`` or ``"thread"``),
@@ -205,7 +215,7 @@ class Functions:
 
     def deploy(
         self,
-        function: Callable[..., Any],
+        function: Callable[..., Any] | Processor,
         *,
         inputs: str | Sequence[str] | None = None,
         output: str | None = None,

@@ -19,6 +19,7 @@ import pytest
 from magnetar.api.pickled_function import MODULE, VERSION_FILE
 from magnetar.client import ConsumerConfig
 from magnetar.client.deployment import pack
+from magnetar.client.functions import Processor
 from magnetar.errors import ConnectionLost, FunctionCannotTravel, InvalidConfig, RequestRefused
 
 from tests.support.servers import Server, running
@@ -71,7 +72,7 @@ class Counter(magnetar.Function):
         return f"{input} {self.seen}"
 
 
-def deploy(client: magnetar.Client, function: Callable[..., Any], name: str, **settings: Any) -> None:
+def deploy(client: magnetar.Client, function: Callable[..., Any] | Processor, name: str, **settings: Any) -> None:
     client.functions.deploy(function, name=name, inputs=f"{name}-in", output=f"{name}-out", **settings)
 
 
@@ -94,6 +95,31 @@ def test_function_with_context_is_configured_and_logs(client: magnetar.Client, r
 def test_class_keeps_its_object(client: magnetar.Client, runtime: str) -> None:
     deploy(client, Counter, f"class-{runtime}", runtime=runtime)
     assert [triggered(client, f"class-{runtime}", "ab") for _ in range(2)] == ["ab 1", "ab 2"]
+
+
+def test_class_written_for_the_official_client_runs(client: magnetar.Client, runtime: str) -> None:
+    import pulsar
+
+    class Official(pulsar.Function):  # type: ignore[misc]  # it has no types
+        def process(self, input: str, context: Any) -> str:  # noqa: A002
+            return f"{input} {context.get_function_name()} {type(pulsar).__name__}"
+
+    deploy(client, Official, f"official-{runtime}", runtime=runtime)
+    assert triggered(client, f"official-{runtime}", "ab") == f"ab official-{runtime} PulsarFacade"
+
+
+def test_objects_run(client: magnetar.Client) -> None:
+    class Prefix:
+        def __init__(self, text: str) -> None:
+            self.text = text
+
+        def process(self, input: str, context: Any) -> str:  # noqa: A002
+            return f"{self.text} {input} {context.get_instance_id()}"
+
+    deploy(client, Prefix("a"), "object")
+    deploy(client, Prefix("b").process, "method", runtime="thread")
+    deploy(client, str.upper, "builtin", runtime="thread")
+    assert [triggered(client, name, "x") for name in ("object", "method", "builtin")] == ["a x 0", "b x 0", "X"]
 
 
 def test_lambda_and_closure_run(client: magnetar.Client, runtime: str) -> None:
