@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -97,3 +99,19 @@ def test_sensors_raise_an_alarm_for_the_odd_one(shell: Shell) -> None:
     usual = [json.dumps({"sensor": "roof", "value": 20 + index % 3}) for index in range(30)]
     [alarm] = shell.through("sensors", *usual, json.dumps({"sensor": "roof", "value": 90}))
     assert json.loads(alarm) == {"sensor": "roof", "value": 90, "usual": 21.0}
+
+
+def test_function_of_a_script_is_deployed_with_its_own_module(shell: Shell, server: Server, tmp_path: Path) -> None:
+    script = EXAMPLES / "from_python" / "deploy.py"
+    done = subprocess.run(
+        [sys.executable, str(script), server.service_url, server.web_url],
+        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    answer, config, refusal = done.stdout.splitlines()
+    assert json.loads(answer) == {"ride": 7, "fare": 19.5}
+    assert config == "{'minute': 0.5}"
+    assert refusal.startswith(
+        "function stuck cannot travel: closure variable client of main.<locals>.<lambda> is of type"
+    )
+    shell.wait_until_running("fare")

@@ -1,0 +1,12 @@
+"""A module of one's own, which no worker has: it travels with the function that uses it."""
+
+from dataclasses import dataclass
+
+
+@dataclass
+class Ride:
+    km: float
+    minutes: float
+
+    def fare(self, base, per_km, per_minute):
+        return round(base + self.km * per_km + self.minutes * per_minute, 2)
