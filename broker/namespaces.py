@@ -42,6 +42,8 @@ TOPIC_PROPERTIES = "/admin/topic-properties"
 MAX_ATTEMPTS = 10
 """Repetitions of a change whose record was changed by somebody else meanwhile."""
 
+MAX_READ_AT_ONCE = 200
+"""Records that are loaded together from each tree."""
 REFRESH_DELAY_S = 1.0
 """Pause before a changed record is read again after the store failed."""
 
@@ -251,11 +253,20 @@ class Namespaces:
         self._records.pop(path, None)
         self._partitions.pop(path, None)
 
-    async def _load(self, path: str) -> None:
+    async def _load(self, root: str) -> None:
+        """Read a tree, a bounded number of records at a time: each read has a deadline of its own."""
+        to_read = [root]
+        while to_read:
+            paths = to_read[-MAX_READ_AT_ONCE:]
+            del to_read[-MAX_READ_AT_ONCE:]
+            for below in await asyncio.gather(*(self._load_one(path) for path in paths)):
+                to_read += below
+
+    async def _load_one(self, path: str) -> list[str]:
         record, names = await asyncio.gather(self._store.get(path), self._store.children(path))
         if record is not None:
             self._read(path, record)
-        await asyncio.gather(*(self._load(f"{path}/{name}") for name in names))
+        return [f"{path}/{name}" for name in names]
 
     def _read(self, path: str, record: Record) -> None:
         self._keep(path, _decode(path, record.value), record.version)

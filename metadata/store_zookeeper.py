@@ -16,6 +16,7 @@ that depends on a version, whose first attempt may have taken effect: then the c
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar, cast
@@ -194,7 +195,9 @@ class ZookeeperStore:
     async def _run(self, operation: _Operation, work: Callable[[_Operation], Awaitable[_T]]) -> _T:
         """Carry out an operation in a task of its own, which goes on when the caller is cancelled."""
         self._check_open()
-        task = asyncio.get_running_loop().create_task(self._perform(operation, work))
+        # Only an operation whose caller was cancelled can be overtaken by the next one of the same caller.
+        earlier = tuple(self._abandoned)
+        task = asyncio.get_running_loop().create_task(self._perform(operation, work, earlier))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         try:
@@ -210,14 +213,18 @@ class ZookeeperStore:
         if not task.cancelled():
             task.exception()  # nobody is left to be told
 
-    async def _perform(self, operation: _Operation, work: Callable[[_Operation], Awaitable[_T]]) -> _T:
+    async def _perform(
+        self,
+        operation: _Operation,
+        work: Callable[[_Operation], Awaitable[_T]],
+        earlier: tuple[asyncio.Task[Any], ...],
+    ) -> _T:
         try:
+            for tree in tuple(self._trees):
+                await self._armed(tree)
             async with asyncio.timeout(self._timeout_s):
-                # Only an operation whose caller was cancelled can be overtaken by the next one of the same caller.
-                if earlier := self._abandoned - {asyncio.current_task()}:
+                if earlier:
                     await asyncio.wait(earlier)
-                for tree in tuple(self._trees):
-                    await tree.is_armed.wait()
                 while True:
                     await self._session.connected()
                     try:
@@ -233,6 +240,21 @@ class ZookeeperStore:
                 f"ZooKeeper {self._session.servers} refuses {operation.path}: {type(exc).__name__} {exc}; check its"
                 " access rights, quota and log"
             ) from exc
+
+    async def _armed(self, tree: TreeWatch) -> None:
+        """Wait until a watch is set, for as long as that makes progress: a tree may be large.
+
+        Raises:
+            TimeoutError: it makes none.
+        """
+        read = -1
+        while not tree.is_armed.is_set():
+            if tree.nodes_read == read:
+                raise TimeoutError
+            read = tree.nodes_read
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._timeout_s):
+                    await tree.is_armed.wait()
 
     def _unavailable(self, operation: _Operation, cause: str) -> MetadataUnavailable:
         effect = "whether the change took effect is unknown: read it again" if operation.is_unsure else "try again"

@@ -47,10 +47,12 @@ class TreeWatch:
 
     Attributes:
         is_armed: set once no later change can be missed.
+        nodes_read: how many nodes were read so far: whoever waits for `is_armed` sees by it whether that makes sense.
     """
 
     def __init__(self, session: Session, top: str, report: Callable[[str, int | None], None]) -> None:
         self.is_armed = asyncio.Event()
+        self.nodes_read = 0
         self._session = session
         self._top = top
         self._report = report
@@ -105,9 +107,11 @@ class TreeWatch:
         """Read nodes, and below them what is new, or everything."""
         frontier = list(paths)
         while frontier:
-            chunk, frontier = frontier[:MAX_READ_AT_ONCE], frontier[MAX_READ_AT_ONCE:]
+            chunk = frontier[-MAX_READ_AT_ONCE:]
+            del frontier[-MAX_READ_AT_ONCE:]
             for below in await asyncio.gather(*(self._visit(path, is_deep) for path in chunk)):
                 frontier += below
+            self.nodes_read += len(chunk)
 
     async def _visit(self, path: str, is_deep: bool) -> list[str]:
         """Read one node, report what is different, and return what to read next."""
