@@ -17,8 +17,9 @@ import cloudpickle
 
 _OWN_PACKAGE = __name__.partition(".")[0]
 _INSTALLED_FOLDERS = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
-_REGISTRY = threading.Lock()
-"""cloudpickle has one list of modules that go by value; two threads must not take each other's off it."""
+_REGISTRY = threading.RLock()
+"""cloudpickle has one list of modules that go by value; two threads must not take each other's off it. A module that is
+imported for the function that uses it may deploy one itself, hence the R."""
 
 
 class LocalModules:
