@@ -70,14 +70,15 @@ class JournalEnd:
 
 
 class Batch:
-    """Records that will be one group, and whom to tell; owned by the loop lane until the writer takes it."""
+    """Records that will be in one group, and whom to tell; the loop lane's own until it hands it to the writer."""
 
-    __slots__ = ("bytes", "end", "parts", "waiters")
+    __slots__ = ("bytes", "end", "ends_group", "parts", "waiters")
 
     def __init__(self) -> None:
         self.parts: list[bytes] = []
         self.bytes = 0
         self.waiters: list[EntryWaiter | Done] = []
+        self.ends_group = False
         self.end: JournalEnd | None = None
 
 
@@ -158,18 +159,17 @@ class Journal:
             parts: encoded records; none makes a waiter that is told after all before it.
             is_urgent: False leaves it to others, or to `wake`, to get the group going.
         """
+        batch = self._open
+        if batch.bytes >= self._config.group_bytes:
+            self.hand_over()
+            batch = self._open
         size = 0
         for part in parts:
             size += len(part)
-        with self._lock:
-            batch = self._open
-            if batch.bytes >= self._config.group_bytes:
-                self._queue.append(batch)
-                batch = self._open = Batch()
-            batch.parts += parts
-            batch.bytes += size
-            if waiter is not None:
-                batch.waiters.append(waiter)
+        batch.parts += parts
+        batch.bytes += size
+        if waiter is not None:
+            batch.waiters.append(waiter)
         self.queued_bytes += size
         if is_urgent:
             self.wake()
@@ -177,19 +177,25 @@ class Journal:
     def put_entry(self, waiter: EntryWaiter, head: bytes, payload: bytes) -> None:
         """Do what `put` does, for the record of an entry.
 
-        Everything published takes this path, so it is written out: no loop over parts, no flags.
+        Everything published takes this path, so it is written out: no loop over parts, no flags, no lock.
         """
-        size = len(head) + len(payload)
-        with self._lock:
+        batch = self._open
+        if batch.bytes >= self._config.group_bytes:
+            self.hand_over()
             batch = self._open
-            if batch.bytes >= self._config.group_bytes:
-                self._queue.append(batch)
-                batch = self._open = Batch()
-            batch.parts += (head, payload)
-            batch.bytes += size
-            batch.waiters.append(waiter)
+        size = len(head) + len(payload)
+        batch.parts += (head, payload)
+        batch.bytes += size
+        batch.waiters.append(waiter)
         self.queued_bytes += size
         self.lanes.wake_writer()
+
+    def hand_over(self) -> None:
+        """Give the writer what was put since the last time; the lanes do so before they wake it."""
+        batch = self._open
+        if batch.parts or batch.waiters:
+            self._queue.append(batch)
+            self._open = Batch()
 
     def wake(self) -> None:
         """Get the writer going."""
@@ -197,11 +203,10 @@ class Journal:
 
     def mark_end(self, waiter: Done) -> Batch:
         """Close the open batch; when ``waiter`` is told, the returned batch's ``end`` is the place right behind it."""
-        with self._lock:
-            batch = self._open
-            batch.waiters.append(waiter)
-            self._queue.append(batch)
-            self._open = Batch()
+        batch = self._open
+        batch.waiters.append(waiter)
+        batch.ends_group = True
+        self.hand_over()
         self.wake()
         return batch
 
@@ -262,15 +267,20 @@ class Journal:
             self.lanes.on_loop(partial(self.report.written, batch))
 
     def _take(self) -> Batch | None:
+        """Return what was handed over meanwhile, joined to one batch: the last one, so that a marked end stays it."""
         with self._lock:
-            if self._is_broken:
+            if self._is_broken or not self._queue:
                 return None
-            if self._queue:
-                batch = self._queue.popleft()
-            elif self._open.parts or self._open.waiters:
-                batch, self._open = self._open, Batch()
-            else:
-                return None
+            batches = [self._queue.popleft()]
+            size = batches[0].bytes
+            while self._queue and not batches[-1].ends_group and size < self._config.group_bytes:
+                batches.append(self._queue.popleft())
+                size += batches[-1].bytes
+            batch = batches[-1]
+            if len(batches) > 1:
+                batch.parts = [part for one in batches for part in one.parts]
+                batch.waiters = [waiter for one in batches for waiter in one.waiters]
+                batch.bytes = size
             self._in_flight = batch
             return batch
 

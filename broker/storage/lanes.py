@@ -55,14 +55,20 @@ class ThreadLanes:
 
     Args:
         loop: the event loop.
-        write_turn: writes everything that is queued and returns; run on the writer thread.
+        hand_over: gives the writer what it is to write; run on the loop.
+        write_turn: writes everything that was handed over and returns; run on the writer thread.
         died: called on the loop if a thread ends by an error that nobody foresaw.
     """
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, write_turn: Task, died: Callable[[BaseException], None]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        hand_over: Task,
+        write_turn: Task,
+        died: Callable[[BaseException], None],
     ) -> None:
         self._loop = loop
+        self._hand_over = hand_over
         self._write_turn = write_turn
         self._died = died
         self._wakes: SimpleQueue[bool] = SimpleQueue()
@@ -95,6 +101,7 @@ class ThreadLanes:
 
     def _send_wake(self) -> None:
         self._is_wake_planned = False
+        self._hand_over()
         self._wakes.put(True)
 
     def in_background(self, task: Task) -> None:
@@ -107,6 +114,7 @@ class ThreadLanes:
 
     def stop(self) -> None:
         """See `Lanes`."""
+        self._send_wake()
         self._wakes.put(False)
         self._tasks.put(None)
         for thread in self._threads:
@@ -136,11 +144,13 @@ class Stepper:
     """All lanes on the calling thread: tasks wait until `step` or `run` is called.
 
     Args:
+        hand_over: as for ThreadLanes.
         write_turn: as for ThreadLanes.
         rng: draws which lane goes next; None takes them in a fixed order.
     """
 
-    def __init__(self, write_turn: Task, rng: random.Random | None = None) -> None:
+    def __init__(self, hand_over: Task, write_turn: Task, rng: random.Random | None = None) -> None:
+        self._hand_over = hand_over
         self._write_turn = write_turn
         self._rng = rng
         self._loop_tasks: deque[Task] = deque()
@@ -188,6 +198,7 @@ class Stepper:
 
     def _write_once(self) -> None:
         self._is_writer_awake = False
+        self._hand_over()
         self._write_turn()
 
     def run(self) -> None:

@@ -112,20 +112,21 @@ class Storage:
         core.journal = journal
         journal.report = core
         storage = cls(core, lock)
-        storage._use(Stepper(journal.write_turn))
+        storage._use(Stepper(journal.hand_over, journal.write_turn))
         return storage
 
     # Running.
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start the threads; results come on ``loop`` from now on, one call for each group of the journal."""
-        self._use(ThreadLanes(loop, self._core.journal.write_turn, self._core.died))
-        self._core.journal.wake()
+        journal = self._core.journal
+        self._use(ThreadLanes(loop, journal.hand_over, journal.write_turn, self._core.died))
+        journal.wake()
         self._tick = loop.call_later(_TICK_S, self._on_tick, loop)
 
     def step_by_hand(self, rng: random.Random) -> Stepper:
         """Run without threads and loop: all work is done by the caller's steps, in an order that ``rng`` draws."""
-        stepper = Stepper(self._core.journal.write_turn, rng)
+        stepper = Stepper(self._core.journal.hand_over, self._core.journal.write_turn, rng)
         self._use(stepper)
         return stepper
 
