@@ -49,7 +49,10 @@ async def hand_over(
 
 async def test_a_request_is_repeated_with_its_id_until_a_leader_is_ready() -> None:
     ids: list[str] = []
-    failures: list[httpx.Response | httpx.ConnectError] = [httpx.ConnectError("gone"), httpx.Response(503, json={"reason": "Leader not yet ready"})]
+    failures: list[httpx.Response | httpx.ConnectError] = [
+        httpx.ConnectError("gone"),
+        httpx.Response(503, json={"reason": "Leader not yet ready"}),
+    ]
 
     def answer(request: httpx.Request) -> httpx.Response:
         ids.append(request.headers[REQUEST_ID_HEADER])
