@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from .broker_client import connected
 from .failure import Failure
 from .output import output_option
 from .produce import not_yet
@@ -77,7 +78,6 @@ async def receive(service_url: str, topic: str, flags: dict[str, Any], printer: 
 
     Cancellation: safe; a message that was printed last may come again.
     """
-    from ..client.client import AsyncClient
     from ..client.config import ConsumerConfig
 
     config = ConsumerConfig(
@@ -87,7 +87,7 @@ async def receive(service_url: str, topic: str, flags: dict[str, Any], printer: 
     )
     wanted, rate = flags["num_messages"], flags["rate"]
     loop = asyncio.get_running_loop()
-    async with AsyncClient(service_url) as client:
+    async with connected(service_url) as client:
         consumer = await client.subscribe(topic, flags["subscription_name"], config)
         started_s = loop.time()
         while wanted == 0 or printer.count < wanted:

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from .broker_client import connected
 from .failure import Failure
 from .output import output_option, show_done
 from .settings import current
@@ -104,12 +105,11 @@ async def send_all(
 
     Cancellation: safe; what was sent stays sent.
     """
-    from ..client.client import AsyncClient
     from ..client.config import ProducerConfig
 
     loop = asyncio.get_running_loop()
     sent = 0
-    async with AsyncClient(service_url) as client:
+    async with connected(service_url) as client:
         producer = await client.create_producer(topic, ProducerConfig(batching=batching))
         started_s = loop.time()
         receipts: list[asyncio.Future[Any]] = []

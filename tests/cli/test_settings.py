@@ -9,6 +9,8 @@ from magnetar.cli.failure import Failure
 from magnetar.cli.main import main
 from magnetar.cli.settings import find_settings
 
+from tests.cli.conftest import Magnetar
+
 
 @pytest.fixture(autouse=True)
 def empty_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,3 +76,17 @@ def test_what_needs_no_server_imports_no_server(arguments: list[str], not_needed
         "sys.exit(str(found) if found else 0)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", [("produce", "t", "-m", "x"), ("consume", "t", "-s", "s")])
+def test_no_broker_there_names_the_remedy(
+    magnetar: Magnetar, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr("magnetar.cli.broker_client.OPERATION_TIMEOUT_S", 0.3)
+    result = magnetar("--service-url", "pulsar://127.0.0.1:1", *command)
+    assert result.code == 1
+    assert result.err.startswith(
+        "magnetar: cannot reach pulsar://127.0.0.1:1: start one with `magnetar standalone` or give --service-url ("
+    )
+    assert len(result.err.splitlines()) == 1
