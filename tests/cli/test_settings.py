@@ -9,7 +9,7 @@ from magnetar.cli.failure import Failure
 from magnetar.cli.main import main
 from magnetar.cli.settings import find_settings
 
-from tests.cli.conftest import Magnetar
+from .conftest import Magnetar
 
 
 @pytest.fixture(autouse=True)
