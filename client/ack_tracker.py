@@ -18,6 +18,8 @@ from collections.abc import Iterable
 from struct import pack, unpack
 from typing import NamedTuple
 
+from .received import ReceivedEntry
+
 Position = tuple[int, int]
 """Ledger and entry."""
 
@@ -128,6 +130,19 @@ class AckTracker:
     def wanted(self, position: Position) -> int | None:
         """Return which messages of a partly acknowledged entry are still wanted; None if nothing is known of it."""
         return self._partial.get(position)
+
+    def mask(self, entry: ReceivedEntry) -> bool:
+        """Take out of an entry what was acknowledged while it was queued; return whether anything of it is left."""
+        position = (entry.message_id.ledger_id, entry.message_id.entry_id)
+        if self.is_acknowledged(position):
+            return False
+        wanted = self.wanted(position)
+        if wanted is None:
+            return True
+        if entry.ack_set:
+            wanted &= bits_of(entry.ack_set)
+        entry.ack_set = words_of(wanted)
+        return wanted != 0
 
     def set_wanted(self, position: Position, wanted: int) -> None:
         """Take the broker's word for which messages of an entry are still wanted."""

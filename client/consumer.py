@@ -111,23 +111,10 @@ class Consumer:
             if self._resume is not None:
                 self._resume = StartPosition(entry.message_id, inclusive=False)
             self._release(entry.permits)
-            if not self._acks.tracker.is_busy or self._mask(entry):
+            if not self._acks.tracker.is_busy or self._acks.tracker.mask(entry):
                 return entry
         self._demand()
         return None
-
-    def _mask(self, entry: ReceivedEntry) -> bool:
-        """Take out of an entry what was acknowledged while it was queued; return whether anything of it is left."""
-        position = (entry.message_id.ledger_id, entry.message_id.entry_id)
-        if self._acks.tracker.is_acknowledged(position):
-            return False
-        wanted = self._acks.tracker.wanted(position)
-        if wanted is None:
-            return True
-        if entry.ack_set:
-            wanted &= bits_of(entry.ack_set)
-        entry.ack_set = words_of(wanted)
-        return wanted != 0
 
     async def receive_entry(self) -> ReceivedEntry:
         """Return the next entry, waiting for it.
