@@ -48,7 +48,9 @@ class BrokerConfig:
         max_unacked_per_consumer: `maxUnackedMessagesPerConsumer` of shared consumers; 0 is no limit.
         max_unacked_per_subscription: `maxUnackedMessagesPerSubscription`; 0 is no limit.
         write_buffer_bytes: bytes waiting for one socket at which its consumers get nothing more.
-        stats_period_s: `statsUpdateFrequencyInSecs`; rates are averages over it.
+        unread_retention_s: how long entries of a topic without subscriptions stay where no retention is set. Pulsar keeps
+            them as long, because it closes no ledger earlier (`managedLedgerMinLedgerRolloverTimeMinutes`).
+        stats_period_s: `statsUpdateFrequencyInSecs`; rates are averages over it, and trimming happens as often.
     """
 
     data_dir: Path = Path("data")
@@ -74,6 +76,7 @@ class BrokerConfig:
     max_unacked_per_consumer: int = 50_000
     max_unacked_per_subscription: int = 200_000
     write_buffer_bytes: int = 2 * MIB
+    unread_retention_s: float = 600.0
     stats_period_s: float = 60.0
 
     def __post_init__(self) -> None:
@@ -119,5 +122,6 @@ _RANGES: tuple[tuple[str, float, float], ...] = (
     ("max_unacked_per_consumer", 0, 1 << 31),
     ("max_unacked_per_subscription", 0, 1 << 31),
     ("write_buffer_bytes", 1024, 1 << 30),
+    ("unread_retention_s", 0, 1 << 31),
     ("stats_period_s", 0.05, 86400),
 )

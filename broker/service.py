@@ -175,14 +175,23 @@ class BrokerService:
         while True:
             await asyncio.sleep(self.config.stats_period_s)
             self.rates.update(self.topics.values(), self.config.stats_period_s)
-            await self._trim()
+            await self.trim_topics()
 
-    async def _trim(self) -> None:
-        """Let storage delete what every subscription is past and retention does not keep."""
+    async def trim_topics(self) -> None:
+        """Let storage delete what every subscription is past and retention does not keep; called every period.
+
+        A topic without subscriptions has nobody to be past anything. Its entries are kept for a while, so that what was
+        published a minute ago is still there when somebody subscribes or reads.
+
+        Cancellation: safe.
+        """
         for topic in list(self.topics.values()):
-            if not topic.is_closed and self.namespaces.has_namespace(topic.name.namespace_name):
-                retention = self.namespaces.retention(topic.name.namespace_name)
-                await topic.trim(*retention)
+            if topic.is_closed or not self.namespaces.has_namespace(topic.name.namespace_name):
+                continue
+            time_ms, size_bytes = self.namespaces.retention(topic.name.namespace_name)
+            if not topic.log.cursors and (time_ms, size_bytes) == (0, 0):
+                time_ms, size_bytes = int(self.config.unread_retention_s * 1000), -1
+            await topic.trim(time_ms, size_bytes)
 
     # Names
 

@@ -22,7 +22,9 @@ JOURNAL_FILE_BYTES = 16 * MIB
 
 
 @contextlib.asynccontextmanager
-async def running_broker(directory: Path, disk: Disk | None = None, **settings: Any) -> AsyncIterator[BrokerService]:
+async def running_broker(
+    directory: Path, disk: Disk | None = None, limits: dict[str, Any] | None = None, **settings: Any
+) -> AsyncIterator[BrokerService]:
     """A started broker with the namespaces of the recordings; stopped, with its storage closed, at the end."""
     store = SqliteStore.open(directory / "metadata.db")
     namespaces = Namespaces(store)

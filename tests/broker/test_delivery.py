@@ -327,3 +327,33 @@ async def test_live_workers_are_the_participants_with_the_leader_first(broker: B
     assert leader is not None
     assert leader.name == "no worker" or leader.name.startswith(workers[0][0])
     await raw.close()
+
+
+SMALL_LEDGERS = {"max_ledger_entries": 2}
+
+
+@pytest.mark.parametrize(("retention_s", "left"), [(600, 7), (0, 1)])
+async def test_entries_that_nobody_subscribed_to_are_kept_for_a_while(
+    tmp_path: Path, retention_s: float, left: int
+) -> None:
+    async with running_broker(tmp_path, limits=SMALL_LEDGERS, unread_retention_s=retention_s) as broker:
+        source = await producer(broker)
+        await publish(source, [b"m"] * 7)
+        await broker.trim_topics()
+        assert broker.topics[TOPIC].log.entry_count == left
+        await source.close()
+
+
+async def test_entries_that_every_subscription_is_past_are_deleted(tmp_path: Path) -> None:
+    async with running_broker(tmp_path, limits=SMALL_LEDGERS) as broker:
+        source = await producer(broker)
+        sink = await consumer(broker, SHARED)
+        sent = await publish(source, [b"m"] * 7)
+        await take(sink, 7)
+        acknowledge(sink, *sent[:3], sent[4], request_id=1)
+        await sink.receive()
+        await broker.trim_topics()
+        assert broker.topics[TOPIC].log.first_position == sent[2]
+        sink.send("REDELIVER_UNACKNOWLEDGED_MESSAGES", consumer_id=1)
+        assert [position(frame) for frame in await take(sink, 3)] == [sent[3], sent[5], sent[6]]
+        await close(source, sink)
