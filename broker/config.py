@@ -48,8 +48,8 @@ class BrokerConfig:
         max_unacked_per_consumer: `maxUnackedMessagesPerConsumer` of shared consumers; 0 is no limit.
         max_unacked_per_subscription: `maxUnackedMessagesPerSubscription`; 0 is no limit.
         write_buffer_bytes: bytes waiting for one socket at which its consumers get nothing more.
-        unread_retention_s: how long entries of a topic without subscriptions stay where no retention is set. Pulsar keeps
-            them as long, because it closes no ledger earlier (`managedLedgerMinLedgerRolloverTimeMinutes`).
+        unread_retention_s: how long entries of a topic without subscriptions stay where no retention is set. Pulsar
+            keeps them as long, because it closes no ledger earlier (`managedLedgerMinLedgerRolloverTimeMinutes`).
         stats_period_s: `statsUpdateFrequencyInSecs`; rates are averages over it, and trimming happens as often.
     """
 

@@ -32,9 +32,8 @@ async def running_broker(
     for name in ("public/wire", "public/wirelist"):
         if not namespaces.has_namespace(name):
             await namespaces.create_namespace(name, default_policies("standalone"))
-    storage = Storage.open(
-        directory / "storage", StorageConfig(journal_file_bytes=JOURNAL_FILE_BYTES, retry_s=0.05), disk
-    )
+    storage_config = StorageConfig(**({"journal_file_bytes": JOURNAL_FILE_BYTES, "retry_s": 0.05} | (limits or {})))
+    storage = Storage.open(directory / "storage", storage_config, disk)
     storage.attach(asyncio.get_running_loop())
     defaults: dict[str, Any] = {"failover_delay_s": 0.05, "liveness_timeout_s": 0.2}
     broker = BrokerService(
