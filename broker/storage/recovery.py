@@ -16,12 +16,13 @@ power failure: the directories are synced first.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from ...errors import StorageError
 from . import journal_format as layout
 from .catalogue import read_catalogue, write_catalogue
+from .compacted_view import restore_view
 from .core import StorageCore
 from .disk import Disk
 from .failures import DamagedFile, disk_action
@@ -67,6 +68,7 @@ def recover(core: StorageCore) -> Recovered:
         for state in catalogue.logs:
             log = core.logs[state["name"]] = TopicLog.from_state(core, state)
             log.close_ledger()
+        _restore_views(core, catalogue.logs)
     elif _names(disk, journal) or _names(disk, ledgers):
         raise StorageError(
             f"{directory} holds data but no catalogue; restore {directory}/catalogue from a copy, "
@@ -85,6 +87,14 @@ def recover(core: StorageCore) -> Recovered:
     replay.finish()
     _remove_strays(core, ledgers)
     return Recovered(files, reader.end)
+
+
+def _restore_views(core: StorageCore, states: Sequence[Mapping[str, Any]]) -> None:
+    by_id = {log.id: log for log in core.logs.values()}
+    for state in states:
+        view = state.get("view")  # absent in what was written before there was compaction
+        if view is not None:
+            restore_view(by_id[state["log"]], view, by_id)
 
 
 def _names(disk: Disk, directory: str) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .compacted_view import forget_unreferenced, restore_view
 from .core import StorageCore
 from .cursor import Cursor
 from .ledger import Ledger
@@ -41,6 +42,7 @@ class Replay:
         for log in self._core.logs.values():
             if any(not ledger.confirmed for ledger in log.ledgers_by_id.values()):
                 log.drop_pending()
+        forget_unreferenced(self._core)
 
     def _append(self, record: EntryRecord) -> None:
         ledger = self._ledgers.get(record.ledger_id)
@@ -107,6 +109,10 @@ class Replay:
         elif what == "drop_ledgers":
             dropped: list[Ledger] = [self._ledgers.pop(ledger_id) for ledger_id in change["ledgers"]]
             log.drop_ledgers([ledger.id for ledger in dropped])
+        elif what == "switch_view":
+            restore_view(log, change, self._logs)
+            if (moved := self._cursors.get(change["cursor"])) is not None:
+                moved.apply_up_to(Position(*change["horizon"]))
         elif what == "terminate":
             log.is_terminated = True
             log.has_changed()

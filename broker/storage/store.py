@@ -20,6 +20,7 @@ from pathlib import Path
 
 from ...errors import ClosedError, DataDirectoryInUse, StorageError
 from .checkpoint import Checkpoint
+from .compacted_view import HIDDEN
 from .config import StorageConfig
 from .core import Clock, StorageCore
 from .disk import Disk, DiskLock, LocalDisk, LockedByOther
@@ -185,7 +186,7 @@ class Storage:
 
     def log_names(self) -> list[str]:
         """Return the names of all durable logs."""
-        return [name for name, log in self._core.logs.items() if log.is_created]
+        return [name for name, log in self._core.logs.items() if log.is_created and not name.startswith(HIDDEN)]
 
     def has_log(self, name: str) -> bool:
         """Return whether there is a durable log of that name."""
@@ -218,7 +219,13 @@ class Storage:
             self._core.record(done)
             return
         ledgers = log.drop()
-        self._core.record_removal(ledgers, done, encode_change({"do": "delete_log", "log": log.id}))
+        changes = encode_change({"do": "delete_log", "log": log.id})
+        if log.view is not None:
+            hidden = log.view.log
+            self._core.logs.pop(hidden.name, None)
+            ledgers += hidden.drop()
+            changes += encode_change({"do": "delete_log", "log": hidden.id})
+        self._core.record_removal(ledgers, done, changes)
 
     # State.
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import StorageError, TopicTerminated
 from .catalogue import encode_line
+from .compacted_view import CompactedView
 from .cursor import Cursor
 from .journal import Done, EntryDone
 from .ledger import Ledger, LedgerInfo, LedgerTotals
@@ -37,6 +38,8 @@ class TopicLog(LedgerList):
         id: names the log in journal records.
         cursors: durable cursors by name; change them through the log only.
         is_terminated: True if the log takes no more entries.
+        view: what compaction kept of the older entries; None if it never ran.
+        is_compacting: True while entries must stay because compaction reads them.
     """
 
     def __init__(self, core: StorageCore, log_id: int, name: str) -> None:
@@ -48,6 +51,8 @@ class TopicLog(LedgerList):
         self.is_terminated = False
         self.is_created = False  # its first record has been queued
         self.is_deleted = False
+        self.view: CompactedView | None = None
+        self.is_compacting = False
         self._open: Ledger | None = None
         self._line: bytes | None = None  # snapshot for the catalogue; None after a change
 
@@ -236,6 +241,19 @@ class TopicLog(LedgerList):
 
     # Cursors.
 
+    def before(self, position: Position) -> Position:
+        """See `LedgerList.before`; a position that only the compacted view still has counts as well."""
+        if self.view is not None and EARLIEST < position < self.first_position:
+            return Position(position.ledger_id, position.entry_id - 1)
+        return super().before(position)
+
+    @property
+    def first_compacted(self) -> Position:
+        """Position of the oldest entry of the compacted view and the log together."""
+        if self.view is None or self.view.first is None:
+            return self.first_position
+        return min(self.view.first, self.first_position)
+
     def open_cursor(
         self, name: str, initial: Position, properties: Mapping[str, str] | None = None, done: Done | None = None
     ) -> Cursor:
@@ -249,7 +267,9 @@ class TopicLog(LedgerList):
         """
         cursor = self.cursors.get(name)
         if cursor is None:
-            initial = min(max(initial, self.before(EARLIEST)), max(self.last_confirmed, self.before(EARLIEST)))
+            # A compacted view has entries whose ledgers are gone; a reader of it begins before what the log holds.
+            lowest = self.before(EARLIEST) if self.view is None else EARLIEST
+            initial = min(max(initial, lowest), max(self.last_confirmed, self.before(EARLIEST)))
             cursor = self.add_cursor(Cursor(self, self.core.ids.new_object(), name, initial))
             cursor.properties = dict(properties or {})
             change = {
@@ -313,7 +333,7 @@ class TopicLog(LedgerList):
             closed.append(ClosedLedger(ledger.id, ledger.totals.bytes, ledger.totals.newest_ms, is_consumed))
         open_bytes = self.total_bytes - sum(ledger.bytes for ledger in closed)
         drop = ledgers_to_drop(closed, open_bytes, retention_ms, retention_bytes, now_ms)
-        if not drop:
+        if not drop or self.is_compacting:
             self.core.record(done)
             return []
         ledgers = [self.ledgers_by_id[ledger_id] for ledger_id in drop]
@@ -366,6 +386,7 @@ class TopicLog(LedgerList):
             "terminated": self.is_terminated,
             "ledgers": ledgers,
             "cursors": [cursor.snapshot() for cursor in self.cursors.values()],
+            "view": None if self.view is None else self.view.state(),
         }
 
     @classmethod
