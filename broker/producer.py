@@ -103,6 +103,10 @@ class Producer:
         if send.HasField("txnid_least_bits"):
             self._refuse(send, ServerError.NotAllowedError, "Transaction buffer disable!")
             return
+        if metadata.deliver_at_time > 0:
+            text = "Delayed delivery is not supported by this broker yet; send the message without deliver_at_time"
+            self._refuse(send, ServerError.NotAllowedError, text)
+            return
         if send.is_chunk:
             self.has_chunks = True
         bytes_ = len(payload)

@@ -357,3 +357,14 @@ async def test_entries_that_every_subscription_is_past_are_deleted(tmp_path: Pat
         sink.send("REDELIVER_UNACKNOWLEDGED_MESSAGES", consumer_id=1)
         assert [position(frame) for frame in await take(sink, 3)] == [sent[3], sent[5], sent[6]]
         await close(source, sink)
+
+
+async def test_a_message_for_later_is_refused_and_the_producer_goes_on(broker: BrokerService) -> None:
+    raw = await producer(broker)
+    raw.send_message(b"later", sequence_id=7, metadata={"deliver_at_time": 1 << 42})
+    raw.send_message(b"now", sequence_id=8)
+    refused = (await raw.receive()).command.send_error
+    assert (refused.sequence_id, refused.error) == (7, ServerError.NotAllowedError)
+    assert "Delayed delivery is not supported" in refused.message
+    assert (await raw.receive()).command.send_receipt.sequence_id == 8
+    await raw.close()
