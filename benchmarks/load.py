@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import threading
 import time
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pulsar
@@ -39,14 +39,30 @@ def hold(service_url: str, topic: str, *subscriptions: str) -> None:
         client.close()
 
 
-def publish(service_url: str, topic: str, batch: int, size_bytes: int, seconds: float) -> tuple[int, float]:
+@dataclass(frozen=True)
+class Shape:
+    """What is published.
+
+    Attributes:
+        batch: messages in an entry.
+        size_bytes: of a message.
+        in_flight: messages without receipt.
+    """
+
+    batch: int
+    size_bytes: int
+    in_flight: int = IN_FLIGHT
+
+
+def publish(service_url: str, topic: str, shape: Shape, seconds: float) -> tuple[int, float]:
     """Publish for some seconds with our client; return messages receipted and the seconds until the last receipt."""
-    return uvloop.run(_publish(service_url, topic, batch, size_bytes, seconds))
+    return uvloop.run(_publish(service_url, topic, shape, seconds))
 
 
-async def _publish(service_url: str, topic: str, batch: int, size_bytes: int, seconds: float) -> tuple[int, float]:
+async def _publish(service_url: str, topic: str, shape: Shape, seconds: float) -> tuple[int, float]:
+    batch, size_bytes = shape.batch, shape.size_bytes
     payloads = payloads_of(size_bytes, max(batch, 1000))
-    config = ProducerConfig(batching=False, max_pending_messages=IN_FLIGHT, block_if_queue_full=True)
+    config = ProducerConfig(batching=False, max_pending_messages=shape.in_flight, block_if_queue_full=True)
     failures: list[BaseException] = []
 
     def check(done: asyncio.Future[Any]) -> None:
@@ -159,12 +175,12 @@ def official_producer(client: pulsar.Client, topic: str, batch: int) -> pulsar.P
     )
 
 
-def official_publish(service_url: str, topic: str, batch: int, size_bytes: int, seconds: float) -> tuple[int, float]:
+def official_publish(service_url: str, topic: str, shape: Shape, seconds: float) -> tuple[int, float]:
     """The same load as `publish`, made with the official client."""
     client = official(service_url)
     try:
-        producer = official_producer(client, topic, batch)
-        payloads = itertools.cycle(payloads_of(size_bytes, 1000))
+        producer = official_producer(client, topic, shape.batch)
+        payloads = itertools.cycle(payloads_of(shape.size_bytes, 1000))
         counter = Receipts()
         sent = 0
         began = time.perf_counter()
@@ -220,9 +236,3 @@ def official_consume(service_url: str, topic: str, subscription: str, count: int
         return received_bytes, time.perf_counter() - began
     finally:
         client.close()
-
-
-def rate(measure: Callable[[], tuple[int, float]]) -> float:
-    """Messages per second of one measurement."""
-    count, took_s = measure()
-    return count / took_s

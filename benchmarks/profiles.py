@@ -23,7 +23,7 @@ from tests.support.servers import descendants
 from tests.support.waiting import wait_for
 
 from .function_rates import SOURCE
-from .load import consume, hold, payloads_of, publish, publish_entries
+from .load import Shape, consume, hold, payloads_of, publish, publish_entries
 from .machine import short_name
 from .plan import Plan
 from .report import PROFILES
@@ -84,16 +84,16 @@ def sampled(pid: int, directory: Path, title: str, report: Report) -> Iterator[N
 def profile_publish(plan: Plan, report: Report) -> None:
     for batch in (1000, 1):
         with plan.server("broker") as server:
-            publish(server.service_url, "warm", batch, 100, 0.3)
+            publish(server.service_url, "warm", Shape(batch, 100), 0.3)
             with sampled(server.pid, plan.directory, f"broker, publish, batches of {batch}, 100 B", report):
-                publish(server.service_url, "t", batch, 100, plan.seconds)
+                publish(server.service_url, "t", Shape(batch, 100), plan.seconds)
 
 
 def profile_consume(plan: Plan, report: Report) -> None:
     for batch in (1000, 1):
         with plan.server("broker") as server:
             hold(server.service_url, "t", "s")
-            count, _ = publish(server.service_url, "t", batch, 100, plan.seconds)
+            count, _ = publish(server.service_url, "t", Shape(batch, 100), plan.seconds)
             with sampled(server.pid, plan.directory, f"broker, consume, batches of {batch}, 100 B", report):
                 consume(server.service_url, "t", "s", count)
 
@@ -102,7 +102,7 @@ def profile_client(plan: Plan, report: Report) -> None:
     """The publishing side: this very process runs the load in another thread while py-spy looks at it."""
     for batch in (1000, 1):
         with plan.server("broker") as server:
-            load = threading.Thread(target=publish, args=(server.service_url, "t", batch, 100, plan.seconds))
+            load = threading.Thread(target=publish, args=(server.service_url, "t", Shape(batch, 100), plan.seconds))
             with sampled(os.getpid(), plan.directory, f"our client, publish, batches of {batch}, 100 B", report):
                 load.start()
                 load.join()
