@@ -50,6 +50,9 @@ class BrokerConfig:
         write_buffer_bytes: bytes waiting for one socket at which its consumers get nothing more.
         unread_retention_s: how long entries of a topic without subscriptions stay where no retention is set. Pulsar
             keeps them as long, because it closes no ledger earlier (`managedLedgerMinLedgerRolloverTimeMinutes`).
+        compaction_threshold_bytes: `brokerServiceCompactionThresholdInBytes`; a topic with more than that not compacted
+            yet is compacted, where its namespace says nothing else. 0 compacts on request only.
+        compaction_check_s: `brokerServiceCompactionMonitorIntervalInSeconds`; how often that is looked at.
         stats_period_s: `statsUpdateFrequencyInSecs`; rates are averages over it, and trimming happens as often.
     """
 
@@ -77,6 +80,8 @@ class BrokerConfig:
     max_unacked_per_subscription: int = 200_000
     write_buffer_bytes: int = 2 * MIB
     unread_retention_s: float = 600.0
+    compaction_threshold_bytes: int = 0
+    compaction_check_s: float = 60.0
     stats_period_s: float = 60.0
 
     def __post_init__(self) -> None:
@@ -123,5 +128,7 @@ _RANGES: tuple[tuple[str, float, float], ...] = (
     ("max_unacked_per_subscription", 0, 1 << 31),
     ("write_buffer_bytes", 1024, 1 << 30),
     ("unread_retention_s", 0, 1 << 31),
+    ("compaction_threshold_bytes", 0, 1 << 62),
+    ("compaction_check_s", 0.05, 86400),
     ("stats_period_s", 0.05, 86400),
 )

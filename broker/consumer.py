@@ -43,6 +43,7 @@ class Consumer:
         pending: what it holds unacknowledged, on shared subscriptions: position to number of messages.
         unacked_messages: the sum of `pending`.
         is_blocked: it holds too much; its permits are kept in `banked_permits` until half is acknowledged.
+        reads_compacted: whether it reads the compacted view of the topic.
         epoch: of its last redelivery request (Java only), None if it never told one.
     """
 
@@ -53,7 +54,9 @@ class Consumer:
         self.id = command.consumer_id
         self.priority = command.priority_level
         self.metadata = {pair.key: pair.value for pair in command.metadata}
-        has_epoch = command.HasField("consumer_epoch") and command.subType not in SPREADING
+        self.reads_compacted = command.read_compacted
+        is_stamped = command.subType not in SPREADING and not command.read_compacted
+        has_epoch = command.HasField("consumer_epoch") and is_stamped
         self.epoch = command.consumer_epoch if has_epoch else None
         self.partition = subscription.topic.name.partition
         self._heads = MessageHeads(self.id, self.partition, self.epoch)

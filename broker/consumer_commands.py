@@ -37,10 +37,12 @@ from ..wire.pulsar_api_pb2 import (
 )
 from ..wire.topic_name import parse_topic_name
 from .answers import error_code
+from .compaction_rules import last_batch_index
 from .consumer import Consumer
 from .consumer_stats import consumer_stats_response
 from .kinds import check_kind
 from .schemas import check_schema
+from .storage.compacted_view import COMPACTION_CURSOR
 from .storage.cursor import MemoryCursor
 from .storage.position import Position
 from .subscription import Subscription
@@ -51,7 +53,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-RESERVED_NAMES = ("pulsar.repl", "pulsar.dedup")
+RESERVED_NAMES = ("pulsar.repl", "pulsar.dedup", COMPACTION_CURSOR)
 """Beginnings of names that the broker's own cursors have."""
 
 
@@ -96,8 +98,8 @@ def _check(command: CommandSubscribe) -> None:
     if command.subscription.startswith(RESERVED_NAMES):
         raise ProducerBusy("Subscription with reserved subscription name attempted")
     check_kind(command.subType)
-    if command.read_compacted:
-        raise NotAllowed("read_compacted is not supported by this broker yet; topics are not compacted")
+    if command.read_compacted and command.subType not in (CommandSubscribe.Exclusive, CommandSubscribe.Failover):
+        raise NotAllowed("readCompacted only allowed on failover or exclusive subscriptions")
     if command.HasField("schema"):
         check_schema(command.schema)
     if command.HasField("keySharedMeta") and command.keySharedMeta.hashRanges:
@@ -117,7 +119,12 @@ async def _subscription(connection: Connection, topic: Topic, command: CommandSu
         raise SubscriptionNotFound("Subscription does not exist")
     position = "earliest" if command.initialPosition == CommandSubscribe.Earliest else "latest"
     properties = {pair.key: pair.value for pair in command.subscription_properties}
-    return await topic.create_subscription(name, position, properties)  # type: ignore[arg-type]
+    return await topic.create_subscription(
+        name,
+        position,  # type: ignore[arg-type]
+        properties,
+        compacted=command.read_compacted,
+    )
 
 
 def _non_durable(topic: Topic, command: CommandSubscribe) -> Subscription:
@@ -127,9 +134,9 @@ def _non_durable(topic: Topic, command: CommandSubscribe) -> Subscription:
     if command.HasField("start_message_id"):
         wanted = _position(command.start_message_id)
         if wanted <= topic.log.last_confirmed:
-            start = topic.start_of(wanted)
+            start = topic.start_of(wanted, compacted=command.read_compacted)
         elif command.initialPosition == CommandSubscribe.Earliest:
-            start = topic.start_of("earliest")
+            start = topic.start_of("earliest", compacted=command.read_compacted)
     properties = {pair.key: pair.value for pair in command.subscription_properties}
     cursor = MemoryCursor(topic.log, command.subscription, start, properties)
     subscription = topic.subscriptions[command.subscription] = Subscription(topic, cursor, is_durable=False)
@@ -242,19 +249,26 @@ def seek(connection: Connection, command: CommandSeek) -> None:
         error = MetadataError("Message id and message publish time were not present")
         connection.fail(command.request_id, error)
         return
-    connection.start(command.request_id, _seek(connection, consumer.subscription, command))
+    connection.start(command.request_id, _seek(connection, consumer, command))
 
 
-async def _seek(connection: Connection, subscription: Subscription, command: CommandSeek) -> None:
+async def _seek(connection: Connection, consumer: Consumer, command: CommandSeek) -> None:
+    subscription = consumer.subscription
     topic = subscription.topic
     words = None
     try:
         if command.HasField("message_id"):
-            position = topic.log.next_position(topic.start_of(_position(command.message_id)))
+            mark = topic.start_of(_position(command.message_id), compacted=consumer.reads_compacted)
+            # The compacted view may have an entry there, even if the log has none any more.
+            behind = Position(mark.ledger_id, mark.entry_id + 1)
+            position = behind if consumer.reads_compacted else topic.log.next_position(mark)
             if connection.config.acknowledge_inside_batches and position == _position(command.message_id):
                 words = tuple(command.message_id.ack_set) or None
         else:
-            position = topic.log.next_position(await topic.log.position_before_time(command.message_publish_time))
+            mark = await topic.log.position_before_time(command.message_publish_time)
+            position = topic.log.next_position(mark)
+            if consumer.reads_compacted and position <= topic.log.first_position:
+                position = topic.log.first_compacted
         await subscription.seek(position, words)
     except StorageError as error:
         raise UnknownBrokerError(f"Error when resetting subscription: {error}") from error
@@ -272,7 +286,13 @@ async def _last_message_id(connection: Connection, consumer: Consumer, request_i
     topic = consumer.subscription.topic
     last = topic.log.last_confirmed
     batch_index = -1
-    if topic.log.entry_count:
+    view = topic.log.view if consumer.reads_compacted else None
+    if view is not None and last <= view.horizon:
+        entry = await view.last()
+        last = Position(-1, -1)
+        if entry is not None:
+            last, batch_index = entry.position, last_batch_index(entry.payload, connection.config.max_message_bytes)
+    elif topic.log.entry_count:
         entries = await topic.log.load(last, 1, 1)
         metadata, _ = open_payload(entries[0].payload)
         if metadata.HasField("num_messages_in_batch"):

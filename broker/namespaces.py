@@ -30,6 +30,7 @@ from .policies import (
     Retention,
     auto_subscription_creation,
     auto_topic_creation,
+    compaction_threshold,
     default_policies,
 )
 from .policies import retention as retention_of
@@ -151,6 +152,10 @@ class Namespaces:
     def retention(self, namespace: str) -> Retention:
         """Return how long acknowledged messages stay."""
         return retention_of(self.policies(namespace))
+
+    def compaction_threshold(self, namespace: str, default: int) -> int:
+        """Return how many bytes of a topic may wait to be compacted; 0 is any number."""
+        return compaction_threshold(self.policies(namespace), default)
 
     def auto_topic_creation(self, namespace: str, default: AutoCreation) -> AutoCreation:
         """Return whether and how topics are created on first use."""

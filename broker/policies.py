@@ -96,6 +96,12 @@ def retention(policies: Policies) -> Retention:
     )
 
 
+def compaction_threshold(policies: Policies, default: int) -> int:
+    """Return how many bytes may wait to be compacted; 0 is any number, so compaction runs on request only."""
+    threshold = policies.get("compaction_threshold")
+    return default if threshold is None else int(threshold)
+
+
 def auto_topic_creation(policies: Policies, default: AutoCreation) -> AutoCreation:
     """Return whether and how topics are created on first use; the broker's default where the namespace says nothing."""
     override = policies.get("autoTopicCreationOverride")

@@ -18,6 +18,7 @@ from .config import BrokerConfig
 from .connection import Connection
 from .policies import AutoCreation
 from .rates import Rates
+from .storage.compacted_view import COMPACTION_CURSOR
 from .topic import Topic
 from .topic_epochs import TopicEpochs
 from .waiting import settle
@@ -103,6 +104,7 @@ class BrokerService:
         self.port = self._server.sockets[0].getsockname()[1]
         self.is_started = True
         self.start_task(self._keep_rates())
+        self.start_task(self._watch_compaction())
 
     async def stop(self) -> None:
         """Take no more clients, close those there are, and end what runs.
@@ -192,6 +194,17 @@ class BrokerService:
             if not topic.log.cursors and (time_ms, size_bytes) == (0, 0):
                 time_ms, size_bytes = int(self.config.unread_retention_s * 1000), -1
             await topic.trim(time_ms, size_bytes)
+
+    async def _watch_compaction(self) -> None:
+        while True:
+            await asyncio.sleep(self.config.compaction_check_s)
+            for topic in list(self.topics.values()):
+                namespace = topic.name.namespace_name
+                if topic.is_closed or not self.namespaces.has_namespace(namespace):
+                    continue
+                threshold = self.namespaces.compaction_threshold(namespace, self.config.compaction_threshold_bytes)
+                if threshold and topic.compaction.waiting_bytes > threshold and not topic.compaction.is_running:
+                    topic.begin_compaction()
 
     # Names
 
@@ -338,8 +351,9 @@ class BrokerService:
         producers = len(topic.producers) + len(topic.waiting)
         if producers or consumers:
             raise NotAllowed(f"Topic {topic.name} has {producers} producers and {consumers} consumers connected")
-        if any(subscription.is_durable for subscription in topic.subscriptions.values()):
-            raise NotAllowed(f"Topic {topic.name} has {len(topic.subscriptions)} subscriptions")
+        kept = [each.name for each in topic.subscriptions.values() if each.is_durable]
+        if any(name != COMPACTION_CURSOR for name in kept):
+            raise NotAllowed(f"Topic {topic.name} has {len(kept)} subscriptions")
 
     # Workers
 

@@ -17,6 +17,7 @@ from .dispatch.shared import SharedDispatcher
 from .dispatch.single_active import SingleActiveDispatcher
 from .kinds import kind_name
 from .rates import Meter
+from .storage.compacted_view import COMPACTION_CURSOR
 from .storage.cursor import Cursor, MemoryCursor
 from .storage.position import Position
 from .waiting import settle
@@ -80,6 +81,8 @@ class Subscription:
     @property
     def kind(self) -> int | None:
         """The type (SubType) of the present or last consumers."""
+        if self.name == COMPACTION_CURSOR:
+            return CommandSubscribe.Exclusive
         return self.dispatcher.kind if self.dispatcher is not None else None
 
     @property
@@ -279,6 +282,8 @@ class Subscription:
 
         Cancellation: it is acknowledged all the same.
         """
+        if self.name == COMPACTION_CURSOR:
+            return  # what is not compacted yet may hold the last message of a key, however old
         now_ms = self.topic.broker.now_ms()
         position = await self.topic.log.position_before_time(now_ms - int(age_s * 1000))
         before = self.cursor.backlog_entries

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import ProducerBusy, ServiceNotReady, StorageError, SubscriptionNotFound, TopicTerminated
 from ..wire.topic_name import TopicName
+from .compaction import TopicCompaction
 from .producer_access import FENCED_OUT, Own, Producers, Share, Wait, admit, next_epoch
 from .rates import Meter
+from .storage.compacted_view import COMPACTION_CURSOR
 from .storage.position import Position
 from .subscription import Subscription
 from .topic_stats import internal_stats, topic_stats
@@ -41,6 +43,7 @@ class Topic:
         waiting: those that wait for exclusive access, first come first served.
         exclusive: the owner, None if the topic is shared.
         epoch: how often the topic had a new owner; None if it never had one.
+        compaction: its compactions since it was loaded.
     """
 
     def __init__(self, broker: BrokerService, name: TopicName, log: TopicLog, epoch: int | None):
@@ -53,6 +56,7 @@ class Topic:
         self.waiting: deque[Producer] = deque()
         self.exclusive: Producer | None = None
         self.epoch = epoch
+        self.compaction = TopicCompaction(log, broker.config.max_message_bytes, broker.now_ms)
         self.is_closed = False
         self.last_publish_ms = 0
         self.departed_messages_in = 0
@@ -160,6 +164,23 @@ class Topic:
         if any(not subscription.is_durable for subscription in self.subscriptions.values()):
             return []
         return await self.log.trim(retention_ms, retention_bytes)
+
+    def begin_compaction(self) -> None:
+        """Have the topic compacted; its `compaction` tells how that goes.
+
+        Raises:
+            NotAllowed: it is being compacted already.
+            ServiceNotReady: it was unloaded.
+        """
+        self.check_loaded()
+        self.compaction.begin()
+        self.broker.start_task(self._compact())
+
+    async def _compact(self) -> None:
+        await self.compaction.run()
+        cursor = self.log.cursors.get(COMPACTION_CURSOR)
+        if cursor is not None and cursor.name not in self.subscriptions and not self.is_closed:
+            self.subscriptions[cursor.name] = Subscription(self, cursor, is_durable=True)
 
     # Producers
 
@@ -269,11 +290,16 @@ class Topic:
         """Return the position of the last stored entry; its entry id is -1 if the newest ledger is empty."""
         return self.log.last_confirmed
 
-    def start_of(self, position: Literal["earliest", "latest"] | Position) -> Position:
-        """Return the mark-delete position with which reading begins at ``position``, itself included."""
+    def start_of(self, position: Literal["earliest", "latest"] | Position, *, compacted: bool = False) -> Position:
+        """Return the mark-delete position with which reading begins at ``position``, itself included.
+
+        Args:
+            position: where reading begins.
+            compacted: whether the compacted view is read, which may begin before what the log holds.
+        """
         if position == "latest":
             return self.log.last_confirmed
-        first = self.log.first_position
+        first = self.log.first_compacted if compacted else self.log.first_position
         if position == "earliest" or position <= first:
             return Position(first.ledger_id, first.entry_id - 1)
         assert isinstance(position, tuple)
@@ -286,6 +312,8 @@ class Topic:
         name: str,
         position: Literal["earliest", "latest"] | Position = "latest",
         properties: dict[str, str] | None = None,
+        *,
+        compacted: bool = False,
     ) -> Subscription:
         """Return a durable subscription; an existing one is returned as it is.
 
@@ -295,7 +323,9 @@ class Topic:
         subscription = self.subscriptions.get(name)
         if subscription is None:
             created: asyncio.Future[None] = self._loop.create_future()
-            cursor = self.log.open_cursor(name, self.start_of(position), properties, settle(created))
+            cursor = self.log.open_cursor(
+                name, self.start_of(position, compacted=compacted), properties, settle(created)
+            )
             subscription = Subscription(self, cursor, is_durable=True)
             subscription.creation = created
             self.subscriptions[name] = subscription

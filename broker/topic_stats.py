@@ -12,6 +12,7 @@ from urllib.parse import quote_plus
 
 from ..wire.pulsar_api_pb2 import ProducerAccessMode
 from .kinds import kind_name
+from .storage.compacted_view import COMPACTION_CURSOR, CompactedView
 from .storage.position import Position
 from .times import iso_time
 
@@ -85,10 +86,10 @@ def topic_stats(
         "nonContiguousDeletedMessagesRangesSerializedSize": 0,
         "delayedMessageIndexSizeInBytes": 0,
         "compaction": {
-            "lastCompactionRemovedEventCount": 0,
-            "lastCompactionSucceedTimestamp": 0,
-            "lastCompactionFailedTimestamp": 0,
-            "lastCompactionDurationTimeInMills": 0,
+            "lastCompactionRemovedEventCount": topic.compaction.last.removed,
+            "lastCompactionSucceedTimestamp": topic.compaction.succeeded_ms,
+            "lastCompactionFailedTimestamp": topic.compaction.failed_ms,
+            "lastCompactionDurationTimeInMills": topic.compaction.duration_ms,
         },
         "ownerBroker": f"{topic.broker.config.host}:{topic.broker.config.web_port}",
     }
@@ -245,12 +246,18 @@ def internal_stats(topic: Topic) -> Json:
         # Cursors are shown by their encoded names, which subscriptions elsewhere are not.
         "cursors": {quote_plus(name): cursor_stats(each) for name, each in sorted(topic.subscriptions.items())},
         "schemaLedgers": [],
-        "compactedLedger": _ledger(-1, -1, -1),
+        "compactedLedger": _compacted_ledger(log.view),
     }
 
 
 def _ledger(ledger_id: int, entries: int, size: int) -> Json:
     return {"ledgerId": ledger_id, "entries": entries, "size": size, "offloaded": False, "underReplicated": False}
+
+
+def _compacted_ledger(view: CompactedView | None) -> Json:
+    if view is None:
+        return _ledger(-1, -1, -1)
+    return _ledger(view.ledger_id, view.log.entry_count, view.log.total_bytes)
 
 
 def _is_waiting(subscription: Subscription) -> bool:
@@ -284,8 +291,15 @@ def cursor_stats(subscription: Subscription) -> Json:
         "totalNonContiguousDeletedMessagesRange": len(ranges),
         "subscriptionHavePendingRead": is_waiting,
         "subscriptionHavePendingReplayRead": False,
-        "properties": {},
+        "properties": _cursor_properties(subscription),
     }
+
+
+def _cursor_properties(subscription: Subscription) -> Json:
+    view = subscription.topic.log.view
+    if view is None or subscription.name != COMPACTION_CURSOR:
+        return {}
+    return {"CompactedTopicLedger": view.ledger_id}
 
 
 def ranges_text(ranges: list[tuple[Position, Position]]) -> str:

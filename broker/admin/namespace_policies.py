@@ -37,6 +37,9 @@ def new_policies(namespaces: Namespaces, tenant: str, wanted: Mapping[str, Any] 
         policies["allowed_clusters"] = clusters
     if limits := wanted.pop("retention_policies", None):
         policies["retention_policies"] = _check_retention(as_object(limits, "retention_policies") or {})
+    threshold = as_int(wanted.pop("compaction_threshold", None), "compaction_threshold", bits=64)
+    if _check_compaction_threshold(threshold) is not None:
+        policies["compaction_threshold"] = threshold
     if override := wanted.pop("autoTopicCreationOverride", None):
         policies["autoTopicCreationOverride"] = _check_auto_topic_creation(as_object(override, "auto creation") or {})
     if override := wanted.pop("autoSubscriptionCreationOverride", None):
@@ -78,6 +81,27 @@ def _check_retention(body: Mapping[str, Any]) -> dict[str, int]:
             " limits must be set to 0.",
         )
     return {"retentionTimeInMinutes": minutes, "retentionSizeInMB": megabytes}
+
+
+# Compaction
+
+
+async def _get_compaction_threshold(call: Call) -> Response:
+    return _answer(call.namespaces.policies(call.require_namespace()).get("compaction_threshold"))
+
+
+async def _set_compaction_threshold(call: Call) -> Response:
+    threshold = as_int(await call.json(), "compactionThreshold", bits=64)
+    namespace = call.require_namespace()
+    _check_compaction_threshold(threshold)
+    await call.namespaces.change_policies(namespace, lambda p: _with(p, "compaction_threshold", threshold))
+    return done()
+
+
+def _check_compaction_threshold(threshold: int | None) -> int | None:
+    if threshold is not None and threshold < 0:
+        raise Refused(412, "compactionThreshold must be 0 or more")
+    return threshold
 
 
 # Automatic creation
@@ -244,6 +268,9 @@ ROUTES: Routes = (
     ("GET", f"{_N}/retention", _get_retention),
     ("POST", f"{_N}/retention", _set_retention),
     ("DELETE", f"{_N}/retention", _remove("retention_policies")),
+    ("GET", f"{_N}/compactionThreshold", _get_compaction_threshold),
+    ("PUT", f"{_N}/compactionThreshold", _set_compaction_threshold),
+    ("DELETE", f"{_N}/compactionThreshold", _remove("compaction_threshold")),
     ("GET", f"{_N}/autoTopicCreation", _get_auto_topic_creation),
     ("POST", f"{_N}/autoTopicCreation", _set_auto_topic_creation),
     ("DELETE", f"{_N}/autoTopicCreation", _remove("autoTopicCreationOverride")),

@@ -68,7 +68,6 @@ _UNSUPPORTED = (
     ),
     _Unsupported("maxSubscriptionsPerTopic", field="max_subscriptions_per_topic"),
     _Unsupported("maxTopicsPerNamespace", 0, field="max_topics_per_namespace"),
-    _Unsupported("compactionThreshold", verb="PUT", field="compaction_threshold"),
     _Unsupported("offloadThreshold", -1, "PUT", is_removable=False, field="offload_threshold"),
     _Unsupported("offloadThresholdInSeconds", -1, "PUT", is_removable=False, field="offload_threshold_in_seconds"),
     _Unsupported("offloadDeletionLagMs", verb="PUT", field="offload_deletion_lag_ms"),

@@ -199,8 +199,19 @@ async def _backlog_size(call: Call) -> Response:
 
 
 async def _compaction_status(call: Call) -> Response:
-    await load(call, call.topic)
-    return as_json({"status": "NOT_RUN", "lastError": ""})
+    compaction = (await load(call, call.topic)).compaction
+    return as_json({"status": compaction.status, "lastError": compaction.last_error})
+
+
+async def _compact(call: Call) -> Response:
+    name = call.topic
+    require_persistent(name)
+    topics = await load_all(call, name)
+    if any(topic.compaction.is_running for topic in topics):
+        raise Refused(409, f"Compaction already in progress on {name}")
+    for topic in topics:
+        topic.begin_compaction()
+    return done()
 
 
 async def _offload_status(call: Call) -> Response:
@@ -264,7 +275,7 @@ ROUTES: Routes = (
     ("DELETE", f"{_T}/truncate", _truncate),
     ("PUT", f"{_T}/backlogSize", _backlog_size),
     ("GET", f"{_T}/compaction", _compaction_status),
-    ("PUT", f"{_T}/compaction", _refuse("compaction", "it comes with a later version")),
+    ("PUT", f"{_T}/compaction", _compact),
     ("GET", f"{_T}/offload", _offload_status),
     ("PUT", f"{_T}/offload", _refuse("offloading", "messages stay in the data directory")),
 )

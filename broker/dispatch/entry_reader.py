@@ -10,13 +10,25 @@ import logging
 from bisect import bisect_left
 from collections.abc import Callable, Coroutine
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ...errors import MagnetarError
 
 if TYPE_CHECKING:
     from ..storage.position import Position, StoredEntry
-    from ..storage.topic_log import TopicLog
+
+
+class Source(Protocol):
+    """What entries are read from: a log, or its compacted view."""
+
+    name: str
+
+    def read(self, start: Position, max_entries: int, max_bytes: int) -> list[StoredEntry] | None:
+        """See `TopicLog.read`."""
+
+    async def load(self, start: Position, max_entries: int, max_bytes: int) -> list[StoredEntry]:
+        """See `TopicLog.load`."""
+
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +43,7 @@ class EntryReader:
 
     def __init__(
         self,
-        source: TopicLog,
+        source: Source,
         start_task: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
         on_loaded: Callable[[], None],
     ):
@@ -41,6 +53,11 @@ class EntryReader:
         self._task: asyncio.Task[None] | None = None
         self._loaded: list[StoredEntry] = []
         self._loaded_from: Position | None = None
+
+    def use(self, source: Source) -> None:
+        """Read from another source from now on."""
+        self.forget()
+        self._source = source
 
     def read(self, start: Position, max_entries: int, max_bytes: int) -> list[StoredEntry]:
         """Return entries from ``start`` on, in order; none if they are being loaded or not there yet.

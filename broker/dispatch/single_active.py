@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from ...wire import ack_set
 from ...wire.pulsar_api_pb2 import CommandSubscribe
+from ..storage.compacted_view import CompactedReading
 from ..storage.position import Position
 from .active_choice import Candidate, choose_active
 from .entry_reader import EntryReader
@@ -99,8 +100,14 @@ class SingleActiveDispatcher:
 
     def _go_back(self) -> None:
         cursor = self._subscription.cursor
-        self._next = cursor.next_unacknowledged(cursor.mark_delete)
-        self._reader.forget()
+        mark = cursor.mark_delete
+        if self.active is not None and self.active.reads_compacted:
+            # The log may hold no entry any more where the compacted view still has some.
+            self._next = Position(mark.ledger_id, mark.entry_id + 1)
+            self._reader.use(CompactedReading(self._log))
+        else:
+            self._next = cursor.next_unacknowledged(mark)
+            self._reader.use(self._log)
 
     def rewind(self) -> None:
         """Begin again at the first entry that is not acknowledged."""

@@ -50,6 +50,16 @@ def delete(name: str) -> Action:
     return act
 
 
+def compact(name: str) -> Action:
+    async def act(broker: BrokerService) -> None:
+        topic = await broker.topic(parse_topic_name(f"public/wire/{name}"))
+        topic.compaction.begin()
+        await topic.compaction.run()
+        assert topic.compaction.status == "SUCCESS", topic.compaction.last_error
+
+    return act
+
+
 # What the recorded code asked of the admin REST, before which line.
 ACTIONS: dict[str, dict[int, Action]] = {
     "partitioned": {1: partitions("partitioned", 3)},
@@ -60,6 +70,8 @@ ACTIONS: dict[str, dict[int, Action]] = {
     "topic-unloaded": {8: unload("topic-unloaded"), 15: delete("topic-unloaded")},
     "topic-unloaded-client": {33: unload("topic-unloaded-client")},
     "java-topic-unloaded": {32: unload("java-topic-unloaded")},
+    "compacted": {35: compact("compacted")},
+    "compacted-tombstone": {43: compact("compacted-tombstone")},
 }
 
 SETTINGS: dict[str, dict[str, Any]] = {

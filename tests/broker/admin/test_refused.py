@@ -34,7 +34,6 @@ NAMESPACE_POLICIES: dict[str, tuple[str, Any]] = {
     "maxSubscriptionsPerTopic": ("POST", 4),
     "maxTopicsPerNamespace": ("POST", 4),
     "antiAffinity": ("POST", "group"),
-    "compactionThreshold": ("PUT", 1000),
     "offloadThreshold": ("PUT", 1000),
     "offloadThresholdInSeconds": ("PUT", 1000),
     "offloadDeletionLagMs": ("PUT", 1000),
@@ -131,7 +130,6 @@ async def test_a_topic_policy_reads_as_unset_and_is_refused_by_name(
 @pytest.mark.parametrize(
     ("verb", "path", "body", "feature"),
     [
-        ("PUT", f"{TOPIC}/compaction", None, "compaction"),
         ("PUT", f"{TOPIC}/offload", {"ledgerId": 1, "entryId": 1}, "offloading"),
         ("PUT", f"{TOPIC}/subscription/r?replicated=true", None, "a replicated subscription"),
         ("PUT", "/admin/v2/non-persistent/public/default/n", None, "a non-persistent topic"),
