@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import gc
 import logging
 import os
 import random
@@ -34,6 +35,10 @@ STOP_GRACE_S = 10.0  # the worker may lose its patience earlier
 LAST_WORDS_CHARACTERS_MAX = 16 * 1024
 
 
+GC_THRESHOLDS = (10_000, 20, 50)
+"""How many objects are made between two looks for garbage in cycles: messages in flight are many objects without any.
+What the zygote made is frozen, so a function that makes cycles still has its own looked at often enough."""
+
 _keep_alive: list[object] = []
 
 
@@ -48,6 +53,7 @@ def run(spec_text: str) -> NoReturn:
     spec = from_json(spec_text)
     setproctitle.setproctitle(f"magnetar instance {spec.key}")
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    gc.set_threshold(*GC_THRESHOLDS)
     random.seed()  # the zygote's state would give every instance the same numbers
     instance_log = InstanceLog(spec.log_file, owns_standard_output=True)
     sys.stdout = LogStream(instance_log, "INFO")

@@ -12,6 +12,13 @@ MESSAGE_BYTES_MAX = 16 * 1024 * 1024
 _LENGTH = Struct(">I")
 LENGTH_BYTES = _LENGTH.size
 
+LEASE_S = 3.0
+"""A worker that says nothing for so long has lost its instances; a broker with a keep-alive of 2 s, the shortest sound
+one, lets others have them 4 s after its last word."""
+
+BEAT_S = 0.5
+"""How often a worker says that it lives."""
+
 
 def encode(message: dict[str, Any]) -> bytes:
     """Return the bytes of a message."""

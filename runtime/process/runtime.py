@@ -16,7 +16,7 @@ from ...wire.functions_pb2 import FunctionStatus, MetricsData
 from ..control import ControlClient
 from ..logs import tail
 from ..spec import InstanceSpec
-from .messages import LENGTH_BYTES, body_bytes, encode
+from .messages import BEAT_S, LENGTH_BYTES, body_bytes, encode
 
 log = logging.getLogger(__name__)
 
@@ -153,6 +153,13 @@ class ProcessRuntime:
             )
         reader, self._writer = await asyncio.open_unix_connection(sock=ours)
         self._listening = asyncio.create_task(self._listen(reader, self._writer, self._process))
+        self._beat(self._writer)
+
+    def _beat(self, writer: asyncio.StreamWriter) -> None:
+        """Say every `BEAT_S` that the worker lives, as long as this connection is the one to the zygote."""
+        if self._writer is writer and not writer.is_closing():
+            self._tell({"command": "beat"})
+            asyncio.get_running_loop().call_later(BEAT_S, self._beat, writer)
 
     async def start(self, spec: InstanceSpec) -> ProcessInstance:  # noqa: D102
         if self._is_closed:

@@ -6,8 +6,9 @@ holds no lock: so this process makes no thread, no event loop, no channel and no
 refuses to fork when the kernel counts more than one thread.
 
 It is started by exec, hence shares nothing with the worker but one socket. When that socket ends, the worker is gone:
-the zygote ends, and its children with it. It is the children's parent, so a process id that it
-signals cannot have been given to another process.
+the zygote ends, and its children with it. The same when the worker, which sends beats, is silent for `LEASE_S`: it is
+frozen, others are about to take its instances, and each may run only once. The zygote is the children's parent, so a
+process id that it signals cannot have been given to another process.
 """
 
 from __future__ import annotations
@@ -20,12 +21,13 @@ import selectors
 import signal
 import socket
 import sys
+import time
 from pathlib import Path
 from typing import Any, NoReturn
 
 from ...errors import ProtocolError
 from . import child
-from .messages import encode, take
+from .messages import LEASE_S, encode, take
 
 _READ_BYTES = 64 * 1024
 _PR_SET_PDEATHSIG = 1
@@ -65,12 +67,20 @@ class Zygote:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         self._selector.register(self._commands, selectors.EVENT_READ)
         self._selector.register(self._wakeup_read, selectors.EVENT_READ)
+        heard_at = time.monotonic()
         while True:
-            for key, _ in self._selector.select():
+            ready = self._selector.select(max(0.0, heard_at + LEASE_S - time.monotonic()))
+            if time.monotonic() - heard_at > 2 * LEASE_S:
+                # This process, too, was frozen: the worker's beats may lie in the socket, so it has its chance.
+                heard_at = time.monotonic()
+            elif not ready and time.monotonic() - heard_at >= LEASE_S:
+                return
+            for key, _ in ready:
                 if key.fileobj is self._commands:
                     data = self._commands.recv(_READ_BYTES)
                     if not data:
                         return
+                    heard_at = time.monotonic()
                     self._received += data
                     while (command := take(self._received)) is not None:
                         self._obey(command)
@@ -90,6 +100,8 @@ class Zygote:
                         _kill_with_group(process_id)
                     else:
                         os.kill(process_id, command["signal"])
+            case "beat":
+                pass
             case unknown:
                 raise ProtocolError(f"unknown command {unknown!r}")
 
