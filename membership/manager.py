@@ -4,7 +4,9 @@ This worker's consumer on the failover subscription ``participants`` is its memb
 active, the worker leads. No message ever passes.
 
 Who is active is told twice: by the broker's word to the consumer, which may come late by its failover delay, and by the
-topic's statistics. Whichever says first that another one is active ends this worker's leadership. The roster is read
+topic's statistics. Whichever says first that another one is active ends this worker's leadership. And when that other
+one is gone before the broker has told of it, there is nothing left to tell: then the statistics alone make this worker
+lead again. The roster is read
 from the topic's statistics each time it is asked for, by whoever needs it: a cached roster would be wrong exactly when
 it matters.
 """
@@ -56,9 +58,7 @@ class MembershipManager:
         """Take part from now on."""
         self._participation = await self._join(self.me.consumer_name, self._became)
         # The failover delay has no meaning here, as no messages pass: a first worker need not wait a second to lead.
-        heard = self._times_heard
-        if (await self.roster()).leader == self.me and heard == self._times_heard:
-            self._set_leader(True)
+        await self.roster()
 
     def _became(self, is_active: bool) -> None:
         self._times_heard += 1
@@ -72,11 +72,11 @@ class MembershipManager:
         self._on_leadership(is_active)
 
     async def roster(self) -> Roster:
-        """Return who is there now, by the broker's word; if another one is active, this worker leads no longer."""
+        """Return who is there now, by the broker's word; it also says whether this worker leads."""
         heard = self._times_heard
         roster = read_roster(await self._read_stats())
-        if roster.leader not in (None, self.me) and heard == self._times_heard:
-            self._set_leader(False)
+        if roster.leader is not None and heard == self._times_heard and self._participation is not None:
+            self._set_leader(roster.leader == self.me)
         return roster
 
     async def stop(self) -> None:

@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 
 from ..errors import OperationTimeout
 from ..wire.functions_pb2 import Assignment, FunctionMetaData, Instance
-from .round_robin import InstanceKey, assign, parse_instance_key
+from .round_robin import InstanceKey, assign, parse_instance_key, rebalance
 
 Position = tuple[int, int]
 """Ledger and entry of a record in the log; later records are greater."""
@@ -46,10 +46,17 @@ class LogAccess:
 
 @dataclass(frozen=True, slots=True)
 class Workforce:
-    """Who can run instances, and who only keeps what he has (see `round_robin.assign`)."""
+    """Who can run instances, and who only keeps what he has (see `round_robin.assign`).
+
+    Attributes:
+        workers: can run instances.
+        excused: keep what they have.
+        is_evened_out: whether instances move from full workers to empty ones (see `round_robin.rebalance`).
+    """
 
     workers: frozenset[str]
     excused: frozenset[str] = frozenset()
+    is_evened_out: bool = False
 
 
 def plan(
@@ -67,6 +74,9 @@ def plan(
             wanted[InstanceKey(name, instance_id)] = metadata
     held_by = {key: assignment.workerId for key, assignment in current.items()}
     owners = assign(wanted, workforce.workers, held_by, workforce.excused)
+    if workforce.is_evened_out:
+        movable = {key: worker for key, worker in owners.items() if worker in workforce.workers}
+        owners |= rebalance(workforce.workers, movable)
     records: list[Record] = [(str(key), b"") for key in sorted(current) if key not in wanted]
     for key in sorted(owners):
         held = current.get(key)

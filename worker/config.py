@@ -27,6 +27,8 @@ class WorkerConfig:
         failure_check_ms: how often the leader looks who is there (`failureCheckFreqMs`). Ours is a thirtieth of
             Apache Pulsar's: one small request a second.
         reschedule_timeout_ms: how long a member may be absent before its instances go elsewhere.
+        rebalance_check_s: how often the leader evens the load out by itself (`rebalanceCheckFreqSec`); 0 and below:
+            never, since each move interrupts an instance.
         trigger_timeout_s: how long a trigger waits for the function's output.
         request_timeout_s: how long a request may look for a leader.
     """
@@ -42,6 +44,7 @@ class WorkerConfig:
     cluster: str = "standalone"
     failure_check_ms: int = 1000
     reschedule_timeout_ms: int = 2000
+    rebalance_check_s: float = -1
     trigger_timeout_s: float = 10.0
     request_timeout_s: float = 30.0
 

@@ -15,7 +15,7 @@ from time import monotonic
 from typing import TypeVar
 
 from ..client.client import AsyncClient
-from ..errors import BrokerError, ClosedError, MagnetarError, NotLeader
+from ..errors import BrokerError, ClosedError, MagnetarError, NotLeader, RequestRefused
 from ..membership.absence import AbsenceClock
 from ..membership.manager import MembershipManager
 from ..metadata.functions import FunctionMetadataManager
@@ -23,6 +23,7 @@ from ..metadata.functions import LogAccess as MetadataAccess
 from ..scheduler.manager import LogAccess as ScheduleAccess
 from ..scheduler.manager import SchedulerManager, Workforce
 from .config import WorkerConfig
+from .drains import TOO_FEW, Drains
 from .topic_log import LogWriter, Position, TailedLog
 
 _RETRY_S = 0.5
@@ -45,6 +46,8 @@ class Leadership:
         self._metadata, self._metadata_log = functions
         self._scheduler, self._assignments_log = assignments
         self._absence = AbsenceClock(config.reschedule_timeout_ms / 1000)
+        self._drains = Drains()
+        self._is_rebalancing = False
         self._is_active = False
         self._is_broken = False
         self._writers: list[LogWriter] = []
@@ -106,6 +109,7 @@ class Leadership:
             self._turned.set()
             return
         self._absence.restart()
+        self._drains.restart()
         self._metadata.lead(MetadataAccess(self._guarded(functions.append), self._metadata_log.catch_up))
         append_all = self._guarded_all(assignments.append_all)
         self._scheduler.lead(ScheduleAccess(append_all, self._assignments_log.catch_up))
@@ -159,6 +163,7 @@ class Leadership:
     async def run_schedule(self, membership: MembershipManager) -> None:
         """Schedule when something changed, and look who is there every `failure_check_ms`, until cancelled."""
         period_s = self._config.failure_check_ms / 1000
+        evened_out_at = monotonic()
         while True:
             try:
                 async with asyncio.timeout(period_s):
@@ -167,23 +172,68 @@ class Leadership:
                 pass
             self._dirty.clear()
             if not self.is_leading:
+                await self._look(membership)
                 continue
+            is_due = 0 < self._config.rebalance_check_s <= monotonic() - evened_out_at
+            if is_due:
+                evened_out_at = monotonic()
             try:
-                await self._round(membership)
+                await self._round(membership, is_evened_out=is_due)
             except MagnetarError as exc:
                 self._absence.restart()
                 _log.warning("scheduling failed, trying again: %s", exc)
                 await asyncio.sleep(_RETRY_S)
                 self._dirty.set()
 
-    async def _round(self, membership: MembershipManager) -> None:
-        members = {member.worker_id for member in (await membership.roster()).members}
+    async def _look(self, membership: MembershipManager) -> None:
+        """See whether this worker leads without having been told."""
+        with contextlib.suppress(MagnetarError):
+            await membership.roster()
+
+    async def _round(self, membership: MembershipManager, *, is_evened_out: bool = False) -> None:
+        members = await _ids(membership)
         if membership.me.worker_id not in members:
             # The leader itself is not connected: what it sees says nothing about the others.
             self._absence.restart()
             return
-        owners = {assignment.workerId for assignment in self._scheduler.assignments().values()}
-        excused = self._absence.excused(owners, members, monotonic())
-        written = await self._scheduler.schedule(self._metadata.all, Workforce(frozenset(members), excused))
+        excused = self._absence.excused(self._owners(), members, monotonic())
+        workforce = Workforce(self._drains.available(members), excused, is_evened_out)
+        written = await self._scheduler.schedule(self._metadata.all, workforce)
         if written:
             _log.info("scheduled: %d assignments changed over %d workers", written, len(members))
+
+    def _owners(self) -> set[str]:
+        return {assignment.workerId for assignment in self._scheduler.assignments().values()}
+
+    async def rebalance(self, membership: MembershipManager) -> None:
+        """Even the load out, on the leader; returns once the moves are decided and durable.
+
+        Raises:
+            RequestRefused: another call does so already, or there are too few workers.
+        """
+        if self._is_rebalancing:
+            raise RequestRefused(400, "Rebalance already in progress")
+        if len(self._drains.available(await _ids(membership))) < 2:
+            raise RequestRefused(400, TOO_FEW)
+        self._is_rebalancing = True
+        try:
+            await self._round(membership, is_evened_out=True)
+        finally:
+            self._is_rebalancing = False
+
+    async def drain(self, membership: MembershipManager, worker_id: str) -> None:
+        """Begin to empty a worker, on the leader.
+
+        Raises:
+            RequestRefused: the worker is unknown or was drained, another drain runs, or there are too few workers.
+        """
+        self._drains.begin(worker_id, await _ids(membership), self._owners())
+        self.reschedule()
+
+    async def drain_status(self, membership: MembershipManager, worker_id: str) -> dict[str, str]:
+        """Return the JSON that says how far the drain of a worker is, on the leader."""
+        return self._drains.status(worker_id, await _ids(membership), self._owners())
+
+
+async def _ids(membership: MembershipManager) -> set[str]:
+    return {member.worker_id for member in (await membership.roster()).members}

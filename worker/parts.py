@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Protocol
 
 import httpx
@@ -20,7 +21,7 @@ from ..metadata.functions import FunctionMetadataManager
 from ..metadata.functions_state import Change
 from ..metadata.packages import PackageStore
 from ..scheduler.manager import Position, SchedulerManager
-from ..wire.functions_pb2 import Assignment
+from ..wire.functions_pb2 import Assignment, PackageLocationMetaData
 from .broker_admin import BrokerAdmin
 from .cleanup import SubscriptionCleanup
 from .config import WorkerConfig
@@ -68,6 +69,7 @@ class Parts:
         self._http = http
         self._admin = admin
         self._assigned = asyncio.Event()
+        self._is_applied = asyncio.Event()
         self._instances: Instances | None = None
         self.metadata = FunctionMetadataManager(self._function_changed)
         self.scheduler = SchedulerManager(self._assignments_changed)
@@ -98,6 +100,7 @@ class Parts:
             self.cleanup.add(change.before)
 
     def _assignments_changed(self) -> None:
+        self._is_applied.clear()
         self._assigned.set()
         if self._instances is not None:
             self._instances.notice_change()
@@ -133,10 +136,21 @@ class Parts:
             self._assigned.clear()
             try:
                 await runtime.apply(self.scheduler.of_worker(me))
+                self._is_applied.set()
             except MagnetarError as exc:
                 _log.warning("changing the instances of this worker failed, trying again: %s", exc)
                 await asyncio.sleep(_RETRY_S)
                 self._assigned.set()
+
+    async def fetch_package(self, location: PackageLocationMetaData) -> Path:
+        """Return the package of an instance that is about to start, if it still is to start here.
+
+        A worker that was cut off, or frozen, may have lost it to another without having read of it. So it reads its
+        assignments to the end first; if the instance has gone, it is told to stop before it begins.
+        """
+        await self.assignments_log.catch_up()
+        await self._is_applied.wait()
+        return await self.functions.fetch(location)
 
     def make_app(self, runtime: Runtime) -> FastAPI:
         """Return the REST interface."""
@@ -144,7 +158,7 @@ class Parts:
         functions = FunctionsRoutes(
             self.functions, instances, self.packages, Trigger(self._client, self._config.trigger_timeout_s)
         )
-        cluster = ClusterRoutes(self.membership, self.metadata, self.scheduler, instances)
+        cluster = ClusterRoutes(self.membership, self.leadership, self.scheduler, instances)
 
         async def read_metrics() -> tuple[bytes, str]:
             text = metrics.render(self._config.cluster, await instances.own_metrics(), self._gauges())

@@ -107,7 +107,7 @@ class WorkerService:
         # A leader that is leaving answers until it has left; then others ask the next one.
         stack.callback(door.close)
         stack.push_async_callback(parts.membership.stop)
-        runtime = await self._make_runtime(config, self.worker_id, parts.functions.fetch)
+        runtime = await self._make_runtime(config, self.worker_id, parts.fetch_package)
         stack.push_async_callback(runtime.close)
         self._spawn("instances", parts.run_instances(runtime))
         await parts.membership.start()

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
 from tests.support.servers import Server, server
 
-SERVER = pytest.StashKey[Server]()
+
+class Logged(Protocol):
+    """What has a log to show with a failed test."""
+
+    @property
+    def command(self) -> tuple[str, ...]: ...
+
+    def log_tail(self) -> str: ...
+
+
+SERVER = pytest.StashKey[Logged]()
 
 
 @pytest.fixture

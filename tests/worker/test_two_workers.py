@@ -113,3 +113,58 @@ async def test_when_the_leader_leaves_the_other_takes_its_instances(cluster: Clu
 
     await eventually(has_healed, "all instances on the worker that stayed", timeout_s=8)
     assert (await cluster.http.get("/admin/v2/worker/cluster/leader")).json()["workerId"] == other.worker_id
+
+
+async def test_instances_move_by_rebalance_and_drain_through_any_worker(
+    cluster: Cluster, second: WorkerService
+) -> None:
+    cluster.http.follow_redirects = True
+    services = {one.worker_id: one for one in (cluster.service, second)}
+    await cluster.create("moving", EXCLAIM, inputs=[cluster.topic("in")], parallelism=5)
+    leader = await leader_of(cluster, list(services.values()))
+    (other,) = (one for one in services.values() if one is not leader)
+
+    async def counts() -> dict[str, int]:
+        status = await cluster.get("moving/status")
+        running = [one["status"]["workerId"] for one in status["instances"] if one["status"]["running"]]
+        return {worker: running.count(worker) for worker in services if worker in running}
+
+    async def are(expected: dict[str, int]) -> bool:
+        return await counts() == expected
+
+    async def drain_status(worker: str) -> str:
+        url = f"{other.worker_url}/admin/v2/worker/leader/drain"
+        return str((await cluster.http.get(url, params={"workerId": worker})).json()["status"])
+
+    assert await drain_status(other.worker_id) == "NOT_RUN"
+    assert (await cluster.http.put(f"{other.worker_url}/admin/v2/worker/drain")).status_code == 204
+    await eventually(lambda: are({leader.worker_id: 5}), "everything on the leader")
+    assert await drain_status(other.worker_id) == "SUCCESS"
+    again = await cluster.http.put(f"{other.worker_url}/admin/v2/worker/drain")
+    assert again.status_code == 412
+    refused = await cluster.http.put(f"{other.worker_url}/admin/v2/worker/rebalance")
+    assert (refused.status_code, refused.json()) == (400, {"reason": "Too few workers (need at least 2)"})
+    unknown = await cluster.http.put(f"{other.worker_url}/admin/v2/worker/leader/drain?workerId=nobody")
+    assert unknown.json() == {"reason": "Worker nobody is not among the current workers in the system"}
+    assert await drain_status("nobody") == "ERROR"
+
+
+async def test_rebalance_moves_no_more_than_it_must(cluster: Cluster, broker: Server, tmp_path: Path) -> None:
+    cluster.http.follow_redirects = True
+    await cluster.create("even", EXCLAIM, inputs=[cluster.topic("in")], parallelism=5)
+    alone = (await cluster.http.get("/admin/v2/worker/assignments")).json()
+    assert alone == {cluster.service.worker_id: [f"public/default/even:{number}" for number in range(5)]}
+    late = WorkerService(worker_config(broker, tmp_path / "late", cluster.service.config.functions_namespace, "late"))
+    await late.start()
+    try:
+        await leader_of(cluster, [cluster.service, late])
+        assert (await cluster.http.get("/admin/v2/worker/assignments")).json() == alone
+        assert (await cluster.http.put(f"{late.worker_url}/admin/v2/worker/rebalance")).status_code == 204
+
+        async def is_even() -> bool:
+            found = (await cluster.http.get("/admin/v2/worker/assignments")).json()
+            return {worker: len(held) for worker, held in found.items()} == {cluster.service.worker_id: 3, "late": 2}
+
+        await eventually(is_even, "three and two")
+    finally:
+        await late.stop()

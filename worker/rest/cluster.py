@@ -5,19 +5,21 @@ from __future__ import annotations
 import resource
 import threading
 from typing import Any
+from urllib.parse import urlencode
 
-from fastapi import APIRouter
-from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 
 from ...errors import RequestRefused
 from ...membership.manager import MembershipManager
 from ...membership.roster import Member
-from ...metadata.functions import FunctionMetadataManager
 from ...scheduler.manager import SchedulerManager
+from ..hand_over import NO_LEADER
 from ..instances import Instances
-from .answers import finite
+from ..leadership import Leadership
+from .answers import finite, nothing
 
-_TOO_FEW = "Too few workers (need at least 2)"
+_LEADER_DRAIN = "/admin/v2/worker/leader/drain"
 
 
 class ClusterRoutes:
@@ -26,12 +28,12 @@ class ClusterRoutes:
     def __init__(
         self,
         membership: MembershipManager,
-        metadata: FunctionMetadataManager,
+        leadership: Leadership,
         scheduler: SchedulerManager,
         instances: Instances,
     ) -> None:
         self._membership = membership
-        self._metadata = metadata
+        self._leadership = leadership
         self._scheduler = scheduler
         self._instances = instances
 
@@ -44,11 +46,11 @@ class ClusterRoutes:
             ("GET", "/worker/cluster/leader/ready", self.leader_ready),
             ("GET", "/worker/assignments", self.assignments),
             ("GET", "/worker/connectors", self.connectors),
-            ("PUT", "/worker/rebalance", self.move),
-            ("PUT", "/worker/drain", self.move),
-            ("PUT", "/worker/leader/drain", self.move),
-            ("GET", "/worker/drain", self.drain_status),
-            ("GET", "/worker/leader/drain", self.drain_status),
+            ("PUT", "/worker/rebalance", self.rebalance),
+            ("PUT", "/worker/drain", self.drain),
+            ("PUT", "/worker/leader/drain", self.leader_drain),
+            ("GET", "/worker/drain", self.drain),
+            ("GET", "/worker/leader/drain", self.leader_drain),
             ("GET", "/worker-stats/metrics", self.process_metrics),
             ("GET", "/worker-stats/functionsmetrics", self.function_metrics),
         ):
@@ -68,8 +70,8 @@ class ClusterRoutes:
 
     async def leader_ready(self) -> Response:
         """Return true on the leader once it decides."""
-        if not self._metadata.is_leading:
-            raise RequestRefused(503, "Leader not yet ready. Please retry again")
+        if not self._leadership.is_leading:
+            raise RequestRefused(503, NO_LEADER)
         return PlainTextResponse("true")
 
     async def assignments(self) -> Response:
@@ -83,15 +85,42 @@ class ClusterRoutes:
         """Return the built-in connectors: none yet."""
         return JSONResponse([])
 
-    async def move(self) -> Response:
-        """Rebalancing and draining come with several workers."""
-        if len((await self._membership.roster()).members) < 2:
-            raise RequestRefused(400, _TOO_FEW)
-        raise RequestRefused(501, "rebalance and drain are not supported yet; stop a worker to move its instances")
+    async def rebalance(self) -> Response:
+        """Even the load out; sends to the leader who asks another worker."""
+        elsewhere = await self._elsewhere("/admin/v2/worker/rebalance")
+        if elsewhere is not None:
+            return elsewhere
+        await self._leadership.rebalance(self._membership)
+        return nothing()
 
-    async def drain_status(self) -> Response:
-        """No drain was ever started."""
-        return JSONResponse({"status": "NOT_RUN", "lastError": ""})
+    async def drain(self, request: Request) -> Response:
+        """Empty this worker, or say how far that is."""
+        return await self._drain(request.method, self._membership.me.worker_id)
+
+    # The parameter has Pulsar's name.
+    async def leader_drain(self, request: Request, workerId: str = "") -> Response:
+        """Empty a worker, by default this one, or say how far that is."""
+        return await self._drain(request.method, workerId or self._membership.me.worker_id)
+
+    async def _drain(self, method: str, worker_id: str) -> Response:
+        elsewhere = await self._elsewhere(f"{_LEADER_DRAIN}?{urlencode({'workerId': worker_id})}")
+        if elsewhere is not None:
+            return elsewhere
+        if method == "GET":
+            return JSONResponse(await self._leadership.drain_status(self._membership, worker_id))
+        await self._leadership.drain(self._membership, worker_id)
+        return nothing()
+
+    async def _elsewhere(self, path: str) -> Response | None:
+        """Return the way to the leader, None if this worker leads."""
+        if self._leadership.is_leading:
+            return None
+        leader = (await self._membership.roster()).leader
+        if leader is None:
+            raise RequestRefused(500, "Leader cannot be determined")
+        if leader == self._membership.me:
+            raise RequestRefused(503, NO_LEADER)
+        return RedirectResponse(f"{leader.url}{path}", 307)
 
     async def process_metrics(self) -> Response:
         """Return what this process uses."""

@@ -1,0 +1,217 @@
+"""Three `magnetar worker` processes on one `magnetar broker`, and a function whose outputs name their instance."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import magnetar
+import psutil
+
+from tests.support.functions import Functions
+from tests.support.servers import Server, descendants, server
+from tests.support.waiting import wait_for
+
+FUNCTION = "who"
+PARALLELISM = 6
+WORKERS = 3
+SOURCE = "def process(text, context):\n    return f'{text}|{context.get_instance_id()}'\n"
+CONFIG = {
+    "className": f"{FUNCTION}.process",
+    "inputs": ["in"],
+    "output": "out",
+    "parallelism": PARALLELISM,
+    "subscriptionPosition": "Earliest",
+    # A failover subscription: each of the six instances serves exactly one of the six partitions.
+    "retainOrdering": True,
+    "runtimeEnv": "process",
+}
+SETTLE_S = 15.0
+TITLE = "magnetar instance public/default/"
+
+
+class Cluster:
+    """The processes of a cluster, and what a stranger can ask them."""
+
+    command = ("cluster",)
+
+    def __init__(self, directory: Path) -> None:
+        broker_file = directory / "broker.yml"
+        broker_file.write_text("keepAliveIntervalSeconds: 2\n")
+        self.broker = server("broker", directory / "broker", "--config", str(broker_file))
+        self.workers: dict[str, Server] = {}
+        self._directory = directory
+        self._numbers = itertools.count()
+
+    def start(self) -> None:
+        """Start the broker and all workers, at once."""
+        self.broker.start()
+        for number in range(WORKERS):
+            name = f"w{number}"
+            it = server(
+                "worker", self._directory / name, "--worker-id", name,
+                "--service-url", self.broker.service_url, "--admin-url", self.broker.web_url,
+            )  # fmt: skip
+            self.workers[name] = it
+            it.start()
+
+    def stop(self) -> None:
+        """Stop everything that lives."""
+        with contextlib.ExitStack() as stack:
+            stack.callback(self.broker.stop)
+            for it in self.workers.values():
+                if it.process is not None:
+                    stack.callback(it.stop)
+                    with contextlib.suppress(ProcessLookupError):
+                        if it.process.poll() is None:
+                            os.kill(it.pid, signal.SIGCONT)
+
+    def log_tail(self) -> str:
+        """The end of what each process wrote."""
+        return "\n".join(f"--- {it.directory.name}\n{it.log_tail()}" for it in (self.broker, *self.workers.values()))
+
+    def living(self) -> list[str]:
+        """The workers that were not killed."""
+        return [name for name, it in self.workers.items() if it.process is not None and it.process.poll() is None]
+
+    def revive(self) -> None:
+        """Start what was killed again."""
+        for name, it in self.workers.items():
+            if name not in self.living():
+                it.restart()
+
+    def even_out(self) -> None:
+        """Wait until all are members and somebody leads, then spread the instances over all."""
+        wait_for(lambda: len(self.get("/admin/v2/worker/cluster")) == len(self.workers), "all members")
+        leader = self.leader()
+        httpx.put(f"{self.workers[leader].worker_url}/admin/v2/worker/rebalance", timeout=10).raise_for_status()
+        wait_for(lambda: len(self.assignments()) == len(self.workers), "instances on each worker")
+        self.settle(time.monotonic())
+
+    def get(self, path: str, worker: str | None = None) -> Any:
+        """What a worker answers, by default the first that lives."""
+        url = self.workers[worker or self.living()[0]].worker_url
+        return httpx.get(f"{url}{path}", timeout=10).raise_for_status().json()
+
+    def leader(self, among: list[str] | None = None) -> str:
+        """The id of the worker that leads and decides."""
+
+        def look() -> str | None:
+            found = str(self.get("/admin/v2/worker/cluster/leader", (among or self.living())[0])["workerId"])
+            url = self.workers[found].worker_url
+            ready = httpx.get(f"{url}/admin/v2/worker/cluster/leader/ready", timeout=2)
+            return found if found in (among or self.living()) and ready.status_code == 200 else None
+
+        return wait_for(look, "leader that decides")
+
+    def assignments(self, worker: str | None = None) -> dict[str, list[str]]:
+        """Worker and its instances."""
+        return dict(self.get("/admin/v2/worker/assignments", worker))
+
+    def processes(self, workers: list[str] | None = None) -> list[str]:
+        """The titles of all living function processes, sorted; a zombie is dead."""
+        found = []
+        for name in workers or self.living():
+            for process in descendants(self.workers[name].pid):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    if process.status() != psutil.STATUS_ZOMBIE:
+                        title = " ".join(process.cmdline())
+                        if title.startswith(TITLE):
+                            found.append(title.removeprefix(TITLE).strip())
+        return sorted(found)
+
+    def functions(self, worker: str | None = None) -> Functions:
+        """The functions REST of a worker."""
+        return Functions(self.workers[worker or self.living()[0]].worker_url)
+
+    def is_settled(self, workers: list[str]) -> bool:
+        """Whether each instance runs once, on one of these workers, and has a partition of its own."""
+        status = self.get(f"/admin/v3/functions/public/default/{FUNCTION}/status", workers[0])
+        running = [one["status"]["workerId"] for one in status["instances"] if one["status"]["running"]]
+        if len(running) != PARALLELISM or not set(running) <= set(workers):
+            return False
+        if [name for name in self.processes(workers) if name.startswith(f"{FUNCTION}:")] != [
+            f"{FUNCTION}:{number}" for number in range(PARALLELISM)
+        ]:
+            return False
+        return len(self._active_consumers()) == PARALLELISM
+
+    def _active_consumers(self) -> set[str]:
+        url = f"{self.broker.web_url}/admin/v2/persistent/public/default/in/partitioned-stats?perPartition=true"
+        stats = httpx.get(url, timeout=5).raise_for_status().json()
+        active = set()
+        for partition in stats["partitions"].values():
+            (subscription,) = partition["subscriptions"].values()
+            if len(subscription["consumers"]) != PARALLELISM:
+                return set()
+            active.add(subscription["activeConsumerName"])
+        return active
+
+    def settle(self, since: float, workers: list[str] | None = None, within_s: float = SETTLE_S) -> float:
+        """Wait until the function is whole again; return the seconds since `since`."""
+        among = workers or self.living()
+        try:
+            wait_for(lambda: self.is_settled(among), f"whole function on {among}", within_s)
+        except AssertionError as exc:
+            shown = (self.assignments(among[0]), self.processes(among), self._active_consumers())
+            raise AssertionError(f"{exc}; {shown}") from exc
+        return time.monotonic() - since
+
+
+class Probe:
+    """Publishes to every partition, and sees what comes out."""
+
+    def __init__(self, service_url: str) -> None:
+        self._client = magnetar.Client(service_url)
+        self._producers = [
+            self._client.create_producer(f"persistent://public/default/in-partition-{number}")
+            for number in range(PARALLELISM)
+        ]
+        self._consumer = self._client.subscribe("persistent://public/default/out", "probe")
+        self._numbers = itertools.count()
+
+    def close(self) -> None:
+        self._client.close()
+
+    def publish(self) -> list[str]:
+        """Send one message to every partition; return their texts."""
+        texts = []
+        for producer in self._producers:
+            texts.append(f"m{next(self._numbers)}")
+            producer.send(texts[-1].encode())
+        return texts
+
+    def check_once(self) -> None:
+        """A message to every partition comes out once, each by another instance."""
+        texts = self.publish()
+        got: list[tuple[str, str]] = []
+        for text, instance in self.outputs(len(texts)):
+            got.append((text, instance))
+        # What comes too often comes soon: an echo of a further round would not overtake it.
+        more = self.publish()
+        rest = list(self.outputs(len(more)))
+        assert sorted(text for text, _ in got) == sorted(texts), got
+        assert sorted(text for text, _ in rest) == sorted(more), (got, rest)
+        assert sorted(instance for _, instance in got) == [str(number) for number in range(PARALLELISM)], got
+
+    def outputs(self, count: int) -> Iterator[tuple[str, str]]:
+        """Receive so many outputs: text, instance."""
+        for _ in range(count):
+            message = self._consumer.receive(15_000)
+            self._consumer.acknowledge(message)
+            text, _, instance = message.data.decode().partition("|")
+            yield text, instance
+
+    def drain(self, texts: list[str]) -> None:
+        """Receive until each of these came, at least once."""
+        missing = set(texts)
+        while missing:
+            (output,) = self.outputs(1)
+            missing.discard(output[0])
