@@ -21,8 +21,8 @@ from .data_directory import METADATA_FILE, STORAGE_FOLDER, DataDirectory
 from .lifetime import port_failure
 
 GC_THRESHOLDS = (50_000, 20, 50)
-"""How many objects are made between two looks for garbage in cycles. Every entry in flight is a few tuples, which are in
-no cycle: with Python's 700 a quarter of the loop's time for unbatched publishing went into looking at them."""
+"""How many objects are made between two looks for garbage in cycles. Every entry in flight is a few tuples, which are
+in no cycle: with Python's 700 a quarter of the loop's time for unbatched publishing went into looking at them."""
 
 WorkerUrl = Callable[[], str | None]
 log = logging.getLogger(__name__)
