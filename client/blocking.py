@@ -11,6 +11,7 @@ call back into blocking methods.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -157,6 +158,7 @@ class Producer:
         self._producer = producer
         self._handed_over: deque[tuple[bytes, Mapping[str, Any], Callable[..., None] | None]] = deque()
         self._lock = threading.Lock()
+        self._waiting_for_room: asyncio.Task[None] | None = None
 
     @property
     def topic(self) -> str:
@@ -248,6 +250,10 @@ class Producer:
             try:
                 future = self._producer.send_nowait(content, **options)
             except MagnetarError as error:
+                if isinstance(error, QueueFull) and self._producer.blocks_if_full:
+                    # Several threads saw the same last places: what is too much waits here, in order.
+                    self._waiting_for_room = asyncio.get_running_loop().create_task(self._take_over_later())
+                    return
                 if callback is not None:
                     callback(error, None)
             else:
@@ -255,13 +261,31 @@ class Producer:
             # Last, so that whoever hands over meanwhile sees the queue in use; the loop then takes that along too.
             waiting.popleft()
 
+    async def _take_over_later(self) -> None:
+        with contextlib.suppress(MagnetarError):  # of a closed producer: sending says it to each message's callback
+            await self._producer.ready()
+        self._waiting_for_room = None
+        self._take_over()
+
+    async def _all_taken_over(self) -> None:
+        while self._waiting_for_room is not None:
+            await asyncio.shield(self._waiting_for_room)
+
+    async def _flush(self) -> None:
+        await self._all_taken_over()
+        await self._producer.flush()
+
     def flush(self) -> None:
         """Send what is open and wait until everything handed over before is stored."""
-        self._thread.call(self._producer.flush())
+        self._thread.call(self._flush())
+
+    async def _close(self) -> None:
+        await self._all_taken_over()
+        await self._producer.close()
 
     def close(self) -> None:
         """Close the producer; as the asyncio `Producer.close`."""
-        self._thread.call(self._producer.close())
+        self._thread.call(self._close())
 
 
 def _report(

@@ -60,7 +60,7 @@ def test_many_messages_are_handed_over_without_waiting(blocking: Client, topic: 
 
 
 def test_threads_share_a_producer(blocking: Client, topic: str) -> None:
-    producer = blocking.create_producer(topic, ProducerConfig(block_if_queue_full=True))
+    producer = blocking.create_producer(topic, ProducerConfig(block_if_queue_full=True, max_pending_messages=7))
     done: list[MagnetarError | None] = []
 
     def produce(name: int) -> None:
