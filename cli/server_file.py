@@ -16,7 +16,7 @@ class Key(NamedTuple):
 
     Attributes:
         record: which settings it belongs to: ``broker``, ``storage`` or ``worker``.
-        field: field of that record.
+        field: field of that record; empty if the value is only checked.
         read: turns the file's value into the field's; raises ValueError.
     """
 
@@ -88,6 +88,20 @@ BROKER_KEYS: dict[str, Key] = {
 }
 """Keys of broker.conf and bookkeeper.conf. ``journalSyncDelayMs`` is ours: it makes a disk slow, for benchmarks."""
 
+
+def _only(accepted: Any, why: str) -> Callable[[Any], Any]:
+    """Read a key that knows one value here; another one is refused with the reason."""
+
+    def read(value: Any) -> Any:
+        if type(value) is not type(accepted) or value != accepted:
+            raise ValueError(
+                f"only {str(accepted).lower() if isinstance(accepted, bool) else accepted} works here: {why}"
+            )
+        return value
+
+    return read
+
+
 WORKER_KEYS: dict[str, Key] = {
     "workerId": Key("worker", "worker_id", _text),
     "workerHostname": Key("worker", "host", _text),
@@ -96,13 +110,63 @@ WORKER_KEYS: dict[str, Key] = {
     "pulsarWebServiceUrl": Key("worker", "admin_url", _text),
     "pulsarFunctionsNamespace": Key("worker", "functions_namespace", _text),
     "pulsarFunctionsCluster": Key("worker", "cluster", _text),
+    "functionMetadataTopicName": Key("worker", "metadata_topic", _text),
+    "functionAssignmentTopicName": Key("worker", "assignments_topic", _text),
+    "clusterCoordinationTopicName": Key("worker", "coordination_topic", _text),
     "failureCheckFreqMs": Key("worker", "failure_check_ms", _whole),
     "rescheduleTimeoutMs": Key("worker", "reschedule_timeout_ms", _whole),
+    "rebalanceCheckFreqSec": Key("worker", "rebalance_check_s", _number),
+    "initialBrokerReconnectMaxRetries": Key("worker", "broker_wait_s", _number),
+    "numFunctionPackageReplicas": Key("worker", "", _only(1, "a package is a topic, replicated as the broker does it")),
+    "useCompactedMetadataTopic": Key("worker", "", _only(True, "the metadata topic keeps one record a function")),
+    "functionsWorkerEnablePackageManagement": Key("worker", "", _only(False, "packages are topics of the workers")),
+    "schedulerClassName": Key(
+        "worker", "",
+        _only("org.apache.pulsar.functions.worker.scheduler.RoundRobinScheduler", "there is one scheduler"),
+    ),
+    "functionRuntimeFactoryClassName": Key(
+        "worker", "",
+        _only(
+            "org.apache.pulsar.functions.runtime.process.ProcessRuntimeFactory",
+            "each function chooses, by --runtime thread or process",
+        ),
+    ),
+    "authenticationEnabled": Key("worker", "", _only(False, "workers do not check who asks; keep their port private")),
+    "authorizationEnabled": Key("worker", "", _only(False, "workers do not check who asks; keep their port private")),
+    "tlsEnabled": Key("worker", "", _only(False, "workers do not speak TLS; put a proxy in front")),
+    "useTls": Key("worker", "", _only(False, "brokers are reached without TLS so far")),
+}  # fmt: skip
+"""Keys of functions_worker.yml; one without a field has one value here, which is what always happens."""
+
+REFUSED_WORKER_KEYS: dict[str, str] = {
+    "instanceLivenessCheckFreqMs": "the end of an instance is noticed at once, without checks",
+    "workerListProbeIntervalSec": "the leader looks who is there every failureCheckFreqMs",
+    "assignmentWriteMaxRetries": "a leader that cannot write is replaced by the next",
+    "workerPortTls": "workers do not speak TLS; put a proxy in front",
+    "downloadDirectory": "packages are kept below --data-dir",
+    "topicCompactionFrequencySec": "the broker decides when it compacts",
+    "stateStorageServiceUrl": "there is no state store in this version",
+    "connectorsDirectory": "there are no connectors in this version",
+    "functionsDirectory": "there are no built-in functions; send each with functions create",
+    "configurationMetadataStoreUrl": "a worker keeps everything in topics; the broker has metadataStoreUrl",
+    "configurationStoreServers": "a worker keeps everything in topics; the broker has metadataStoreUrl",
+    "functionWebServiceUrl": "workers reach each other by workerHostname and workerPort",
+    "functionRuntimeFactoryConfigs": "logs are kept below --data-dir, runtimes are chosen by --runtime",
+    "numHttpServerThreads": "requests are served without threads",
+    "brokerClientAuthenticationEnabled": "brokers are reached without authentication so far",
+    "brokerClientAuthenticationPlugin": "brokers are reached without authentication so far",
+    "brokerClientAuthenticationParameters": "brokers are reached without authentication so far",
+    "tlsCertificateFilePath": "workers do not speak TLS; put a proxy in front",
+    "tlsKeyFilePath": "workers do not speak TLS; put a proxy in front",
+    "tlsTrustCertsFilePath": "workers do not speak TLS; put a proxy in front",
+    "superUserRoles": "workers do not check who asks; keep their port private",
 }
-"""Keys of functions_worker.yml."""
+"""Keys of Pulsar's functions_worker.yml that nothing here corresponds to, and why."""
+
+ELSEWHERE = ("host", "service_url", "admin_url", "cluster", "broker_wait_s", "coordination_topic")
 
 STANDALONE_KEYS: dict[str, Key] = BROKER_KEYS | {
-    name: key for name, key in WORKER_KEYS.items() if key.field not in ("host", "service_url", "admin_url", "cluster")
+    name: key for name, key in WORKER_KEYS.items() if key.field not in ELSEWHERE
 }
 """What standalone takes: its worker's address, broker and cluster are its own."""
 
@@ -128,12 +192,16 @@ def read_server_file(path: str | None, keys: Mapping[str, Key]) -> dict[str, dic
         raise Failure(f"--config {path} must hold `key: value` lines, such as `brokerServicePort: 6650`")
     for name, value in content.items():
         key = keys.get(str(name))
+        if key is None and keys is not BROKER_KEYS and name in REFUSED_WORKER_KEYS:
+            raise Failure(f"--config {path}: {name} is not supported: {REFUSED_WORKER_KEYS[name]}; remove the line")
         if key is None:
             raise Failure(
                 f"--config {path}: unknown key {name}{nearest(str(name), keys)}; known keys stand in docs/cli.md"
             )
         try:
-            found[key.record][key.field] = key.read(value)
+            setting = key.read(value)
+            if key.field:
+                found[key.record][key.field] = setting
         except ValueError as exc:
             raise Failure(f"--config {path}: {name}: {value!r} is refused: {exc}") from exc
     return found

@@ -88,6 +88,10 @@ class BrokerAdmin:
         """Return the names of a namespace's persistent topics."""
         return list((await self._call("GET", f"persistent/{namespace}", ())).json())
 
+    async def compact(self, topic: str) -> None:
+        """Have a topic compacted; that it is being compacted already is fine."""
+        await self._call("PUT", f"{parse_topic_name(topic).rest_path}/compaction", (409,))
+
     async def delete_topic(self, topic: str) -> None:
         """Delete a topic and its subscriptions; one that does not exist is fine."""
         await self._call("DELETE", f"{parse_topic_name(topic).rest_path}?force=true", (404,))

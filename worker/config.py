@@ -23,6 +23,9 @@ class WorkerConfig:
         worker_port: port of the REST interface; 0 takes a free one.
         worker_id: unique in the cluster; empty becomes ``<host>-<port>``.
         functions_namespace: tenant/namespace of the internal topics (`pulsarFunctionsNamespace`).
+        metadata_topic: name of the topic in it that keeps the functions (`functionMetadataTopicName`).
+        assignments_topic: of the one that says who runs what (`functionAssignmentTopicName`).
+        coordination_topic: of the one that elects (`clusterCoordinationTopicName`).
         cluster: name of the Pulsar cluster (`pulsarFunctionsCluster`).
         failure_check_ms: how often the leader looks who is there (`failureCheckFreqMs`). Ours is a thirtieth of
             Apache Pulsar's: one small request a second.
@@ -31,6 +34,8 @@ class WorkerConfig:
             never, since each move interrupts an instance.
         trigger_timeout_s: how long a trigger waits for the function's output.
         request_timeout_s: how long a request may look for a leader.
+        broker_wait_s: how long a start waits for a broker that does not answer (`initialBrokerReconnectMaxRetries`,
+            one a second).
     """
 
     service_url: str
@@ -41,18 +46,25 @@ class WorkerConfig:
     worker_port: int = 6750
     worker_id: str = ""
     functions_namespace: str = "public/functions"
+    metadata_topic: str = "metadata"
+    assignments_topic: str = "assignments"
+    coordination_topic: str = "coordinate"
     cluster: str = "standalone"
     failure_check_ms: int = 1000
     reschedule_timeout_ms: int = 2000
     rebalance_check_s: float = -1
     trigger_timeout_s: float = 10.0
     request_timeout_s: float = 30.0
+    broker_wait_s: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.worker_port < 65536:
             raise InvalidConfig(f"workerPort {self.worker_port} is not a port: 0 to 65535")
         if len(self.functions_namespace.split("/")) != 2:
             raise InvalidConfig(f"pulsarFunctionsNamespace {self.functions_namespace!r} is not tenant/namespace")
+        names = (self.metadata_topic, self.assignments_topic, self.coordination_topic)
+        if len(set(names)) < 3 or not all(names) or any("/" in name for name in names):
+            raise InvalidConfig(f"the internal topics {', '.join(map(repr, names))} must be three names without /")
         for name in ("failure_check_ms", "reschedule_timeout_ms", "trigger_timeout_s", "request_timeout_s"):
             if getattr(self, name) <= 0:
                 raise InvalidConfig(f"{name} {getattr(self, name)} must be positive")

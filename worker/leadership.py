@@ -95,8 +95,8 @@ class Leadership:
 
     async def _take(self, worker_id: str) -> None:
         try:
-            functions = await self._open(self._config.topic("metadata"), f"{worker_id}-leader")
-            assignments = await self._open(self._config.topic("assignments"), f"{worker_id}-scheduler-manager")
+            functions = await self._open(self._config.metadata_topic, f"{worker_id}-leader")
+            assignments = await self._open(self._config.assignments_topic, f"{worker_id}-scheduler-manager")
             await self._metadata_log.catch_up()
             await self._assignments_log.catch_up()
         except MagnetarError as exc:
@@ -118,7 +118,7 @@ class Leadership:
         self.reschedule()
 
     async def _open(self, topic: str, name: str) -> LogWriter:
-        writer = await LogWriter.open(self._client, topic, name)
+        writer = await LogWriter.open(self._client, self._config.topic(topic), name)
         self._writers.append(writer)
         return writer
 

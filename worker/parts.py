@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import httpx
 from fastapi import FastAPI
 
+from .. import __version__
 from ..client.client import AsyncClient
 from ..client.config import ConsumerConfig
 from ..errors import MagnetarError
@@ -22,6 +23,7 @@ from ..metadata.functions_state import Change
 from ..metadata.packages import PackageStore
 from ..scheduler.manager import Position, SchedulerManager
 from ..wire.functions_pb2 import Assignment, PackageLocationMetaData
+from .admission import MARK
 from .broker_admin import BrokerAdmin
 from .cleanup import SubscriptionCleanup
 from .config import WorkerConfig
@@ -29,6 +31,7 @@ from .functions import PACKAGE_PREFIX, Functions
 from .hand_over import HandOver
 from .instances import Instances, RunningInstances
 from .leadership import Leadership
+from .log_compaction import LogCompaction
 from .package_janitor import PackageJanitor
 from .package_topics import PackageTopics
 from .rest import metrics
@@ -75,10 +78,10 @@ class Parts:
         self.scheduler = SchedulerManager(self._assignments_changed)
         tailer = f"{me.worker_id}-function"
         self.metadata_log = TailedLog(
-            client, config.topic("metadata"), f"{tailer}-metadata-tailer", self.metadata.apply
+            client, config.topic(config.metadata_topic), f"{tailer}-metadata-tailer", self.metadata.apply
         )
         self.assignments_log = TailedLog(
-            client, config.topic("assignments"), f"{tailer}-assignment-tailer", self._apply_assignment
+            client, config.topic(config.assignments_topic), f"{tailer}-assignment-tailer", self._apply_assignment
         )
         self.leadership = Leadership(
             config, client, (self.metadata, self.metadata_log), (self.scheduler, self.assignments_log)
@@ -89,6 +92,9 @@ class Parts:
         self.packages = PackageStore(config.data_dir / "packages", topics)
         self.janitor = PackageJanitor(
             self.packages, admin, config.topic(PACKAGE_PREFIX), self._named_packages, lambda: self.leadership.is_leading
+        )
+        self.compaction = LogCompaction(
+            admin.compact, (self.metadata_log.topic, self.assignments_log.topic), lambda: self.leadership.is_leading
         )
         hand_over = HandOver(self.metadata, self.membership, http, config.request_timeout_s)
         subscriptions = InputSubscriptions(client)
@@ -116,16 +122,16 @@ class Parts:
 
     async def _join(self, name: str, on_active_change: Callable[[bool], None]) -> Participation:
         return await self._client.subscribe(
-            self._config.topic("coordinate"),
+            self._config.topic(self._config.coordination_topic),
             SUBSCRIPTION,
             ConsumerConfig(
-                type="Failover", name=name, properties={"id": name}, initial_position="Earliest",
+                type="Failover", name=name, properties={"id": name, MARK: __version__}, initial_position="Earliest",
                 on_active_change=on_active_change,
             ),
         )  # fmt: skip
 
     async def _coordinate_stats(self) -> Mapping[str, Any]:
-        return await self._admin.topic_stats(self._config.topic("coordinate"))
+        return await self._admin.topic_stats(self._config.topic(self._config.coordination_topic))
 
     async def run_instances(self, runtime: Runtime) -> None:
         """Let the runtime follow the assignments, until cancelled."""

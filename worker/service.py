@@ -13,6 +13,7 @@ import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import httpx
@@ -22,6 +23,7 @@ from ..client.client import AsyncClient
 from ..errors import MagnetarError
 from ..membership.roster import Member
 from ..wire.functions_pb2 import PackageLocationMetaData
+from .admission import check_id, check_namespace
 from .broker_admin import BrokerAdmin
 from .config import WorkerConfig
 from .parts import Parts, Runtime
@@ -35,8 +37,9 @@ FetchPackage = Callable[[PackageLocationMetaData], Awaitable[Path]]
 MakeRuntime = Callable[[WorkerConfig, str, FetchPackage], Awaitable[Runtime]]
 """Makes what runs instances from the worker's settings, its id, and where packages come from."""
 
-_INTERNAL_TOPICS = ("metadata", "assignments", "coordinate")
 _START_TIMEOUT_S = 60.0
+_REACH_TIMEOUT_S = 5.0
+_RETRY_S = 1.0
 _LEAD_TIMEOUT_S = 5.0
 """How long a first worker may take to lead before it serves all the same; requests wait for a leader by themselves."""
 _log = logging.getLogger(__name__)
@@ -70,7 +73,7 @@ class WorkerService:
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         self._failure = asyncio.get_running_loop().create_future()
         try:
-            async with asyncio.timeout(_START_TIMEOUT_S):
+            async with asyncio.timeout(_START_TIMEOUT_S + self.config.broker_wait_s):
                 await self._start()
         except TimeoutError as exc:
             await self.stop()
@@ -93,17 +96,24 @@ class WorkerService:
         admin = await stack.enter_async_context(BrokerAdmin(config.admin_url))
         http = await stack.enter_async_context(httpx.AsyncClient(timeout=10.0, trust_env=False))
         client = await stack.enter_async_context(AsyncClient(config.service_url))
+        await self._reach("--admin-url", config.admin_url, lambda: admin.has_tenant("public"))
         await self._ensure_topics(admin)
+        coordination = config.topic(config.coordination_topic)
+        await self._reach("--service-url", config.service_url, lambda: client.partitions(coordination))
+        stats = await admin.topic_stats(coordination)
+        await check_id(me, stats, http)
         parts = Parts(config, me, admin, http, client)
         await asyncio.to_thread(parts.packages.prepare)
         self._spawn("metadata log", parts.metadata_log.run())
         self._spawn("assignments log", parts.assignments_log.run())
         await parts.metadata_log.catch_up()
         await parts.assignments_log.catch_up()
+        check_namespace(config.functions_namespace, stats, parts.metadata.all())
         self._spawn("election", parts.leadership.run_election(self.worker_id))
         self._spawn("schedule", parts.leadership.run_schedule(parts.membership))
         self._spawn("cleanup", parts.cleanup.run())
         self._spawn("janitor", parts.janitor.run())
+        self._spawn("compaction of the logs", parts.compaction.run())
         # A leader that is leaving answers until it has left; then others ask the next one.
         stack.callback(door.close)
         stack.push_async_callback(parts.membership.stop)
@@ -115,9 +125,26 @@ class WorkerService:
         door.open(parts.make_app(runtime))
         _log.info("worker %s serves on %s", self.worker_id, self.worker_url)
 
+    async def _reach(self, flag: str, url: str, ask: Callable[[], Awaitable[object]]) -> None:
+        """Make sure of an address, waiting for a broker that is still to come as long as the settings say."""
+        deadline = monotonic() + self.config.broker_wait_s
+        while True:
+            try:
+                async with asyncio.timeout(_REACH_TIMEOUT_S):
+                    await ask()
+                return
+            except (MagnetarError, TimeoutError) as exc:
+                if monotonic() >= deadline:
+                    reason = " ".join(str(exc).split()) or f"no answer within {_REACH_TIMEOUT_S:g} s"
+                    raise MagnetarError(
+                        f"no broker answers at {url}: {reason}; start one (magnetar broker) or correct {flag}"
+                    ) from exc
+                _log.info("no broker answers at %s yet, trying again", url)
+            await asyncio.sleep(_RETRY_S)
+
     async def _ensure_topics(self, admin: BrokerAdmin) -> None:
         await admin.ensure_namespace(self.config.functions_namespace, self.config.cluster)
-        for local in _INTERNAL_TOPICS:
+        for local in (self.config.metadata_topic, self.config.assignments_topic, self.config.coordination_topic):
             await admin.ensure_topic(self.config.topic(local))
 
     def _spawn(self, name: str, work: Coroutine[Any, Any, None]) -> None:

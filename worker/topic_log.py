@@ -1,4 +1,9 @@
-"""An internal topic as a log: everybody tails it, the leader appends to it."""
+"""An internal topic as a log: everybody tails it, the leader appends to it.
+
+The leader has the logs compacted, and readers take the compacted view: of each key the last record is enough. That
+holds for deletions too, because a plain message that does not name its uncompressed size stays in the view, empty as
+it is; a reader that was away while a key was deleted and the log was compacted still hears of it.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +58,7 @@ class TailedLog:
 
     async def _tail(self) -> None:
         start = MessageId(*self._position) if self._position > (-1, -1) else EARLIEST
-        reader = await self._client.create_reader(self.topic, start, ReaderConfig(name=self._name))
+        reader = await self._client.create_reader(self.topic, start, ReaderConfig(name=self._name, read_compacted=True))
         self._reader = reader
         self._is_open.set()
         try:

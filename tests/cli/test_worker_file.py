@@ -1,0 +1,78 @@
+"""`functions_worker.yml`: each of Pulsar's keys works, or is refused by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from magnetar.cli.failure import Failure
+from magnetar.cli.server_file import REFUSED_WORKER_KEYS, WORKER_KEYS, read_server_file
+from magnetar.worker.config import WorkerConfig
+
+FILE = """
+workerId: w7
+workerHostname: 127.0.0.1
+workerPort: 6760
+pulsarServiceUrl: pulsar://broker:6650
+pulsarWebServiceUrl: http://broker:8080
+pulsarFunctionsNamespace: public/magnetar
+pulsarFunctionsCluster: east
+functionMetadataTopicName: m
+functionAssignmentTopicName: a
+clusterCoordinationTopicName: c
+failureCheckFreqMs: 500
+rescheduleTimeoutMs: 3000
+rebalanceCheckFreqSec: 60
+initialBrokerReconnectMaxRetries: 5
+numFunctionPackageReplicas: 1
+useCompactedMetadataTopic: true
+functionsWorkerEnablePackageManagement: false
+schedulerClassName: org.apache.pulsar.functions.worker.scheduler.RoundRobinScheduler
+functionRuntimeFactoryClassName: org.apache.pulsar.functions.runtime.process.ProcessRuntimeFactory
+authenticationEnabled: false
+authorizationEnabled: false
+tlsEnabled: false
+useTls: false
+"""
+
+
+def read(tmp_path: Path, text: str) -> dict[str, Any]:
+    path = tmp_path / "functions_worker.yml"
+    path.write_text(text)
+    return read_server_file(str(path), WORKER_KEYS)["worker"]
+
+
+def refusal(tmp_path: Path, text: str) -> str:
+    with pytest.raises(Failure) as caught:
+        read(tmp_path, text)
+    return str(caught.value).split("functions_worker.yml: ")[1]
+
+
+def test_every_key_sets_what_it_names(tmp_path: Path) -> None:
+    config = WorkerConfig(data_dir=tmp_path, **read(tmp_path, FILE))
+    assert {line.split(":")[0] for line in FILE.split("\n") if line} == set(WORKER_KEYS)
+    assert (config.worker_id, config.host, config.worker_port) == ("w7", "127.0.0.1", 6760)
+    assert (config.service_url, config.admin_url) == ("pulsar://broker:6650", "http://broker:8080")
+    assert (config.functions_namespace, config.cluster) == ("public/magnetar", "east")
+    assert (config.metadata_topic, config.assignments_topic, config.coordination_topic) == ("m", "a", "c")
+    assert (config.failure_check_ms, config.reschedule_timeout_ms) == (500, 3000)
+    assert (config.rebalance_check_s, config.broker_wait_s) == (60, 5)
+
+
+@pytest.mark.parametrize("key", sorted(REFUSED_WORKER_KEYS))
+def test_key_of_pulsar_without_a_meaning_here_is_refused_with_the_reason(tmp_path: Path, key: str) -> None:
+    assert refusal(tmp_path, f"{key}: 1") == f"{key} is not supported: {REFUSED_WORKER_KEYS[key]}; remove the line"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("workerID: x", "unknown key workerID; did you mean workerId?; known keys stand in docs/cli.md"),
+        ("tlsEnabled: true", "tlsEnabled: True is refused: only false works here: workers do not speak TLS"),
+        ("numFunctionPackageReplicas: 3", "numFunctionPackageReplicas: 3 is refused: only 1 works here: a package is"),
+        ("rescheduleTimeoutMs: soon", "rescheduleTimeoutMs: 'soon' is refused: a whole number is expected"),
+    ],
+)
+def test_wrong_line_is_refused_by_name(tmp_path: Path, line: str, message: str) -> None:
+    assert refusal(tmp_path, line).startswith(message)

@@ -1,0 +1,76 @@
+"""Who may not join: a second worker of one id, and anybody in the namespace of Apache Pulsar's own workers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from magnetar.client.config import ConsumerConfig
+from magnetar.errors import MagnetarError
+from magnetar.wire.functions_pb2 import FunctionDetails, FunctionMetaData, PackageLocationMetaData
+from magnetar.worker.admission import check_namespace
+from magnetar.worker.config import WorkerConfig
+from magnetar.worker.service import WorkerService
+
+from tests.support.servers import Server
+
+from .conftest import Cluster, worker_config
+
+
+async def refusal(config: WorkerConfig) -> str:
+    service = WorkerService(config)
+    with pytest.raises(MagnetarError) as caught:
+        await service.start()
+    await service.stop()
+    return str(caught.value)
+
+
+@pytest.mark.slow
+async def test_id_of_a_living_worker_is_refused(cluster: Cluster, broker: Server, tmp_path: Path) -> None:
+    living = cluster.service
+    config = worker_config(broker, tmp_path / "twin", living.config.functions_namespace, living.worker_id)
+    assert await refusal(config) == (
+        f"worker id {living.worker_id} is taken by the worker on {living.worker_url};"
+        " give this one another --worker-id, or stop that one first"
+    )
+    assert len((await cluster.http.get("/admin/v2/worker/cluster")).json()) == 1
+
+
+@pytest.mark.slow
+async def test_namespace_of_pulsars_own_workers_is_refused(cluster: Cluster, broker: Server, tmp_path: Path) -> None:
+    namespace = f"public/pulsars-{cluster.number}"
+    await cluster.http.put(f"{broker.web_url}/admin/v2/namespaces/{namespace}")
+    name = "c-standalone-fw-localhost-8080:localhost:8080"
+    consumer = await cluster.client.subscribe(
+        f"persistent://{namespace}/coordinate",
+        "participants",
+        ConsumerConfig(type="Failover", name=name, properties={"id": name}),
+    )
+    assert await refusal(worker_config(broker, tmp_path / "ours", namespace)) == (
+        f"{namespace} is used by Apache Pulsar's own function workers (worker c-standalone-fw-localhost-8080 is there);"
+        " give this cluster a namespace of its own, such as `pulsarFunctionsNamespace: public/magnetar`, in --config"
+    )
+    await consumer.close()
+
+
+def test_functions_of_pulsars_workers_are_seen_when_these_are_away() -> None:
+    theirs = FunctionMetaData(
+        functionDetails=FunctionDetails(name="theirs"),
+        packageLocation=PackageLocationMetaData(packagePath="public/default/theirs/1234-fn.jar"),
+    )
+    with pytest.raises(MagnetarError, match=r"it holds the function theirs"):
+        check_namespace("public/functions", {}, [theirs])
+    theirs.packageLocation.packagePath = "package-" + "0" * 64
+    check_namespace("public/functions", {}, [theirs])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("which", ["service_url", "admin_url"])
+async def test_broker_that_is_not_there_is_named_with_the_remedy(broker: Server, tmp_path: Path, which: str) -> None:
+    urls = {"service_url": broker.service_url, "admin_url": broker.web_url}
+    urls[which] = urls[which].rsplit(":", 1)[0] + ":1"
+    config = WorkerConfig(data_dir=tmp_path, worker_port=0, **urls)  # type: ignore[arg-type]
+    text = await refusal(config)
+    assert text.startswith(f"no broker answers at {urls[which]}: ")
+    assert text.endswith(f"; start one (magnetar broker) or correct --{which.replace('_', '-')}")
+    assert "\n" not in text

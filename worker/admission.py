@@ -1,0 +1,78 @@
+"""Whether a worker may join: refused before it takes part, with the reason and what to do.
+
+Two workers with one id would both start the instances of that id; and Apache Pulsar's own workers, which share the
+names of topics and subscription, would be elected to lead a cluster whose packages they cannot read, and we theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import httpx
+
+from ..errors import MagnetarError
+from ..membership.roster import SUBSCRIPTION, Member, parse_member, read_roster
+from ..wire.functions_pb2 import FunctionMetaData
+from .functions import PACKAGE_PREFIX
+
+MARK = "magnetar"
+"""Property of each worker's membership that tells it from one of Apache Pulsar's."""
+
+_PROBE_TIMEOUT_S = 2.0
+
+
+def foreign_workers(topic_stats: Mapping[str, Any]) -> list[str]:
+    """Return the ids of members that are not workers of ours; pure."""
+    consumers = topic_stats.get("subscriptions", {}).get(SUBSCRIPTION, {}).get("consumers", [])
+    names = [one.get("consumerName", "") for one in consumers if MARK not in (one.get("metadata") or {})]
+    return sorted(member.worker_id for name in names if (member := parse_member(name)))
+
+
+def foreign_functions(functions: Iterable[FunctionMetaData]) -> list[str]:
+    """Return the names of functions whose packages are kept in another way; pure."""
+    return [
+        metadata.functionDetails.name
+        for metadata in functions
+        if not metadata.packageLocation.packagePath.startswith(PACKAGE_PREFIX)
+    ]
+
+
+def check_namespace(namespace: str, topic_stats: Mapping[str, Any], functions: Iterable[FunctionMetaData]) -> None:
+    """Refuse a namespace that Apache Pulsar's own workers use.
+
+    Raises:
+        MagnetarError: with the remedy.
+    """
+    workers, names = foreign_workers(topic_stats), foreign_functions(functions)
+    if not workers and not names:
+        return
+    used = f"worker {workers[0]} is there" if workers else f"it holds the function {names[0]}"
+    raise MagnetarError(
+        f"{namespace} is used by Apache Pulsar's own function workers ({used});"
+        " give this cluster a namespace of its own, such as `pulsarFunctionsNamespace: public/magnetar`, in --config"
+    )
+
+
+async def check_id(me: Member, topic_stats: Mapping[str, Any], http: httpx.AsyncClient) -> None:
+    """Refuse the id of a worker that lives.
+
+    A membership alone is no proof of life: the broker takes a while to notice that a machine is gone.
+
+    Raises:
+        MagnetarError: with the remedy.
+    """
+    for member in read_roster(topic_stats).members:
+        if member.worker_id == me.worker_id and member != me and await _lives(member, http):
+            raise MagnetarError(
+                f"worker id {me.worker_id} is taken by the worker on {member.url};"
+                " give this one another --worker-id, or stop that one first"
+            )
+
+
+async def _lives(member: Member, http: httpx.AsyncClient) -> bool:
+    try:
+        await http.get(f"{member.url}/version", timeout=_PROBE_TIMEOUT_S)
+    except httpx.HTTPError:
+        return False
+    return True
