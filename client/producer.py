@@ -204,9 +204,7 @@ class Producer:
             )
         first = self._assign(sequence_id, 1)
         if not self._config.batching:
-            metadata = MessageMetadata(
-                producer_name=self.name, sequence_id=first, publish_time=self._now_ms(), uncompressed_size=len(payload)
-            )
+            metadata = MessageMetadata(producer_name=self.name, sequence_id=first, publish_time=self._now_ms())
             describe(metadata, key, ordering_key, properties, event_time_ms)
             future = self._loop.create_future()
             self._send_plain(metadata, payload, future)
@@ -317,6 +315,7 @@ class Producer:
 
     def _send_plain(self, metadata: MessageMetadata, payload: bytes, future: asyncio.Future[MessageId]) -> None:
         if self._compression:
+            metadata.uncompressed_size = len(payload)
             payload = compress(self._compression, payload)
             metadata.compression = self._compression  # type: ignore[assignment]  # the protocol's number itself
         self._check_size(len(payload))
