@@ -77,6 +77,8 @@ class ProducerConfig:
         batch_max_messages: messages in an entry.
         batch_max_bytes: bytes of payload in an entry, before compression.
         batch_max_delay_ms: time since the first message of the entry.
+        empty_deletes: an empty message removes its key from the compacted topic, as with Java clients. Off, one that
+            is sent without batching stays there, empty as it is, as with C++ clients.
         max_pending_messages: messages sent but not yet stored. An entry is taken while the number is below this, so
             one entry may pass it.
         max_pending_bytes: bytes of those; bounds memory where messages are large.
@@ -97,6 +99,7 @@ class ProducerConfig:
     batch_max_messages: int = 1000
     batch_max_bytes: int = 128 * 1024
     batch_max_delay_ms: float = 10.0
+    empty_deletes: bool = True
     max_pending_messages: int = 1000
     max_pending_bytes: int = 64 * 1024 * 1024
     block_if_queue_full: bool = False

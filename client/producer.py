@@ -205,6 +205,8 @@ class Producer:
         first = self._assign(sequence_id, 1)
         if not self._config.batching:
             metadata = MessageMetadata(producer_name=self.name, sequence_id=first, publish_time=self._now_ms())
+            if self._config.empty_deletes:
+                metadata.uncompressed_size = len(payload)
             describe(metadata, key, ordering_key, properties, event_time_ms)
             future = self._loop.create_future()
             self._send_plain(metadata, payload, future)

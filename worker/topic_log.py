@@ -1,8 +1,8 @@
 """An internal topic as a log: everybody tails it, the leader appends to it.
 
 The leader has the logs compacted, and readers take the compacted view: of each key the last record is enough. That
-holds for deletions too, because a plain message that does not name its uncompressed size stays in the view, empty as
-it is; a reader that was away while a key was deleted and the log was compacted still hears of it.
+holds for deletions too, because the leader writes them so that they stay in the view (`empty_deletes`): a reader that
+was away while a key was deleted and the log was compacted still hears of it.
 """
 
 from __future__ import annotations
@@ -124,4 +124,6 @@ class LogWriter:
 
 
 def _config(name: str, access_mode: AccessMode) -> ProducerConfig:
-    return ProducerConfig(name=name, access_mode=access_mode, batching=False, block_if_queue_full=True)
+    return ProducerConfig(
+        name=name, access_mode=access_mode, batching=False, empty_deletes=False, block_if_queue_full=True
+    )
