@@ -144,7 +144,7 @@ REFUSED_WORKER_KEYS: dict[str, str] = {
     "assignmentWriteMaxRetries": "a leader that cannot write is replaced by the next",
     "workerPortTls": "workers do not speak TLS; put a proxy in front",
     "downloadDirectory": "packages are kept below --data-dir",
-    "topicCompactionFrequencySec": "the broker decides when it compacts",
+    "topicCompactionFrequencySec": "the leader has the logs compacted every half hour",
     "stateStorageServiceUrl": "there is no state store in this version",
     "connectorsDirectory": "there are no connectors in this version",
     "functionsDirectory": "there are no built-in functions; send each with functions create",

@@ -37,6 +37,14 @@ CALLS = (
     Call("get-properties", "GET", "properties", "", "Show the properties of a topic."),
     Call("partitioned-terminate", "POST", "terminate/partitions", "", "Close all partitions for new messages."),
     Call("truncate", "DELETE", "truncate", "Truncated the topic", "Drop all messages, whatever the retention says."),
+    Call(
+        "compact",
+        "PUT",
+        "compaction",
+        "Compacting the topic",
+        "Keep the last message of each key for compacted reading.",
+    ),
+    Call("compaction-status", "GET", "compaction", "", "Show whether a topic is being compacted, or how that ended."),
     Call("trim-topic", "POST", "trim", "Trimmed the topic", "Delete now what retention does not keep."),
 )
 

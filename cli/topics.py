@@ -18,7 +18,7 @@ DOMAINS = ("persistent", "non-persistent")
 
 
 NOT_HERE = (
-    "analyze-backlog clear-all-delayed-messages compact compaction-status create-shadow-topic enable-deduplication"
+    "analyze-backlog clear-all-delayed-messages create-shadow-topic enable-deduplication"
     " get-backlog-quotas get-compaction-threshold get-deduplication get-message-id get-message-ttl get-retention"
     " grant-permission offload offload-status permissions remove-backlog-quota remove-message-ttl remove-retention"
     " revoke-permission set-backlog-quota set-compaction-threshold set-deduplication set-dispatch-rate"

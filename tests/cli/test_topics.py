@@ -34,6 +34,8 @@ TOPIC = "/admin/v2/persistent/public/default/t"
             b"",
         ),
         (("truncate", "t"), "DELETE", f"{TOPIC}/truncate", b""),
+        (("compact", "t"), "PUT", f"{TOPIC}/compaction", b""),
+        (("compaction-status", "t"), "GET", f"{TOPIC}/compaction", b""),
         (
             ("expire-messages-all-subscriptions", "t", "-t", "1m"),
             "POST",
@@ -77,7 +79,7 @@ def test_reset_cursor_goes_back_in_time(magnetar: Magnetar, rest: FakeRest) -> N
         (("create", "a/b"), ("a/b", "2 parts")),
         (("list", "public"), ("public", "tenant/namespace")),
         (("partition",), ("unknown command partition",)),
-        (("compact", "t"), ("`magnetar topics compact` is not supported by this version",)),
+        (("offload", "t"), ("`magnetar topics offload` is not supported by this version",)),
         (("examine-messages", "t", "-i", "middle"), ("middle", "earliest or latest")),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
