@@ -36,7 +36,7 @@ CRASH_SEEDS = 60
 class Said(NamedTuple):
     """One message as the test sent it; ``key`` is None for one that nobody may look into."""
 
-    index: int
+    number: int
     key: str | None
     value: bytes
     removes: bool = False
@@ -45,7 +45,7 @@ class Said(NamedTuple):
 Entries = list[tuple[Position, list[Said]]]
 
 
-def plain(key: str, value: bytes, **fields: int) -> bytes:
+def plain(key: str, value: bytes, **fields: Any) -> bytes:
     metadata = MessageMetadata(producer_name="p", sequence_id=1, publish_time=1, **fields)
     if key:
         metadata.partition_key = key
@@ -56,9 +56,9 @@ def batch(messages: Iterable[tuple[str, bytes]], *, compression: int = NONE, is_
     said = [(SingleMessageMetadata(partition_key=key) if key else None, value) for key, value in messages]
     body = encode_batch(said)
     metadata = MessageMetadata(
-        producer_name="p", sequence_id=1, publish_time=1, num_messages_in_batch=len(said), compression=compression,
-        uncompressed_size=len(body),
-    )  # fmt: skip
+        producer_name="p", sequence_id=1, publish_time=1, num_messages_in_batch=len(said), uncompressed_size=len(body)
+    )
+    metadata.compression = compression  # type: ignore[assignment]  # the protocol's number itself
     if is_encrypted:
         metadata.encryption_keys.append(EncryptionKeys(key="k", value=b"v"))
         return seal(metadata, b"nobody can read this")
@@ -85,7 +85,7 @@ def model_of(entries: Entries, horizon: Position) -> Entries:
     for position, messages in entries:
         for said in messages:
             if position <= horizon and said.key:
-                last[said.key] = (position, said.index)
+                last[said.key] = (position, said.number)
                 if said.removes:
                     del last[said.key]
     wanted = set(last.values())
@@ -94,7 +94,7 @@ def model_of(entries: Entries, horizon: Position) -> Entries:
         left = [
             said._replace(removes=False)
             for said in messages
-            if position > horizon or said.key is None or (position, said.index) in wanted
+            if position > horizon or said.key is None or (position, said.number) in wanted
         ]
         if left:
             seen.append((position, left))

@@ -79,7 +79,7 @@ def test_a_compacted_topic_can_be_read_after_its_originals_are_gone(
     reader = client.create_reader(topic, pulsar.MessageId.earliest, is_read_compacted=True)
     assert read(reader) == expected
     consumer = client.subscribe(topic, "durable", is_read_compacted=True, initial_position=EARLIEST)
-    seen = []
+    seen: list[tuple[str, bytes]] = []
     while len(seen) < 3:
         message = consumer.receive(RECEIVE_MS)
         if message.data():
