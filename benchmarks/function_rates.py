@@ -2,7 +2,7 @@
 
 The input lies in the topic before the function starts. The rate is the slope of the output topic's `msgInCounter`
 between 10 % and 95 % of the messages, so neither start nor end counts. The outputs are compared with the expected
-ones, all of them, in order.
+ones, all of them, ours in order.
 """
 
 from __future__ import annotations
@@ -99,7 +99,8 @@ def _official_slope(server: Server, batch: int, count: int) -> float:
         Counter(server.web_url, "official-out") as counter,
     ):
         rate = counter.slope(count, server, "").rate
-    compare(server, "official-out", inputs)
+    # Now and then the official client hands out two neighbours the other way round: a shared subscription may.
+    compare(server, "official-out", inputs, in_order=False)
     return rate
 
 
@@ -115,9 +116,11 @@ def official_loop(service_url: str, source: str, sink: str, batch: int) -> Itera
         process.wait(10)
 
 
-def compare(server: Server, topic: str, inputs: list[bytes]) -> None:
+def compare(server: Server, topic: str, inputs: list[bytes], *, in_order: bool = True) -> None:
     """Compare every output with the expected one."""
     outputs = read_outputs(server.service_url, topic, len(inputs))
+    if not in_order:
+        outputs.sort()
     for i, (output, given) in enumerate(zip(outputs, inputs, strict=True)):
         if output != given + b"!":
             raise AssertionError(f"output {i} of {topic} is {output[:20]!r}…, expected {given[:20]!r}…!")
