@@ -18,6 +18,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
+
 from tests.support.functions import Functions
 from tests.support.servers import descendants
 from tests.support.waiting import wait_for
@@ -73,20 +75,28 @@ def shorten(frame: str) -> str:
 
 @contextlib.contextmanager
 def sampled(pid: int, directory: Path, title: str, report: Report) -> Iterator[None]:
-    """Add the profile of a process during the body to the report."""
+    """Add the profile of a process during the body to the report, and what the kernel says it used."""
+    process = psutil.Process(pid)
+    cpu, io = process.cpu_times(), process.io_counters()
     sampler = Sampler(pid, directory)
     try:
         yield
     finally:
-        report += [f"### {title}", "", *sampler.stop()]
+        cpu_now, io_now = process.cpu_times(), process.io_counters()
+        used = (
+            f"{cpu_now.user - cpu.user:.1f} s of CPU in user mode, {cpu_now.system - cpu.system:.1f} s in the kernel,"
+            f" {(io_now.write_bytes - io.write_bytes) / 1e6:,.0f} MB written to disk."
+        )
+        report += [f"### {title}", "", used, "", *sampler.stop()]
 
 
 def profile_publish(plan: Plan, report: Report) -> None:
-    for batch in (1000, 1):
+    for shape in (Shape(1000, 100), Shape(1000, 1024), Shape(1, 100)):
+        title = f"broker, publish, batches of {shape.batch}, {shape.size_bytes} B"
         with plan.server("broker") as server:
-            publish(server.service_url, "warm", Shape(batch, 100), 0.3)
-            with sampled(server.pid, plan.directory, f"broker, publish, batches of {batch}, 100 B", report):
-                publish(server.service_url, "t", Shape(batch, 100), plan.seconds)
+            publish(server.service_url, "warm", shape, 0.3)
+            with sampled(server.pid, plan.directory, title, report):
+                publish(server.service_url, "t", shape, plan.seconds)
 
 
 def profile_consume(plan: Plan, report: Report) -> None:
