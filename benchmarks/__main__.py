@@ -7,7 +7,6 @@ import shutil
 import sys
 import tempfile
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -51,7 +50,6 @@ def main() -> int:
             except Exception as exc:  # noqa: BLE001  one broken benchmark must not cost the others' figures
                 failed.append(name)
                 print(f"{name}: {type(exc).__name__}: {exc}", file=sys.stderr, flush=True)
-                traceback.print_tb(exc.__traceback__)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     took_s = time.monotonic() - began
