@@ -543,9 +543,7 @@ async def test_an_unloaded_topic_is_found_again(cluster: Cluster, client: AsyncC
     assert got == b"after"
 
 
-@pytest.mark.pulsar
 async def test_the_end_of_a_terminated_topic_is_seen(cluster: Cluster, client: AsyncClient, topic: str) -> None:
-    only_on_pulsar(cluster)
     consumer = await subscribe(client, topic)
     await publish(client, topic, b"last")
     await asyncio.to_thread(cluster.terminate, topic)
@@ -553,9 +551,7 @@ async def test_the_end_of_a_terminated_topic_is_seen(cluster: Cluster, client: A
     await until(lambda: consumer.has_reached_end, "the end of the topic")
 
 
-@pytest.mark.pulsar
 async def test_the_compacted_view_is_read(cluster: Cluster, client: AsyncClient, topic: str) -> None:
-    only_on_pulsar(cluster)
     compacted = await subscribe(client, topic, read_compacted=True, properties={"a": "b"})
     await publish(client, topic, b"x")
     assert await data(compacted, 1) == [b"x"]
