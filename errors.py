@@ -21,10 +21,14 @@ network went away, the broker refused. A message is fact, numbers, remedy, on on
     ├── MessageTooLarge        a message or batch exceeds what the broker takes
     ├── FunctionLoadError      the code of a function cannot be loaded or run
     ├── StateUnavailable       a function asked for state or a secret where there is none
+    ├── StateStoreUnavailable  the table service cannot be reached, or did not answer in time; try again
+    ├── StateStoreFailed       the table service's disk or database file failed; nothing of the call was kept
+    ├── StateRefused           a key, value or number that the table service does not take
+    ├── FencedByPosition       another instance went on with the input; this one must stop
     ├── StorageError           the disk refused or holds damaged data
     │   ├── DataDirectoryInUse
     │   └── MetadataUnavailable  the server of the metadata store does not answer; try again
-    ├── BadVersion             a metadata record is not at the version that was expected
+    ├── BadVersion             a metadata record or a state key is not at the version that was expected
     └── BrokerError            the broker answered with an error code; one subclass per code
 """
 
@@ -111,6 +115,30 @@ class StateUnavailable(MagnetarError):
     """A function asked for state or a secret, and this cluster keeps none."""
 
 
+class StateStoreUnavailable(MagnetarError):
+    """The table service cannot be reached or did not answer in time; whether a change was made is not known."""
+
+
+class StateStoreFailed(MagnetarError):
+    """The table service's disk or database file failed; an operator must look at it."""
+
+
+class StateRefused(MagnetarError):
+    """The table service does not take a change or a question; nothing of the call was kept.
+
+    Attributes:
+        key: the key that it is about; None if it is about the call as a whole.
+    """
+
+    def __init__(self, reason: str, key: bytes | None = None) -> None:
+        super().__init__(reason)
+        self.key = key
+
+
+class FencedByPosition(MagnetarError):
+    """The input was taken further by another instance; nothing was changed, and this instance must stop."""
+
+
 class StorageError(MagnetarError):
     """The disk refused an operation, or what it holds is damaged."""
 
@@ -124,7 +152,7 @@ class MetadataUnavailable(StorageError):
 
 
 class BadVersion(MagnetarError):
-    """A metadata record is not at the version that was expected; nothing was changed."""
+    """A metadata record or a key of a state table is not at the version that was expected; nothing was changed."""
 
 
 class BrokerError(MagnetarError):

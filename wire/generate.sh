@@ -5,5 +5,5 @@ set -eu
 out=${1:-$(dirname "$0")}
 out=$(cd "$out" && pwd)
 cd "$(dirname "$0")"
-"${PYTHON:-python3}" -m grpc_tools.protoc -I . --python_out="$out" --pyi_out="$out" pulsar_api.proto functions.proto
+"${PYTHON:-python3}" -m grpc_tools.protoc -I . --python_out="$out" --pyi_out="$out" pulsar_api.proto functions.proto state.proto
 sed -i '/^ *None: /d' "$out/pulsar_api_pb2.pyi"

@@ -1,0 +1,1 @@
+"""What functions remember: the table service, its client, and the function's view of it."""
