@@ -1,8 +1,7 @@
-"""A broker for all tests of the worker, and a worker of its own for each, in the test's event loop."""
+"""Brokers for all tests of the worker, ours and Apache Pulsar, and a worker of its own for each, in the test's loop."""
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
@@ -15,13 +14,15 @@ from magnetar.client.client import AsyncClient
 from magnetar.worker.config import WorkerConfig
 from magnetar.worker.service import WorkerService
 
-from tests.support.servers import Server, running
+from tests.support.pulsar import BROKERS, Broker, own_name
+from tests.support.servers import running
 
-_numbers = itertools.count()
 
-
-@pytest.fixture(scope="session")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+@pytest.fixture(scope="session", params=BROKERS)
+def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    if request.param == "pulsar":
+        yield request.getfixturevalue("apache_pulsar")
+        return
     with running("broker", tmp_path_factory.mktemp("broker")) as server:
         yield server
 
@@ -31,14 +32,14 @@ class Cluster:
     """A worker with an internal namespace of its own, and clients for both its faces."""
 
     service: WorkerService
-    broker: Server
+    broker: Broker
     http: httpx.AsyncClient
     client: AsyncClient
-    number: int
+    suffix: str
 
     def topic(self, name: str) -> str:
         """A topic that no other test has."""
-        return f"persistent://public/default/{name}-{self.number}"
+        return f"persistent://public/default/{name}{self.suffix}"
 
     async def create(self, name: str, source: str, **config: Any) -> httpx.Response:
         """Deploy the text of a module `<name>.py`; `className` defaults to `<name>.process`."""
@@ -62,7 +63,7 @@ class Cluster:
         return await self.http.post(f"/admin/v3/functions/public/default/{path}")
 
 
-def worker_config(broker: Server, directory: Path, namespace: str, worker_id: str = "") -> WorkerConfig:
+def worker_config(broker: Broker, directory: Path, namespace: str, worker_id: str = "") -> WorkerConfig:
     return WorkerConfig(
         service_url=broker.service_url, admin_url=broker.web_url, data_dir=directory, worker_port=0,
         worker_id=worker_id, functions_namespace=namespace, trigger_timeout_s=3.0,
@@ -70,15 +71,15 @@ def worker_config(broker: Server, directory: Path, namespace: str, worker_id: st
 
 
 @pytest.fixture
-async def cluster(broker: Server, tmp_path: Path) -> AsyncIterator[Cluster]:
-    number = next(_numbers)
-    service = WorkerService(worker_config(broker, tmp_path / "worker", f"public/functions-{number}"))
+async def cluster(broker: Broker, tmp_path: Path) -> AsyncIterator[Cluster]:
+    suffix = own_name("")
+    service = WorkerService(worker_config(broker, tmp_path / "worker", f"public/functions{suffix}"))
     await service.start()
     try:
         async with (
             httpx.AsyncClient(base_url=service.worker_url, timeout=30) as http,
             AsyncClient(broker.service_url) as client,
         ):
-            yield Cluster(service, broker, http, client, number)
+            yield Cluster(service, broker, http, client, suffix)
     finally:
         await service.stop()

@@ -12,7 +12,7 @@ from magnetar.worker.admission import check_namespace
 from magnetar.worker.config import WorkerConfig
 from magnetar.worker.service import WorkerService
 
-from tests.support.servers import Server
+from tests.support.pulsar import Broker
 
 from .conftest import Cluster, worker_config
 
@@ -26,7 +26,7 @@ async def refusal(config: WorkerConfig) -> str:
 
 
 @pytest.mark.slow
-async def test_id_of_a_living_worker_is_refused(cluster: Cluster, broker: Server, tmp_path: Path) -> None:
+async def test_id_of_a_living_worker_is_refused(cluster: Cluster, broker: Broker, tmp_path: Path) -> None:
     living = cluster.service
     config = worker_config(broker, tmp_path / "twin", living.config.functions_namespace, living.worker_id)
     assert await refusal(config) == (
@@ -37,8 +37,8 @@ async def test_id_of_a_living_worker_is_refused(cluster: Cluster, broker: Server
 
 
 @pytest.mark.slow
-async def test_namespace_of_pulsars_own_workers_is_refused(cluster: Cluster, broker: Server, tmp_path: Path) -> None:
-    namespace = f"public/pulsars-{cluster.number}"
+async def test_namespace_of_pulsars_own_workers_is_refused(cluster: Cluster, broker: Broker, tmp_path: Path) -> None:
+    namespace = f"public/pulsars{cluster.suffix}"
     await cluster.http.put(f"{broker.web_url}/admin/v2/namespaces/{namespace}")
     name = "c-standalone-fw-localhost-8080:localhost:8080"
     consumer = await cluster.client.subscribe(
@@ -66,7 +66,7 @@ def test_functions_of_pulsars_workers_are_seen_when_these_are_away() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("which", ["service_url", "admin_url"])
-async def test_broker_that_is_not_there_is_named_with_the_remedy(broker: Server, tmp_path: Path, which: str) -> None:
+async def test_broker_that_is_not_there_is_named_with_the_remedy(broker: Broker, tmp_path: Path, which: str) -> None:
     urls = {"service_url": broker.service_url, "admin_url": broker.web_url}
     urls[which] = urls[which].rsplit(":", 1)[0] + ":1"
     config = WorkerConfig(data_dir=tmp_path, worker_port=0, **urls)  # type: ignore[arg-type]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from magnetar.client.client import AsyncClient
 from magnetar.worker.service import WorkerService
 
 from tests.support.eventually import eventually
+from tests.support.pulsar import BROKERS, ApachePulsar, Broker, own_name
 from tests.support.servers import server
 
 from .conftest import Cluster, worker_config
@@ -19,6 +21,22 @@ from .conftest import Cluster, worker_config
 pytestmark = pytest.mark.slow
 
 EXCLAIM = "def process(input):\n    return f'{input}!'\n"
+
+
+@pytest.fixture(params=BROKERS)
+def mortal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Broker]:
+    """A broker that may be killed; it serves at the beginning."""
+    if request.param == "pulsar":
+        pulsar: ApachePulsar = request.getfixturevalue("apache_pulsar")
+        pulsar.require_starter()
+        yield pulsar
+        if pulsar.is_dead:
+            pulsar.restart()
+        return
+    broker = server("broker", tmp_path / "broker")
+    broker.start()
+    yield broker
+    broker.stop()
 
 
 async def answered(cluster: Cluster, name: str) -> None:
@@ -36,24 +54,27 @@ async def answered(cluster: Cluster, name: str) -> None:
 
 
 @pytest.mark.timeout(120)
-async def test_after_a_killed_broker_is_back_everything_goes_on(tmp_path: Path) -> None:
-    broker = server("broker", tmp_path / "broker")
-    broker.start()
-    service = WorkerService(worker_config(broker, tmp_path / "worker", "public/functions"))
+async def test_after_a_killed_broker_is_back_everything_goes_on(mortal: Broker, tmp_path: Path) -> None:
+    suffix = own_name("")
+    service = WorkerService(worker_config(mortal, tmp_path / "worker", f"public/functions{suffix}"))
     try:
         await service.start()
         async with (
             httpx.AsyncClient(base_url=service.worker_url, timeout=40) as http,
-            AsyncClient(broker.service_url) as client,
+            AsyncClient(mortal.service_url) as client,
         ):
-            cluster = Cluster(service, broker, http, client, 0)
-            assert (await cluster.create("ex", EXCLAIM, inputs=["in"], output="out")).status_code == 204
+            cluster = Cluster(service, mortal, http, client, suffix)
+            assert (
+                await cluster.create("ex", EXCLAIM, inputs=[cluster.topic("in")], output=cluster.topic("out"))
+            ).status_code == 204
             await answered(cluster, "ex")
             before = (await http.get("/admin/v2/worker/assignments")).json()
-            broker.kill()
-            await asyncio.to_thread(broker.restart)
+            mortal.kill()
+            await asyncio.to_thread(mortal.restart)
             await answered(cluster, "ex")
-            created = await cluster.create("second", EXCLAIM, inputs=["in2"], output="out2")
+            created = await cluster.create(
+                "second", EXCLAIM, inputs=[cluster.topic("in2")], output=cluster.topic("out2")
+            )
             assert (created.status_code, created.text) == (204, "")
             await answered(cluster, "second")
             after: dict[str, Any] = (await http.get("/admin/v2/worker/assignments")).json()
@@ -63,24 +84,22 @@ async def test_after_a_killed_broker_is_back_everything_goes_on(tmp_path: Path) 
             assert status["instances"][0]["status"]["numRestarts"] == 0
     finally:
         await service.stop()
-        broker.stop()
 
 
 @pytest.mark.timeout(60)
-async def test_a_worker_stops_although_its_broker_is_gone(tmp_path: Path) -> None:
-    broker = server("broker", tmp_path / "broker")
-    broker.start()
-    service = WorkerService(worker_config(broker, tmp_path / "worker", "public/functions"))
+async def test_a_worker_stops_although_its_broker_is_gone(mortal: Broker, tmp_path: Path) -> None:
+    suffix = own_name("")
+    service = WorkerService(worker_config(mortal, tmp_path / "worker", f"public/functions{suffix}"))
     try:
         await service.start()
         async with (
             httpx.AsyncClient(base_url=service.worker_url, timeout=30) as http,
-            AsyncClient(broker.service_url) as client,
+            AsyncClient(mortal.service_url) as client,
         ):
-            cluster = Cluster(service, broker, http, client, 0)
-            await cluster.create("ex", EXCLAIM, inputs=["in"], output="out")
+            cluster = Cluster(service, mortal, http, client, suffix)
+            await cluster.create("ex", EXCLAIM, inputs=[cluster.topic("in")], output=cluster.topic("out"))
             await answered(cluster, "ex")
     finally:
-        broker.kill()
+        mortal.kill()
         async with asyncio.timeout(10):
             await service.stop()

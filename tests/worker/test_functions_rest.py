@@ -13,7 +13,7 @@ from magnetar.client.config import ConsumerConfig
 from magnetar.worker.service import WorkerService
 
 from tests.support.eventually import eventually
-from tests.support.servers import Server
+from tests.support.pulsar import Broker
 
 from .conftest import Cluster, worker_config
 
@@ -69,11 +69,11 @@ async def test_a_function_that_keeps_its_subscription_leaves_it(cluster: Cluster
     base = f"{cluster.broker.web_url}/admin/v2/persistent/public/default/"
 
     async def is_gone() -> bool:
-        return bool((await cluster.http.get(f"{base}elsewhere-{cluster.number}/subscriptions")).json() == [])
+        return bool((await cluster.http.get(f"{base}elsewhere{cluster.suffix}/subscriptions")).json() == [])
 
     # The queue of deletions is worked off in order: once the later one is done, the earlier one would be.
     await eventually(is_gone, "removed subscription")
-    assert (await cluster.http.get(f"{base}in-{cluster.number}/subscriptions")).json() == ["kept"]
+    assert (await cluster.http.get(f"{base}in{cluster.suffix}/subscriptions")).json() == ["kept"]
 
 
 async def test_trigger_returns_what_the_function_made(cluster: Cluster) -> None:
@@ -193,7 +193,7 @@ async def test_what_cannot_work_is_refused_at_creation_in_one_line(
     assert (await cluster.http.get("/admin/v3/functions/public/default")).json() == []
 
 
-async def test_functions_survive_the_worker(broker: Server, tmp_path: Path, cluster: Cluster) -> None:
+async def test_functions_survive_the_worker(broker: Broker, tmp_path: Path, cluster: Cluster) -> None:
     source, sink = cluster.topic("in"), cluster.topic("out")
     await cluster.create("ex", EXCLAIM, inputs=[source], output=sink)
     await running(cluster, "ex")
@@ -233,9 +233,9 @@ async def test_several_inputs_one_of_them_partitioned_in_order(cluster: Cluster,
     for topic in (parts, plain):
         producer = await cluster.client.create_producer(topic)
         for number in range(6):
-            await producer.send(f"{topic[-8:]}{number}".encode())
+            await producer.send(f"{topic}{number}".encode())
     received = sorted([(await consumer.receive(10)).data.decode() for _ in range(12)])
-    assert received == sorted(f"{topic[-8:]}{number}!" for topic in (parts, plain) for number in range(6))
+    assert received == sorted(f"{topic}{number}!" for topic in (parts, plain) for number in range(6))
     described = await cluster.get("multi")
     assert (described["runtimeEnv"], described["retainOrdering"], described["userConfig"]) == (
         environment,

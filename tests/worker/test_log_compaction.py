@@ -13,9 +13,7 @@ from magnetar.worker.log_compaction import LogCompaction
 from magnetar.worker.topic_log import LogWriter, Position, TailedLog
 
 from tests.support.eventually import eventually
-from tests.support.servers import Server
-
-TOPIC = "persistent://public/default/worker-log"
+from tests.support.pulsar import Broker, own_name
 
 
 class Table:
@@ -44,14 +42,15 @@ async def compacted(admin: BrokerAdmin, http: httpx.AsyncClient, topic: str) -> 
     await eventually(is_done, "end of the compaction")
 
 
-async def test_a_compacted_log_tells_a_new_reader_and_a_late_one_the_same(broker: Server) -> None:
+async def test_a_compacted_log_tells_a_new_reader_and_a_late_one_the_same(broker: Broker) -> None:
+    topic = f"persistent://public/default/{own_name('worker-log')}"
     async with (
         AsyncClient(broker.service_url) as client,
         BrokerAdmin(broker.web_url) as admin,
         httpx.AsyncClient(base_url=broker.web_url) as http,
     ):
-        writer = await LogWriter.open(client, TOPIC, "leader")
-        late = Table(client, TOPIC)
+        writer = await LogWriter.open(client, topic, "leader")
+        late = Table(client, topic)
         for number in range(60):
             await writer.append(f"k{number % 4}", b"%d" % number, {})
         tailing = asyncio.create_task(late.log.run())
@@ -61,10 +60,10 @@ async def test_a_compacted_log_tells_a_new_reader_and_a_late_one_the_same(broker
         assert set(late.held) == {"k0", "k1", "k2", "k3"}
         await writer.append("k1", b"", {})
         await writer.append("k2", b"new", {})
-        await compacted(admin, http, TOPIC)
+        await compacted(admin, http, topic)
         await writer.append("k3", b"newer", {})
 
-        early = Table(client, TOPIC)
+        early = Table(client, topic)
         tasks = [asyncio.create_task(table.log.run()) for table in (early, late)]
         await asyncio.gather(early.log.catch_up(), late.log.catch_up())
         assert early.held == late.held == {"k0": b"56", "k2": b"new", "k3": b"newer"}

@@ -11,7 +11,7 @@ import pytest
 from magnetar.worker.service import WorkerService
 
 from tests.support.eventually import eventually
-from tests.support.servers import Server
+from tests.support.pulsar import Broker
 
 from .conftest import Cluster, worker_config
 
@@ -21,7 +21,7 @@ EXCLAIM = "def process(input):\n    print('got', input)\n    return f'{input}!'\
 
 
 @pytest.fixture
-async def second(cluster: Cluster, broker: Server, tmp_path: Path) -> AsyncIterator[WorkerService]:
+async def second(cluster: Cluster, broker: Broker, tmp_path: Path) -> AsyncIterator[WorkerService]:
     config = worker_config(broker, tmp_path / "second", cluster.service.config.functions_namespace, "second:worker")
     service = WorkerService(config)
     await service.start()
@@ -82,7 +82,7 @@ async def test_each_takes_requests_and_shows_them_at_once(cluster: Cluster, seco
 
 async def test_of_two_equal_requests_at_once_one_wins(cluster: Cluster, second: WorkerService) -> None:
     async with httpx.AsyncClient(base_url=second.worker_url, timeout=30) as other:
-        twin = Cluster(second, cluster.broker, other, cluster.client, cluster.number)
+        twin = Cluster(second, cluster.broker, other, cluster.client, cluster.suffix)
         answers = await asyncio.gather(
             *(one.create("twin", EXCLAIM, inputs=[cluster.topic("in")]) for one in (cluster, twin) for _ in range(2))
         )
@@ -149,7 +149,7 @@ async def test_instances_move_by_rebalance_and_drain_through_any_worker(
     assert await drain_status("nobody") == "ERROR"
 
 
-async def test_rebalance_moves_no_more_than_it_must(cluster: Cluster, broker: Server, tmp_path: Path) -> None:
+async def test_rebalance_moves_no_more_than_it_must(cluster: Cluster, broker: Broker, tmp_path: Path) -> None:
     cluster.http.follow_redirects = True
     await cluster.create("even", EXCLAIM, inputs=[cluster.topic("in")], parallelism=5)
     alone = (await cluster.http.get("/admin/v2/worker/assignments")).json()

@@ -1,0 +1,234 @@
+"""A real Apache Pulsar as the broker of tests: one that a starter runs for us, or one that runs already.
+
+`make test-pulsar PULSAR=<starter>` names a program that starts one; what is asked of it is in CONTRIBUTING.md. With
+MAGNETAR_TEST_PULSAR_URL and MAGNETAR_TEST_PULSAR_WEB_URL in its place the tests run on a Pulsar that is not theirs;
+those that kill or restart the broker are skipped then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import httpx
+import psutil
+import pytest
+
+from .servers import LOG_TAIL_BYTES, ROOT, ServerFailed, descendants
+from .waiting import POLL_S, wait_for
+
+STARTER = "MAGNETAR_TEST_PULSAR"
+URL = "MAGNETAR_TEST_PULSAR_URL"
+WEB_URL = "MAGNETAR_TEST_PULSAR_WEB_URL"
+
+START_TIMEOUT_S = 120.0
+STOP_TIMEOUT_S = 30.0
+KEEP_ALIVE_S = 2
+HEAP = "1g"
+
+BROKERS = ["ours", pytest.param("pulsar", marks=pytest.mark.pulsar)]
+"""Parameters of a fixture that gives our broker to a test once, and Apache Pulsar once more."""
+
+
+class Broker(Protocol):
+    """What tests ask of a broker, ours or not."""
+
+    @property
+    def service_url(self) -> str: ...
+
+    @property
+    def web_url(self) -> str: ...
+
+    @property
+    def directory(self) -> Path: ...
+
+    def start(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+    def restart(self) -> None: ...
+
+    def stop(self) -> object: ...
+
+    def log_tail(self) -> str: ...
+
+
+@dataclass
+class ApachePulsar:
+    """One Apache Pulsar, shared by all tests of a session: each takes names of its own.
+
+    Attributes:
+        directory: data and logs.
+        starter: what starts it; None if it runs already.
+        addresses: where it listens: `brokerServiceUrl` and `webServiceUrl`.
+    """
+
+    directory: Path
+    starter: str | None
+    addresses: dict[str, str] = field(default_factory=dict)
+    process: subprocess.Popen[bytes] | None = None
+    command = ("pulsar",)
+    _ports: list[str] = field(default_factory=list)
+    _server_pid: int = 0
+
+    @property
+    def service_url(self) -> str:
+        return self.addresses["brokerServiceUrl"]
+
+    @property
+    def web_url(self) -> str:
+        return self.addresses["webServiceUrl"]
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether it was started here and has ended."""
+        return self.process is not None and self.process.poll() is not None
+
+    def log_tail(self) -> str:
+        """The ends of what it and its starter wrote."""
+        found = [self.directory / "starter.log", *sorted(self.directory.glob("data/logs/*.log"))]
+        return "\n".join(
+            f"--- {file.name}\n{file.read_bytes()[-LOG_TAIL_BYTES:].decode(errors='replace')}"
+            for file in found
+            if file.exists()
+        )
+
+    def require_starter(self, why: str = "kills the broker") -> None:
+        """Skip a test that needs a Pulsar of its own."""
+        if self.starter is None:
+            pytest.skip(f"{why}: not on the Pulsar of {URL}; give a starter (make test-pulsar PULSAR=…)")
+
+    def keep_alive_s(self) -> int:
+        """How often it asks a silent client for a sign of life."""
+        answer = httpx.get(f"{self.web_url}/admin/v2/brokers/configuration/runtime", timeout=10).raise_for_status()
+        return int(answer.json()["keepAliveIntervalSeconds"])
+
+    def start(self) -> None:
+        """Start it, on the ports of the last time if there was one; returns once it serves.
+
+        Raises:
+            ServerFailed: it ended, or did not serve in time.
+        """
+        if self.starter is None:
+            self._wait_healthy()
+            return
+        self._ports = self._ports or free_ports(3)
+        ready_file = self.directory / "ready.json"
+        ready_file.unlink(missing_ok=True)
+        broker_port, web_port, bookie_port = self._ports
+        arguments = [
+            self.starter, "run", "--data", str(self.directory / "data"), "--ready", str(ready_file),
+            "--broker-port", broker_port, "--web-port", web_port, "--bookie-port", bookie_port,
+            "--heap", HEAP, "--functions-worker", "--set", f"keepAliveIntervalSeconds={KEEP_ALIVE_S}",
+        ]  # fmt: skip
+        guarded = arguments
+        if setpriv := shutil.which("setpriv"):  # however this process ends, it is told to end
+            guarded = [setpriv, "--pdeathsig", "TERM", *arguments]
+        with (self.directory / "starter.log").open("ab") as log:
+            self.process = subprocess.Popen(guarded, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=ROOT)
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not ready_file.exists():
+            if self.process.poll() is not None:
+                raise ServerFailed(f"{' '.join(arguments)} ended with {self.process.returncode}:\n{self.log_tail()}")
+            if time.monotonic() > deadline:
+                self.stop()
+                raise ServerFailed(f"{' '.join(arguments)} not ready after {START_TIMEOUT_S:g} s:\n{self.log_tail()}")
+            time.sleep(POLL_S)
+        found = wait_for(lambda: json.loads(ready_file.read_text()), "whole ready file")
+        self._server_pid = int(found["pid"])
+        self.addresses = {key: str(found[key]) for key in ("brokerServiceUrl", "webServiceUrl")}
+        # A starter that looks into the log for its line may find that of the run before.
+        self._wait_healthy()
+
+    def _wait_healthy(self) -> None:
+        def is_healthy() -> bool:
+            answers = [
+                httpx.get(f"{self.web_url}/admin/v2/{path}", timeout=5).status_code
+                for path in ("brokers/ready", "namespaces/public", "persistent/public/default")
+            ]
+            return answers == [200, 200, 200]
+
+        wait_for(is_healthy, f"Apache Pulsar that serves at {self.web_url}", START_TIMEOUT_S)
+
+    def kill(self) -> None:
+        """`kill -9` of Pulsar itself, as a power cut would; returns when it and its starter are gone."""
+        assert self.process is not None
+        assert self._server_pid in {one.pid for one in descendants(self.process.pid)}
+        os.kill(self._server_pid, signal.SIGKILL)
+        self.process.wait(STOP_TIMEOUT_S)
+
+    def restart(self) -> None:
+        """Start again on the same ports and data after `kill` or `stop`."""
+        assert self.process is not None
+        assert self.process.poll() is not None
+        self.start()
+
+    def stop(self) -> None:
+        """SIGTERM, and SIGKILL for what is left after half a minute."""
+        if self.process is None:
+            return
+        below = descendants(self.process.pid)
+        if self.process.poll() is None:
+            self.process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(STOP_TIMEOUT_S)
+        _, left = psutil.wait_procs(below, timeout=2)
+        for one in left:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                one.kill()
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait(STOP_TIMEOUT_S)
+
+
+def what_is_wrong(environment: Mapping[str, str]) -> str | None:
+    """Say in one line what cannot work of the settings above; None if all can; pure but for a look at the file."""
+    starter, url, web_url = (environment.get(name, "") for name in (STARTER, URL, WEB_URL))
+    if starter and shutil.which(starter) is None:
+        return f"{STARTER}: {starter} is no program that can be run; name one that starts an Apache Pulsar"
+    if starter and (url or web_url):
+        return f"{STARTER} starts an Apache Pulsar, {URL} and {WEB_URL} name one that runs: set one or the others"
+    if bool(url) != bool(web_url):
+        return f"{URL} and {WEB_URL} go together: {WEB_URL if url else URL} is missing"
+    return None
+
+
+@contextlib.contextmanager
+def running_pulsar(directory: Path) -> Iterator[ApachePulsar]:
+    """The Apache Pulsar of the environment, stopped at the end if it was started here; skips the test without one."""
+    starter, url = os.environ.get(STARTER), os.environ.get(URL)
+    if not starter and not url:
+        pytest.skip(f"no Apache Pulsar: neither {STARTER} (make test-pulsar PULSAR=…) nor {URL} is set")
+    it = ApachePulsar(directory, starter or None)
+    if url:
+        it.addresses = {"brokerServiceUrl": url.rstrip("/"), "webServiceUrl": os.environ[WEB_URL].rstrip("/")}
+    try:
+        it.start()
+        yield it
+    finally:
+        it.stop()
+
+
+def free_ports(count: int) -> list[str]:
+    """Ports that nobody listens on now."""
+    with contextlib.ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [str(probe.getsockname()[1]) for probe in probes]
+
+
+def own_name(word: str) -> str:
+    """A name that no other test and no earlier run has: an Apache Pulsar may outlive both."""
+    return f"{word}-{uuid.uuid4().hex[:8]}"
