@@ -27,6 +27,9 @@ from .settings import current
 @click.option("--host", help="Address to listen on and to tell others (default: 127.0.0.1).")
 @click.option("--service-url", metavar="URL", help="The broker; else as before the group.")
 @click.option("--admin-url", metavar="URL", help="The broker's REST interface; else as before the group.")
+@click.option(
+    "--state-storage-service-url", "state_url", metavar="URL", help="The state store, bk://host:port (default: none)."
+)
 @click.option("--config", "config_file", metavar="FILE", help="YAML with the keys of functions_worker.yml; flags win.")
 @click.option("--ready-file", metavar="FILE", help="Write the address there as JSON once it serves; -: stdout.")
 @click.option("--addresses-from-stdin", is_flag=True, hidden=True)

@@ -113,6 +113,7 @@ WORKER_KEYS: dict[str, Key] = {
     "functionMetadataTopicName": Key("worker", "metadata_topic", _text),
     "functionAssignmentTopicName": Key("worker", "assignments_topic", _text),
     "clusterCoordinationTopicName": Key("worker", "coordination_topic", _text),
+    "stateStorageServiceUrl": Key("worker", "state_url", _text),
     "failureCheckFreqMs": Key("worker", "failure_check_ms", _whole),
     "rescheduleTimeoutMs": Key("worker", "reschedule_timeout_ms", _whole),
     "rebalanceCheckFreqSec": Key("worker", "rebalance_check_s", _number),
@@ -145,7 +146,6 @@ REFUSED_WORKER_KEYS: dict[str, str] = {
     "workerPortTls": "workers do not speak TLS; put a proxy in front",
     "downloadDirectory": "packages are kept below --data-dir",
     "topicCompactionFrequencySec": "the leader has the logs compacted every half hour",
-    "stateStorageServiceUrl": "there is no state store in this version",
     "connectorsDirectory": "there are no connectors in this version",
     "functionsDirectory": "there are no built-in functions; send each with functions create",
     "configurationMetadataStoreUrl": "a worker keeps everything in topics; the broker has metadataStoreUrl",
@@ -163,7 +163,7 @@ REFUSED_WORKER_KEYS: dict[str, str] = {
 }
 """Keys of Pulsar's functions_worker.yml that nothing here corresponds to, and why."""
 
-ELSEWHERE = ("host", "service_url", "admin_url", "cluster", "broker_wait_s", "coordination_topic")
+ELSEWHERE = ("host", "service_url", "admin_url", "cluster", "broker_wait_s", "coordination_topic", "state_url")
 
 STANDALONE_KEYS: dict[str, Key] = BROKER_KEYS | {
     name: key for name, key in WORKER_KEYS.items() if key.field not in ELSEWHERE

@@ -44,6 +44,7 @@ class Surroundings:
         admin_url: where the admin REST listens.
         data_dir: logs, sockets and last words of instances are kept below.
         cluster: name of the cluster.
+        state_url: the table service; empty if the cluster keeps no state.
     """
 
     worker_id: str
@@ -51,6 +52,7 @@ class Surroundings:
     admin_url: str
     data_dir: Path
     cluster: str = "standalone"
+    state_url: str = ""
 
 
 @dataclass(slots=True)
@@ -150,6 +152,7 @@ class RuntimeManager:
             control_socket=self._run_dir / f"{_digest(key)}.sock",
             last_words=self._run_dir / f"{_digest(key)}.txt",
             cluster=self._around.cluster,
+            state_url=self._around.state_url,
         )
 
     def log_file(self, key: str) -> Path:

@@ -25,6 +25,7 @@ class InstanceSpec:
         control_socket: the instance's own socket for questions about its status; used by process instances.
         last_words: file in which a process that cannot go on says why.
         cluster: name of the cluster.
+        state_url: the table service, ``bk://host:port``; empty if the cluster keeps no state.
     """
 
     metadata: FunctionMetaData
@@ -37,6 +38,7 @@ class InstanceSpec:
     control_socket: Path
     last_words: Path
     cluster: str = "standalone"
+    state_url: str = ""
 
     @property
     def details(self) -> FunctionDetails:
@@ -61,7 +63,7 @@ class InstanceSpec:
 
 
 _PATHS = ("package", "log_file", "control_socket", "last_words")
-_TEXTS = ("worker_id", "service_url", "admin_url", "cluster")
+_TEXTS = ("worker_id", "service_url", "admin_url", "cluster", "state_url")
 
 
 def from_json(text: str) -> InstanceSpec:
@@ -78,4 +80,5 @@ def from_json(text: str) -> InstanceSpec:
         service_url=fields["service_url"],
         admin_url=fields["admin_url"],
         cluster=fields["cluster"],
+        state_url=fields["state_url"],
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import InvalidConfig
+from ..runtime.state.limits import address_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +28,7 @@ class WorkerConfig:
         assignments_topic: of the one that says who runs what (`functionAssignmentTopicName`).
         coordination_topic: of the one that elects (`clusterCoordinationTopicName`).
         cluster: name of the Pulsar cluster (`pulsarFunctionsCluster`).
+        state_url: the table service, ``bk://host:port`` (`stateStorageServiceUrl`); empty: functions keep no state.
         failure_check_ms: how often the leader looks who is there (`failureCheckFreqMs`). Ours is a thirtieth of
             Apache Pulsar's: one small request a second.
         reschedule_timeout_ms: how long a member may be absent before its instances go elsewhere.
@@ -50,6 +52,7 @@ class WorkerConfig:
     assignments_topic: str = "assignments"
     coordination_topic: str = "coordinate"
     cluster: str = "standalone"
+    state_url: str = ""
     failure_check_ms: int = 1000
     reschedule_timeout_ms: int = 2000
     rebalance_check_s: float = -1
@@ -60,6 +63,8 @@ class WorkerConfig:
     def __post_init__(self) -> None:
         if not 0 <= self.worker_port < 65536:
             raise InvalidConfig(f"workerPort {self.worker_port} is not a port: 0 to 65535")
+        if self.state_url:
+            address_of(self.state_url)
         if len(self.functions_namespace.split("/")) != 2:
             raise InvalidConfig(f"pulsarFunctionsNamespace {self.functions_namespace!r} is not tenant/namespace")
         names = (self.metadata_topic, self.assignments_topic, self.coordination_topic)

@@ -23,6 +23,7 @@ async def make_runtime_manager(
         admin_url=config.admin_url,
         data_dir=config.data_dir,
         cluster=config.cluster,
+        state_url=config.state_url,
     )
     runtimes: dict[str, Runtime] = {"process": ProcessRuntime(), "thread": ThreadRuntime(config.service_url)}
     return RuntimeManager(runtimes, fetch_package, surroundings)

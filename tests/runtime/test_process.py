@@ -53,6 +53,7 @@ def _bare_spec() -> InstanceSpec:
         log_file=Path("/l"),
         control_socket=Path("/c"),
         last_words=Path("/x y"),
+        state_url="bk://h:1",
     )
 
 
