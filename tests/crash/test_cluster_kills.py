@@ -13,7 +13,8 @@ import httpx
 import psutil
 import pytest
 
-from tests.support.cluster import CONFIG, FUNCTION, PARALLELISM, SETTLE_S, SOURCE, Cluster, Probe
+from tests.support.cluster import FUNCTION, PARALLELISM, SETTLE_S, SOURCE, Cluster, Probe
+from tests.support.pulsar import BROKERS, KEEP_ALIVE_S, ApachePulsar
 from tests.support.servers import descendants
 from tests.support.waiting import wait_for
 
@@ -26,15 +27,16 @@ FROZEN_S = 12.0  # the broker notices silence after two to four seconds, and two
 ROUNDS = [pytest.param(0, marks=pytest.mark.slow), *(pytest.param(n, marks=pytest.mark.crash) for n in range(1, 8))]
 
 
-@pytest.fixture(scope="module")
-def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    cluster = Cluster(tmp_path_factory.mktemp("cluster"))
+@pytest.fixture(scope="module", params=BROKERS)
+def started(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    pulsar = request.getfixturevalue("apache_pulsar") if request.param == "pulsar" else None
+    cluster = Cluster(tmp_path_factory.mktemp("cluster"), pulsar)
     try:
         cluster.start()
-        url = f"{cluster.broker.web_url}/admin/v2/persistent/public/default/in/partitions"
+        url = f"{cluster.broker.web_url}/admin/v2/persistent/public/default/{cluster.input}/partitions"
         httpx.put(url, json=PARALLELISM).raise_for_status()
         with cluster.functions() as functions:
-            functions.create(FUNCTION, SOURCE, CONFIG).raise_for_status()
+            functions.create(FUNCTION, SOURCE, cluster.config).raise_for_status()
         cluster.settle(time.monotonic())
         yield cluster
     finally:
@@ -43,7 +45,7 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def probe(started: Cluster) -> Iterator[Probe]:
-    probe = Probe(started.broker.service_url)
+    probe = Probe(started)
     yield probe
     probe.close()
 
@@ -106,6 +108,8 @@ def test_last_worker_takes_everything_when_two_die_at_once(cluster: Cluster, pro
 
 @pytest.mark.parametrize("number", ROUNDS)
 def test_restart_of_the_broker_moves_nothing(cluster: Cluster, probe: Probe, number: int) -> None:
+    if isinstance(cluster.broker, ApachePulsar):
+        cluster.broker.require_starter()
     before = cluster.assignments()
     processes = process_ids(cluster)
     cluster.broker.kill()
@@ -130,6 +134,8 @@ def process_ids(cluster: Cluster) -> dict[str, set[int]]:
 @pytest.mark.parametrize("number", ROUNDS)
 @pytest.mark.parametrize("whom", ["leader", "follower"])
 def test_frozen_worker_changes_nothing_when_it_goes_on(cluster: Cluster, probe: Probe, number: int, whom: str) -> None:
+    if isinstance(cluster.broker, ApachePulsar) and (seconds := cluster.broker.keep_alive_s()) > KEEP_ALIVE_S:
+        pytest.skip(f"keepAliveIntervalSeconds of this broker is {seconds}; {KEEP_ALIVE_S} shows it in a test's time")
     leader = cluster.leader()
     victim = leader if whom == "leader" else next(name for name in cluster.living() if name != leader)
     others = [name for name in cluster.living() if name != victim]

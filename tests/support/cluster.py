@@ -1,4 +1,7 @@
-"""Three `magnetar worker` processes on one `magnetar broker`, and a function whose outputs name their instance."""
+"""Three `magnetar worker` processes on one broker, ours or Apache Pulsar, and a function that names its instance.
+
+A broker may have other tenants: the cluster keeps to a namespace and to topics of its own.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ import magnetar
 import psutil
 
 from tests.support.functions import Functions
+from tests.support.pulsar import Broker, own_name
 from tests.support.servers import Server, descendants, server
 from tests.support.waiting import wait_for
 
@@ -25,8 +29,6 @@ WORKERS = 3
 SOURCE = "def process(text, context):\n    return f'{text}|{context.get_instance_id()}'\n"
 CONFIG = {
     "className": f"{FUNCTION}.process",
-    "inputs": ["in"],
-    "output": "out",
     "parallelism": PARALLELISM,
     "subscriptionPosition": "Earliest",
     # A failover subscription: each of the six instances serves exactly one of the six partitions.
@@ -42,21 +44,32 @@ class Cluster:
 
     command = ("cluster",)
 
-    def __init__(self, directory: Path) -> None:
-        broker_file = directory / "broker.yml"
-        broker_file.write_text("keepAliveIntervalSeconds: 2\n")
-        self.broker = server("broker", directory / "broker", "--config", str(broker_file))
+    def __init__(self, directory: Path, broker: Broker | None = None) -> None:
+        """Prepare the processes.
+
+        Args:
+            directory: for data and logs.
+            broker: one that runs and stays; by default there is one of ours, and of this cluster alone.
+        """
+        self._is_own_broker = broker is None
+        self.broker = broker or our_broker(directory)
+        self.namespace = f"public/{own_name('cluster')}"
+        self.input, self.output = own_name("in"), own_name("out")
+        self.config = {**CONFIG, "inputs": [self.input], "output": self.output}
         self.workers: dict[str, Server] = {}
         self._directory = directory
         self._numbers = itertools.count()
 
     def start(self) -> None:
         """Start the broker and all workers, at once."""
-        self.broker.start()
+        if self._is_own_broker:
+            self.broker.start()
+        worker_file = self._directory / "worker.yml"
+        worker_file.write_text(f"pulsarFunctionsNamespace: {self.namespace}\n")
         for number in range(WORKERS):
             name = f"w{number}"
             it = server(
-                "worker", self._directory / name, "--worker-id", name,
+                "worker", self._directory / name, "--worker-id", name, "--config", str(worker_file),
                 "--service-url", self.broker.service_url, "--admin-url", self.broker.web_url,
             )  # fmt: skip
             self.workers[name] = it
@@ -65,7 +78,8 @@ class Cluster:
     def stop(self) -> None:
         """Stop everything that lives."""
         with contextlib.ExitStack() as stack:
-            stack.callback(self.broker.stop)
+            if self._is_own_broker:
+                stack.callback(self.broker.stop)
             for it in self.workers.values():
                 if it.process is not None:
                     stack.callback(it.stop)
@@ -144,7 +158,9 @@ class Cluster:
         return len(self._active_consumers()) == PARALLELISM
 
     def _active_consumers(self) -> set[str]:
-        url = f"{self.broker.web_url}/admin/v2/persistent/public/default/in/partitioned-stats?perPartition=true"
+        url = (
+            f"{self.broker.web_url}/admin/v2/persistent/public/default/{self.input}/partitioned-stats?perPartition=true"
+        )
         stats = httpx.get(url, timeout=5).raise_for_status().json()
         active = set()
         for partition in stats["partitions"].values():
@@ -165,16 +181,24 @@ class Cluster:
         return time.monotonic() - since
 
 
+def our_broker(directory: Path) -> Server:
+    """A broker that notices within seconds that a member is silent."""
+    directory.mkdir(parents=True, exist_ok=True)
+    broker_file = directory / "broker.yml"
+    broker_file.write_text("keepAliveIntervalSeconds: 2\n")
+    return server("broker", directory / "broker", "--config", str(broker_file))
+
+
 class Probe:
     """Publishes to every partition, and sees what comes out."""
 
-    def __init__(self, service_url: str) -> None:
-        self._client = magnetar.Client(service_url)
+    def __init__(self, cluster: Cluster) -> None:
+        self._client = magnetar.Client(cluster.broker.service_url)
         self._producers = [
-            self._client.create_producer(f"persistent://public/default/in-partition-{number}")
+            self._client.create_producer(f"persistent://public/default/{cluster.input}-partition-{number}")
             for number in range(PARALLELISM)
         ]
-        self._consumer = self._client.subscribe("persistent://public/default/out", "probe")
+        self._consumer = self._client.subscribe(f"persistent://public/default/{cluster.output}", "probe")
         self._numbers = itertools.count()
 
     def close(self) -> None:
