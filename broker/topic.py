@@ -382,7 +382,7 @@ class Topic:
         self.is_closed = True
         for producer in [*self.producers.values(), *self.waiting]:
             producer.close_by_broker()
-        for subscription in self.subscriptions.values():
+        for subscription in list(self.subscriptions.values()):  # one that is not durable goes with its consumer
             subscription.close()
 
     def stats(self, **options: Any) -> dict[str, Any]:

@@ -17,10 +17,12 @@ from ..errors import ClosedError, InvalidConfig, MagnetarError
 from ..wire.message_id import LATEST, MessageId
 from ..wire.topic_name import TopicName, parse_topic_name
 from .backoff import Backoff
-from .config import ClientConfig, ConsumerConfig, ProducerConfig, ReaderConfig
+from .config import ClientConfig, ConsumerConfig, Guard, ProducerConfig, ReaderConfig
+from .connection import Connection
 from .connection_pool import ConnectionPool
 from .consumer import Consumer
 from .link import FINAL_FOR_CONSUMERS, FINAL_FOR_PRODUCERS, Link, retry_within
+from .lock import WAIT_FIRST_S, WAIT_MAX_S, Lock
 from .lookup import Lookup
 from .merged_consumer import MergedConsumer
 from .partitioned_producer import PartitionedProducer
@@ -78,6 +80,7 @@ class AsyncClient:
         self._consumer_ids = count()
         # Weak: whoever is attached is held by its connection, the rest needs no closing once nobody uses it.
         self._made: WeakSet[Producer | Consumer | MergedConsumer] = WeakSet()
+        self._locks: WeakSet[Lock] = WeakSet()
         self._is_closed = False
 
     async def __aenter__(self) -> AsyncClient:
@@ -140,14 +143,23 @@ class AsyncClient:
     async def _retried(self, ask: Callable[[], Awaitable[_T]]) -> _T:
         return await retry_within(self._config.operation_timeout_s, self._backoff(), ask)
 
-    def _link(self, topic: TopicName, final: tuple[type[MagnetarError], ...]) -> Link:
-        return Link(topic, self._lookup, self._pool, self._backoff(), self._config.operation_timeout_s, final)
+    async def _connect(self, topic: TopicName) -> Connection:
+        return await self._pool.connection(await self._lookup.broker_of(topic))
 
-    def _producer_link(self, topic: TopicName) -> Link:
-        return self._link(topic, FINAL_FOR_PRODUCERS)
+    def _link(self, topic: TopicName, final: tuple[type[MagnetarError], ...], guard: Guard | None) -> Link:
+        async def connect(topic: TopicName) -> Connection:
+            connection = await self._connect(topic)
+            if guard is not None:
+                await guard(connection)
+            return connection
 
-    def _consumer_link(self, topic: TopicName) -> Link:
-        return self._link(topic, FINAL_FOR_CONSUMERS)
+        return Link(topic, connect, self._backoff(), self._config.operation_timeout_s, final)
+
+    def _producer_link(self, topic: TopicName, guard: Guard | None) -> Link:
+        return self._link(topic, FINAL_FOR_PRODUCERS, guard)
+
+    def _consumer_link(self, topic: TopicName, guard: Guard | None = None) -> Link:
+        return self._link(topic, FINAL_FOR_CONSUMERS, guard)
 
     def _backoff(self) -> Backoff:
         config = self._config
@@ -168,7 +180,8 @@ class AsyncClient:
         name = parse_topic_name(topic)
         parts = await self._parts(name)
         producers = [
-            Producer(part, next(self._producer_ids), config, self._producer_link(part), self._clock) for part in parts
+            Producer(part, next(self._producer_ids), config, self._producer_link(part, config.guard), self._clock)
+            for part in parts
         ]
         await self._open_all(producers)
         if parts == [name]:
@@ -219,7 +232,8 @@ class AsyncClient:
             share = max(1, config.max_receiver_queue_size_across_partitions // siblings)
             config = replace(config, receiver_queue_size=min(config.receiver_queue_size, share))
         consumers = [
-            Consumer(part, subscription, next(self._consumer_ids), config, self._consumer_link(part)) for part in parts
+            Consumer(part, subscription, next(self._consumer_ids), config, self._consumer_link(part, config.guard))
+            for part in parts
         ]
         await self._open_all(consumers)
         return consumers
@@ -270,6 +284,20 @@ class AsyncClient:
                 await reader.seek(last, inclusive=True)
         return reader
 
+    def create_lock(self, topic: str, name: str, owner: str) -> Lock:
+        """Return a lock that the broker keeps; nothing is asked for before `Lock.acquire`.
+
+        Args:
+            topic: keeps the locks and nothing else; any number of them.
+            name: what is locked.
+            owner: shown in the topic's statistics.
+        """
+        self._check_open()
+        backoff = Backoff(WAIT_FIRST_S, WAIT_MAX_S, self._rng)
+        lock = Lock(parse_topic_name(topic), name, owner, next(self._consumer_ids), self._connect, backoff)
+        self._locks.add(lock)
+        return lock
+
     async def _open_all(self, parts: Sequence[Producer] | Sequence[Consumer]) -> None:
         """Open all producers or consumers of a topic, or none: if one is refused, those that succeeded are closed."""
         self._made.update(parts)
@@ -301,6 +329,7 @@ class AsyncClient:
         self._is_closed = True
         try:
             await asyncio.gather(*(one.close() for one in list(self._made)), return_exceptions=True)
+            await asyncio.gather(*(lock.close() for lock in list(self._locks)), return_exceptions=True)
         finally:
             if self._admin is not None:
                 await self._admin.close()

@@ -6,7 +6,7 @@ of Apache Pulsar's own clients unless a line says why not. Units are in the name
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -14,8 +14,10 @@ from ..errors import InvalidConfig
 from ..wire.compression import NAMES as COMPRESSIONS
 
 if TYPE_CHECKING:
+    from .connection import Connection
     from .outgoing import OutgoingMessage
 
+Guard = Callable[["Connection"], Awaitable[None]]
 AccessMode = Literal["Shared", "Exclusive", "WaitForExclusive", "ExclusiveWithFencing"]
 Compression = Literal["NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY"]
 Routing = Literal["RoundRobin", "SinglePartition"]
@@ -90,6 +92,7 @@ class ProducerConfig:
             for all messages.
         hashing: how keys choose a partition; the choice of all producers of a topic must be the same. Java's default,
             as C++'s BoostHash depends on the platform.
+        guard: awaited each time before the producer attaches to a connection, with it; `Lock.cover` for example.
     """
 
     name: str | None = None
@@ -108,6 +111,7 @@ class ProducerConfig:
     properties: Mapping[str, str] = field(default_factory=dict)
     routing: Routing | Callable[[OutgoingMessage, int], int] = "RoundRobin"
     hashing: Hashing = "JavaStringHash"
+    guard: Guard | None = None
 
     def __post_init__(self) -> None:
         _check_choice(
@@ -151,6 +155,7 @@ class ConsumerConfig:
         on_active_change: called on the event loop with True when this consumer begins to receive and with False when
             it ceases to (Failover and Exclusive); losing the connection counts as ceasing. With several topics or
             partitions it is called for each.
+        guard: awaited each time before the consumer attaches to a connection, with it; `Lock.cover` for example.
     """
 
     type: SubscriptionType = "Exclusive"
@@ -168,6 +173,7 @@ class ConsumerConfig:
     subscription_properties: Mapping[str, str] = field(default_factory=dict)
     partition_update_s: float = 60.0
     on_active_change: Callable[[bool], None] | None = None
+    guard: Guard | None = None
 
     def __post_init__(self) -> None:
         _check_choice("type", self.type, ("Exclusive", "Failover", "Shared", "Key_Shared"))

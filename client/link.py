@@ -1,6 +1,6 @@
 """Keeps a producer or consumer attached to the broker that owns its topic.
 
-Design: attaching is always the same walk (lookup, connection, then PRODUCER or SUBSCRIBE) and can fail at any step.
+Design: attaching is always one walk (lookup, connection, guard, then PRODUCER or SUBSCRIBE) that may fail at any step.
 The first time, the caller waits and hears of the failure; what cannot get better is raised at once, the rest is tried
 again until the operation timeout. Later, the walk is repeated in the background without limit, because the messages and
 acknowledgements that the owner holds are worth more than an early error; only what the owner calls final ends it.
@@ -32,8 +32,6 @@ from ..errors import (
 from ..wire.topic_name import TopicName
 from .backoff import Backoff
 from .connection import Connection
-from .connection_pool import ConnectionPool
-from .lookup import Lookup
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +55,9 @@ FINAL_FOR_CONSUMERS = (
 the subscription busy."""
 
 _T = TypeVar("_T")
+
+Connect = Callable[[TopicName], Awaitable[Connection]]
+"""Finds the broker of a topic and returns a connection to it."""
 
 
 async def retry_within(budget_s: float, backoff: Backoff, ask: Callable[[], Awaitable[_T]]) -> _T:
@@ -98,8 +99,7 @@ class Link:
     def __init__(
         self,
         topic: TopicName,
-        lookup: Lookup,
-        pool: ConnectionPool,
+        connect: Connect,
         backoff: Backoff,
         budget_s: float,
         final: tuple[type[MagnetarError], ...],
@@ -108,15 +108,13 @@ class Link:
 
         Args:
             topic: of the producer or consumer.
-            lookup: finds its broker.
-            pool: connects to it.
+            connect: returns a connection to its broker that may be attached to.
             backoff: waits between attempts.
             budget_s: time for the first attempts.
             final: errors after which attaching again is pointless.
         """
         self._topic = topic
-        self._lookup = lookup
-        self._pool = pool
+        self._connect = connect
         self._backoff = backoff
         self._budget_s = budget_s
         self._final = final
@@ -163,9 +161,7 @@ class Link:
                 return
 
     async def _walk(self, owner: LinkOwner) -> None:
-        address = await self._lookup.broker_of(self._topic)
-        connection = await self._pool.connection(address)
-        await owner.attach(connection)
+        await owner.attach(await self._connect(self._topic))
         self._backoff.reset()
 
     async def close(self) -> None:

@@ -1,0 +1,217 @@
+"""A lock that the broker keeps: held by a connection, lost with it.
+
+Design: the lock is a consumer on a subscription of its own, Exclusive and not durable, of a topic that nobody writes
+to. The broker grants it to one connection at a time and takes it back when that connection ends, however it ends: by
+closing, by the death of the process, or because nothing was heard of a frozen one for too long. No clock takes part.
+
+What must not happen without the lock goes over the same connection. Producers and consumers that have `Lock.cover` as
+their guard attach to a connection only while the lock is held on it; what a broken connection left unsent is sent
+after that or never. So whoever gets the lock next knows that nothing more comes from those before: the broker drops a
+connection as a whole, and takes nothing from it afterwards.
+
+Where the topics belong to several brokers, each has a connection of its own; each broker finds out by itself that a
+client is frozen, so the others may be later by as much as their keep-alive intervals differ in phase.
+
+Rejected: a lease in the client. Between looking at a clock and writing to a socket a process can be frozen for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from ..errors import ClosedError, ConnectionLost, ConsumerBusy, MagnetarError, OperationTimeout
+from ..wire import requests
+from ..wire.frames import encode_frame
+from ..wire.message_id import LATEST, to_data
+from ..wire.pulsar_api_pb2 import CommandMessage
+from ..wire.topic_name import TopicName
+from .backoff import Backoff
+from .config import ConsumerConfig
+from .connection import Connection
+from .link import FINAL_FOR_CONSUMERS, RETRIED, Connect
+from .subscribe_command import subscribe_command
+
+log = logging.getLogger(__name__)
+
+WAIT_FIRST_S = 0.02
+WAIT_MAX_S = 0.5
+"""Waits between two attempts to get a lock that somebody else has."""
+
+
+class Lock:
+    """One lock; made by `AsyncClient.create_lock` and used on its event loop.
+
+    Attributes:
+        name: what is locked.
+        waits_for: why the lock is not held now; empty while it is.
+    """
+
+    def __init__(
+        self,
+        topic: TopicName,
+        name: str,
+        owner: str,
+        consumer_id: int,
+        connect: Connect,
+        backoff: Backoff,
+    ):
+        """Prepare; `acquire` begins.
+
+        Args:
+            topic: keeps the locks.
+            name: what is locked.
+            owner: shown in the topic's statistics.
+            consumer_id: unique in the client.
+            connect: returns a connection to the topic's broker.
+            backoff: waits between attempts.
+        """
+        self.name = name
+        self.waits_for = "not asked for yet"
+        self._topic = topic
+        self._id = consumer_id
+        self._connect = connect
+        self._backoff = backoff
+        self._command = subscribe_command(ConsumerConfig(name=owner, receiver_queue_size=0), topic.text, name)
+        self._command.consumer_id = consumer_id
+        self._command.durable = False
+        self._command.start_message_id.CopyFrom(to_data(LATEST))
+        self._asked: Connection | None = None
+        self._connection: Connection | None = None
+        self._error: MagnetarError | None = None
+        self._changed = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"Lock({self.name!r}, {self.waits_for or 'held'!r})"
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the broker has granted the lock, as far as is known here."""
+        return self._connection is not None
+
+    async def acquire(self) -> None:
+        """Wait until the lock is granted, however long another has it; from then on it is taken anew when it is lost.
+
+        Cancellation: the lock stays asked for until `close`.
+
+        Raises:
+            MagnetarError: the broker refuses for good.
+        """
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._keep(), name=f"lock {self.name}")
+        while not self.is_held:
+            self._check()
+            await self._changed.wait()
+
+    async def cover(self, connection: Connection) -> None:
+        """Return once the lock is held on this connection, or by another broker than this connection's.
+
+        Cancellation: safe.
+
+        Raises:
+            ConnectionLost: the connection has ended meanwhile; get another.
+            ClosedError: the lock was closed.
+            MagnetarError: the broker refuses it for good.
+        """
+        while True:
+            self._check()
+            if not connection.is_open:
+                raise ConnectionLost(f"connection to {connection.address.physical} ended before {self.name} was locked")
+            held = self._connection
+            if held is not None and (held is connection or held.address != connection.address):
+                return
+            await self._changed.wait()
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    async def _keep(self) -> None:
+        """Take the lock whenever it is not held, until it is refused for good."""
+        while True:
+            try:
+                await self._take(await self._connect(self._topic))
+            except FINAL_FOR_CONSUMERS as error:
+                self._fail(error)
+                return
+            except RETRIED as error:
+                is_busy = isinstance(error, ConsumerBusy)
+                self.waits_for = f"another has the lock {self.name}" if is_busy else str(error)
+                await asyncio.sleep(self._backoff.next_s())
+                continue
+            self._backoff.reset()
+            while self.is_held:
+                await self._changed.wait()
+
+    async def _take(self, connection: Connection) -> None:
+        request_id = self._command.request_id = connection.next_request_id()
+        self._asked = connection
+        connection.add_consumer(self._id, self)
+        try:
+            subscribed = encode_frame(requests.subscribe(self._command))
+            await connection.request(request_id, subscribed, f"lock {self.name}")
+            if self._asked is not connection:
+                raise ConnectionLost(f"{connection.address.physical} took the lock {self.name} back at once")
+        except BaseException as error:
+            connection.remove_consumer(self._id)
+            if isinstance(error, (OperationTimeout, asyncio.CancelledError)):
+                # The broker may still grant it: say that nobody wants it.
+                connection.send_command(requests.close_consumer(connection.next_request_id(), self._id))
+            raise
+        self._connection = connection
+        self.waits_for = ""
+        self._wake()
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def _fail(self, error: MagnetarError) -> None:
+        self._error = error
+        self.waits_for = str(error)
+        self._wake()
+
+    # -- called by the connection ---------------------------------------------------------------------------------
+
+    def handle_message(self, message: CommandMessage, payload: bytes) -> None:
+        """Take no entry: none was asked for."""
+
+    def handle_active_change(self, is_active: bool) -> None:
+        """Take no notice: an exclusive consumer is the active one."""
+
+    def handle_end_of_topic(self) -> None:
+        """Take no notice: whether anything can be written to the topic does not matter."""
+
+    def handle_detached(self, connection: Connection, reason: MagnetarError) -> None:
+        """Lose the lock."""
+        self._asked = None
+        if self._connection is not connection:
+            return
+        log.info("lost the lock %s: %s", self.name, reason)
+        self._connection = None
+        self.waits_for = str(reason)
+        # The broker took back the lock alone, say because its topic moves: whoever was covered must be covered anew.
+        connection.close(ConnectionLost(f"the lock {self.name} was lost: {reason}"))
+        self._wake()
+
+    async def close(self) -> None:
+        """Give the lock back; close first what it covers.
+
+        Cancellation: it is given back all the same.
+        """
+        self._fail(ClosedError(f"the lock {self.name} was closed"))
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        try:
+            request_id = connection.next_request_id()
+            closed = encode_frame(requests.close_consumer(request_id, self._id))
+            await connection.request(request_id, closed, f"unlock {self.name}")
+        except MagnetarError as error:
+            log.debug("closing the lock %s: %s", self.name, error)
+        finally:
+            connection.remove_consumer(self._id)
