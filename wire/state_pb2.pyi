@@ -143,19 +143,17 @@ class StatisticsRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatisticsResponse(_message.Message):
-    __slots__ = ("tables", "writers", "outbox_entries", "database_bytes", "requests_queued", "transactions", "rows_written")
+    __slots__ = ("tables", "database_bytes", "requests_queued", "transactions", "rows_written", "failure")
     TABLES_FIELD_NUMBER: _ClassVar[int]
-    WRITERS_FIELD_NUMBER: _ClassVar[int]
-    OUTBOX_ENTRIES_FIELD_NUMBER: _ClassVar[int]
     DATABASE_BYTES_FIELD_NUMBER: _ClassVar[int]
     REQUESTS_QUEUED_FIELD_NUMBER: _ClassVar[int]
     TRANSACTIONS_FIELD_NUMBER: _ClassVar[int]
     ROWS_WRITTEN_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
     tables: int
-    writers: int
-    outbox_entries: int
     database_bytes: int
     requests_queued: int
     transactions: int
     rows_written: int
-    def __init__(self, tables: _Optional[int] = ..., writers: _Optional[int] = ..., outbox_entries: _Optional[int] = ..., database_bytes: _Optional[int] = ..., requests_queued: _Optional[int] = ..., transactions: _Optional[int] = ..., rows_written: _Optional[int] = ...) -> None: ...
+    failure: str
+    def __init__(self, tables: _Optional[int] = ..., database_bytes: _Optional[int] = ..., requests_queued: _Optional[int] = ..., transactions: _Optional[int] = ..., rows_written: _Optional[int] = ..., failure: _Optional[str] = ...) -> None: ...

@@ -24,7 +24,7 @@ from ...errors import (
 )
 from ...wire import state_pb2 as pb
 from .codec import decode_outbox, decode_position, decode_values, encode_changes, encode_outbox, encode_position
-from .limits import MESSAGE_BYTES_MAX, address_of, check_call, check_keys, check_put
+from .limits import MESSAGE_BYTES_MAX, address_of, check_changes, check_keys, check_put
 from .values import Change, Delete, Increment, Opened, OutboxEntry, Position, Put, Value
 
 __all__ = [
@@ -113,8 +113,9 @@ class TableClient:
             StateStoreFailed: the disk is full or failed; repeat the call later.
             StateRefused: a change is beyond the limits, or counts on bytes that are no number.
         """
-        check_call(changes)
-        request = pb.ApplyRequest(table=table, writer=writer, sequence=sequence, changes=encode_changes(changes))
+        columns = encode_changes(changes)
+        check_changes(columns)
+        request = pb.ApplyRequest(table=table, writer=writer, sequence=sequence, changes=columns)
         self._call(self._apply, request, timeout_s)
 
     def open(self, table: str, function_uuid: str, partition: str, timeout_s: float = 10.0) -> Opened:
@@ -162,15 +163,16 @@ class TableClient:
             StateStoreFailed: the disk is full or failed; repeat the call later.
             StateRefused: as `apply`.
         """
-        check_call(changes, outbox)
+        columns, entries = encode_changes(changes), encode_outbox(outbox)
+        check_changes(columns, entries, (expected, new))
         request = pb.CommitRequest(
             table=table,
             function_uuid=function_uuid,
             partition=partition,
             expected=encode_position(expected),
             new=encode_position(new),
-            changes=encode_changes(changes),
-            outbox=encode_outbox(outbox),
+            changes=columns,
+            outbox=entries,
             published=encode_position(published),
         )
         self._call(self._commit, request, timeout_s)
@@ -207,7 +209,7 @@ class TableClient:
         """
         self._call(self._drop, pb.DropRequest(table=table), timeout_s)
 
-    def statistics(self, timeout_s: float = 2.0) -> dict[str, int]:
+    def statistics(self, timeout_s: float = 2.0) -> dict[str, int | str]:
         """Return figures of the service; also the question whether it lives.
 
         Raises:

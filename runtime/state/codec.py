@@ -6,13 +6,24 @@ from collections.abc import Iterable, Sequence
 
 from ...errors import StateRefused
 from ...wire import state_pb2 as pb
-from .values import Change, Delete, Increment, OutboxEntry, Position, Put, Value, counter_bytes
+from .limits import DELETE, INCREMENT, PUT, show
+from .values import (
+    COUNTER_MAX,
+    COUNTER_MIN,
+    Change,
+    Delete,
+    Increment,
+    OutboxEntry,
+    Position,
+    Put,
+    Value,
+    counter_bytes,
+)
 
-PUT, DELETE, INCREMENT = b"PDI"
 MISSING, BYTES, NUMBER = b"-BN"
 
 
-def encode_changes(changes: Iterable[Change]) -> pb.Changes:
+def encode_changes(changes: Sequence[Change]) -> pb.Changes:
     """Return changes as columns."""
     kinds = bytearray()
     keys: list[bytes] = []
@@ -28,29 +39,20 @@ def encode_changes(changes: Iterable[Change]) -> pb.Changes:
             data.append(change.data)
         else:
             kinds.append(DELETE)
-    return pb.Changes(kinds=bytes(kinds), keys=keys, data=data, amounts=amounts)
+    try:
+        return pb.Changes(kinds=bytes(kinds), keys=keys, data=data, amounts=amounts)
+    except ValueError as error:  # says nothing about which
+        for change in changes:
+            if isinstance(change, Increment) and not COUNTER_MIN <= change.amount <= COUNTER_MAX:
+                raise StateRefused(
+                    f"the increment {change.amount} of state key {show(change.key)} does not fit 64 bits", change.key
+                ) from error
+        raise
 
 
 def decode_changes(message: pb.Changes) -> list[Change]:
-    """Return the changes of columns.
-
-    Raises:
-        StateRefused: the columns do not fit together.
-    """
+    """Return the changes of columns, which `check_changes` has checked."""
     kinds, keys = message.kinds, message.keys
-    puts, increments = kinds.count(PUT), kinds.count(INCREMENT)
-    if (
-        len(kinds) != len(keys)
-        or puts != len(message.data)
-        or increments != len(message.amounts)
-        or puts + increments + kinds.count(DELETE) != len(kinds)
-    ):
-        raise StateRefused(
-            f"malformed changes: {len(kinds)} kinds, {len(keys)} keys, {len(message.data)} values,"
-            f" {len(message.amounts)} amounts"
-        )
-    if increments == len(kinds):  # counting is what most functions do
-        return list(map(Increment, keys, message.amounts))
     data, amounts = iter(message.data), iter(message.amounts)
     changes: list[Change] = []
     for kind, key in zip(kinds, keys, strict=True):

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from ...errors import InvalidConfig, StateRefused
-from .values import COUNTER_MAX, COUNTER_MIN, Change, Delete, Increment, OutboxEntry, Position, Put
+from ...wire import state_pb2 as pb
+from .values import Position
+
+PUT, DELETE, INCREMENT = b"PDI"
+"""The kinds of changes in the columns of ``state.proto``."""
 
 KEY_BYTES_MAX = 4 * 1024
 """A key is compared on every read: longer ones belong into the value."""
@@ -43,37 +47,46 @@ def check_put(key: bytes, data: bytes) -> None:
         )
 
 
-def check_amount(key: bytes, amount: int) -> None:
-    """Refuse a key beyond its limit, or an amount that does not fit 64 bits."""
-    check_key(key)
-    if not COUNTER_MIN <= amount <= COUNTER_MAX:
-        raise StateRefused(f"the increment {amount} of state key {show(key)} does not fit 64 bits", key)
-
-
-def check_change(change: Change) -> int:
-    """Refuse a change beyond the limits of a key, a value or a number; return its bytes on the wire, about."""
-    match change:
-        case Put(key, data):
-            check_put(key, data)
-            return len(key) + len(data) + 8
-        case Increment(key, amount):
-            check_amount(key, amount)
-            return len(key) + 16
-        case Delete(key):
+def check_changes(
+    changes: pb.Changes, outbox: Sequence[pb.OutboxEntry] = (), positions: Sequence[Position | None] = ()
+) -> None:
+    """Refuse a call with a change or output beyond its limits, or with more than one call may carry."""
+    keys, data = changes.keys, changes.data
+    if len(keys) > CHANGES_MAX:
+        raise StateRefused(f"{len(keys)} state changes in one call, the limit is {CHANGES_MAX}; make several calls")
+    kinds = changes.kinds
+    counts = kinds.count(PUT), kinds.count(DELETE), kinds.count(INCREMENT)
+    if (len(kinds), len(data), len(changes.amounts), sum(counts)) != (len(keys), counts[0], counts[2], len(kinds)):
+        raise StateRefused(
+            f"malformed changes: {len(kinds)} kinds, {len(keys)} keys, {len(data)} values,"
+            f" {len(changes.amounts)} amounts"
+        )
+    key_bytes, data_bytes = list(map(len, keys)), list(map(len, data))
+    if keys and not 0 < min(key_bytes) <= max(key_bytes) <= KEY_BYTES_MAX:
+        for key in keys:
             check_key(key)
-            return len(key) + 4
-
-
-def check_call(changes: Sequence[Change], outbox: Sequence[OutboxEntry] = ()) -> None:
-    """Refuse a call with a change beyond its limits, or with more than one call may carry."""
-    if len(changes) > CHANGES_MAX:
-        raise StateRefused(f"{len(changes)} state changes in one call, the limit is {CHANGES_MAX}; make several calls")
-    call_bytes = sum(map(check_change, changes)) + sum(len(entry.payload) + 256 for entry in outbox)
+    if data and max(data_bytes) > VALUE_BYTES_MAX:
+        puts = (key for key, kind in zip(keys, kinds, strict=True) if kind == PUT)
+        for key, value in zip(puts, data, strict=True):
+            check_put(key, value)
+    outbox_bytes = [len(entry.payload) for entry in outbox]
+    call_bytes = sum(key_bytes) + sum(data_bytes) + sum(outbox_bytes)
     if call_bytes > CALL_BYTES_MAX:
         raise StateRefused(
-            f"{len(changes)} state changes and {len(outbox)} output entries of together {call_bytes} bytes in one"
-            f" call, the limit is {CALL_BYTES_MAX}; make several calls or smaller values"
+            f"{len(keys)} state changes and {len(outbox)} output entries of together {call_bytes} bytes in one call,"
+            f" the limit is {CALL_BYTES_MAX}; make several calls or smaller values"
         )
+    for position in positions:
+        if position is not None and not (0 <= position.ledger_id < 2**63 and -1 <= position.entry_id < 2**63):
+            raise StateRefused(f"{position} is no position of an input entry")
+    if any(entry.sequence_id >= 2**63 for entry in outbox):
+        raise StateRefused("a sequence id of an output entry does not fit 63 bits")
+
+
+def check_writer(writer: bytes, sequence: int) -> None:
+    """Refuse a writer or a sequence that could not be told from another."""
+    if len(writer) != WRITER_BYTES or not 0 < sequence < 2**63:
+        raise StateRefused(f"a writer has {WRITER_BYTES} bytes and counts from 1 on; here {len(writer)} and {sequence}")
 
 
 def check_keys(keys: Sequence[bytes]) -> None:
@@ -89,13 +102,6 @@ def check_table(table: str) -> None:
     parts = table.split("/")
     if len(parts) != 3 or not all(parts) or len(table) > 1024:
         raise StateRefused(f"state table {table[:100]!r} is not tenant/namespace/name")
-
-
-def check_positions(positions: Iterable[Position | None]) -> None:
-    """Refuse a position that the database cannot hold."""
-    for position in positions:
-        if position is not None and not (0 <= position.ledger_id < 2**63 and -1 <= position.entry_id < 2**63):
-            raise StateRefused(f"{position} is no position of an input entry")
 
 
 def address_of(url: str) -> tuple[str, int]:
