@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from .message_id import FunctionMessageId
 
 _NO_STATE = (
-    "{}: state comes with the state store, which this version does not have yet; keep state in a topic or database"
+    "{}: this worker knows no state store; run `magnetar standalone` or `magnetar state-store`, and give workers its"
+    " address as stateStorageServiceUrl: bk://host:port"
 )
 
 
@@ -142,30 +143,69 @@ class Context(ABC):
         """
         raise StateUnavailable(f"secret {secret_name!r}: secrets are not supported yet; pass the value by user config")
 
+    # State. These are what a function without a state store has; an instance with one puts the real methods in place.
+
     def incr_counter(self, key: str, amount: int) -> None:
-        """Add to a counter; see `put_state`."""
+        """Add to a counter; one that is not there counts from 0.
+
+        Increments of many instances add up. A key that was put as a value is a counter if that has 8 bytes.
+
+        Args:
+            key: of the counter.
+            amount: any integer of 64 bits.
+
+        Raises:
+            StateRefused: the key is known to hold what is no counter, or the sum does not fit into 64 bits.
+            StateUnavailable: there is no state store.
+        """
         raise StateUnavailable(_NO_STATE.format(f"counter {key!r}"))
 
     def get_counter(self, key: str) -> int:
-        """Return a counter; see `put_state`."""
+        """Return a counter, 0 if it is not there; what this function did to it so far is included.
+
+        Raises:
+            StateRefused: the key holds what is no counter.
+            StateStoreFailed: the state store cannot read its database.
+            StateUnavailable: there is no state store.
+        """
         raise StateUnavailable(_NO_STATE.format(f"counter {key!r}"))
 
     def del_counter(self, key: str) -> None:
-        """Delete a counter; see `put_state`."""
+        """Delete a counter, if it is there; see `delete_state`."""
         raise StateUnavailable(_NO_STATE.format(f"counter {key!r}"))
 
-    def put_state(self, key: str, value: Any) -> None:
-        """Store a value.
+    def put_state(self, key: str, value: str | bytes) -> None:
+        """Store a value under a key, for all instances of the function; text is stored as UTF-8.
+
+        Changes are collected and stored once for many messages, before these are acknowledged. Those that a message
+        made before it failed are kept. While the state store is away the function waits for it. State is for the thread
+        that `process` runs on.
+
+        Args:
+            key: up to 4 KiB.
+            value: up to 1 MiB.
 
         Raises:
-            StateUnavailable: there is no state store yet.
+            StateRefused: key or value are beyond their limits.
+            StateUnavailable: there is no state store.
         """
         raise StateUnavailable(_NO_STATE.format(f"state {key!r}"))
 
-    def get_state(self, key: str) -> Any:
-        """Return a stored value; see `put_state`."""
+    def get_state(self, key: str) -> bytes | None:
+        """Return the value under a key, None if there is none; what this function changed so far is included.
+
+        A counter is returned as its 8 bytes, the highest first.
+
+        Raises:
+            StateStoreFailed: the state store cannot read its database.
+            StateUnavailable: there is no state store.
+        """
         raise StateUnavailable(_NO_STATE.format(f"state {key!r}"))
 
-    def del_state(self, key: str) -> None:
-        """Delete a stored value; see `put_state`."""
+    def delete_state(self, key: str) -> None:
+        """Delete a value or counter, if it is there.
+
+        Raises:
+            StateUnavailable: there is no state store.
+        """
         raise StateUnavailable(_NO_STATE.format(f"state {key!r}"))

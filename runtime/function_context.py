@@ -18,6 +18,7 @@ from .batch_call import Place
 from .markers import message_id_of
 from .publish_request import PublishRequest, read_compression, read_message_conf
 from .spec import InstanceSpec
+from .state.session import StateSession
 from .stats import InstanceStats
 from .unit import Unit
 
@@ -46,6 +47,7 @@ class FunctionContext(Context):
         outside: Outside,
         logger: logging.Logger,
         make_serde: Callable[[str], SerDe],
+        state: StateSession | None = None,
     ) -> None:
         """Prepare.
 
@@ -55,7 +57,18 @@ class FunctionContext(Context):
             outside: publishes and acknowledges.
             logger: what `get_logger` returns.
             make_serde: makes a SerDe from its class name.
+            state: the function's state; None if there is no state store.
         """
+        if state is not None:
+            # The methods themselves, not methods that call them: a call costs as much as what it does.
+            vars(self).update(
+                incr_counter=state.incr_counter,
+                get_counter=state.get_counter,
+                del_counter=state.delete_state,
+                put_state=state.put_state,
+                get_state=state.get_state,
+                delete_state=state.delete_state,
+            )
         self._spec = spec
         self._stats = stats
         self._outside = outside

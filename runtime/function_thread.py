@@ -30,7 +30,10 @@ from .gate import Gate
 from .markers import HeaderMaker
 from .publisher import Ticket
 from .recent_acks import RecentAcks
+from .state.layer import Layer
+from .state.link import StateLink
 from .stats import InstanceStats, format_error
+from .stopping import InstanceStopping
 from .unit import Unit
 
 UNIT_MESSAGES_MAX = 1000
@@ -73,6 +76,7 @@ class Piece:
         tickets: what was published through the context meanwhile.
         messages: how many messages the outputs have.
         size: their bytes.
+        changes: what was changed in the function's state meanwhile.
         waiting_for: answers of the broker that are missing; the event loop's.
         error: why an output was not stored; the event loop's.
     """
@@ -86,6 +90,7 @@ class Piece:
     tickets: list[Ticket]
     messages: int
     size: int
+    changes: Layer | None = None
     waiting_for: int = 0
     error: BaseException | None = None
 
@@ -101,6 +106,7 @@ class Calls:
         has_output: whether there is an output topic.
         compression: of outputs.
         serdes: what decodes each input topic.
+        state: the function's table; None if it has no context or there is no state store.
     """
 
     batch_call: BatchCall
@@ -109,6 +115,7 @@ class Calls:
     has_output: bool
     compression: Compression
     serdes: dict[str, SerDe]
+    state: StateLink | None = None
 
 
 class Listener(Protocol):
@@ -182,6 +189,8 @@ class FunctionThread(threading.Thread):
             self._listener.loaded(calls)
             while (work := self._gather()) is not None:
                 self._process(calls, *work)
+        except InstanceStopping:
+            pass  # the message that waited for the state store comes again
         except BaseException as raised:  # noqa: BLE001  SystemExit of user code too: it ends the instance, with a reason
             error = raised
         self._listener.ended(error)
@@ -269,7 +278,8 @@ class FunctionThread(threading.Thread):
             self._step = self._next_step(end - position, now - began)
             began = now
             position = end
-            if position < count and now - building.began_s > SHIP_AFTER_S:
+            is_due = now - building.began_s > SHIP_AFTER_S or (calls.state is not None and calls.state.session.is_full)
+            if position < count and is_due:
                 self._ship(calls, source, unit, position, building)
                 building = _Building(position, now, headers=[] if needs_headers else None)
         self._ship(calls, source, unit, position, building)
@@ -323,6 +333,11 @@ class FunctionThread(threading.Thread):
     def _ship(self, calls: Calls, source: Input, unit: Unit, end: int, building: _Building) -> None:
         if end == building.begin:
             return  # stopped before anything was done
+        changes = None
+        if calls.state is not None:
+            changes, is_taken = calls.state.take()
+            if not is_taken:
+                return  # stopping: the inputs come again
         tickets, self.tickets = self.tickets, []
         outputs = building.outputs
         size = sum(map(len, outputs))
@@ -330,7 +345,7 @@ class FunctionThread(threading.Thread):
             return  # stopping: the inputs come again
         entries = _entries(outputs, building.headers, size, calls.compression)
         self._listener.ship(
-            Piece(source, unit, building.begin, end, building.failed, entries, tickets, len(outputs), size)
+            Piece(source, unit, building.begin, end, building.failed, entries, tickets, len(outputs), size, changes)
         )
 
 

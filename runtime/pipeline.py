@@ -29,7 +29,7 @@ from ..client.client import AsyncClient
 from ..client.partitioned_producer import PartitionedProducer
 from ..client.producer import Producer
 from ..client.received import ReceivedEntry
-from ..errors import ClosedError, FunctionLoadError, InvalidTopicName, MagnetarError, MessageTooLarge
+from ..errors import ClosedError, FunctionLoadError, InvalidTopicName, MagnetarError, MessageTooLarge, StateRefused
 from ..wire.functions_pb2 import MANUAL
 from ..wire.message_id import MessageId, deserialize
 from ..wire.topic_name import parse_topic_name
@@ -39,6 +39,7 @@ from .function_context import FunctionContext
 from .function_thread import Calls, FunctionThread, Input, Piece
 from .gate import Gate
 from .held_entries import HeldEntries, position_of
+from .instance_lock import InstanceLock
 from .loader import Home, load_function, load_serde
 from .log_topic import LogTopic
 from .logs import InstanceLog
@@ -47,6 +48,7 @@ from .publish_request import PublishRequest
 from .publisher import Publisher, Ticket
 from .recent_acks import RecentAcks
 from .spec import InstanceSpec
+from .state.link import StateLink
 from .stats import InstanceStats, format_error
 
 log = logging.getLogger(__name__)
@@ -90,7 +92,9 @@ class Pipeline:
         self._acks = not self._acks_first and not is_manual
         self._log_topic = LogTopic(spec, instance_log) if spec.details.logTopic else None
         self._gate = Gate(OUTPUT_MESSAGES_MAX, OUTPUT_BYTES_MAX)
-        self._publisher = Publisher(client, self._loop, self._callback_failed)
+        self._lock = InstanceLock(spec, client)
+        self.stats.trouble = self._trouble
+        self._publisher = Publisher(client, self._loop, self._callback_failed, self._lock.guard)
         self._thread = FunctionThread(f"function {spec.key}", self._load, self, self.stats, self._gate)
         self._calls: asyncio.Future[Calls] = self._loop.create_future()
         self._ended: asyncio.Future[str] = self._loop.create_future()
@@ -98,6 +102,7 @@ class Pipeline:
         self._is_closing = False
         self.grace_s = FAILURE_GRACE_S
         self._inputs: dict[str, Input] = {}
+        self._state: StateLink | None = None
         self._producer: Producer | PartitionedProducer | None = None
         self._arrived: deque[Callable[[], None]] = deque()
         self._is_woken = False
@@ -119,9 +124,10 @@ class Pipeline:
             reason = await self._connect()
             if reason is None:
                 pumps = [self._loop.create_task(self._pump(source)) for source in self._inputs.values()]
-                for pump in (*pumps, self._loop.create_task(self._tick())):
+                for part in (self._tick(), self._lock.wait_failed()):
+                    pumps.append(self._loop.create_task(part))
+                for pump in pumps:
                     pump.add_done_callback(self._pump_done)
-                    pumps.append(pump)
                 self.is_running = True
                 reason = await asyncio.shield(self._ended)
             await self._wind_down(pumps)
@@ -129,8 +135,7 @@ class Pipeline:
         finally:
             for pump in pumps:
                 pump.cancel()
-            self._thread.request_stop()
-            self.is_running = False
+            self._request_stop()
             await self._close()
 
     async def _connect(self) -> str | None:
@@ -139,20 +144,25 @@ class Pipeline:
         if self._ended.done():
             return self._ended.result()
         calls = self._calls.result()
-        what = f"log topic {self._spec.details.logTopic}"
+        what = f"lock of {self._spec.key}"
         try:
+            await self._lock.acquire(self._ended)
+            if self._ended.done():
+                return self._ended.result()
+            what = f"log topic {self._spec.details.logTopic}"
             if self._log_topic is not None:
                 await self._log_topic.open(self._client)
             what = f"output topic {self._spec.details.sink.topic}"
             if calls.has_output:
-                self._producer = await self._client.create_producer(self._spec.details.sink.topic, producer_config())
+                config = replace(producer_config(), guard=self._lock.guard)
+                self._producer = await self._client.create_producer(self._spec.details.sink.topic, config)
             for topic, serde in calls.serdes.items():
                 what = f"input topic {topic}"
-                config = consumer_config(self._spec, topic)
-                recent = RecentAcks() if config.type == "Failover" else None
+                reading = replace(consumer_config(self._spec, topic), guard=self._lock.guard)
+                recent = RecentAcks() if reading.type == "Failover" else None
                 if recent is not None:
-                    config = replace(config, on_active_change=partial(_forget, recent))
-                consumer = await self._client.subscribe(topic, subscription_of(self._spec), config)
+                    reading = replace(reading, on_active_change=partial(_forget, recent))
+                consumer = await self._client.subscribe(topic, subscription_of(self._spec), reading)
                 self._inputs[topic] = Input(topic, consumer, serde, recent)
         except MagnetarError as error:
             return f"{what}: {type(error).__name__}: {error}"
@@ -171,8 +181,7 @@ class Pipeline:
         """Let the function finish its message, and what it made reach the broker."""
         for pump in pumps:
             pump.cancel()
-        self._thread.request_stop()
-        self.is_running = False
+        self._request_stop()
         try:
             async with asyncio.timeout(self.grace_s):
                 await self._thread_ended.wait()
@@ -185,8 +194,16 @@ class Pipeline:
                 for source in self._inputs.values():
                     await source.consumer.flush_acks()
 
+    def _request_stop(self) -> None:
+        self.is_running = False
+        self._thread.request_stop()
+        if self._state is not None:
+            self._state.stop_function()
+
     async def _close(self) -> None:
         self._is_closing = True
+        if self._state is not None:
+            await asyncio.to_thread(self._state.close)
         await self._publisher.close()
         for source in self._inputs.values():
             await source.consumer.close()
@@ -194,6 +211,11 @@ class Pipeline:
             await self._producer.close()
         if self._log_topic is not None:
             await self._log_topic.close()
+        await self._lock.close()
+
+    def _trouble(self) -> str:
+        """Say what keeps the instance from going on (from any thread)."""
+        return self._lock.trouble() or (self._state.trouble() if self._state is not None else "")
 
     async def _tick(self) -> None:
         while True:
@@ -221,7 +243,9 @@ class Pipeline:
         context: FunctionContext | None = None
         if loaded.takes_context:
             logger = instance_logger(spec)
-            context = FunctionContext(spec, self.stats, self, logger, partial(load_serde, self._home))
+            self._state = self._open_state()
+            session = self._state.session if self._state else None
+            context = FunctionContext(spec, self.stats, self, logger, partial(load_serde, self._home), session)
         return Calls(
             batch_call=BatchCall(loaded.call, context, output_serde),
             context=context,
@@ -229,7 +253,15 @@ class Pipeline:
             has_output=bool(spec.details.sink.topic),
             compression=compression_of(spec),
             serdes=serdes,
+            state=self._state,
         )
+
+    def _open_state(self) -> StateLink | None:
+        """Prepare the way to the function's table, if there is a state store."""
+        spec = self._spec
+        if not spec.state_url:
+            return None
+        return StateLink(spec.state_url, spec.function_name, spec.key, self._state_said)
 
     # -- input ----------------------------------------------------------------------------------------------------
 
@@ -328,6 +360,11 @@ class Pipeline:
         self.stats.user_exception(text, _now_ms())
         self._log.write("ERROR", text)
 
+    def _state_said(self, level: str, text: str) -> None:
+        if level == "ERROR":
+            self.stats.system_exception(text, _now_ms())
+        self._log.write(level, text)
+
     # -- output and acknowledgement -------------------------------------------------------------------------------
 
     def _thread_has_ended(self, reason: str) -> None:
@@ -370,10 +407,25 @@ class Pipeline:
                 piece.waiting_for += 1
                 ticket.on_done = partial(self._published, piece, ticket)
         piece.outputs = []
+        if piece.changes is not None:
+            assert self._state is not None
+            piece.waiting_for += 1
+            self._state.store(piece.changes, partial(self._changes_stored, piece))
         self._answered(piece)
 
     def _stored(self, piece: Piece, stored: asyncio.Future[MessageId]) -> None:
         piece.error = piece.error or (ClosedError("stopped") if stored.cancelled() else stored.exception())
+        self._answered(piece)
+
+    def _changes_stored(self, piece: Piece, error: BaseException | None) -> None:
+        """Take the answer of the state store (on the writer's thread)."""
+        self._post(partial(self._take_changes_stored, piece, error))
+
+    def _take_changes_stored(self, piece: Piece, error: BaseException | None) -> None:
+        piece.error = piece.error or error
+        if isinstance(error, MagnetarError) and not isinstance(error, StateRefused):
+            # The disk is full or the database is damaged: processing more would only make more to do again.
+            self._end(f"{type(error).__name__}: {error}")
         self._answered(piece)
 
     def _published(self, piece: Piece, ticket: Ticket) -> None:
@@ -397,7 +449,7 @@ class Pipeline:
         failed = piece.failed
         if piece.error is not None:
             failed = set(range(piece.begin, piece.end))
-            text = f"outputs of {len(failed)} messages of {piece.source.topic} were not stored: {piece.error}"
+            text = f"results of {len(failed)} messages of {piece.source.topic} were not stored: {piece.error}"
             self.stats.system_exception(text, _now_ms())
             self._log.write("ERROR", text)
         consumer, unit = piece.source.consumer, piece.unit

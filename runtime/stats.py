@@ -11,6 +11,7 @@ import os
 import threading
 import traceback
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -77,7 +78,11 @@ def _drop_own_frames(summary: traceback.TracebackException) -> None:
 
 
 class InstanceStats:
-    """Counters, latest exceptions and the user's metrics."""
+    """Counters, latest exceptions and the user's metrics.
+
+    Attributes:
+        trouble: says in one line what keeps a running instance from going on; empty if nothing does.
+    """
 
     def __init__(self, now_s: float) -> None:
         """Begin counting.
@@ -87,6 +92,7 @@ class InstanceStats:
         """
         self.total = Counters()
         self.last_invocation_ms = 0
+        self.trouble: Callable[[], str] = str
         self._minute_start = Counters()
         self._minute_start_s = now_s
         self._user: dict[str, tuple[float, int]] = {}
@@ -148,6 +154,7 @@ class InstanceStats:
             total = self.total.copy()
             latest_user, latest_system = list(self._latest_user), list(self._latest_system)
         return FunctionStatus(
+            failureException=self.trouble(),
             numReceived=total.received,
             numSuccessfullyProcessed=total.processed,
             numUserExceptions=total.user_exceptions,

@@ -354,7 +354,7 @@ async def test_state_and_secrets_say_that_they_are_not_there(
     instance = await start(make_spec(code))
     await has_failed(instance, 2)
     texts = [latest.exceptionString for latest in (await instance.status()).latestUserExceptions]
-    assert "state comes with the state store" in texts[0]
+    assert "stateStorageServiceUrl: bk://host:port" in texts[0]
     assert "secrets are not supported yet" in texts[1]
 
 

@@ -15,7 +15,7 @@ def instance_status(status: FunctionStatus, worker_id: str) -> Json:
     """Return FunctionInstanceStatusData; an instance that is down and has nothing to tell lacks the lists of errors."""
     answer: Json = {
         "running": status.running,
-        "error": "" if status.running else status.failureException,
+        "error": status.failureException,  # of a running instance: what it waits for
         "numRestarts": status.numRestarts,
         "numReceived": status.numReceived,
         "numSuccessfullyProcessed": status.numSuccessfullyProcessed,
