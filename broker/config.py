@@ -53,6 +53,15 @@ class BrokerConfig:
         compaction_threshold_bytes: `brokerServiceCompactionThresholdInBytes`; a topic with more than that not compacted
             yet is compacted, where its namespace says nothing else. 0 compacts on request only.
         compaction_check_s: `brokerServiceCompactionMonitorIntervalInSeconds`; how often that is looked at.
+        deduplication: `brokerDeduplicationEnabled`; for topics about which nothing is said, nor about their namespaces.
+        deduplication_max_producers: `brokerDeduplicationMaxNumberOfProducers`; names without a producer that a topic
+            remembers.
+        deduplication_snapshot_entries: `brokerDeduplicationEntriesInterval`; entries that are read again when a topic
+            is loaded, at most about.
+        deduplication_snapshot_age_s: `brokerDeduplicationSnapshotIntervalSeconds`; the same as a time.
+        deduplication_check_s: `brokerDeduplicationSnapshotFrequencyInSeconds`; how often that time is looked at.
+        deduplication_inactivity_s: `brokerDeduplicationProducerInactivityTimeoutMinutes`; how long a name without a
+            producer is remembered.
         stats_period_s: `statsUpdateFrequencyInSecs`; rates are averages over it, and trimming happens as often.
     """
 
@@ -82,6 +91,12 @@ class BrokerConfig:
     unread_retention_s: float = 600.0
     compaction_threshold_bytes: int = 0
     compaction_check_s: float = 60.0
+    deduplication: bool = False
+    deduplication_max_producers: int = 10_000
+    deduplication_snapshot_entries: int = 1000
+    deduplication_snapshot_age_s: float = 120.0
+    deduplication_check_s: float = 120.0
+    deduplication_inactivity_s: float = 360 * 60.0
     stats_period_s: float = 60.0
 
     def __post_init__(self) -> None:
@@ -130,5 +145,10 @@ _RANGES: tuple[tuple[str, float, float], ...] = (
     ("unread_retention_s", 0, 1 << 31),
     ("compaction_threshold_bytes", 0, 1 << 62),
     ("compaction_check_s", 0.05, 86400),
+    ("deduplication_max_producers", 1, 1_000_000),
+    ("deduplication_snapshot_entries", 1, 1_000_000),
+    ("deduplication_snapshot_age_s", 0, 86400),
+    ("deduplication_check_s", 0.05, 86400),
+    ("deduplication_inactivity_s", 1, 1 << 31),
     ("stats_period_s", 0.05, 86400),
 )

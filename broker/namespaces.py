@@ -31,6 +31,7 @@ from .policies import (
     auto_subscription_creation,
     auto_topic_creation,
     compaction_threshold,
+    deduplication,
     default_policies,
 )
 from .policies import retention as retention_of
@@ -40,6 +41,8 @@ POLICIES = "/admin/policies"
 PARTITIONED_TOPICS = "/admin/partitioned-topics"
 TOPIC_PROPERTIES = "/admin/topic-properties"
 """Ours: Pulsar keeps them with the managed ledger, which here lies in the data directory."""
+TOPIC_POLICIES = "/admin/topic-policies"
+"""Ours: Pulsar keeps them in a topic of each namespace. One object a topic, partitions included; unset is absent."""
 MAX_ATTEMPTS = 10
 """Repetitions of a change whose record was changed by somebody else meanwhile."""
 
@@ -68,7 +71,7 @@ class Namespaces:
 
     async def start(self) -> None:
         """Load everything and create what a standalone broker always has."""
-        roots = CLUSTERS, POLICIES, PARTITIONED_TOPICS, TOPIC_PROPERTIES
+        roots = CLUSTERS, POLICIES, PARTITIONED_TOPICS, TOPIC_PROPERTIES, TOPIC_POLICIES
         for root in roots:  # first, so that no change falls between
             self._store.watch(root, self._note)
         await asyncio.gather(*(self._load(root) for root in roots))
@@ -157,6 +160,10 @@ class Namespaces:
         """Return how many bytes of a topic may wait to be compacted; 0 is any number."""
         return compaction_threshold(self.policies(namespace), default)
 
+    def deduplication(self, name: TopicName, default: bool) -> bool:
+        """Return whether entries are dropped that a producer of the topic repeats."""
+        return deduplication(self.topic_policies(name), self.policies(name.namespace_name), default)
+
     def auto_topic_creation(self, namespace: str, default: AutoCreation) -> AutoCreation:
         """Return whether and how topics are created on first use."""
         return auto_topic_creation(self.policies(namespace), default)
@@ -178,7 +185,7 @@ class Namespaces:
         below = [
             path
             for path in self._records
-            for root in (PARTITIONED_TOPICS, TOPIC_PROPERTIES)
+            for root in (PARTITIONED_TOPICS, TOPIC_PROPERTIES, TOPIC_POLICIES)
             if path.startswith(f"{root}/{namespace}/")
         ]
         await asyncio.gather(*(self._delete(path) for path in below))
@@ -215,6 +222,7 @@ class Namespaces:
     async def delete_partitioned_topic(self, base: TopicName) -> None:
         """Forget that a topic is partitioned; its partitions are the caller's to delete."""
         await self._delete(_topic_path(PARTITIONED_TOPICS, base))
+        await self.change_topic_policies(base, lambda _: {})
 
     def properties(self, name: TopicName) -> dict[str, str]:
         """Return the properties that an administrator gave a topic; empty if none."""
@@ -235,6 +243,22 @@ class Namespaces:
             await self._change(path, lambda _: dict(properties))
         else:
             await self._create(path, dict(properties))
+
+    def topic_policies(self, name: TopicName) -> Policies:
+        """Return what was set for a topic, or for the one that it is a partition of; not to be modified."""
+        return self._value(_topic_path(TOPIC_POLICIES, name.base)) or {}
+
+    async def change_topic_policies(self, name: TopicName, change: Callable[[Policies], Policies]) -> None:
+        """Replace the policies of a topic and its partitions by what ``change`` makes of them; empty is forgotten."""
+        path = _topic_path(TOPIC_POLICIES, name.base)
+        if path not in self._records:
+            value = change({})
+            if value:
+                await self._create(path, value)
+            return
+        await self._change(path, change)
+        if not self._records[path][0]:
+            await self._delete(path)
 
     # The records behind all of this
 

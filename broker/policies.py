@@ -102,6 +102,15 @@ def compaction_threshold(policies: Policies, default: int) -> int:
     return default if threshold is None else int(threshold)
 
 
+def deduplication(topic: Policies, namespace: Policies, default: bool) -> bool:
+    """Return whether entries are dropped that a producer repeats: the topic's word, its namespace's, the default."""
+    for policies in (topic, namespace):
+        is_on = policies.get("deduplicationEnabled")
+        if is_on is not None:
+            return bool(is_on)
+    return default
+
+
 def auto_topic_creation(policies: Policies, default: AutoCreation) -> AutoCreation:
     """Return whether and how topics are created on first use; the broker's default where the namespace says nothing."""
     override = policies.get("autoTopicCreationOverride")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from functools import partial
 from struct import Struct
 from struct import error as StructError
 from typing import TYPE_CHECKING
@@ -18,21 +19,27 @@ from typing import TYPE_CHECKING
 import google_crc32c
 from google.protobuf.message import DecodeError
 
-from ..errors import ProtocolError
+from ..errors import ChecksumError, ProtocolError
 from ..wire import replies
 from ..wire.payload import MAGIC_CHECKSUM, open_payload
 from ..wire.pulsar_api_pb2 import CommandProducer, CommandSend, MessageMetadata, ServerError
 from .answers import error_code
 from .bursts import Receipt, receipt_burst
 from .rates import Meter
+from .sequences import Verdict, ids_of, is_counted
+from .storage.position import Position
 from .times import iso_now
 
 if TYPE_CHECKING:
     from .connection import Connection
-    from .storage.position import Position
+    from .sequences import Sequence
+    from .storage.journal import EntryDone
     from .topic import Topic
 
 log = logging.getLogger(__name__)
+
+NOWHERE = Position((1 << 64) - 1, (1 << 64) - 1)
+"""What the receipt of a repeated entry names: (-1, -1), in the unsigned numbers of the wire."""
 
 _HEAD = Struct(">HII")  # magic, checksum, size of the metadata
 _checksum = google_crc32c.value
@@ -46,6 +53,7 @@ class Producer:
         is_ready: False while it waits for exclusive access; what it sends then breaks the protocol.
         messages_in: messages stored so far.
         bytes_in: bytes stored so far.
+        sequence: the ids of its name; None where the topic does not look for repetitions.
     """
 
     def __init__(self, topic: Topic, connection: Connection, command: CommandProducer, name: str):
@@ -63,6 +71,7 @@ class Producer:
         self.messages_in = 0
         self.bytes_in = 0
         self.has_chunks = False
+        self.sequence: Sequence | None = None
         self.connected_since = iso_now()
         self.meter = Meter(2)
         self._append = topic.append
@@ -91,7 +100,7 @@ class Producer:
             magic, checksum, size = _HEAD.unpack_from(payload)
             if magic == MAGIC_CHECKSUM:
                 if _checksum(payload[6:]) != checksum:
-                    self._refuse(send, ServerError.ChecksumError, "Checksum failed on the broker")
+                    self._damaged(send)
                     return
                 metadata = _parse_metadata(payload[10 : 10 + size])
             else:
@@ -109,13 +118,49 @@ class Producer:
             return
         if send.is_chunk:
             self.has_chunks = True
+        done: EntryDone = self._stored
+        if self.sequence is not None:
+            stored = self._unless_repeated(self.sequence, send, metadata)
+            if stored is None:
+                return
+            done = stored
         bytes_ = len(payload)
         messages = metadata.num_messages_in_batch  # 1 where the field is absent
         self._pending.append((sequence_id, send.highest_sequence_id, messages, bytes_))
         self.connection.pending_publishes += 1
         self._is_appending = True
-        self._append(payload, messages, metadata.publish_time, self._stored)
+        self._append(payload, messages, metadata.publish_time, done)
         self._is_appending = False
+
+    def _unless_repeated(self, sequence: Sequence, send: CommandSend, metadata: MessageMetadata) -> EntryDone | None:
+        """Return whom to tell when an entry is stored; None if it is not to be stored, and answered already."""
+        if not is_counted(metadata):
+            return self._stored
+        first, last = ids_of(send)
+        verdict = sequence.judge(first, last)
+        if verdict is Verdict.NEW:
+            return partial(self._stored_once, sequence, last)
+        if verdict is Verdict.UNDECIDED:
+            text = f"[{self.topic.name}][{self.name}]Cannot determine whether the message is a duplicate at this time"
+            self._refuse(send, ServerError.PersistenceError, text)
+            return None
+        # The receipt must not overtake those of the entries that were sent before.
+        self._pending.append((send.sequence_id, send.highest_sequence_id, 0, 0))
+        self.connection.pending_publishes += 1
+        if len(self._pending) == 1:
+            self._repeated(None)
+        else:
+            self._is_appending = True
+            self.topic.deduplication.barrier(self._repeated)
+            self._is_appending = False
+        return None
+
+    def _repeated(self, error: Exception | None) -> None:
+        self._stored(NOWHERE, error)
+
+    def _stored_once(self, sequence: Sequence, last: int, position: Position, error: Exception | None) -> None:
+        self.topic.deduplication.ended(sequence, last, position, is_stored=error is None)
+        self._stored(position, error)
 
     def _stored(self, position: Position, error: Exception | None) -> None:
         if error is not None:
@@ -140,6 +185,21 @@ class Producer:
         frames = receipt_burst(self.id, self._receipts)
         self._receipts.clear()
         return frames
+
+    def _damaged(self, send: CommandSend) -> None:
+        """Refuse an entry with a wrong checksum.
+
+        Where repetitions are looked for, those behind it must not be taken first: its own repetition would seem old.
+        """
+        text = "Checksum failed on the broker"
+        if self.sequence is None:
+            self._refuse(send, ServerError.ChecksumError, text)
+            return
+        self._pending.append((send.sequence_id, send.highest_sequence_id, 0, 0))
+        self.connection.pending_publishes += 1
+        self._is_appending = True
+        self._not_stored(ChecksumError(text))
+        self._is_appending = False
 
     def _not_stored(self, error: Exception) -> None:
         """Take no more entries after one that was not stored: a later one must not come before it.
@@ -186,9 +246,10 @@ class Producer:
 
     def succeed(self, topic_epoch: int | None) -> None:
         """Send PRODUCER_SUCCESS; the client of a producer that is not ready waits for a second one."""
+        last = -1 if self.sequence is None else self.sequence.last
         self.connection.reply(
             replies.producer_success(
-                self.request_id, self.name, last_sequence_id=-1, topic_epoch=topic_epoch, is_ready=self.is_ready
+                self.request_id, self.name, last_sequence_id=last, topic_epoch=topic_epoch, is_ready=self.is_ready
             )
         )
 

@@ -9,13 +9,14 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any
 
 from ..errors import NotAllowed, ServiceNotReady, TopicNotFound
 from ..wire.topic_name import TopicName
 from .config import BrokerConfig
 from .connection import Connection
+from .deduplication import DEDUPLICATION_CURSOR
 from .policies import AutoCreation
 from .rates import Rates
 from .storage.compacted_view import COMPACTION_CURSOR
@@ -105,6 +106,7 @@ class BrokerService:
         self.is_started = True
         self.start_task(self._keep_rates())
         self.start_task(self._watch_compaction())
+        self.start_task(self._watch_deduplication())
 
     async def stop(self) -> None:
         """Take no more clients, close those there are, and end what runs.
@@ -191,7 +193,8 @@ class BrokerService:
             if topic.is_closed or not self.namespaces.has_namespace(topic.name.namespace_name):
                 continue
             time_ms, size_bytes = self.namespaces.retention(topic.name.namespace_name)
-            if not topic.log.cursors and (time_ms, size_bytes) == (0, 0):
+            is_unread = all(name == DEDUPLICATION_CURSOR for name in topic.log.cursors)
+            if is_unread and (time_ms, size_bytes) == (0, 0):
                 time_ms, size_bytes = int(self.config.unread_retention_s * 1000), -1
             await topic.trim(time_ms, size_bytes)
 
@@ -205,6 +208,26 @@ class BrokerService:
                 threshold = self.namespaces.compaction_threshold(namespace, self.config.compaction_threshold_bytes)
                 if threshold and topic.compaction.waiting_bytes > threshold and not topic.compaction.is_running:
                     topic.begin_compaction()
+
+    async def _watch_deduplication(self) -> None:
+        while True:
+            await asyncio.sleep(self.config.deduplication_check_s)
+            await self.adjust_deduplication(self.topics.values())
+            for topic in self.topics.values():
+                topic.deduplication.tick()
+
+    async def adjust_deduplication(self, topics: Iterable[Topic]) -> None:
+        """Have topics obey what policies say now about repeated entries.
+
+        Cancellation: call again.
+        """
+        for topic in list(topics):
+            if not topic.is_closed and not topic.deduplication.is_as_wanted:
+                await topic.deduplication.adjust()
+
+    def is_deduplicated(self, name: TopicName) -> bool:
+        """Return whether a topic drops what a producer sends a second time."""
+        return self.namespaces.deduplication(name, self.config.deduplication)
 
     # Names
 
@@ -309,7 +332,9 @@ class BrokerService:
             created: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             topic_log.create(settle(created))
             await created
-        topic = self.topics[text] = Topic(self, name, topic_log, await self.epochs.read(name))
+        topic = Topic(self, name, topic_log, await self.epochs.read(name))
+        await topic.deduplication.adjust()
+        self.topics[text] = topic
         return topic
 
     async def unload_topic(self, name: TopicName) -> None:
@@ -345,6 +370,8 @@ class BrokerService:
         topic.close()
         await self.storage.delete_log(str(name))
         await self.epochs.forget(name)
+        if not self.partitions(name.base):
+            await self.namespaces.change_topic_policies(name, lambda _: {})
 
     def _check_unused(self, topic: Topic) -> None:
         consumers = sum(len(subscription.consumers) for subscription in topic.subscriptions.values())

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ..errors import ProducerBusy, ServiceNotReady, StorageError, SubscriptionNotFound, TopicTerminated
 from ..wire.topic_name import TopicName
 from .compaction import TopicCompaction
+from .deduplication import DEDUPLICATION_CURSOR, Deduplication, Limits
 from .producer_access import FENCED_OUT, Own, Producers, Share, Wait, admit, next_epoch
 from .rates import Meter
 from .storage.compacted_view import COMPACTION_CURSOR
@@ -44,6 +45,7 @@ class Topic:
         exclusive: the owner, None if the topic is shared.
         epoch: how often the topic had a new owner; None if it never had one.
         compaction: its compactions since it was loaded.
+        deduplication: what it does about entries that a producer repeats.
     """
 
     def __init__(self, broker: BrokerService, name: TopicName, log: TopicLog, epoch: int | None):
@@ -57,6 +59,13 @@ class Topic:
         self.exclusive: Producer | None = None
         self.epoch = epoch
         self.compaction = TopicCompaction(log, broker.config.max_message_bytes, broker.now_ms)
+        self.deduplication = Deduplication(
+            log,
+            Limits.of(broker.config),
+            lambda: broker.is_deduplicated(name),
+            self.producers.values,
+            broker.now_ms,
+        )
         self.is_closed = False
         self.last_publish_ms = 0
         self.departed_messages_in = 0
@@ -68,6 +77,8 @@ class Topic:
         self._claim = asyncio.Lock()
         self._loop = asyncio.get_running_loop()
         for cursor in list(log.cursors.values()):
+            if cursor.name == DEDUPLICATION_CURSOR:
+                continue
             self.subscriptions[cursor.name] = Subscription(self, cursor, is_durable=True)
 
     def __repr__(self) -> str:
@@ -194,10 +205,12 @@ class Topic:
         """
         async with self._claim:
             await self._free_name(producer)
+            await self.deduplication.settled(producer.name)
             if producer.connection.is_closed:
                 # Released already: a producer that joined now would never be removed.
                 raise ConnectionResetError(f"{producer.connection} ended while it created a producer on {self.name}")
             self.check_open()
+            self.deduplication.check()
             state = Producers(
                 exclusive=self.exclusive.name if self.exclusive else None,
                 connected=len(self.producers),
@@ -227,6 +240,7 @@ class Topic:
             return
         producer.is_ready = True
         self.producers[producer.name] = producer
+        self.deduplication.connect(producer)
         producer.connection.producers[producer.id] = producer
         producer.succeed(self.epoch)
 
@@ -256,8 +270,7 @@ class Topic:
         self.waiting.clear()
         for producer in self.producers.values():
             producer.fence(None)
-            self.departed_messages_in += producer.messages_in
-            self.departed_bytes_in += producer.bytes_in
+            self._count_departed(producer)
         self.producers.clear()
         self.exclusive = None
 
@@ -265,14 +278,18 @@ class Topic:
         """Let a producer go; the first that waits for the topic gets it."""
         if self.producers.get(producer.name) is producer:
             del self.producers[producer.name]
-            self.departed_messages_in += producer.messages_in
-            self.departed_bytes_in += producer.bytes_in
+            self._count_departed(producer)
         elif producer in self.waiting:
             self.waiting.remove(producer)
         if self.exclusive is producer:
             self.exclusive = None
         if not self.producers and self.waiting and not self.is_closed:
             self.broker.start_task(self._promote())
+
+    def _count_departed(self, producer: Producer) -> None:
+        self.departed_messages_in += producer.messages_in
+        self.departed_bytes_in += producer.bytes_in
+        self.deduplication.disconnect(producer)
 
     async def _promote(self) -> None:
         async with self._claim:

@@ -79,7 +79,7 @@ def topic_stats(
         "waitingPublishers": len(topic.waiting),
         "subscriptions": subscriptions,
         "replication": {},
-        "deduplicationStatus": "Disabled",
+        "deduplicationStatus": topic.deduplication.status.value,
         "nonContiguousDeletedMessagesRanges": sum(
             each["nonContiguousDeletedMessagesRanges"] for each in subscriptions.values()
         ),

@@ -26,6 +26,7 @@ from . import (
     refused_topic_policies,
     subscriptions,
     tenants,
+    topic_policies,
     topics,
 )
 from .call import Admin
@@ -50,6 +51,7 @@ _ROUTES = (
     *subscriptions.ROUTES,
     *messages.ROUTES,
     *topics.ROUTES,
+    *topic_policies.ROUTES,
     *refused_topic_policies.ROUTES,
 )
 

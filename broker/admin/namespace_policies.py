@@ -17,6 +17,7 @@ from .bodies import as_bool, as_int, as_object, as_text_list, as_text_map
 from .call import Call
 from .refused_policies import no_authorization, refuse_unsupported
 from .routing import Handler, Routes
+from .topic_policies import adjust_deduplication
 
 _N = "/admin/v2/namespaces/{tenant}/{namespace}"
 
@@ -40,6 +41,9 @@ def new_policies(namespaces: Namespaces, tenant: str, wanted: Mapping[str, Any] 
     threshold = as_int(wanted.pop("compaction_threshold", None), "compaction_threshold", bits=64)
     if _check_compaction_threshold(threshold) is not None:
         policies["compaction_threshold"] = threshold
+    is_deduplicated = as_bool(wanted.pop("deduplicationEnabled", None), "deduplicationEnabled")
+    if is_deduplicated is not None:
+        policies["deduplicationEnabled"] = is_deduplicated
     if override := wanted.pop("autoTopicCreationOverride", None):
         policies["autoTopicCreationOverride"] = _check_auto_topic_creation(as_object(override, "auto creation") or {})
     if override := wanted.pop("autoSubscriptionCreationOverride", None):
@@ -102,6 +106,29 @@ def _check_compaction_threshold(threshold: int | None) -> int | None:
     if threshold is not None and threshold < 0:
         raise Refused(412, "compactionThreshold must be 0 or more")
     return threshold
+
+
+# Deduplication
+
+
+async def _get_deduplication(call: Call) -> Response:
+    return _answer(call.namespaces.policies(call.require_namespace()).get("deduplicationEnabled"))
+
+
+async def _set_deduplication(call: Call) -> Response:
+    is_on = as_bool(await call.json(), "deduplication")
+    return await _change_deduplication(call, is_on)
+
+
+async def _remove_deduplication(call: Call) -> Response:
+    return await _change_deduplication(call, None)
+
+
+async def _change_deduplication(call: Call, is_on: bool | None) -> Response:
+    namespace = call.require_namespace()
+    await call.namespaces.change_policies(namespace, lambda p: _with(p, "deduplicationEnabled", is_on))
+    await adjust_deduplication(call, lambda topic: topic.namespace_name == namespace)
+    return done()
 
 
 # Automatic creation
@@ -271,6 +298,9 @@ ROUTES: Routes = (
     ("GET", f"{_N}/compactionThreshold", _get_compaction_threshold),
     ("PUT", f"{_N}/compactionThreshold", _set_compaction_threshold),
     ("DELETE", f"{_N}/compactionThreshold", _remove("compaction_threshold")),
+    ("GET", f"{_N}/deduplication", _get_deduplication),
+    ("POST", f"{_N}/deduplication", _set_deduplication),
+    ("DELETE", f"{_N}/deduplication", _remove_deduplication),
     ("GET", f"{_N}/autoTopicCreation", _get_auto_topic_creation),
     ("POST", f"{_N}/autoTopicCreation", _set_auto_topic_creation),
     ("DELETE", f"{_N}/autoTopicCreation", _remove("autoTopicCreationOverride")),

@@ -47,7 +47,6 @@ class _Unsupported:
 _UNSUPPORTED = (
     _Unsupported("messageTTL", field="message_ttl_in_seconds"),
     _Unsupported("subscriptionExpirationTime", field="subscription_expiration_time_minutes"),
-    _Unsupported("deduplication", field="deduplicationEnabled"),
     _Unsupported("deduplicationSnapshotInterval", is_removable=False, field="deduplicationSnapshotIntervalSeconds"),
     _Unsupported("dispatchRate", field="topicDispatchRate"),
     _Unsupported("subscriptionDispatchRate", field="subscriptionDispatchRate"),

@@ -1,4 +1,4 @@
-"""Policies of single topics: this broker has none, so they read as not set and are refused when set."""
+"""Policies of single topics that this broker does not obey: they read as not set and are refused when set."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ _NAMES = (
     "replicatorDispatchRate",
     "publishRate",
     "subscribeRate",
-    "deduplicationEnabled",
     "deduplicationSnapshotInterval",
     "inactiveTopicPolicies",
     "maxProducers",

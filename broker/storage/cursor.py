@@ -233,11 +233,13 @@ class Cursor(MemoryCursor):
 
     Attributes:
         id: names the cursor in journal records.
+        numbers: what its owner wants to know about everything up to the mark; kept with it.
     """
 
     def __init__(self, log: TopicLog, cursor_id: int, name: str, mark_delete: Position) -> None:
         super().__init__(log, name, mark_delete)
         self.id = cursor_id
+        self.numbers: dict[str, int] = {}
 
     async def reset(self, position: Position) -> None:
         """See `MemoryCursor.reset`; returns when the change is durable.
@@ -272,9 +274,35 @@ class Cursor(MemoryCursor):
         if parts or done is not None:
             self.log.core.record(done, *parts)
 
+    def note(
+        self, position: Position, numbers: Mapping[str, int], forget: Sequence[str] = (), done: Done | None = None
+    ) -> None:
+        """Acknowledge everything up to ``position`` and change the numbers, both or none of it.
+
+        Args:
+            position: new mark.
+            numbers: those that are new or different.
+            forget: names of numbers that are not needed any more.
+            done: told when the change is durable.
+        """
+        self.apply_note(position, numbers, forget)
+        self.log.has_changed()
+        change = {"do": "note", "cursor": self.id, "mark": list(position), "numbers": dict(numbers)}
+        if forget:
+            change["forget"] = list(forget)
+        self.log.core.record(done, encode_change(change))
+
+    def apply_note(self, position: Position, numbers: Mapping[str, int], forget: Iterable[str]) -> None:
+        """Change the state only."""
+        self.apply_up_to(position)
+        self.numbers.update(numbers)
+        for name in forget:
+            self.numbers.pop(name, None)
+
     def snapshot(self) -> dict[str, Any]:
         """Return the state for the catalogue."""
-        return {
+        numbers = {"numbers": self.numbers} if self.numbers else {}
+        return numbers | {
             "id": self.id,
             "name": self.name,
             "mark": list(self.mark_delete),
@@ -290,6 +318,7 @@ class Cursor(MemoryCursor):
         """Return the cursor that `snapshot` described."""
         cursor = cls(log, state["id"], state["name"], Position(*state["mark"]))
         cursor.properties = dict(state["properties"])
+        cursor.numbers = dict(state.get("numbers", {}))
         for ledger, packed in state["acked"].items():
             cursor._acked[int(ledger)] = bytearray(zlib.decompress(base64.b64decode(packed)))
         mark = cursor.mark_delete

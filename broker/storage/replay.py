@@ -83,6 +83,11 @@ class Replay:
             if cursor is not None:
                 cursor.apply_reset(Position(*change["mark"]))
                 cursor.log.has_changed()
+        elif what == "note":
+            cursor = self._cursors.get(change["cursor"])
+            if cursor is not None:
+                cursor.apply_note(Position(*change["mark"]), change["numbers"], change.get("forget", ()))
+                cursor.log.has_changed()
         elif (log := self._logs.get(change["log"])) is not None:
             self._change_log(log, what, change)
 

@@ -13,7 +13,6 @@ TOPIC = "/admin/v2/persistent/public/default/t"
 NAMESPACE_POLICIES: dict[str, tuple[str, Any]] = {
     "messageTTL": ("POST", 120),
     "subscriptionExpirationTime": ("POST", 30),
-    "deduplication": ("POST", True),
     "deduplicationSnapshotInterval": ("POST", 90),
     "dispatchRate": ("POST", {"dispatchThrottlingRateInMsg": 10}),
     "subscriptionDispatchRate": ("POST", {"dispatchThrottlingRateInMsg": 10}),
@@ -61,7 +60,7 @@ async def test_each_namespace_policy_is_refused_by_name_and_not_kept(broker: Run
 
 
 async def test_setting_a_policy_to_what_it_means_anyway_is_fine(broker: RunningBroker) -> None:
-    for name, value in (("deduplication", False), ("encryptionRequired", False), ("subscriptionTypesEnabled", [])):
+    for name, value in (("encryptionRequired", False), ("subscriptionTypesEnabled", [])):
         assert (await broker.http.post(f"{NAMESPACE}/{name}", json=value)).status_code == 204
     assert (await broker.http.post(f"{NAMESPACE}/messageTTL", json=0)).status_code == 204
 
@@ -113,7 +112,7 @@ async def test_a_namespace_is_created_from_an_object_full_of_nothing(broker: Run
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("retention", {"retentionSizeInMB": 1}), ("maxProducers", 1), ("deduplicationEnabled", True), ("publishRate", {})],
+    [("retention", {"retentionSizeInMB": 1}), ("maxProducers", 1), ("publishRate", {})],
 )
 async def test_a_topic_policy_reads_as_unset_and_is_refused_by_name(
     name: str, value: Any, broker: RunningBroker
