@@ -44,7 +44,7 @@ class Lock:
 
     Attributes:
         name: what is locked.
-        waits_for: why the lock is not held now; empty while it is.
+        waits_for: why the lock that was asked for is not held now; empty while it is.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Lock:
             backoff: waits between attempts.
         """
         self.name = name
-        self.waits_for = "not asked for yet"
+        self.waits_for = ""
         self._topic = topic
         self._id = consumer_id
         self._connect = connect
@@ -83,7 +83,7 @@ class Lock:
         self._task: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
-        return f"Lock({self.name!r}, {self.waits_for or 'held'!r})"
+        return f"Lock({self.name!r}, is_held={self.is_held}, waits_for={self.waits_for!r})"
 
     @property
     def is_held(self) -> bool:
@@ -101,6 +101,12 @@ class Lock:
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._keep(), name=f"lock {self.name}")
         while not self.is_held:
+            self._check()
+            await self._changed.wait()
+
+    async def wait_failed(self) -> None:
+        """Return never; raise when the lock is refused for good, or was closed. Cancellation: safe."""
+        while True:
             self._check()
             await self._changed.wait()
 
@@ -137,7 +143,8 @@ class Lock:
                 return
             except RETRIED as error:
                 is_busy = isinstance(error, ConsumerBusy)
-                self.waits_for = f"another has the lock {self.name}" if is_busy else str(error)
+                other = f"another has the lock {self.name} of {self._topic}; its statistics name who"
+                self.waits_for = other if is_busy else str(error)
                 await asyncio.sleep(self._backoff.next_s())
                 continue
             self._backoff.reset()
@@ -169,7 +176,7 @@ class Lock:
 
     def _fail(self, error: MagnetarError) -> None:
         self._error = error
-        self.waits_for = str(error)
+        self.waits_for = ""
         self._wake()
 
     # -- called by the connection ---------------------------------------------------------------------------------

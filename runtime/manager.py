@@ -45,6 +45,7 @@ class Surroundings:
         data_dir: logs, sockets and last words of instances are kept below.
         cluster: name of the cluster.
         state_url: the table service; empty if the cluster keeps no state.
+        locks_topic: keeps a lock for each instance; empty if no other worker can have the same one.
     """
 
     worker_id: str
@@ -53,6 +54,7 @@ class Surroundings:
     data_dir: Path
     cluster: str = "standalone"
     state_url: str = ""
+    locks_topic: str = ""
 
 
 @dataclass(slots=True)
@@ -153,6 +155,7 @@ class RuntimeManager:
             last_words=self._run_dir / f"{_digest(key)}.txt",
             cluster=self._around.cluster,
             state_url=self._around.state_url,
+            locks_topic=self._around.locks_topic,
         )
 
     def log_file(self, key: str) -> Path:

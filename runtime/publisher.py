@@ -16,7 +16,7 @@ from collections.abc import Callable
 from functools import partial
 
 from ..client.client import AsyncClient
-from ..client.config import ProducerConfig
+from ..client.config import Guard, ProducerConfig
 from ..errors import BrokerError, ClosedError, MagnetarError, OperationTimeout, TopicNotFound, TopicTerminated
 from ..wire.message_id import MessageId
 from .gate import Gate
@@ -56,7 +56,11 @@ class Publisher:
     """All topics that one instance publishes to."""
 
     def __init__(
-        self, client: AsyncClient, loop: asyncio.AbstractEventLoop, on_callback_error: Callable[[Exception], None]
+        self,
+        client: AsyncClient,
+        loop: asyncio.AbstractEventLoop,
+        on_callback_error: Callable[[Exception], None],
+        guard: Guard | None = None,
     ):
         """Prepare; nothing is opened yet.
 
@@ -64,10 +68,12 @@ class Publisher:
             client: makes producers.
             loop: its event loop.
             on_callback_error: told what a callback raised, on the callbacks' thread.
+            guard: of the producers.
         """
         self._client = client
         self._loop = loop
         self._on_callback_error = on_callback_error
+        self._guard = guard
         self._gate = Gate(ON_THE_WAY_MAX, ON_THE_WAY_BYTES_MAX)
         self._requests: deque[tuple[PublishRequest, Ticket]] = deque()
         self._is_woken = False
@@ -104,7 +110,7 @@ class Publisher:
                     self._finish(request, ticket, error)
                     continue
                 topic = self._topics[request.topic] = asyncio.Queue()
-                config = ProducerConfig(compression=request.compression, send_timeout_ms=0)
+                config = ProducerConfig(compression=request.compression, send_timeout_ms=0, guard=self._guard)
                 self._tasks.append(self._loop.create_task(self._serve(request.topic, topic, config)))
             topic.put_nowait((request, ticket))
 

@@ -26,6 +26,7 @@ class InstanceSpec:
         last_words: file in which a process that cannot go on says why.
         cluster: name of the cluster.
         state_url: the table service, ``bk://host:port``; empty if the cluster keeps no state.
+        locks_topic: keeps the instances' locks; empty: nobody else can run this instance.
     """
 
     metadata: FunctionMetaData
@@ -39,6 +40,7 @@ class InstanceSpec:
     last_words: Path
     cluster: str = "standalone"
     state_url: str = ""
+    locks_topic: str = ""
 
     @property
     def details(self) -> FunctionDetails:
@@ -63,7 +65,7 @@ class InstanceSpec:
 
 
 _PATHS = ("package", "log_file", "control_socket", "last_words")
-_TEXTS = ("worker_id", "service_url", "admin_url", "cluster", "state_url")
+_TEXTS = ("worker_id", "service_url", "admin_url", "cluster", "state_url", "locks_topic")
 
 
 def from_json(text: str) -> InstanceSpec:
@@ -81,4 +83,5 @@ def from_json(text: str) -> InstanceSpec:
         admin_url=fields["admin_url"],
         cluster=fields["cluster"],
         state_url=fields["state_url"],
+        locks_topic=fields["locks_topic"],
     )

@@ -27,6 +27,7 @@ class WorkerConfig:
         metadata_topic: name of the topic in it that keeps the functions (`functionMetadataTopicName`).
         assignments_topic: of the one that says who runs what (`functionAssignmentTopicName`).
         coordination_topic: of the one that elects (`clusterCoordinationTopicName`).
+        locks_topic: of the one by which no two workers run the same instance; ours, Pulsar has no key for it.
         cluster: name of the Pulsar cluster (`pulsarFunctionsCluster`).
         state_url: the table service, ``bk://host:port`` (`stateStorageServiceUrl`); empty: functions keep no state.
         failure_check_ms: how often the leader looks who is there (`failureCheckFreqMs`). Ours is a thirtieth of
@@ -51,6 +52,7 @@ class WorkerConfig:
     metadata_topic: str = "metadata"
     assignments_topic: str = "assignments"
     coordination_topic: str = "coordinate"
+    locks_topic: str = "instances"
     cluster: str = "standalone"
     state_url: str = ""
     failure_check_ms: int = 1000
@@ -67,9 +69,9 @@ class WorkerConfig:
             address_of(self.state_url)
         if len(self.functions_namespace.split("/")) != 2:
             raise InvalidConfig(f"pulsarFunctionsNamespace {self.functions_namespace!r} is not tenant/namespace")
-        names = (self.metadata_topic, self.assignments_topic, self.coordination_topic)
-        if len(set(names)) < 3 or not all(names) or any("/" in name for name in names):
-            raise InvalidConfig(f"the internal topics {', '.join(map(repr, names))} must be three names without /")
+        names = self.topics
+        if len(set(names)) < len(names) or not all(names) or any("/" in name for name in names):
+            raise InvalidConfig(f"the internal topics {', '.join(map(repr, names))} must be different names without /")
         for name in ("failure_check_ms", "reschedule_timeout_ms", "trigger_timeout_s", "request_timeout_s"):
             if getattr(self, name) <= 0:
                 raise InvalidConfig(f"{name} {getattr(self, name)} must be positive")
@@ -80,6 +82,11 @@ class WorkerConfig:
         if self.advertised_host:
             return self.advertised_host
         return socket.gethostname() if self.host in ("0.0.0.0", "::") else self.host
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The local names of all internal topics but those of packages."""
+        return self.metadata_topic, self.assignments_topic, self.coordination_topic, self.locks_topic
 
     def topic(self, local: str) -> str:
         """Return the full name of an internal topic."""

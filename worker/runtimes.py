@@ -24,6 +24,7 @@ async def make_runtime_manager(
         data_dir=config.data_dir,
         cluster=config.cluster,
         state_url=config.state_url,
+        locks_topic=config.topic(config.locks_topic),
     )
     runtimes: dict[str, Runtime] = {"process": ProcessRuntime(), "thread": ThreadRuntime(config.service_url)}
     return RuntimeManager(runtimes, fetch_package, surroundings)

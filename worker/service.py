@@ -144,7 +144,7 @@ class WorkerService:
 
     async def _ensure_topics(self, admin: BrokerAdmin) -> None:
         await admin.ensure_namespace(self.config.functions_namespace, self.config.cluster)
-        for local in (self.config.metadata_topic, self.config.assignments_topic, self.config.coordination_topic):
+        for local in self.config.topics:
             await admin.ensure_topic(self.config.topic(local))
 
     def _spawn(self, name: str, work: Coroutine[Any, Any, None]) -> None:

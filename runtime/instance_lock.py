@@ -1,0 +1,64 @@
+"""The lock that makes an instance the only one of its number in the whole cluster.
+
+An instance does nothing on a connection before it holds its lock there (`client/lock.py` says what that guarantees).
+So a successor on another worker waits until the instance before it has closed everything, or until the broker has given
+up its connection; and an instance that was frozen until its successor ran sends nothing any more when it goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from ..client.client import AsyncClient
+from ..client.config import Guard
+from .spec import InstanceSpec
+
+
+class InstanceLock:
+    """An instance's lock, or none where the spec names no topic for locks.
+
+    Attributes:
+        guard: for every producer and consumer of the instance.
+    """
+
+    def __init__(self, spec: InstanceSpec, client: AsyncClient) -> None:
+        """Prepare; nothing is asked for yet."""
+        self._topic = spec.locks_topic
+        self._lock = client.create_lock(spec.locks_topic, spec.key, spec.worker_id) if spec.locks_topic else None
+        self.guard: Guard | None = self._lock.cover if self._lock is not None else None
+
+    async def acquire(self, ended: asyncio.Future[str]) -> None:
+        """Wait for the lock, or until the instance is told to end.
+
+        Cancellation: the lock stays asked for until `close`.
+
+        Raises:
+            MagnetarError: the broker refuses for good.
+        """
+        if self._lock is None:
+            return
+        acquiring = asyncio.ensure_future(self._lock.acquire())
+        try:
+            await asyncio.wait((acquiring, ended), return_when=asyncio.FIRST_COMPLETED)
+            if acquiring.done():
+                acquiring.result()
+        finally:
+            acquiring.cancel()
+            await asyncio.gather(acquiring, return_exceptions=True)
+
+    async def wait_failed(self) -> None:
+        """Return never; raise when the lock is refused for good. Cancellation: safe."""
+        if self._lock is None:
+            await asyncio.get_running_loop().create_future()
+        else:
+            await self._lock.wait_failed()
+
+    def trouble(self) -> str:
+        """Say what the instance waits for; empty if for nothing (from any thread)."""
+        waits_for = "" if self._lock is None else self._lock.waits_for
+        return f"the instance waits until it is the only one: {waits_for}" if waits_for else ""
+
+    async def close(self) -> None:
+        """Let a successor begin; called last."""
+        if self._lock is not None:
+            await self._lock.close()
