@@ -29,7 +29,7 @@ from ..client.client import AsyncClient
 from ..client.partitioned_producer import PartitionedProducer
 from ..client.producer import Producer
 from ..client.received import ReceivedEntry
-from ..errors import ClosedError, FunctionLoadError, InvalidTopicName, MagnetarError, MessageTooLarge
+from ..errors import ClosedError, FunctionLoadError, InvalidTopicName, MagnetarError, MessageTooLarge, StateRefused
 from ..wire.functions_pb2 import MANUAL
 from ..wire.message_id import MessageId, deserialize
 from ..wire.topic_name import parse_topic_name
@@ -48,6 +48,7 @@ from .publish_request import PublishRequest
 from .publisher import Publisher, Ticket
 from .recent_acks import RecentAcks
 from .spec import InstanceSpec
+from .state.link import StateLink
 from .stats import InstanceStats, format_error
 
 log = logging.getLogger(__name__)
@@ -101,6 +102,7 @@ class Pipeline:
         self._is_closing = False
         self.grace_s = FAILURE_GRACE_S
         self._inputs: dict[str, Input] = {}
+        self._state: StateLink | None = None
         self._producer: Producer | PartitionedProducer | None = None
         self._arrived: deque[Callable[[], None]] = deque()
         self._is_woken = False
@@ -133,8 +135,7 @@ class Pipeline:
         finally:
             for pump in pumps:
                 pump.cancel()
-            self._thread.request_stop()
-            self.is_running = False
+            self._request_stop()
             await self._close()
 
     async def _connect(self) -> str | None:
@@ -180,8 +181,7 @@ class Pipeline:
         """Let the function finish its message, and what it made reach the broker."""
         for pump in pumps:
             pump.cancel()
-        self._thread.request_stop()
-        self.is_running = False
+        self._request_stop()
         try:
             async with asyncio.timeout(self.grace_s):
                 await self._thread_ended.wait()
@@ -194,8 +194,16 @@ class Pipeline:
                 for source in self._inputs.values():
                     await source.consumer.flush_acks()
 
+    def _request_stop(self) -> None:
+        self.is_running = False
+        self._thread.request_stop()
+        if self._state is not None:
+            self._state.stop_function()
+
     async def _close(self) -> None:
         self._is_closing = True
+        if self._state is not None:
+            await asyncio.to_thread(self._state.close)
         await self._publisher.close()
         for source in self._inputs.values():
             await source.consumer.close()
@@ -207,7 +215,7 @@ class Pipeline:
 
     def _trouble(self) -> str:
         """Say what keeps the instance from going on (from any thread)."""
-        return self._lock.trouble()
+        return self._lock.trouble() or (self._state.trouble() if self._state is not None else "")
 
     async def _tick(self) -> None:
         while True:
@@ -235,7 +243,9 @@ class Pipeline:
         context: FunctionContext | None = None
         if loaded.takes_context:
             logger = instance_logger(spec)
-            context = FunctionContext(spec, self.stats, self, logger, partial(load_serde, self._home))
+            self._state = self._open_state()
+            session = self._state.session if self._state else None
+            context = FunctionContext(spec, self.stats, self, logger, partial(load_serde, self._home), session)
         return Calls(
             batch_call=BatchCall(loaded.call, context, output_serde),
             context=context,
@@ -243,7 +253,15 @@ class Pipeline:
             has_output=bool(spec.details.sink.topic),
             compression=compression_of(spec),
             serdes=serdes,
+            state=self._state,
         )
+
+    def _open_state(self) -> StateLink | None:
+        """Prepare the way to the function's table, if there is a state store."""
+        spec = self._spec
+        if not spec.state_url:
+            return None
+        return StateLink(spec.state_url, spec.function_name, spec.key, self._state_said)
 
     # -- input ----------------------------------------------------------------------------------------------------
 
@@ -342,6 +360,11 @@ class Pipeline:
         self.stats.user_exception(text, _now_ms())
         self._log.write("ERROR", text)
 
+    def _state_said(self, level: str, text: str) -> None:
+        if level == "ERROR":
+            self.stats.system_exception(text, _now_ms())
+        self._log.write(level, text)
+
     # -- output and acknowledgement -------------------------------------------------------------------------------
 
     def _thread_has_ended(self, reason: str) -> None:
@@ -384,10 +407,25 @@ class Pipeline:
                 piece.waiting_for += 1
                 ticket.on_done = partial(self._published, piece, ticket)
         piece.outputs = []
+        if piece.changes is not None:
+            assert self._state is not None
+            piece.waiting_for += 1
+            self._state.store(piece.changes, partial(self._changes_stored, piece))
         self._answered(piece)
 
     def _stored(self, piece: Piece, stored: asyncio.Future[MessageId]) -> None:
         piece.error = piece.error or (ClosedError("stopped") if stored.cancelled() else stored.exception())
+        self._answered(piece)
+
+    def _changes_stored(self, piece: Piece, error: BaseException | None) -> None:
+        """Take the answer of the state store (on the writer's thread)."""
+        self._post(partial(self._take_changes_stored, piece, error))
+
+    def _take_changes_stored(self, piece: Piece, error: BaseException | None) -> None:
+        piece.error = piece.error or error
+        if isinstance(error, MagnetarError) and not isinstance(error, StateRefused):
+            # The disk is full or the database is damaged: processing more would only make more to do again.
+            self._end(f"{type(error).__name__}: {error}")
         self._answered(piece)
 
     def _published(self, piece: Piece, ticket: Ticket) -> None:
@@ -411,7 +449,7 @@ class Pipeline:
         failed = piece.failed
         if piece.error is not None:
             failed = set(range(piece.begin, piece.end))
-            text = f"outputs of {len(failed)} messages of {piece.source.topic} were not stored: {piece.error}"
+            text = f"results of {len(failed)} messages of {piece.source.topic} were not stored: {piece.error}"
             self.stats.system_exception(text, _now_ms())
             self._log.write("ERROR", text)
         consumer, unit = piece.source.consumer, piece.unit
