@@ -23,6 +23,7 @@ COMMANDS = {
     "standalone": Entry("standalone", "standalone", "Run broker and worker on this machine."),
     "broker": Entry("serve_broker", "broker", "Run a broker alone."),
     "worker": Entry("serve_worker", "worker", "Run a functions worker alone."),
+    "state-store": Entry("serve_state_store", "state_store", "Run the store of functions' state alone."),
     "demo": Entry("demo", "demo", "Count the identifiers of Python's standard library with two functions."),
     "functions": Entry("functions", "functions", "Create, change and watch functions."),
     "functions-worker": Entry("functions_worker", "functions_worker", "Look at the workers and what they run."),
@@ -39,7 +40,7 @@ COMMANDS = {
 
 NOT_HERE = (
     "bookies", "broker-stats", "localrun", "packages", "proxy", "read", "resource-quotas", "resourcegroups", "schemas",
-    "sink", "sinks", "source", "sources", "state-store", "tokens", "topicPolicies", "transactions", "websocket",
+    "sink", "sinks", "source", "sources", "tokens", "topicPolicies", "transactions", "websocket",
 )  # fmt: skip
 """Commands of Pulsar, or of later versions, that this one lacks; whoever calls one is told so."""
 

@@ -15,7 +15,7 @@ class Key(NamedTuple):
     """What a key of the file sets.
 
     Attributes:
-        record: which settings it belongs to: ``broker``, ``storage`` or ``worker``.
+        record: which settings it belongs to: ``broker``, ``storage``, ``worker`` or ``state``.
         field: field of that record; empty if the value is only checked.
         read: turns the file's value into the field's; raises ValueError.
     """
@@ -108,6 +108,12 @@ def _only(accepted: Any, why: str) -> Callable[[Any], Any]:
     return read
 
 
+STATE_KEYS: dict[str, Key] = {
+    "bindAddress": Key("state", "host", _text),
+    "storageserver.grpc.port": Key("state", "port", _whole),
+}
+"""Keys of bookkeeper.conf for its table service."""
+
 WORKER_KEYS: dict[str, Key] = {
     "workerId": Key("worker", "worker_id", _text),
     "workerHostname": Key("worker", "host", _text),
@@ -171,10 +177,12 @@ REFUSED_WORKER_KEYS: dict[str, str] = {
 
 ELSEWHERE = ("host", "service_url", "admin_url", "cluster", "broker_wait_s", "coordination_topic", "state_url")
 
-STANDALONE_KEYS: dict[str, Key] = BROKER_KEYS | {
-    name: key for name, key in WORKER_KEYS.items() if key.field not in ELSEWHERE
-}
-"""What standalone takes: its worker's address, broker and cluster are its own."""
+STANDALONE_KEYS: dict[str, Key] = (
+    BROKER_KEYS
+    | {name: key for name, key in WORKER_KEYS.items() if key.field not in ELSEWHERE}
+    | {name: key for name, key in STATE_KEYS.items() if key.field == "port"}
+)
+"""What standalone takes: its worker's address, broker, state store and cluster are its own."""
 
 
 def read_server_file(path: str | None, keys: Mapping[str, Key]) -> dict[str, dict[str, Any]]:
@@ -183,7 +191,7 @@ def read_server_file(path: str | None, keys: Mapping[str, Key]) -> dict[str, dic
     Raises:
         Failure: the file is unreadable, or holds an unknown key or a value of the wrong type.
     """
-    found: dict[str, dict[str, Any]] = {"broker": {}, "storage": {}, "worker": {}}
+    found: dict[str, dict[str, Any]] = {"broker": {}, "storage": {}, "worker": {}, "state": {}}
     if path is None:
         return found
     import yaml

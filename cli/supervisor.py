@@ -62,8 +62,8 @@ class Child:
         return f"Child({self.spec.name!r}, pid={self._process.pid if self._process else None})"
 
     def url(self) -> str | None:
-        """Return the worker's REST address, None before it was ready for the first time."""
-        return str(self.addresses["workerUrl"]) if self.addresses else None
+        """Return where the child serves, None before it was ready for the first time."""
+        return next((str(address) for name, address in self.addresses.items() if name != "pid"), None)
 
     async def spawn(self) -> None:
         """Start the process without waiting: it imports its modules while the parent goes on."""

@@ -16,7 +16,7 @@ from ...errors import BadVersion, ClosedError, FencedByPosition, MagnetarError, 
 from ...wire import state_pb2 as pb
 from .client import KEY_OF_ERROR, SERVICE
 from .codec import encode_outbox, encode_position, encode_values
-from .limits import MESSAGE_BYTES_MAX, READ_ANSWER_BYTES
+from .limits import MESSAGE_BYTES_MAX, READ_ANSWER_BYTES, SCHEME
 from .store import TableStore
 
 THREADS = 32
@@ -24,6 +24,7 @@ THREADS = 32
 CALLS_MAX = 2_048
 """Calls that wait or are served; more are told to come again."""
 STOP_S = 2.0
+_REACHABLE = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
 
 _CODES: dict[type[MagnetarError], grpc.StatusCode] = {
     FencedByPosition: grpc.StatusCode.FAILED_PRECONDITION,
@@ -41,10 +42,12 @@ class TableServer:
 
     Attributes:
         port: that it listens on.
+        url: by which this machine reaches it, ``bk://host:port``.
     """
 
-    def __init__(self, store: TableStore, server: grpc.Server, port: int) -> None:
+    def __init__(self, store: TableStore, server: grpc.Server, host: str, port: int) -> None:
         self.port = port
+        self.url = f"{SCHEME}{_REACHABLE.get(host, host)}:{port}"
         self._store = store
         self._server = server
 
@@ -73,7 +76,7 @@ class TableServer:
             store.close()
             raise OSError(f"cannot listen on {host}:{port}") from error
         server.start()
-        return cls(store, server, bound)
+        return cls(store, server, host, bound)
 
     def __repr__(self) -> str:
         return f"TableServer(port={self.port}, store={self._store!r})"

@@ -11,6 +11,7 @@ from pathlib import Path
 import httpx
 import psutil
 import pytest
+from magnetar.runtime.state.client import Increment, TableClient
 
 from tests.support.command import call
 from tests.support.servers import COMMAND, Server, running, server
@@ -22,6 +23,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
 def worker_of(standalone: Server) -> psutil.Process | None:
     """The worker below a standalone, if there is one now."""
     return next((p for p in psutil.Process(standalone.pid).children() if "worker" in p.cmdline()), None)
+
+
+def state_store_of(standalone: Server) -> psutil.Process | None:
+    """The state store below a standalone, if there is one now."""
+    return next((p for p in psutil.Process(standalone.pid).children() if "state-store" in p.cmdline()), None)
 
 
 def is_gone(process: psutil.Process) -> bool:
@@ -40,12 +46,13 @@ def test_standalone_says_where_it_serves_and_ends_cleanly(tmp_path: Path) -> Non
     it = server("standalone", tmp_path)
     it.start()
     try:
-        assert set(it.addresses) == {"brokerServiceUrl", "webServiceUrl", "workerUrl", "pid"}
+        urls = {"brokerServiceUrl", "webServiceUrl", "stateStorageServiceUrl", "workerUrl"}
+        assert set(it.addresses) == urls | {"pid"}
         assert it.addresses["pid"] == it.pid
         ready = [line for line in it.log_tail().splitlines() if "ready: " in line and " broker: " in line]
         assert len(ready) == 1
-        assert it.service_url in ready[0]
-        assert it.worker_url in ready[0]
+        for url in urls:
+            assert str(it.addresses[url]) in ready[0]
     finally:
         assert it.stop() == 0  # within 12 s, and nothing below it is left
     assert "Traceback" not in it.log_tail()
@@ -166,8 +173,25 @@ def test_wrong_value_in_a_config_file_is_named(tmp_path: Path, text: str, words:
     call("standalone", "--data-dir", str(tmp_path / "data"), "--config", str(config)).refused(*words)
 
 
-def test_state_port_is_refused_until_there_is_a_state_store(tmp_path: Path) -> None:
-    call("standalone", "--data-dir", str(tmp_path / "data"), "--state-port", "0").refused("--state-port", "state store")
+def test_killed_state_store_comes_back_on_its_port(tmp_path: Path) -> None:
+    with running("standalone", tmp_path) as it:
+        client = TableClient(str(it.addresses["stateStorageServiceUrl"]))
+        client.apply("public/default/f", b"w" * 16, 1, [Increment(b"kills", 1)])
+        first = state_store_of(it)
+        assert first is not None
+        first.kill()
+        wait_for(lambda: "the state store runs again" in it.log_tail(), "word of it in the log", 20)
+        assert f"the state store (pid {first.pid}) was ended by SIGKILL; starting it again in 0.25 s" in it.log_tail()
+        client.apply("public/default/f", b"w" * 16, 1, [Increment(b"kills", 1)])
+        assert client.read("public/default/f", [b"kills"])[0].number == 1  # type: ignore[union-attr]
+        client.close()
+
+
+def test_standalone_without_stream_storage_has_no_state_store(tmp_path: Path) -> None:
+    with running("standalone", tmp_path, "--no-stream-storage") as it:
+        assert "stateStorageServiceUrl" not in it.addresses
+        assert state_store_of(it) is None
+        assert worker_of(it) is not None
 
 
 def test_damaged_metadata_stop_the_start_with_one_line(tmp_path: Path) -> None:

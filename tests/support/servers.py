@@ -156,7 +156,9 @@ PORT_FLAGS: dict[str, tuple[tuple[str, str], ...]] = {
         ("--broker-port", "brokerServiceUrl"),
         ("--web-port", "webServiceUrl"),
         ("--worker-port", "workerUrl"),
+        ("--state-port", "stateStorageServiceUrl"),
     ),
+    "state-store": (("--state-port", "stateStorageServiceUrl"),),
     "worker": (("--worker-port", "workerUrl"),),
 }
 
