@@ -1,4 +1,4 @@
-"""The brokers that client tests talk to: ours in a thread of this process, or an Apache Pulsar somewhere else."""
+"""The brokers that client tests talk to: ours in a thread of this process, or an Apache Pulsar."""
 
 from __future__ import annotations
 
@@ -21,9 +21,6 @@ from magnetar.broker.storage.config import StorageConfig
 from magnetar.broker.storage.store import Storage
 from magnetar.metadata.store_sqlite import SqliteStore
 from magnetar.wire.topic_name import parse_topic_name
-
-PULSAR_URL = "MAGNETAR_TEST_PULSAR_URL"
-PULSAR_WEB_URL = "MAGNETAR_TEST_PULSAR_WEB_URL"
 
 _T = TypeVar("_T")
 
@@ -100,7 +97,7 @@ class OurBroker:
 
 
 @dataclass
-class ApachePulsar:
+class TheirBroker:
     """A running Apache Pulsar, reached over its admin REST for what the protocol does not offer."""
 
     service_url: str
@@ -147,4 +144,4 @@ class ApachePulsar:
         return int(stats["subscriptions"][subscription]["msgBacklog"])
 
 
-Cluster = OurBroker | ApachePulsar
+Cluster = OurBroker | TheirBroker

@@ -1,27 +1,25 @@
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
 import pytest_asyncio
 from magnetar.client import AsyncClient, ClientConfig
 
-from tests.client.clusters import PULSAR_URL, PULSAR_WEB_URL, ApachePulsar, Cluster, OurBroker
+from tests.client.clusters import Cluster, OurBroker, TheirBroker
 from tests.client.proxy import Proxy
+from tests.support.pulsar import BROKERS, ApachePulsar
 
 
-@pytest.fixture(scope="session", params=["ours", pytest.param("pulsar", marks=pytest.mark.pulsar)])
+@pytest.fixture(scope="session", params=BROKERS)
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Every test of the protocol runs on our broker, and on a real Apache Pulsar where one is given."""
     it: Cluster
     if request.param == "ours":
         it = OurBroker(tmp_path_factory.mktemp("broker"))
     else:
-        url = os.environ.get(PULSAR_URL)
-        if url is None:
-            pytest.skip(f"{PULSAR_URL} and {PULSAR_WEB_URL} name no Apache Pulsar")
-        it = ApachePulsar(url, os.environ[PULSAR_WEB_URL])
+        pulsar: ApachePulsar = request.getfixturevalue("apache_pulsar")
+        it = TheirBroker(pulsar.service_url, pulsar.web_url)
     yield it
     it.close()
 

@@ -1,45 +1,30 @@
-"""The official Python client against a broker.
-
-By default the broker is ours, started once for the session as a child process. With MAGNETAR_TEST_PULSAR_URL and
-MAGNETAR_TEST_PULSAR_WEB_URL the same tests run against any other broker: that is how they were proven right, on a
-real Apache Pulsar, before ours existed.
-"""
+"""The official Python client against a broker: ours, and Apache Pulsar, which proves the tests themselves right."""
 
 from __future__ import annotations
 
-import os
 import re
 import uuid
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 import pulsar
 import pytest
 
-from tests.support.servers import Server, running
+from tests.support.pulsar import BROKERS, Broker
+from tests.support.servers import running
 
-SERVER = pytest.StashKey[Server]()
-
-
-@dataclass(frozen=True)
-class Broker:
-    """Where the broker under test listens."""
-
-    service_url: str
-    web_url: str
+SERVER = pytest.StashKey[Broker]()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="session", params=BROKERS)
 def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    foreign = os.environ.get("MAGNETAR_TEST_PULSAR_URL")
-    if foreign:
-        yield Broker(foreign, os.environ["MAGNETAR_TEST_PULSAR_WEB_URL"])
+    if request.param == "pulsar":
+        yield request.getfixturevalue("apache_pulsar")
         return
     with running("broker", tmp_path_factory.mktemp("official")) as server:
         request.session.stash[SERVER] = server
-        yield Broker(server.service_url, server.web_url)
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -220,6 +220,17 @@ def running_pulsar(directory: Path) -> Iterator[ApachePulsar]:
         it.stop()
 
 
+@contextlib.contextmanager
+def mortal(pulsar: ApachePulsar) -> Iterator[ApachePulsar]:
+    """It, for a test that kills it: afterwards it lives again. Skips the test where it is not ours to kill."""
+    pulsar.require_starter()
+    try:
+        yield pulsar
+    finally:
+        if pulsar.is_dead:
+            pulsar.restart()
+
+
 def free_ports(count: int) -> list[str]:
     """Ports that nobody listens on now."""
     with contextlib.ExitStack() as stack:

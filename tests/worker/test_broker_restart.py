@@ -13,7 +13,7 @@ from magnetar.client.client import AsyncClient
 from magnetar.worker.service import WorkerService
 
 from tests.support.eventually import eventually
-from tests.support.pulsar import BROKERS, ApachePulsar, Broker, own_name
+from tests.support.pulsar import BROKERS, Broker, mortal, own_name
 from tests.support.servers import server
 
 from .conftest import Cluster, worker_config
@@ -24,14 +24,11 @@ EXCLAIM = "def process(input):\n    return f'{input}!'\n"
 
 
 @pytest.fixture(params=BROKERS)
-def mortal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Broker]:
+def broker_to_kill(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Broker]:
     """A broker that may be killed; it serves at the beginning."""
     if request.param == "pulsar":
-        pulsar: ApachePulsar = request.getfixturevalue("apache_pulsar")
-        pulsar.require_starter()
-        yield pulsar
-        if pulsar.is_dead:
-            pulsar.restart()
+        with mortal(request.getfixturevalue("apache_pulsar")) as pulsar:
+            yield pulsar
         return
     broker = server("broker", tmp_path / "broker")
     broker.start()
@@ -54,23 +51,23 @@ async def answered(cluster: Cluster, name: str) -> None:
 
 
 @pytest.mark.timeout(120)
-async def test_after_a_killed_broker_is_back_everything_goes_on(mortal: Broker, tmp_path: Path) -> None:
+async def test_after_a_killed_broker_is_back_everything_goes_on(broker_to_kill: Broker, tmp_path: Path) -> None:
     suffix = own_name("")
-    service = WorkerService(worker_config(mortal, tmp_path / "worker", f"public/functions{suffix}"))
+    service = WorkerService(worker_config(broker_to_kill, tmp_path / "worker", f"public/functions{suffix}"))
     try:
         await service.start()
         async with (
             httpx.AsyncClient(base_url=service.worker_url, timeout=40) as http,
-            AsyncClient(mortal.service_url) as client,
+            AsyncClient(broker_to_kill.service_url) as client,
         ):
-            cluster = Cluster(service, mortal, http, client, suffix)
+            cluster = Cluster(service, broker_to_kill, http, client, suffix)
             assert (
                 await cluster.create("ex", EXCLAIM, inputs=[cluster.topic("in")], output=cluster.topic("out"))
             ).status_code == 204
             await answered(cluster, "ex")
             before = (await http.get("/admin/v2/worker/assignments")).json()
-            mortal.kill()
-            await asyncio.to_thread(mortal.restart)
+            broker_to_kill.kill()
+            await asyncio.to_thread(broker_to_kill.restart)
             await answered(cluster, "ex")
             created = await cluster.create(
                 "second", EXCLAIM, inputs=[cluster.topic("in2")], output=cluster.topic("out2")
@@ -87,19 +84,19 @@ async def test_after_a_killed_broker_is_back_everything_goes_on(mortal: Broker, 
 
 
 @pytest.mark.timeout(60)
-async def test_a_worker_stops_although_its_broker_is_gone(mortal: Broker, tmp_path: Path) -> None:
+async def test_a_worker_stops_although_its_broker_is_gone(broker_to_kill: Broker, tmp_path: Path) -> None:
     suffix = own_name("")
-    service = WorkerService(worker_config(mortal, tmp_path / "worker", f"public/functions{suffix}"))
+    service = WorkerService(worker_config(broker_to_kill, tmp_path / "worker", f"public/functions{suffix}"))
     try:
         await service.start()
         async with (
             httpx.AsyncClient(base_url=service.worker_url, timeout=30) as http,
-            AsyncClient(mortal.service_url) as client,
+            AsyncClient(broker_to_kill.service_url) as client,
         ):
-            cluster = Cluster(service, mortal, http, client, suffix)
+            cluster = Cluster(service, broker_to_kill, http, client, suffix)
             await cluster.create("ex", EXCLAIM, inputs=[cluster.topic("in")], output=cluster.topic("out"))
             await answered(cluster, "ex")
     finally:
-        mortal.kill()
+        broker_to_kill.kill()
         async with asyncio.timeout(10):
             await service.stop()
