@@ -19,6 +19,8 @@ network went away, the broker refused. A message is fact, numbers, remedy, on on
     ├── OperationTimeout       no answer in time
     ├── QueueFull              a bounded queue or memory limit is full and blocking is off
     ├── MessageTooLarge        a message or batch exceeds what the broker takes
+    ├── DataLoss               what was to be read is gone, or does not come
+    ├── SparkFailed            Spark did not start, or ended by itself
     ├── FunctionLoadError      the code of a function cannot be loaded or run
     ├── StateUnavailable       a function asked for state or a secret where there is none
     ├── StateStoreUnavailable  the table service cannot be reached, or did not answer in time; try again
@@ -105,6 +107,14 @@ class QueueFull(MagnetarError):
 
 class MessageTooLarge(MagnetarError):
     """A message or batch exceeds the largest size that the broker takes."""
+
+
+class DataLoss(MagnetarError):
+    """Messages that were to be read are gone, or do not come in time."""
+
+
+class SparkFailed(MagnetarError):
+    """Spark, or the Java that runs it, did not start or ended by itself."""
 
 
 class FunctionLoadError(MagnetarError):

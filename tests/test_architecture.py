@@ -14,7 +14,7 @@ import magnetar
 import pytest
 
 ROOT = Path(magnetar.__file__).parent
-NOT_THE_PACKAGE = {"tests", "examples", "benchmarks", "docs", "build", "dist"}
+NOT_THE_PACKAGE = {"pyspark_magnetar", "tests", "examples", "benchmarks", "docs", "build", "dist"}
 
 FLOORS: dict[str, int] = {
     "errors": 0,

@@ -13,7 +13,9 @@ import magnetar
 import pytest
 
 ROOT = Path(magnetar.__file__).parent
-NOT_THE_PACKAGE = {"tests", "examples", "benchmarks", "docs", "build", "dist", "magnetar.egg-info"}
+NOT_THE_PACKAGE = {"tests", "examples", "benchmarks", "docs", "build", "dist", "magnetar.egg-info", "pyspark_magnetar"}
+TOP_LEVEL = {"pyspark_magnetar"}
+"""Packages beside ours; Spark finds this one by its name."""
 
 
 def folders() -> set[str]:
@@ -28,7 +30,7 @@ def folders() -> set[str]:
 
 def test_packages_of_pyproject_are_the_folders() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    assert set(project["tool"]["setuptools"]["packages"]) == folders()
+    assert set(project["tool"]["setuptools"]["packages"]) == folders() | TOP_LEVEL
 
 
 def test_every_folder_says_what_it_is() -> None:
@@ -55,6 +57,7 @@ def test_wheel_runs_in_an_empty_environment(tmp_path: Path) -> None:
     assert "magnetar/wire/pulsar_api.proto" in names
     assert "magnetar/py.typed" in names
     assert not [name for name in names if name.split("/")[1] in NOT_THE_PACKAGE]
+    assert "pyspark_magnetar/__init__.py" in names
 
     environment = tmp_path / "environment"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True)

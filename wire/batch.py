@@ -112,11 +112,11 @@ def decode_batch(body: bytes, count: int) -> tuple[list[bytes], list[SingleMessa
     return payloads, headers
 
 
-def _decode_uniform(body: bytes, count: int) -> tuple[list[bytes], list[SingleMessageMetadata]] | None:
-    """Return what `decode_batch` does if all messages have the same metadata, None if they do not.
+def uniform_rows(body: bytes, count: int) -> tuple[int, SingleMessageMetadata] | None:
+    """Return where the payload begins in each row of a batch whose rows all have the same metadata, and that metadata.
 
-    Such a body is a table of rows of one width, so its header columns can be compared as strided slices, without a
-    step of Python per message.
+    Such a body is a table of ``count`` rows of one width, so its header columns can be compared as strided slices,
+    without a step of Python per message. None if it is none, or none that is worth the comparison.
     """
     width, rest = divmod(len(body), count) if count > 1 else (0, 1)
     header_end = 4 + int(_unpack_size(body, 0)[0]) if rest == 0 else 0
@@ -130,4 +130,14 @@ def _decode_uniform(body: bytes, count: int) -> tuple[list[bytes], list[SingleMe
         return None
     if header.payload_size != width - header_end:
         return None
-    return [body[row + header_end : row + width] for row in range(0, len(body), width)], [header] * count
+    return header_end, header
+
+
+def _decode_uniform(body: bytes, count: int) -> tuple[list[bytes], list[SingleMessageMetadata]] | None:
+    """Return what `decode_batch` does if all messages have the same metadata, None if they do not."""
+    rows = uniform_rows(body, count)
+    if rows is None:
+        return None
+    start, header = rows
+    width = len(body) // count
+    return [body[row + start : row + width] for row in range(0, len(body), width)], [header] * count

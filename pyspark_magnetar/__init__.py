@@ -1,0 +1,8 @@
+"""Found by Spark itself, which looks for top-level packages whose names begin with ``pyspark_``.
+
+So ``spark.read.format("magnetar")`` works wherever magnetar is installed, without registering anything.
+"""
+
+from magnetar.runtime.spark.source import MagnetarSource as DefaultSource
+
+__all__ = ["DefaultSource"]

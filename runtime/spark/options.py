@@ -1,0 +1,258 @@
+"""What `spark.read.format("magnetar").option(...)` takes: names as the JVM connector has them, checked and typed.
+
+Options arrive as text, their names in any case. A name that means nothing is refused with the nearest one that does.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from ...errors import InvalidConfig, MagnetarError
+from ...wire.message_id import MessageId, deserialize
+from ...wire.topic_name import TopicName, parse_topic_name
+
+COLUMNS = ("value", "__key", "__topic", "__messageId", "__publishTime", "__eventTime", "__messageProperties")
+"""The columns of a topic."""
+POLL_TIMEOUT_MS = 120_000
+MAX_CONFLATED_BYTES = 5 * 1024 * 1024
+
+Place = MessageId | Literal["earliest", "latest"]
+"""Where reading begins or ends in one topic."""
+
+_TOPIC_OPTIONS = ("topic", "topics", "topicsPattern")
+_READ = (
+    "service.url", "admin.url", *_TOPIC_OPTIONS, "startingOffsets", "endingOffsets", "startingTime", "endingTime",
+    "minPartitions", "failOnDataLoss", "pollTimeoutMs", "columns",
+)  # fmt: skip
+_WRITE = (
+    "service.url",
+    "admin.url",
+    "topic",
+    "producer.name.prefix",
+    "effectivelyOnce",
+    "compression",
+    "sendTimeoutMs",
+)
+# A table made by SQL carries copies of its options, and who made it; a stream has a place for its checkpoint.
+_SPARKS_OWN = re.compile(r"option\..*|owner|provider|checkpointlocation")
+
+
+class Offsets(NamedTuple):
+    """Where to begin or to end: for all topics alike, or by full topic name."""
+
+    everywhere: Literal["earliest", "latest"] | None
+    by_topic: Mapping[str, MessageId]
+
+    def of(self, topic: str, otherwise: Literal["earliest", "latest"]) -> Place:
+        """Return the place in a topic; one that is not named has ``otherwise``."""
+        return self.by_topic.get(topic) or self.everywhere or otherwise
+
+
+FROM_EARLIEST = Offsets("earliest", {})
+TO_LATEST = Offsets("latest", {})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadOptions:
+    """How topics are read.
+
+    Attributes:
+        service_url: of the broker.
+        admin_url: of its REST interface; with it the sizes of ledgers are asked for in one request.
+        topics: which, unless ``pattern`` is set.
+        pattern: matches the full names of topics, without their partitions, in its namespace.
+        starting: first message that is read.
+        ending: last message that is read.
+        starting_time_ms: read what was published at this time or later.
+        ending_time_ms: read what was published at this time or before.
+        min_partitions: into how many ranges the entries are cut at least, None to choose.
+        fail_on_data_loss: fail when something planned is gone, rather than go on without it.
+        poll_timeout_ms: longest wait for the next entry.
+        columns: which of `COLUMNS`.
+    """
+
+    service_url: str
+    admin_url: str | None = None
+    topics: tuple[TopicName, ...] = ()
+    pattern: str | None = None
+    starting: Offsets = FROM_EARLIEST
+    ending: Offsets = TO_LATEST
+    starting_time_ms: int | None = None
+    ending_time_ms: int | None = None
+    min_partitions: int | None = None
+    fail_on_data_loss: bool = True
+    poll_timeout_ms: int = POLL_TIMEOUT_MS
+    columns: tuple[str, ...] = COLUMNS
+
+
+def read_options(options: Mapping[str, str]) -> ReadOptions:
+    """Return the options of a read.
+
+    Raises:
+        InvalidConfig: says which option is unknown, missing or wrong.
+    """
+    given = _known(options, _READ)
+    topics, pattern = _topics(given)
+    if "startingtime" in given and "startingoffsets" in given:
+        raise InvalidConfig("startingTime and startingOffsets both say where to begin; give one of them")
+    if "endingtime" in given and "endingoffsets" in given:
+        raise InvalidConfig("endingTime and endingOffsets both say where to end; give one of them")
+    starting = _offsets("startingOffsets", given.get("startingoffsets", "earliest"), topics)
+    if starting.everywhere == "latest":
+        raise InvalidConfig("startingOffsets=latest reads nothing in a batch; give earliest or a position per topic")
+    ending = _offsets("endingOffsets", given.get("endingoffsets", "latest"), topics)
+    if ending.everywhere == "earliest":
+        raise InvalidConfig("endingOffsets=earliest reads nothing; give latest or a position per topic")
+    return ReadOptions(
+        service_url=_needed(given, "service.url"),
+        admin_url=given.get("admin.url"),
+        topics=topics,
+        pattern=pattern,
+        starting=starting,
+        ending=ending,
+        starting_time_ms=_optional_number(given, "startingTime", 0),
+        ending_time_ms=_optional_number(given, "endingTime", 0),
+        min_partitions=_optional_number(given, "minPartitions", 1),
+        fail_on_data_loss=_boolean(given, "failOnDataLoss", True),
+        poll_timeout_ms=_number(given, "pollTimeoutMs", POLL_TIMEOUT_MS, 1),
+        columns=_columns(given.get("columns")),
+    )
+
+
+def _known(options: Mapping[str, str], names: tuple[str, ...]) -> dict[str, str]:
+    """Return the options by their names in small letters; a name that is not in ``names`` is refused."""
+    known = {name.lower(): name for name in names}
+    given: dict[str, str] = {}
+    for name, value in options.items():
+        small = name.lower()
+        if small == "path":
+            small = "topic"  # what load("...") and save("...") give
+        if small in known:
+            if small in given:
+                raise InvalidConfig(f"the topic is given twice: {given[small]!r} and {value!r}")
+            given[small] = str(value).strip()
+        elif not _SPARKS_OWN.fullmatch(small):
+            near = difflib.get_close_matches(small, known, 1, 0.5)
+            hint = f"; did you mean {known[near[0]]}?" if near else f"; known are {', '.join(names)}"
+            raise InvalidConfig(f"option {name!r} is unknown{hint}")
+    return given
+
+
+def _needed(given: Mapping[str, str], name: str) -> str:
+    value = given.get(name.lower())
+    if not value:
+        raise InvalidConfig(f"option {name} is missing; for example .option({name!r}, 'pulsar://localhost:6650')")
+    return value
+
+
+def _topics(given: Mapping[str, str]) -> tuple[tuple[TopicName, ...], str | None]:
+    chosen = [name for name in _TOPIC_OPTIONS if name.lower() in given]
+    if len(chosen) != 1:
+        what = "none is" if not chosen else f"{' and '.join(chosen)} are"
+        raise InvalidConfig(f"exactly one of topic, topics and topicsPattern is needed; {what} given")
+    text = given[chosen[0].lower()]
+    if chosen[0] == "topicsPattern":
+        check_pattern(text)
+        return (), text
+    parts = [text] if chosen[0] == "topic" else [part.strip() for part in text.split(",") if part.strip()]
+    names = tuple(dict.fromkeys(parse_topic_name(part) for part in parts))
+    if not names:
+        raise InvalidConfig("option topics is empty; give names with commas between them")
+    for name in names:
+        if not name.is_persistent:
+            raise InvalidConfig(f"{name} keeps no messages, so there is nothing to read; give a persistent topic")
+    return names, None
+
+
+def check_pattern(text: str) -> str:
+    """Return the namespace ``tenant/namespace`` that a pattern of topic names looks into.
+
+    Raises:
+        InvalidConfig: it names none, or is no regular expression.
+    """
+    found = re.match(r"(?:persistent://)?([\w=:.-]+/[\w=:.-]+)/", text)
+    if "://" in text and not text.startswith("persistent://"):
+        raise InvalidConfig(f"topicsPattern={text!r} must begin with persistent://tenant/namespace/")
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise InvalidConfig(f"topicsPattern={text!r} is no regular expression: {error}") from error
+    return found[1] if found else "public/default"
+
+
+def _offsets(option: str, text: str, topics: tuple[TopicName, ...]) -> Offsets:
+    if text.lower() in ("earliest", "latest"):
+        return Offsets("earliest" if text.lower() == "earliest" else "latest", {})
+    try:
+        record = json.loads(text)
+    except ValueError:
+        record = None
+    if not isinstance(record, dict):
+        if len(topics) == 1:
+            return Offsets(None, {topics[0].text: _position(option, text)})
+        raise InvalidConfig(f"{option}={text!r} is neither earliest, latest nor JSON of topic -> position")
+    by_topic = {parse_topic_name(name).text: _position(option, value) for name, value in record.items()}
+    bases = {name.text for name in topics}
+    for name in by_topic:
+        if topics and name not in bases and parse_topic_name(name).base.text not in bases:
+            raise InvalidConfig(f"{option} names {name}, which is not read; read are {', '.join(sorted(bases))}")
+    return Offsets(None, by_topic)
+
+
+def _position(option: str, value: object) -> MessageId:
+    """Return the message id of ``ledger:entry[:batch index]`` or of the list of bytes that clients exchange."""
+    if isinstance(value, str) and re.fullmatch(r"\d+:\d+(:\d+)?", value):
+        ledger, entry, *index = map(int, value.split(":"))
+        return MessageId(ledger, entry, batch_index=index[0] if index else -1)
+    if isinstance(value, list):
+        try:
+            return deserialize(bytes(number & 255 for number in value))  # Java writes bytes as -128 to 127
+        except (MagnetarError, TypeError) as error:
+            raise InvalidConfig(f"{option}: {value!r} is no serialised message id: {error}") from error
+    raise InvalidConfig(
+        f"{option}: {value!r} is no position; give 'ledger:entry', 'ledger:entry:index' or the bytes of a message id"
+    )
+
+
+def _columns(text: str | None) -> tuple[str, ...]:
+    if text is None:
+        return COLUMNS
+    names = [part.strip() for part in text.split(",") if part.strip()]
+    by_small = {name.lower(): name for name in COLUMNS}
+    for name in names:
+        if name.lower() not in by_small:
+            near = difflib.get_close_matches(name.lower(), by_small, 1, 0.4)
+            hint = f"did you mean {by_small[near[0]]}?" if near else f"there are {', '.join(COLUMNS)}"
+            raise InvalidConfig(f"columns names {name!r}, which no topic has; {hint}")
+    chosen = tuple(dict.fromkeys(by_small[name.lower()] for name in names))
+    if not chosen:
+        raise InvalidConfig(f"option columns is empty; there are {', '.join(COLUMNS)}")
+    return chosen
+
+
+def _number(given: Mapping[str, str], name: str, default: int, least: int) -> int:
+    number = _optional_number(given, name, least)
+    return default if number is None else number
+
+
+def _optional_number(given: Mapping[str, str], name: str, least: int) -> int | None:
+    text = given.get(name.lower())
+    if text is None:
+        return None
+    if not re.fullmatch(r"-?\d+", text) or int(text) < least:
+        raise InvalidConfig(f"{name}={text!r} is not a whole number of {least} or more")
+    return int(text)
+
+
+def _boolean(given: Mapping[str, str], name: str, default: bool) -> bool:
+    text = given.get(name.lower())
+    if text is None:
+        return default
+    if text.lower() not in ("true", "false"):
+        raise InvalidConfig(f"{name}={text!r} is neither true nor false")
+    return text.lower() == "true"

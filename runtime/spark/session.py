@@ -1,0 +1,310 @@
+"""Starts a Spark session: the JVM by ourselves, so that every Java works, with settings for short jobs over topics.
+
+Design: PySpark's own way is a shell script that starts a JVM that prints the command of the JVM. Starting the last one
+directly saves a second or two, needs no shell, and lets `java` leave out what the Java lacks. The JVM ends with the
+pipe that is its standard input, so it never outlives this process, however that ends. PySpark keeps its gateway in
+class attributes: there is one session per process, and `open_session` refuses a second.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...errors import InvalidConfig, SparkFailed
+from .java import Java, find_java, module_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 10.0
+TASK_ATTEMPTS = 4
+"""How often a task is tried in local mode; Spark's own default there is once."""
+MISSING = "{} is not installed; pip install 'magnetar[spark]'"
+_SCRATCH_PREFIX = "driver-"
+_POLL_S = 0.02
+_OPENING = threading.Lock()
+
+SETTINGS = {
+    # The default manager starts `readlink` and `chmod` some twenty times per micro-batch: 60 ms. For paths of a file
+    # system; give another one for checkpoints in an object store.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    # Over TCP every job waits once for 40 ms.
+    "spark.python.unix.domain.socket.enabled": "true",
+    # A short job does not wait behind a long one.
+    "spark.scheduler.mode": "FAIR",
+    # Two attempts of one task at a time would fight for one producer name.
+    "spark.speculation": "false",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+"""What differs from Spark's defaults, and why."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionConfig:
+    """How a session is started.
+
+    Attributes:
+        directory: for everything that Spark writes beside results; what dead drivers left there is removed.
+        master: ``local``, ``local[N]``, ``local[*]`` or ``spark://host:port``.
+        app_name: shown by Spark.
+        heap: of the driver's JVM, as ``-Xmx`` takes it.
+        driver_host: where executors of a cluster reach this process.
+        python: the interpreter of the executors; it must have magnetar and the extra ``spark``.
+        settings: of Spark; they win over ours.
+        log_file: what the JVM says; None leaves it on standard error.
+    """
+
+    directory: Path
+    master: str = "local[*]"
+    app_name: str = "magnetar"
+    heap: str = "1g"
+    driver_host: str = "127.0.0.1"
+    python: str = sys.executable
+    settings: Mapping[str, str] = field(default_factory=dict)
+    log_file: Path | None = None
+
+    def __post_init__(self) -> None:
+        spark_master(self.master)
+        if not re.fullmatch(r"\d+[kmgKMG]", self.heap):
+            raise InvalidConfig(f"heap={self.heap!r} is no size of a Java heap; for example 512m or 2g")
+
+
+def spark_master(master: str) -> str:
+    """Return the master as Spark is told; a local one tries each task `TASK_ATTEMPTS` times.
+
+    Raises:
+        InvalidConfig: it is neither local nor a standalone cluster.
+    """
+    local = re.fullmatch(r"local(?:\[(\*|\d+)\])?", master)
+    if local:
+        return f"local[{local[1] or 1},{TASK_ATTEMPTS}]"
+    if re.fullmatch(r"local(-cluster)?\[[\d*, ]+\]", master) or re.fullmatch(
+        r"spark://[^/,:]+:\d+(,[^/,:]+:\d+)*", master
+    ):
+        return master
+    raise InvalidConfig(f"Spark master {master!r} is not supported; give local[N], local[*] or spark://host:port")
+
+
+class Session:
+    """A running session; made by `open_session`.
+
+    Attributes:
+        spark: the session, with the data source ``magnetar`` registered.
+        java: which Java runs it.
+    """
+
+    def __init__(self, spark: SparkSession, java: Java, process: subprocess.Popen[bytes], scratch: Path):
+        self.spark = spark
+        self.java = java
+        self._process = process
+        self._scratch = scratch
+
+    @property
+    def pid(self) -> int:
+        """Of the JVM."""
+        return self._process.pid
+
+    def stop(self) -> None:
+        """End the session and its JVM; within `STOP_TIMEOUT_S` in any case."""
+        from py4j.protocol import Py4JError
+        from pyspark import SparkContext
+
+        try:
+            # A JVM that died already cannot be asked; what it left is removed all the same.
+            with contextlib.suppress(Py4JError, OSError):
+                self.spark.stop()
+            gateway = SparkContext._gateway
+            if gateway is not None:
+                with contextlib.suppress(Py4JError, OSError):
+                    gateway.shutdown()
+            SparkContext._gateway = SparkContext._jvm = None
+        finally:
+            _end(self._process)
+            shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def open_session(config: SessionConfig, environment: Mapping[str, str] | None = None) -> Session:
+    """Start a JVM and a session in it.
+
+    Args:
+        config: how.
+        environment: of the JVM, and where Java is looked for; None is this process's.
+
+    Raises:
+        InvalidConfig: there is no Java, or pyspark and pyarrow are not installed.
+        SparkFailed: the JVM or the session did not start.
+    """
+    need("pyspark", "pyarrow", "pandas")
+    environment = dict(os.environ if environment is None else environment)
+    java = find_java(environment)
+    with _OPENING:
+        return _open(config, java, environment)
+
+
+def need(*packages: str) -> None:
+    """Raise the error that says what to install unless all packages are there.
+
+    Raises:
+        InvalidConfig: names the first one that is missing.
+    """
+    for package in packages:
+        if find_spec(package) is None:
+            raise InvalidConfig(MISSING.format(package))
+
+
+def _open(config: SessionConfig, java: Java, environment: dict[str, str]) -> Session:
+    from py4j.protocol import Py4JError
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+
+    from .source import MagnetarSource
+
+    if SparkContext._gateway is not None:
+        raise SparkFailed("this process has a Spark session already; stop it, or use that one")
+    scratch = _scratch(config.directory)
+    environment["PYSPARK_PYTHON"] = config.python
+    process, port, secret = _start_gateway(config, java, environment, scratch)
+    try:
+        conf = SparkConf(loadDefaults=False)
+        conf.setMaster(spark_master(config.master)).setAppName(config.app_name)
+        for key, value in {**_settings(config, scratch), **config.settings}.items():
+            conf.set(key, value)
+        with _environ(PYSPARK_PYTHON=config.python, PYSPARK_GATEWAY_PORT=str(port), PYSPARK_GATEWAY_SECRET=secret):
+            context = SparkContext.getOrCreate(conf)
+        context.setLogLevel("ERROR")
+        spark = SparkSession(context)
+        spark.dataSource.register(MagnetarSource)
+        return Session(spark, java, process, scratch)
+    except BaseException as error:
+        SparkContext._gateway = SparkContext._jvm = None
+        SparkContext._active_spark_context = None
+        _end(process)
+        shutil.rmtree(scratch, ignore_errors=True)
+        if isinstance(error, (Py4JError, OSError)):
+            raise SparkFailed(f"no session with master {config.master}: {_first_line(error)}") from error
+        raise
+
+
+def _settings(config: SessionConfig, scratch: Path) -> dict[str, str]:
+    return {
+        **SETTINGS,
+        "spark.local.dir": str(scratch),
+        "spark.sql.warehouse.dir": str(config.directory / "warehouse"),
+        "spark.driver.host": config.driver_host,
+        "spark.driver.bindAddress": config.driver_host,
+    }
+
+
+def _start_gateway(
+    config: SessionConfig, java: Java, environment: dict[str, str], scratch: Path
+) -> tuple[subprocess.Popen[bytes], int, str]:
+    """Start the JVM; return its process, and port and secret of the way into it."""
+    import pyspark
+
+    home = Path(pyspark.__file__).parent
+    answer = scratch / "gateway"
+    command = [
+        str(java.binary),
+        *module_options(java, home / "jars"),
+        f"-Xmx{config.heap}",
+        f"-Djava.io.tmpdir={tempfile.gettempdir()}",
+        "-cp",
+        f"{home / 'conf'}:{home / 'jars'}/*",
+        "org.apache.spark.deploy.SparkSubmit",
+        "pyspark-shell",
+    ]
+    environment |= {"_PYSPARK_DRIVER_CONN_INFO_PATH": str(answer), "SPARK_HOME": str(home), "SPARK_CONNECT_MODE": "0"}
+    with contextlib.ExitStack() as stack:
+        log = stack.enter_context(config.log_file.open("ab")) if config.log_file is not None else None
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=log, stderr=log, env=environment, start_new_session=True
+        )
+    try:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        # Spark renames the finished file to its name: once there, it is complete.
+        while not answer.exists():
+            if process.poll() is not None:
+                raise SparkFailed(
+                    f"the JVM of {java.home} (from {java.origin}) ended at its start with {process.returncode};"
+                    f" {'its standard error' if config.log_file is None else config.log_file} says why"
+                )
+            if time.monotonic() > deadline:
+                raise SparkFailed(f"the JVM of {java.home} was not ready within {START_TIMEOUT_S:g} s")
+            time.sleep(_POLL_S)
+        data = answer.read_bytes()
+    except BaseException:
+        _end(process)
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise
+    port, length = struct.unpack_from(">ii", data)
+    return process, port, data[8 : 8 + length].decode()
+
+
+@contextlib.contextmanager
+def _environ(**values: str) -> Iterator[None]:
+    """Have this process's environment hold ``values`` for a moment: PySpark reads some things nowhere else."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _scratch(directory: Path) -> Path:
+    """Return a new folder for one driver, and remove those of drivers that are gone."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for left in directory.glob(f"{_SCRATCH_PREFIX}*"):
+        pid = left.name[len(_SCRATCH_PREFIX) :].partition("-")[0]
+        if pid.isdigit() and not Path(f"/proc/{pid}").exists():
+            shutil.rmtree(left, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=f"{_SCRATCH_PREFIX}{os.getpid()}-", dir=directory))
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Close the JVM's standard input, which ends it; kill it when it does not."""
+    assert process.stdin is not None
+    with contextlib.suppress(OSError):
+        process.stdin.close()
+    try:
+        process.wait(STOP_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _first_line(error: BaseException) -> str:
+    """Return what an error of the JVM says, without its stack."""
+    cause: Any = getattr(error, "java_exception", None)
+    text = str(cause) if cause is not None else str(error)
+    return " ".join(text.strip().splitlines()[:1])
