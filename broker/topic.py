@@ -70,6 +70,7 @@ class Topic:
         self.last_publish_ms = 0
         self.departed_messages_in = 0
         self.departed_bytes_in = 0
+        self._parting: list[Producer] = []
         self._loaded_at = log.last_confirmed
         self.meter = Meter(4)
         self._departed_out = [0, 0]
@@ -229,6 +230,7 @@ class Topic:
                     await self._raise_epoch(epoch)
                     if fences:
                         self._fence_all()
+                    await self._parted()
                     self.exclusive = producer
                     self._install(producer)
 
@@ -289,13 +291,20 @@ class Topic:
     def _count_departed(self, producer: Producer) -> None:
         self.departed_messages_in += producer.messages_in
         self.departed_bytes_in += producer.bytes_in
+        self._parting = [one for one in (*self._parting, producer) if one.pending_entries]
         self.deduplication.disconnect(producer)
+
+    async def _parted(self) -> None:
+        """Wait until what earlier producers sent is stored: an owner that looks at its topic sees all of it."""
+        while self._parting:
+            await self._parting.pop().idle()
 
     async def _promote(self) -> None:
         async with self._claim:
             while self.waiting and not self.producers and not self.is_closed:
                 producer = self.waiting[0]
                 await self._raise_epoch(next_epoch(None, self.epoch))
+                await self._parted()
                 if self.waiting and self.waiting[0] is producer:
                     self.waiting.popleft()
                     self.exclusive = producer

@@ -22,6 +22,9 @@ Position = tuple[int, int]
 APPLY_TIMEOUT_S = 30.0
 """How long a written record may take to come back out of the log."""
 
+_ATTEMPTS = 3
+"""How often a record is written anew when it came back and changed nothing; once would do."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -52,6 +55,7 @@ class FunctionMetadataManager:
         self._waiting: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
         self._log: LogAccess | None = None
         self._turn = asyncio.Lock()
+        self._under_way: set[asyncio.Task[None]] = set()
         self._is_unsure = False
 
     def get(self, name: str) -> FunctionMetaData | None:
@@ -109,12 +113,24 @@ class FunctionMetadataManager:
     async def submit(self, request: FunctionRequest) -> None:
         """Carry out a request; returns when its record is durable and applied here.
 
-        Cancellation: may leave the record written; repeat the request with the same id.
+        Cancellation: the request goes on by itself, and the next one waits for it; repeat it with the same id.
 
         Raises:
             NotLeader: another worker decides.
             OutOfDate, FunctionExists: the request contradicts the table.
         """
+        # A record that is on its way must not be overtaken by the next decision, whoever has lost patience.
+        work = asyncio.create_task(self._submit(request))
+        self._under_way.add(work)
+        work.add_done_callback(self._ended)
+        await asyncio.shield(work)
+
+    def _ended(self, work: asyncio.Task[None]) -> None:
+        self._under_way.discard(work)
+        if not work.cancelled():
+            work.exception()  # whoever waits has it, too
+
+    async def _submit(self, request: FunctionRequest) -> None:
         async with self._turn:
             log = self._log
             if log is None:
@@ -122,14 +138,17 @@ class FunctionMetadataManager:
             if self._is_unsure:
                 await log.catch_up()
             self._is_unsure = False
-            entry = self._table.decide(request)
-            if entry is None:
-                return
-            # Until the record has come back, nobody knows whether a failed append reached the log.
-            self._is_unsure = True
-            position = await log.append(entry.key, entry.value, entry.properties)
-            await self._wait_for(position)
-            self._is_unsure = False
+            for _ in range(_ATTEMPTS):
+                entry = self._table.decide(request)
+                if entry is None:
+                    return
+                # Until the record has come back, nobody knows whether a failed append reached the log.
+                self._is_unsure = True
+                position = await log.append(entry.key, entry.value, entry.properties)
+                await self._wait_for(position)
+                self._is_unsure = False
+            if self._table.decide(request) is not None:
+                raise OperationTimeout(f"a change was written {_ATTEMPTS} times and had no effect; the log says why")
 
     async def _wait_for(self, position: Position) -> None:
         await self._wait(lambda: self._applied >= position, f"record {position[0]}:{position[1]}")

@@ -6,9 +6,13 @@ refuses. Nothing changes the table but a record that comes back out of the log, 
 
 Invariants:
 - A record of a version that is not newer than the table's changes nothing: applying the log twice is the same as once.
+  Versions begin anew with each creation, so only those of one creation are compared: a reader whom compaction spared a
+  deletion and the creation after it goes over from one to the other by the time of creation.
 - An unreadable record changes nothing; it is counted and the log goes on.
 - A request that was already written, recognised by its id, is answered with success: a lost answer never becomes an
-  error when the caller repeats it.
+  error when the caller repeats it, and never a second change. Each record carries the ids of the requests before it
+  (`earlierRequestIds`), so that this holds although others have changed or removed the function meanwhile, and for a
+  worker that has read nothing but the compacted log.
 
 A request whose function was deleted and created anew in between is told apart by the time of creation, which the
 version alone could not do.
@@ -28,8 +32,17 @@ from ..wire.functions_pb2 import FunctionMetaData
 
 VERSION = "version"
 REQUEST_ID = "requestId"
+CREATE_TIME = "createTime"
+"""Property of a deletion: when the function was created that it deletes."""
+
+EARLIER_REQUEST_IDS = "earlierRequestIds"
+"""Property with the ids of the requests before this record's own, newest first, joined by commas."""
+
+REMEMBERED_REQUESTS = 16
+"""Ids kept for each function: more requests than reach one function within the time for which one is repeated."""
+
 _REMEMBERED_DELETIONS = 10_000
-"""Ids of deletions kept to recognise a repeated request; older ones are answered as a deletion of nothing: success."""
+"""Deleted functions whose requests are still recognised; that of an older one counts as a deletion of nothing."""
 
 
 def fqfn(metadata: FunctionMetaData) -> str:
@@ -72,7 +85,16 @@ class Change:
 
 class _Held(NamedTuple):
     metadata: FunctionMetaData
-    request_id: str
+    request_ids: tuple[str, ...]
+
+
+class _Read(NamedTuple):
+    """What a record says; one of a deletion may not tell when the function was created."""
+
+    name: str
+    metadata: FunctionMetaData | None
+    version: int
+    created: int | None
 
 
 class FunctionTable:
@@ -80,7 +102,7 @@ class FunctionTable:
 
     def __init__(self) -> None:
         self._held: dict[str, _Held] = {}
-        self._deletions: OrderedDict[str, str] = OrderedDict()
+        self._deletions: OrderedDict[str, tuple[str, ...]] = OrderedDict()
         self.unreadable_records = 0
         self.last_unreadable = ""
 
@@ -101,24 +123,26 @@ class FunctionTable:
         read = self._read(key, value, properties)
         if read is None:
             return None
-        name, after, version = read
+        name, after, version, created = read
         held = self._held.get(name)
-        if held is not None and held.metadata.version >= version:
+        if held is not None and created in (None, held.metadata.createTime) and held.metadata.version >= version:
             return None
-        request_id = properties.get(REQUEST_ID, "")
+        known = self._request_ids(name)
+        if properties.get(REQUEST_ID) in known:
+            return None  # the echo of a record that was sent twice
+        request_ids = _ids_of(properties, known)
         if after is not None:
-            self._held[name] = _Held(after, request_id)
+            self._held[name] = _Held(after, request_ids)
+            self._deletions.pop(name, None)
         else:
-            self._remember_deletion(name, request_id)
+            self._remember_deletion(name, request_ids)
             if held is None:
                 return None
             del self._held[name]
         return Change(name, held.metadata if held else None, after)
 
-    def _read(
-        self, key: str | None, value: bytes, properties: Mapping[str, str]
-    ) -> tuple[str, FunctionMetaData | None, int] | None:
-        """Return name, record and version, or None for a record that cannot be read."""
+    def _read(self, key: str | None, value: bytes, properties: Mapping[str, str]) -> _Read | None:
+        """Return what a record says, or None if it cannot be read."""
         try:
             return _parse(key, value, properties)
         except ValueError as exc:
@@ -126,8 +150,13 @@ class FunctionTable:
             self.last_unreadable = str(exc)
             return None
 
-    def _remember_deletion(self, name: str, request_id: str) -> None:
-        self._deletions[name] = request_id
+    def _request_ids(self, name: str) -> tuple[str, ...]:
+        """Return the ids of a function's last requests, newest first."""
+        held = self._held.get(name)
+        return held.request_ids if held else self._deletions.get(name, ())
+
+    def _remember_deletion(self, name: str, request_ids: tuple[str, ...]) -> None:
+        self._deletions[name] = request_ids
         self._deletions.move_to_end(name)
         if len(self._deletions) > _REMEMBERED_DELETIONS:
             self._deletions.popitem(last=False)
@@ -140,46 +169,65 @@ class FunctionTable:
             OutOfDate: the function changed, or went, since the request was made.
         """
         name, version = fqfn(request.metadata), request.metadata.version
+        known = self._request_ids(name)
+        if request.request_id in known:
+            return None
         held = self._held.get(name)
         if held is None:
             return self._decide_about_missing(request, name)
-        if held.request_id == request.request_id:
-            return None
         if not request.is_deletion and version == 0:
             raise FunctionExists(f"Function {request.metadata.functionDetails.name} already exists")
         is_older = held.metadata.version >= version
         if is_older or held.metadata.createTime != request.metadata.createTime:
             raise _out_of_date(request)
-        return _entry(request, name)
+        return _entry(request, name, known)
 
     def _decide_about_missing(self, request: FunctionRequest, name: str) -> LogEntry | None:
         if request.is_deletion:
             return None
         if request.metadata.version > 0:
             raise _out_of_date(request)
-        return _entry(request, name)
+        return _entry(request, name, self._request_ids(name))
 
 
-def _parse(key: str | None, value: bytes, properties: Mapping[str, str]) -> tuple[str, FunctionMetaData | None, int]:
+def _parse(key: str | None, value: bytes, properties: Mapping[str, str]) -> _Read:
     if not key:
         raise ValueError("a record without a key")
     if not value:
-        version = properties.get(VERSION, "")
-        if not (version.isascii() and version.isdigit()):
+        version = _number(properties.get(VERSION, ""))
+        if version is None:
             raise ValueError(f"the deletion of {key} has no version")
-        return key, None, int(version)
+        return _Read(key, None, version, _number(properties.get(CREATE_TIME, "")))
     try:
         metadata = FunctionMetaData.FromString(value)
     except DecodeError:
         raise ValueError(f"the record of {key} is no FunctionMetaData") from None
     if fqfn(metadata) != key:
         raise ValueError(f"the record of {key} describes {fqfn(metadata)[:100]}")
-    return key, metadata, metadata.version
+    return _Read(key, metadata, metadata.version, metadata.createTime)
 
 
-def _entry(request: FunctionRequest, name: str) -> LogEntry:
+def _number(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() else None
+
+
+def _ids_of(properties: Mapping[str, str], known: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the ids that a record tells; one that tells of no earlier ones leaves those that are known."""
+    earlier = properties.get(EARLIER_REQUEST_IDS)
+    before = known if earlier is None else tuple(one for one in earlier.split(",") if one)
+    return (properties.get(REQUEST_ID, ""), *before)[:REMEMBERED_REQUESTS]
+
+
+def _entry(request: FunctionRequest, name: str, known: tuple[str, ...]) -> LogEntry:
     value = b"" if request.is_deletion else request.metadata.SerializeToString()
-    return LogEntry(name, value, {VERSION: str(request.metadata.version), REQUEST_ID: request.request_id})
+    properties = {
+        VERSION: str(request.metadata.version),
+        REQUEST_ID: request.request_id,
+        EARLIER_REQUEST_IDS: ",".join(known[: REMEMBERED_REQUESTS - 1]),
+    }
+    if request.is_deletion:
+        properties[CREATE_TIME] = str(request.metadata.createTime)
+    return LogEntry(name, value, properties)
 
 
 def _out_of_date(request: FunctionRequest) -> OutOfDate:

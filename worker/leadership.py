@@ -15,7 +15,7 @@ from time import monotonic
 from typing import TypeVar
 
 from ..client.client import AsyncClient
-from ..errors import BrokerError, ClosedError, MagnetarError, NotLeader, RequestRefused
+from ..errors import MagnetarError, NotLeader, RequestRefused
 from ..membership.absence import AbsenceClock
 from ..membership.manager import MembershipManager
 from ..metadata.functions import FunctionMetadataManager
@@ -148,12 +148,14 @@ class Leadership:
         return guarded
 
     async def _watch(self, writing: Awaitable[_T]) -> _T:
-        """Give up the logs after an error that no retry on the same producer can heal."""
+        """Give up the logs after any error, and take them anew.
+
+        A record whose writing failed may still arrive. Nothing of an earlier producer does once its successor has the
+        topic, so only a new one lets the next decision see all that there will ever be.
+        """
         try:
             return await writing
-        except (BrokerError, ClosedError) as exc:
-            if isinstance(exc, BrokerError) and not exc.is_final:
-                raise
+        except MagnetarError as exc:
             self._metadata.follow()
             self._scheduler.follow()
             self._is_broken = True

@@ -8,7 +8,9 @@ was away while a key was deleted and the log was compacted still hears of it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from ..client.client import AsyncClient
@@ -75,16 +77,25 @@ class TailedLog:
             await reader.close()
 
     async def catch_up(self) -> None:
-        """Return when everything that the topic held at the call has been handed on."""
-        await self._is_open.wait()
-        reader = self._reader
-        if reader is None:
-            raise ConnectionLost(f"the reader of {self.topic} closed; try again")
-        last = position_of(await reader.last_message_id())
-        if last[1] < 0:
-            return
-        async with self._has_moved:
-            await self._has_moved.wait_for(lambda: self._position >= last)
+        """Return when everything that the topic held at the call has been handed on.
+
+        Compaction may remove the last record before it was read here, if that has no key: so the end is looked up
+        again while it does not come.
+        """
+        end: Position = (sys.maxsize, 0)
+        while True:
+            await self._is_open.wait()
+            reader = self._reader
+            if reader is None:
+                raise ConnectionLost(f"the reader of {self.topic} closed; try again")
+            last = position_of(await reader.last_message_id())
+            end = min(end, last)
+            if last[1] < 0:
+                return
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_RETRY_S), self._has_moved:
+                    await self._has_moved.wait_for(lambda end=end: self._position >= end)  # type: ignore[misc]
+                    return
 
 
 class LogWriter:

@@ -1,0 +1,196 @@
+"""Workers without instances: the real managers of metadata, schedule, membership and leadership, on a simulated broker.
+
+What leads, tails, hands over and decides is the real code; the network between the workers, and the broker behind
+them, are not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import email
+import email.policy
+import random
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import httpx
+from magnetar.client.client import AsyncClient
+from magnetar.errors import FunctionExists, MagnetarError, NotLeader, OutOfDate, RequestRefused
+from magnetar.membership.manager import MembershipManager, Participation
+from magnetar.membership.roster import Member
+from magnetar.metadata.functions import FunctionMetadataManager
+from magnetar.metadata.functions_state import FunctionRequest
+from magnetar.scheduler.manager import SchedulerManager
+from magnetar.wire.functions_pb2 import FunctionMetaData
+from magnetar.worker.config import WorkerConfig
+from magnetar.worker.hand_over import REQUEST_ID_HEADER, HandOver
+from magnetar.worker.leadership import Leadership
+from magnetar.worker.topic_log import TailedLog
+
+from .simulated_broker import Broker, Client, Link, Position, participate
+
+HTTP_TIMEOUT_S = 10.0
+CONFIG = WorkerConfig(service_url="pulsar://nowhere:1", admin_url="http://nowhere:2", data_dir=Path("/nonexistent"))
+METADATA = CONFIG.topic(CONFIG.metadata_topic)
+ASSIGNMENTS = CONFIG.topic(CONFIG.assignments_topic)
+
+
+class WorkerKilled(Exception):
+    """The worker died while it was asked."""
+
+
+class Worker:
+    """One life of a worker."""
+
+    def __init__(self, broker: Broker, network: Network, member: Member, chance: random.Random) -> None:
+        self.member = member
+        self.link = Link(member, chance)
+        self.link.thawed.set()
+        self._broker = broker
+        self._client = Client(broker, self.link)
+        client = cast("AsyncClient", self._client)
+        self._tasks: dict[asyncio.Task[Any], None] = {}  # in order: a story is drawn from its seed alone
+        self.metadata = FunctionMetadataManager(lambda change: self.leadership.reschedule())
+        self.scheduler = SchedulerManager(lambda: None)
+        self.metadata_log = TailedLog(client, METADATA, "metadata-tailer", self.metadata.apply)
+        self.assignments_log = TailedLog(client, ASSIGNMENTS, "assignments-tailer", self._assign)
+        self.leadership = Leadership(
+            CONFIG, client, (self.metadata, self.metadata_log), (self.scheduler, self.assignments_log)
+        )
+        self.membership = MembershipManager(member, self._join, self._stats, self.leadership.became)
+        http = httpx.AsyncClient(transport=network.transport(self))
+        self.hand_over = HandOver(self.metadata, self.membership, http, CONFIG.request_timeout_s)
+        self.is_ready = asyncio.Event()
+
+    def _assign(self, position: Position, key: str | None, value: bytes, properties: Mapping[str, str]) -> None:
+        self.scheduler.apply(position, key, value)
+
+    async def _join(self, name: str, on_active_change: Callable[[bool], None]) -> Participation:
+        self.spawn(participate(self._broker, self.link, on_active_change))
+        return cast("Participation", self)
+
+    async def _stats(self) -> Mapping[str, Any]:
+        await self.link.to_broker()
+        stats = self._broker.stats()
+        await self.link.to_worker()
+        return stats
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Run something that dies with this worker."""
+        task = asyncio.create_task(work)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
+        return task
+
+    def start(self) -> None:
+        """Come to life."""
+        self.spawn(self._start())
+
+    async def _start(self) -> None:
+        self.spawn(self.metadata_log.run())
+        self.spawn(self.assignments_log.run())
+        for log in (self.metadata_log, self.assignments_log):
+            while True:
+                try:
+                    await log.catch_up()
+                    break
+                except MagnetarError:  # a real worker ends at this and is started again
+                    await asyncio.sleep(0.5)
+        self.spawn(self.leadership.run_election(self.member.worker_id))
+        self.spawn(self.leadership.run_schedule(self.membership))
+        await self.membership.start()
+        self.is_ready.set()
+
+    def kill(self) -> None:
+        """`kill -9`: nothing is said to anybody; the broker sees the connection close."""
+        self.link.is_dead = True
+        self._client.kill()
+        for task in list(self._tasks):
+            task.cancel()
+        self._broker.cut(self.link)
+
+    async def ask(self, request: FunctionRequest) -> None:
+        """Have a request carried out, as a REST call to this worker would.
+
+        Raises:
+            WorkerKilled: no answer will come.
+        """
+        task = self.spawn(self.hand_over.submit(request))
+        await asyncio.wait([task])
+        if task.cancelled():
+            raise WorkerKilled
+        task.result()
+
+    async def decide(self, request: FunctionRequest) -> httpx.Response:
+        """Answer another worker as the REST interface does."""
+        try:
+            await self.metadata.submit(request)
+        except (OutOfDate, FunctionExists) as exc:
+            return httpx.Response(400, json={"reason": str(exc)})
+        except NotLeader as exc:
+            return httpx.Response(503, json={"reason": str(exc)})
+        except MagnetarError as exc:
+            return httpx.Response(500, json={"reason": str(exc)})
+        return httpx.Response(204)
+
+
+class Network:
+    """REST between the workers: late, lost on the way there, lost on the way back."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+        self.workers: dict[int, Worker] = {}
+        self.is_mishap_free = False
+
+    def transport(self, caller: Worker) -> httpx.AsyncBaseTransport:
+        """Return the way from a worker to all others."""
+
+        async def send(request: httpx.Request) -> httpx.Response:
+            await self._delay()
+            target = self.workers.get(request.url.port or 0)
+            if target is None or target.link.is_dead or self._is_lost():
+                raise httpx.ConnectError("connection refused")
+            if not target.is_ready.is_set():
+                return httpx.Response(503, json={"reason": "not ready"})
+            task = target.spawn(self._handle(target, _read(request)))
+            try:
+                async with asyncio.timeout(HTTP_TIMEOUT_S):
+                    await asyncio.wait([task])
+            except TimeoutError:
+                raise httpx.ReadTimeout("no answer") from None
+            if task.cancelled() or self._is_lost():
+                raise httpx.ReadError("connection reset")
+            await self._delay()
+            answer: httpx.Response = task.result()
+            return answer
+
+        return httpx.MockTransport(send)
+
+    async def _handle(self, target: Worker, request: FunctionRequest) -> httpx.Response:
+        await target.link.thawed.wait()
+        answer = await target.decide(request)
+        await target.link.thawed.wait()
+        return answer
+
+    async def _delay(self) -> None:
+        await asyncio.sleep(self._chance.expovariate(200))
+
+    def _is_lost(self) -> bool:
+        return not self.is_mishap_free and self._chance.random() < 0.03
+
+
+def _read(request: httpx.Request) -> FunctionRequest:
+    head = b"Content-Type: " + request.headers["content-type"].encode() + b"\r\n\r\n"
+    form = email.message_from_bytes(head + request.content, policy=email.policy.HTTP)
+    parts = {part.get_param("name", header="content-disposition"): part for part in form.iter_parts()}
+    metadata = FunctionMetaData.FromString(cast("bytes", parts["functionMetaData"].get_payload(decode=True)))
+    is_deletion = str(parts["delete"].get_payload()).strip() == "true"
+    return FunctionRequest(metadata, request.headers[REQUEST_ID_HEADER], is_deletion)
+
+
+def is_refusal(exc: Exception) -> bool:
+    """Whether an answer is the leader's own no, which asking again cannot change."""
+    if isinstance(exc, RequestRefused):
+        return exc.status < 500
+    return isinstance(exc, (OutOfDate, FunctionExists))
