@@ -73,9 +73,9 @@ class StateSession:
         """Add to a counter."""
         if type(amount) is not int or not COUNTER_MIN <= amount <= COUNTER_MAX:
             amount = _number(amount)
-        try:
+        if key in self._increments:
             self._increments[key] += amount
-        except (KeyError, TypeError):
+        else:
             self._begin_counting(key, amount)
 
     def _begin_counting(self, key: str, amount: int) -> None:
@@ -213,7 +213,7 @@ class StateSession:
 
     def suspect(self, key: bytes) -> None:
         """Look at a key from now on before it is incremented (from any thread)."""
-        self._suspects[key.decode()] = None
+        self._suspects[key.decode(errors="replace")] = None
         if len(self._suspects) > SUSPECTS_MAX:
             self._suspects.pop(next(iter(self._suspects)))
 

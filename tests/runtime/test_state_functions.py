@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import uuid
 from collections import Counter
@@ -272,7 +273,7 @@ async def test_increment_of_text_that_another_wrote_fails_its_message_and_no_oth
 ) -> None:
     """The store refuses it long after the call; the messages come again, and then the call itself is refused."""
     spec = make_stateful(WORD_COUNT, CLASS_NAME)
-    tables.apply(spec.function_name, b"x" * 16, 1, [Put(b"text", b"hello")])
+    tables.apply(spec.function_name, os.urandom(16), 1, [Put(b"text", b"hello")])
     instance = await start(spec)
     await send_batches(client, f"{topic}-in", [[b"a b", b"text", b"a"]])
 
@@ -300,7 +301,7 @@ async def test_key_with_eight_bytes_is_a_counter(
     client: AsyncClient, tables: TableClient, make_stateful: StatefulSpec, start: Start, topic: str
 ) -> None:
     spec = make_stateful(EVERYTHING)
-    tables.apply(spec.function_name, b"x" * 16, 1, [Put(b"a", bytes(7) + b"\5"), Increment(b"b", -1)])
+    tables.apply(spec.function_name, os.urandom(16), 1, [Put(b"a", bytes(7) + b"\5"), Increment(b"b", -1)])
     await start(spec)
     await send_batches(client, f"{topic}-in", [[b"count a", b"incr a", b"count a", b"get b"]])
     messages = await receive(client, f"{topic}-out", 3)
