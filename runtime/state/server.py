@@ -16,7 +16,7 @@ from ...errors import BadVersion, ClosedError, FencedByPosition, MagnetarError, 
 from ...wire import state_pb2 as pb
 from .client import KEY_OF_ERROR, SERVICE
 from .codec import encode_outbox, encode_position, encode_values
-from .limits import MESSAGE_BYTES_MAX, READ_ANSWER_BYTES, SCHEME
+from .limits import MESSAGE_BYTES_MAX, SCHEME
 from .store import TableStore
 
 THREADS = 32
@@ -105,7 +105,7 @@ def _handlers(store: TableStore) -> dict[str, Any]:
         return pb.Done()
 
     return {
-        "Read": _unary(lambda request: _read(store, request), pb.ReadRequest),
+        "Read": _unary(lambda request: encode_values(store.read(request.table, request.keys)), pb.ReadRequest),
         "Apply": _unary(apply, pb.ApplyRequest),
         "Commit": _unary(commit, pb.CommitRequest),
         "Put": _unary(put, pb.PutRequest),
@@ -137,16 +137,6 @@ def _abort(context: grpc.ServicerContext, error: MagnetarError) -> None:
     if isinstance(error, StateRefused) and error.key is not None:
         context.set_trailing_metadata(((KEY_OF_ERROR, error.key[:200]),))
     context.abort(_CODES.get(type(error), grpc.StatusCode.INTERNAL), str(error))
-
-
-def _read(store: TableStore, request: pb.ReadRequest) -> pb.ReadResponse:
-    values = store.read(request.table, request.keys)
-    answer_bytes = 0
-    for count, value in enumerate(values):
-        answer_bytes += 0 if value is None else len(value.data)
-        if answer_bytes > READ_ANSWER_BYTES and count:  # the first always goes, so that the client gets on
-            return encode_values(values[:count])
-    return encode_values(values)
 
 
 def _open(store: TableStore, request: pb.OpenRequest, context: grpc.ServicerContext) -> Iterator[pb.OpenResponse]:

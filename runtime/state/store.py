@@ -18,7 +18,6 @@ import queue
 import sqlite3
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -27,7 +26,7 @@ from ...wire import state_pb2 as pb
 from . import tables
 from .codec import decode_position
 from .database import FILE, explain, open_reader, open_writer
-from .limits import check_changes, check_keys, check_put, check_table, check_writer
+from .limits import READ_ANSWER_BYTES, check_changes, check_keys, check_put, check_table, check_writer
 from .values import Opened, Value
 
 TRANSACTION_S = 0.005
@@ -123,8 +122,7 @@ class TableStore:
         self._started_s = time.monotonic()
         self._first_minute = self._transaction.minute
         self._swept_s = float("-inf")
-        self._queue: deque[_Request | None] = deque()
-        self._arrived = threading.Semaphore(0)
+        self._queue: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
         self._is_closed = False
         self._transactions = self._rows = 0
         self._failure = ""
@@ -145,14 +143,14 @@ class TableStore:
         return f"TableStore({str(self._file)!r})"
 
     def read(self, table: str, keys: Sequence[bytes]) -> list[Value | None]:
-        """Return what keys hold, in their order."""
+        """Return what the first keys hold, in their order: of as many as fit an answer, of one at least."""
         check_table(table)
         check_keys(keys)
         table_id = self._tables.get(table)
         if table_id is None or not keys:
             return [None] * len(keys)
         with self._reader(table) as connection:
-            return tables.read(connection, table_id, keys)
+            return tables.read(connection, table_id, keys, READ_ANSWER_BYTES)
         return [None] * len(keys)
 
     def open_partition(self, table: str, function_uuid: str, partition: str) -> Opened:
@@ -227,7 +225,7 @@ class TableStore:
         return pb.StatisticsResponse(
             tables=len(self._tables),
             database_bytes=self._file.stat().st_size,
-            requests_queued=len(self._queue),
+            requests_queued=self._queue.qsize(),
             transactions=self._transactions,
             rows_written=self._rows,
             failure=self._failure,
@@ -238,8 +236,7 @@ class TableStore:
         if self._is_closed:
             return
         self._is_closed = True
-        self._queue.append(None)
-        self._arrived.release()
+        self._queue.put(None)
         self._thread.join()
         for _ in range(READERS):
             self._readers.get().close()
@@ -264,8 +261,7 @@ class TableStore:
         if self._is_closed:
             raise ClosedError(f"the state database {self._file} is closed")
         request = _Request(work, rows)
-        self._queue.append(request)
-        self._arrived.release()
+        self._queue.put(request)
         request.answered.acquire()
         if request.error is not None:
             raise request.error
@@ -276,8 +272,7 @@ class TableStore:
     def _run(self) -> None:
         is_open = True
         while is_open:
-            self._arrived.acquire()
-            request = self._queue.popleft()
+            request = self._queue.get()
             if request is None:
                 return
             group = [request]
@@ -308,9 +303,9 @@ class TableStore:
         while True:
             self._run_one(request)
             rows += request.rows
-            if rows >= TRANSACTION_ROWS or time.monotonic() > deadline_s or not self._arrived.acquire(blocking=False):
+            if rows >= TRANSACTION_ROWS or time.monotonic() > deadline_s or self._queue.empty():
                 break
-            following = self._queue.popleft()
+            following = self._queue.get()
             if following is None:
                 is_open = False
                 break

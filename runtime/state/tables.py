@@ -61,19 +61,45 @@ def tables(connection: sqlite3.Connection) -> dict[str, int]:
     return dict(connection.execute("SELECT name, id FROM state_table").fetchall())
 
 
-def read(connection: sqlite3.Connection, table_id: int, keys: Sequence[bytes]) -> list[Value | None]:
-    """Return what keys hold, in their order."""
+def read(connection: sqlite3.Connection, table_id: int, keys: Sequence[bytes], bytes_max: int) -> list[Value | None]:
+    """Return what the first keys hold, in their order, until their values reach ``bytes_max``; of one at least."""
     if len(keys) == 1:
-        row = connection.execute(f"SELECT value, version FROM state_{table_id} WHERE key = ?", keys).fetchone()
-        return [None if row is None else _value(*row)]
-    found: dict[bytes, Value] = {}
+        return [read_one(connection, table_id, keys[0])]
+    values: list[Value | None] = []
+    bytes_left = bytes_max
     marks = ",".join("?" * READ_KEYS)
     for start in range(0, len(keys), READ_KEYS):
-        asked = list(keys[start : start + READ_KEYS])
-        asked += [asked[-1]] * (READ_KEYS - len(asked))
-        rows = connection.execute(f"SELECT key, value, version FROM state_{table_id} WHERE key IN ({marks})", asked)
-        found.update((key, _value(value, version)) for key, value, version in rows)
-    return [found.get(key) for key in keys]
+        asked = keys[start : start + READ_KEYS]
+        padded = [*asked, *[asked[-1]] * (READ_KEYS - len(asked))]
+        found: dict[bytes, Value] = {}
+        for key, value, version in connection.execute(
+            f"SELECT key, value, version FROM state_{table_id} WHERE key IN ({marks})", padded
+        ):
+            found[key] = kept = _value(value, version)
+            bytes_left -= len(kept.data)
+            if bytes_left < 0:  # the rows come in an order of their own: the first keys are read one by one
+                return values or _read_in_order(connection, table_id, asked, bytes_max)
+        values += map(found.get, asked)
+    return values
+
+
+def _read_in_order(
+    connection: sqlite3.Connection, table_id: int, keys: Sequence[bytes], bytes_max: int
+) -> list[Value | None]:
+    values: list[Value | None] = []
+    for key in keys:
+        values.append(read_one(connection, table_id, key))
+        held = values[-1]
+        bytes_max -= 0 if held is None else len(held.data)
+        if bytes_max < 0:
+            break
+    return values
+
+
+def read_one(connection: sqlite3.Connection, table_id: int, key: bytes) -> Value | None:
+    """Return what a key holds."""
+    row = connection.execute(f"SELECT value, version FROM state_{table_id} WHERE key = ?", (key,)).fetchone()
+    return None if row is None else _value(*row)
 
 
 def _value(stored: int | bytes, version: int) -> Value:
@@ -140,7 +166,7 @@ def increment_one(connection: sqlite3.Connection, table_id: int, key: bytes, amo
     Raises:
         StateRefused: the key holds bytes that are no number, or the sum needs more than 64 bits.
     """
-    held = read(connection, table_id, (key,))[0]
+    held = read_one(connection, table_id, key)
     number = 0 if held is None else counter_number(held.data)
     if number is None:
         assert held is not None
@@ -173,7 +199,7 @@ def put_expected(
         BadVersion: it is not.
     """
     if expected is not None:
-        held = read(connection, table_id, (key,))[0]
+        held = read_one(connection, table_id, key)
         if expected != (held.version if held else 0):
             found = f"it has version {held.version}" if held else "it does not exist"
             wanted = f"version {expected}" if expected else "no such key"
