@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote_plus
 
 from ..wire.pulsar_api_pb2 import ProducerAccessMode
+from .deduplication import DEDUPLICATION_CURSOR
 from .kinds import kind_name
 from .storage.compacted_view import COMPACTION_CURSOR, CompactedView
 from .storage.position import Position
@@ -244,7 +245,8 @@ def internal_stats(topic: Topic) -> Json:
         "state": "Terminated" if log.is_terminated else "LedgerOpened",
         "ledgers": shown,
         # Cursors are shown by their encoded names, which subscriptions elsewhere are not.
-        "cursors": {quote_plus(name): cursor_stats(each) for name, each in sorted(topic.subscriptions.items())},
+        "cursors": {quote_plus(name): cursor_stats(each) for name, each in sorted(topic.subscriptions.items())}
+        | hidden_cursors(topic),
         "schemaLedgers": [],
         "compactedLedger": _compacted_ledger(log.view),
     }
@@ -292,6 +294,34 @@ def cursor_stats(subscription: Subscription) -> Json:
         "subscriptionHavePendingRead": is_waiting,
         "subscriptionHavePendingReplayRead": False,
         "properties": _cursor_properties(subscription),
+    }
+
+
+def hidden_cursors(topic: Topic) -> Json:
+    """Return the state of the cursor that deduplication has, if so; to whom it matters it is no subscription."""
+    log = topic.log
+    cursor = log.cursors.get(DEDUPLICATION_CURSOR)
+    if cursor is None:
+        return {}
+    return {
+        DEDUPLICATION_CURSOR: {
+            "markDeletePosition": text_of(cursor.mark_delete),
+            "readPosition": text_of(log.next_position(cursor.mark_delete)),
+            "waitingReadOp": False,
+            "pendingReadOps": 0,
+            "messagesConsumedCounter": 0,
+            "cursorLedger": -1,
+            "cursorLedgerLastEntry": -1,
+            "individuallyDeletedMessages": "[]",
+            "lastLedgerSwitchTimestamp": iso_time(0),
+            "state": "Open",
+            "active": False,
+            "numberOfEntriesSinceFirstNotAckedMessage": 1,
+            "totalNonContiguousDeletedMessagesRange": 0,
+            "subscriptionHavePendingRead": False,
+            "subscriptionHavePendingReplayRead": False,
+            "properties": dict(sorted(cursor.numbers.items())),
+        }
     }
 
 

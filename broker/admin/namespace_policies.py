@@ -117,6 +117,8 @@ async def _get_deduplication(call: Call) -> Response:
 
 async def _set_deduplication(call: Call) -> Response:
     is_on = as_bool(await call.json(), "deduplication")
+    if is_on is None:
+        raise Refused(400, "The request entity cannot be empty.")
     return await _change_deduplication(call, is_on)
 
 

@@ -72,11 +72,11 @@ def _topic_of(call: Call) -> TopicName:
     """Return the topic of the path, which must exist and be no single partition.
 
     Raises:
-        Refused: 404, 405.
+        Refused: 404, 412.
     """
     name = call.require_topic_namespace()
-    if name.partition >= 0 and call.namespaces.partitions(name.base):
-        raise Refused(405, f"a policy holds for a whole topic; set it on {name.base}")
+    if name.partition >= 0:
+        raise Refused(412, "Not allowed to set/get topic policy for a partition")
     if not call.namespaces.partitions(name) and not exists(call, name):
         raise not_found(name)
     if call.flag("isGlobal"):
