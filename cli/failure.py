@@ -9,9 +9,17 @@ import click
 
 
 class Failure(click.ClickException):
-    """A command cannot do what was asked; the message is shown on one line and the exit code is not 0."""
+    """A command cannot do what was asked; the message is shown on one line and the exit code is not 0.
+
+    Attributes:
+        status: of the HTTP answer that is the cause; 0 if it is another.
+    """
 
     exit_code = 1
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 def one_line(text: str) -> str:

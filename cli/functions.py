@@ -11,6 +11,7 @@ import click
 
 from .failure import Failure
 from .function_flags import build_config, complete_names, config_options, is_remote
+from .function_state import putstate, querystate
 from .lazy import Group
 from .output import Table, output_option, show_done, show_list, show_record
 from .rest import Admin, segment
@@ -20,7 +21,7 @@ from .target import DEFAULT_NAMESPACE, DEFAULT_TENANT, Target, find_target, targ
 CHUNK_BYTES = 64 * 1024
 
 
-NOT_HERE = ("available-functions", "localrun", "putstate", "querystate", "reload", "upload")
+NOT_HERE = ("available-functions", "localrun", "reload", "upload")
 """Commands of Pulsar that this version lacks; whoever calls one is told so."""
 
 
@@ -305,3 +306,7 @@ def download(ctx: click.Context, /, destination_file: str, package_path: str | N
         for piece in response.iter_bytes(CHUNK_BYTES):
             file.write(piece)
     show_done(ctx, "Downloaded successfully")
+
+
+functions.add_command(querystate)
+functions.add_command(putstate)

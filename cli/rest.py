@@ -125,7 +125,7 @@ def refusal(response: httpx.Response) -> Failure:
     reason = one_line(reason)[:2000]
     if not reason:
         reason = f"{response.request.method} {response.request.url.path}: {response.reason_phrase}"
-    return Failure(f"{reason} (HTTP {response.status_code})")
+    return Failure(f"{reason} (HTTP {response.status_code})", response.status_code)
 
 
 def segment(text: str) -> str:

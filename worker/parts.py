@@ -39,6 +39,8 @@ from .rest.app import make_app
 from .rest.cluster import ClusterRoutes
 from .rest.connectors import connectors_router
 from .rest.functions import FunctionsRoutes
+from .rest.state import StateRoutes
+from .state_tables import StateTables
 from .subscriptions import InputSubscriptions
 from .topic_log import TailedLog
 from .trigger import Trigger
@@ -98,6 +100,7 @@ class Parts:
         )
         hand_over = HandOver(self.metadata, self.membership, http, config.request_timeout_s)
         subscriptions = InputSubscriptions(client)
+        self.tables = StateTables(config.state_url)
         self.functions = Functions(self.metadata, self.packages, admin, hand_over, subscriptions, _now_ms)
 
     def _function_changed(self, change: Change) -> None:
@@ -162,15 +165,20 @@ class Parts:
         """Return the REST interface."""
         instances = self._instances = Instances(runtime, self.scheduler, self.membership, self._http)
         functions = FunctionsRoutes(
-            self.functions, instances, self.packages, Trigger(self._client, self._config.trigger_timeout_s)
+            self.functions,
+            instances,
+            self.packages,
+            Trigger(self._client, self._config.trigger_timeout_s),
+            self.tables,
         )
+        state = StateRoutes(self.functions, self.tables)
         cluster = ClusterRoutes(self.membership, self.leadership, self.scheduler, instances)
 
         async def read_metrics() -> tuple[bytes, str]:
             text = metrics.render(self._config.cluster, await instances.own_metrics(), self._gauges())
             return text, metrics.CONTENT_TYPE
 
-        return make_app([functions.router(), cluster.router(), connectors_router()], read_metrics)
+        return make_app([state.router(), functions.router(), cluster.router(), connectors_router()], read_metrics)
 
     def _gauges(self) -> list[tuple[str, str, float]]:
         me = self.membership.me.worker_id

@@ -103,6 +103,7 @@ class WorkerService:
         stats = await admin.topic_stats(coordination)
         await check_id(me, stats, http)
         parts = Parts(config, me, admin, http, client)
+        stack.push_async_callback(parts.tables.close)
         await asyncio.to_thread(parts.packages.prepare)
         self._spawn("metadata log", parts.metadata_log.run())
         self._spawn("assignments log", parts.assignments_log.run())

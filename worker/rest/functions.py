@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import FileResponse, JSONResponse, Response, StreamingResponse
@@ -14,24 +12,33 @@ from starlette.background import BackgroundTask
 from ...errors import PackageError, RequestRefused
 from ...metadata.functions_state import FunctionRequest
 from ...metadata.packages import PackageStore
+from ...runtime.state.naming import table_of
 from ...wire.functions_pb2 import FunctionMetaData
 from ..functions import Deployment, FunctionName, Functions, package_id
 from ..hand_over import REQUEST_ID_HEADER
 from ..instances import Instances
+from ..state_tables import StateTables
 from ..trigger import Trigger
 from .answers import finite, nothing
 from .logs import merged
-from .multipart import Form, Part, read_form
+from .multipart import Form, Part, json_part, read_form
 
 COMMANDS = ("start", "stop", "restart")
-_NO_STATE_STORE = "State storage client is not done initializing. Please try again in a little while."
 
 
 class FunctionsRoutes:
     """The handlers; made once per worker."""
 
-    def __init__(self, functions: Functions, instances: Instances, packages: PackageStore, trigger: Trigger) -> None:
+    def __init__(
+        self,
+        functions: Functions,
+        instances: Instances,
+        packages: PackageStore,
+        trigger: Trigger,
+        tables: StateTables,
+    ) -> None:
         self._functions = functions
+        self._tables = tables
         self._instances = instances
         self._packages = packages
         self._trigger = trigger
@@ -57,8 +64,6 @@ class FunctionsRoutes:
             ("GET", one + "/logs", self.logs),
             ("GET", one + "/download", self.download),
             ("POST", one + "/trigger", self.trigger),
-            ("GET", one + "/state/{key:path}", self.state),
-            ("POST", one + "/state/{key:path}", self.state),
             ("GET", one + "/{instance_id}/status", self.instance_status),
             ("GET", one + "/{instance_id}/stats", self.instance_stats),
             ("GET", one + "/{instance_id}/logs", self.instance_logs),
@@ -86,7 +91,7 @@ class FunctionsRoutes:
         function = FunctionName(tenant, namespace, name)
         form = await read_form(request, "data", self._packages)
         try:
-            options = _json_part(form, "updateOptions") or {}
+            options = json_part(form, "updateOptions") or {}
             update_auth_data = options.get("updateAuthData") is True
             await self._functions.update(function, _deployment(form), update_auth_data=update_auth_data)
         finally:
@@ -102,8 +107,10 @@ class FunctionsRoutes:
     async def deregister(self, tenant: str, namespace: str, name: str) -> Response:
         """Delete a function."""
         function = FunctionName(tenant, namespace, name)
+        metadata = self._functions.find(function)
         await self._functions.deregister(function)
         await self._instances.settle(function, None)
+        self._tables.drop(table_of(metadata))
         return nothing()
 
     async def get(self, tenant: str, namespace: str, name: str) -> Response:
@@ -176,10 +183,6 @@ class FunctionsRoutes:
         topic = form["topic"].content.decode("utf-8", "replace") if "topic" in form else None
         output = await self._trigger.run(metadata, part.content, topic)
         return nothing() if output is None else Response(output, media_type="application/json")
-
-    async def state(self, tenant: str, namespace: str, name: str, key: str) -> Response:
-        """State comes with a later version."""
-        raise RequestRefused(503, _NO_STATE_STORE)
 
     async def list_nothing(self) -> Response:
         """Return the built-in functions and connectors: none yet."""
@@ -259,31 +262,12 @@ class FunctionsRoutes:
 
 
 def _deployment(form: Form) -> Deployment:
-    config = _json_part(form, "functionConfig")
+    config = json_part(form, "functionConfig")
     if config is None:
         raise RequestRefused(400, "Function config is not provided")
     data = form.get("data", Part())
     url = form["url"].content.decode("utf-8", "replace").strip() if "url" in form else ""
     return Deployment(config, data.upload, data.file_name, url or None)
-
-
-def _json_part(form: Form, name: str) -> dict[str, Any] | None:
-    """Return the JSON object of a part, None without one; Pulsar takes only a part that says that it is JSON."""
-    part = form.get(name)
-    if part is None:
-        return None
-    if not part.is_json:
-        shown = part.content_type or "no content type"
-        raise RequestRefused(
-            400, f"Function config is not provided: the part {name} has {shown}, send it as application/json"
-        )
-    try:
-        value = json.loads(part.content)
-    except (ValueError, RecursionError) as exc:
-        raise RequestRefused(400, f"the part {name} is not JSON: {exc}") from exc
-    if value is not None and not isinstance(value, dict):
-        raise RequestRefused(400, f"the part {name} must be a JSON object, not {type(value).__name__}")
-    return value
 
 
 def _number(text: str, what: str) -> int:

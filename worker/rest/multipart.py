@@ -7,9 +7,10 @@ blanks, as pulsarctl sends them.
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fastapi import Request
 from python_multipart.exceptions import FormParserError
@@ -195,3 +196,21 @@ class _Collector:
 
 def _decoded(text: bytes) -> str:
     return text.strip().decode("utf-8", "replace")
+
+
+def json_part(form: Form, name: str) -> dict[str, Any] | None:
+    """Return the JSON object of a part, None without one; Pulsar takes only a part that says that it is JSON."""
+    part = form.get(name)
+    if part is None:
+        return None
+    if not part.is_json:
+        shown = part.content_type or "no content type"
+        missing = "Function config is not provided: " if name == "functionConfig" else ""
+        raise RequestRefused(400, f"{missing}the part {name} has {shown}, send it as application/json")
+    try:
+        value = json.loads(part.content)
+    except (ValueError, RecursionError) as exc:
+        raise RequestRefused(400, f"the part {name} is not JSON: {exc}") from exc
+    if value is not None and not isinstance(value, dict):
+        raise RequestRefused(400, f"the part {name} must be a JSON object, not {type(value).__name__}")
+    return value

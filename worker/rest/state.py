@@ -1,0 +1,121 @@
+"""`/admin/v3/functions/{tenant}/{namespace}/{name}/state/{key}`: one key of a function's state, as Pulsar shows it."""
+
+from __future__ import annotations
+
+import binascii
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
+
+from ...errors import RequestRefused, StateRefused
+from ...runtime.state.naming import table_of
+from ...wire.functions_pb2 import FunctionMetaData
+from ..functions import FunctionName, Functions
+from ..state_tables import StateTables
+from .answers import nothing
+from .multipart import json_part, read_form
+
+if TYPE_CHECKING:
+    from ...runtime.state.values import Value
+
+NUMBER_BYTES = 8
+_INT64 = range(-(2**63), 2**63)
+
+
+def shown(key: str, value: Value) -> dict[str, Any]:
+    """Return a key as Pulsar's FunctionState; pure.
+
+    Eight bytes are shown as a number too, whatever they were meant to be: Pulsar does not keep the difference.
+    """
+    state: dict[str, Any] = {"key": key}
+    if value.number is None:
+        try:
+            state["stringValue"] = value.data.decode()
+        except UnicodeDecodeError:
+            state["byteValue"] = b64encode(value.data).decode()
+    if len(value.data) == NUMBER_BYTES:
+        state["numberValue"] = int.from_bytes(value.data, "big", signed=True)
+    return {**state, "version": value.version}
+
+
+def sent(state: Mapping[str, Any], key: str) -> bytes:
+    """Return the bytes that a FunctionState puts; pure.
+
+    Raises:
+        RequestRefused: it has no value, a wrong one, or another key than the path.
+    """
+    if state.get("key") != key:
+        raise RequestRefused(400, "Path key doesn't match key in json")
+    data, text, number = state.get("byteValue"), state.get("stringValue"), state.get("numberValue")
+    if data:
+        return _from_base64(data)
+    if text is not None:
+        if not isinstance(text, str):
+            raise RequestRefused(400, f"stringValue must be a text, not {type(text).__name__}")
+        return text.encode()
+    if number is not None:
+        if type(number) is not int or number not in _INT64:
+            raise RequestRefused(400, f"numberValue {number!r} must be an integer of 64 bits")
+        return number.to_bytes(NUMBER_BYTES, "big", signed=True)
+    raise RequestRefused(500, "Invalid state value")
+
+
+def _from_base64(data: object) -> bytes:
+    try:
+        if isinstance(data, str):
+            return b64decode(data, validate=True)
+        if isinstance(data, list):  # as Pulsar's command line prints bytes
+            return bytes(item & 0xFF for item in data)
+    except (binascii.Error, TypeError, ValueError):
+        pass
+    raise RequestRefused(400, "byteValue must be base64, or a list of bytes")
+
+
+class StateRoutes:
+    """The handlers; made once per worker."""
+
+    def __init__(self, functions: Functions, tables: StateTables) -> None:
+        self._functions = functions
+        self._tables = tables
+
+    def router(self) -> APIRouter:
+        """Return the routes."""
+        router = APIRouter(prefix="/admin/v3/functions", tags=["functions"])
+        path = "/{tenant}/{namespace}/{name}/state/{key:path}"
+        router.add_api_route(path, self.get, methods=["GET"], response_model=None)
+        router.add_api_route(path, self.put, methods=["POST"], response_model=None)
+        return router
+
+    async def get(self, tenant: str, namespace: str, name: str, key: str) -> Response:
+        """Return what a key of the function's state holds."""
+        self._tables.check_configured()
+        table = table_of(self._find(tenant, namespace, name))
+        try:
+            value = await self._tables.get(table, key.encode())
+        except StateRefused as error:
+            raise RequestRefused(400, str(error)) from error
+        if value is None:
+            raise RequestRefused(404, f"key '{key}' doesn't exist.")
+        return JSONResponse(shown(key, value))
+
+    async def put(self, request: Request, tenant: str, namespace: str, name: str, key: str) -> Response:
+        """Set a key of the function's state from the part state, a FunctionState as JSON."""
+        self._tables.check_configured()
+        table = table_of(self._find(tenant, namespace, name))
+        state = json_part(await read_form(request), "state")
+        if state is None:
+            raise RequestRefused(400, "the part state is missing: a FunctionState as JSON")
+        try:
+            await self._tables.put(table, key.encode(), sent(state, key))
+        except StateRefused as error:
+            raise RequestRefused(400, str(error)) from error
+        return nothing()
+
+    def _find(self, tenant: str, namespace: str, name: str) -> FunctionMetaData:
+        try:
+            return self._functions.find(FunctionName(tenant, namespace, name))
+        except RequestRefused as error:
+            raise RequestRefused(404, f"'{name}' is not found") from error
