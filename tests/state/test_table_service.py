@@ -1,0 +1,310 @@
+"""What the table service promises, through its client."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from magnetar.errors import BadVersion, ClosedError, FencedByPosition, InvalidConfig, StateRefused
+from magnetar.runtime.state.client import Delete, Increment, OutboxEntry, Position, Put, TableClient, Value
+from magnetar.runtime.state.database import open_reader, open_writer
+from magnetar.runtime.state.limits import READ_ANSWER_BYTES, VALUE_BYTES_MAX, address_of
+from magnetar.runtime.state.server import TableServer
+from magnetar.runtime.state.values import COUNTER_MAX, COUNTER_MIN
+
+from .conftest import TABLE
+
+Write = Callable[..., None]
+W, UUID, INPUT = b"w" * 16, "uuid", "persistent://public/default/in-partition-0"
+
+
+def held(tables: TableClient, *keys: bytes, table: str = TABLE) -> list[bytes | int | None]:
+    """What keys hold: bytes, the number of a counter, or nothing."""
+    return [
+        None if value is None else value.data if value.number is None else value.number
+        for value in tables.read(table, keys)
+    ]
+
+
+def output(position: Position, payload: bytes = b"payload") -> OutboxEntry:
+    return OutboxEntry("persistent://public/default/out-partition-1", 1 << 40, 3, payload, position)
+
+
+def test_changes_are_read_back(tables: TableClient, write: Write) -> None:
+    write(Put(b"a", b"1"), Put(b"empty", b""), Increment(b"n", 3), Put(b"gone", b"x"))
+    write(Increment(b"n", -5), Delete(b"gone"), Delete(b"never there"))
+    assert held(tables, b"a", b"empty", b"n", b"gone", b"missing") == [b"1", b"", -2, None, None]
+
+
+def test_a_counter_read_as_bytes_is_its_number_in_eight_bytes(tables: TableClient, write: Write) -> None:
+    write(Increment(b"n", 258))
+    value = tables.read(TABLE, [b"n"])[0]
+    assert value is not None
+    assert (value.data, value.number) == (bytes([0, 0, 0, 0, 0, 0, 1, 2]), 258)
+
+
+def test_eight_bytes_that_were_put_can_be_counted_on(tables: TableClient, write: Write) -> None:
+    write(Put(b"n", (-7).to_bytes(8, "big", signed=True)))
+    write(Increment(b"n", 2), Increment(b"other", 1))
+    assert held(tables, b"n", b"other") == [-5, 1]
+
+
+def test_changes_of_one_key_in_one_call_keep_their_order(tables: TableClient, write: Write) -> None:
+    write(
+        Increment(b"n", 1),
+        Delete(b"n"),
+        Increment(b"n", 5),
+        Put(b"a", b"1"),
+        Delete(b"a"),
+        Put(b"b", b"1"),
+        Put(b"b", b"2"),
+    )
+    assert held(tables, b"n", b"a", b"b") == [5, None, b"2"]
+
+
+def test_refused_change_names_its_key_and_leaves_the_whole_call_undone(tables: TableClient, write: Write) -> None:
+    write(Put(b"text", b"no number"), Increment(b"n", 1))
+    with pytest.raises(StateRefused, match="'text' holds 9 bytes that were put, no counter; delete it") as refusal:
+        write(Increment(b"n", 1), Put(b"new", b"x"), Increment(b"text", 1))
+    assert refusal.value.key == b"text"
+    assert held(tables, b"n", b"new", b"text") == [1, None, b"no number"]
+
+
+def test_refused_first_call_leaves_no_table_that_is_half_there(tables: TableClient, write: Write) -> None:
+    with pytest.raises(StateRefused):
+        write(Increment(b"n", COUNTER_MAX), Increment(b"n", 1))
+    write(Increment(b"n", 1))
+    assert held(tables, b"n") == [1]
+
+
+@pytest.mark.parametrize(("start", "more"), [(COUNTER_MAX, 1), (COUNTER_MIN, -1), (1, COUNTER_MAX)])
+def test_counter_beyond_64_bits_is_refused(tables: TableClient, write: Write, start: int, more: int) -> None:
+    write(Increment(b"n", start))
+    with pytest.raises(StateRefused, match=f"'n' is at {start}; {more} more does not fit 64 bits"):
+        write(Increment(b"n", more))
+    assert held(tables, b"n") == [start]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (Put(b"", b""), "1 to 4096 bytes, this one 0"),
+        (Put(b"k" * 4097, b""), "1 to 4096 bytes, this one 4097"),
+        (Put(b"big", bytes(VALUE_BYTES_MAX + 1)), "'big' has 1048577 bytes, the limit is 1048576"),
+        (Increment(b"n", COUNTER_MAX + 1), "9223372036854775808 of state key 'n' does not fit 64 bits"),
+    ],
+)
+def test_change_beyond_a_limit_is_refused(write: Write, change: Put | Increment, words: str) -> None:
+    with pytest.raises(StateRefused, match=words) as refusal:
+        write(change)
+    assert refusal.value.key == change.key
+
+
+def test_call_beyond_a_limit_is_refused(tables: TableClient, write: Write) -> None:
+    with pytest.raises(StateRefused, match="20001 state changes in one call, the limit is 20000"):
+        write(*(Increment(b"%d" % i, 1) for i in range(20_001)))
+    with pytest.raises(StateRefused, match="the limit is 33554432; make several calls"):
+        write(*(Put(b"%d" % i, bytes(VALUE_BYTES_MAX)) for i in range(33)))
+    with pytest.raises(StateRefused, match="20001 state keys in one question"):
+        tables.read(TABLE, [b"k"] * 20_001)
+    with pytest.raises(StateRefused, match="16 bytes and counts from 1 on; here 3 and 1"):
+        tables.apply(TABLE, b"abc", 1, [])
+    with pytest.raises(StateRefused, match="'f' is not tenant/namespace/name"):
+        tables.read("f", [b"k"])
+
+
+@pytest.mark.slow
+def test_largest_call_is_taken_and_read_back_in_several_answers(tables: TableClient, write: Write) -> None:
+    keys = [b"%d" % i for i in range(31)]
+    write(*(Put(key, key[:1] * VALUE_BYTES_MAX) for key in keys))
+    assert 31 * VALUE_BYTES_MAX > 2 * READ_ANSWER_BYTES
+    asked = [keys[7], b"missing", *keys]
+    assert [value and value.data[:1] for value in tables.read(TABLE, asked)] == [b"7", None, *(key[:1] for key in keys)]
+
+
+def test_many_keys_are_read_in_the_order_asked(tables: TableClient, write: Write) -> None:
+    write(*(Put(b"%d" % i, b"%d" % (i * i)) for i in range(1000)))
+    asked = [b"%d" % (i * 37 % 1300) for i in range(700)]
+    expected = [b"%d" % (int(key) ** 2) if int(key) < 1000 else None for key in asked]
+    assert held(tables, *asked) == expected
+
+
+def test_repeated_call_is_answered_and_not_made_again(tables: TableClient) -> None:
+    for _ in range(3):
+        tables.apply(TABLE, W, 1, [Increment(b"n", 1)])
+    tables.apply(TABLE, W, 5, [Increment(b"n", 10)])
+    tables.apply(TABLE, W, 4, [Increment(b"n", 100)])  # late, and answered long ago
+    tables.apply(TABLE, b"x" * 16, 1, [Increment(b"n", 1000)])
+    assert held(tables, b"n") == [1011]
+
+
+def test_repeated_calls_are_known_after_a_restart(tmp_path: Path) -> None:
+    for _ in range(3):
+        server = TableServer.start(tmp_path)
+        tables = TableClient(server.url)
+        tables.apply(TABLE, W, 1, [Increment(b"n", 1)])
+        tables.commit(TABLE, UUID, INPUT, None, Position(3, 0), [Increment(b"n", 10)], [output(Position(3, 0))], None)
+        assert held(tables, b"n") == [11]
+        assert tables.open(TABLE, UUID, INPUT) == (Position(3, 0), [output(Position(3, 0))])
+        tables.close()
+        server.stop()
+
+
+def test_refused_call_may_be_repeated_with_the_same_sequence(tables: TableClient) -> None:
+    tables.apply(TABLE, W, 1, [Put(b"n", b"text")])
+    with pytest.raises(StateRefused):
+        tables.apply(TABLE, W, 2, [Increment(b"n", 1)])
+    tables.apply(TABLE, W, 2, [Delete(b"n"), Increment(b"n", 1)])
+    assert held(tables, b"n") == [1]
+
+
+def test_commit_moves_the_position_with_changes_and_outputs(tables: TableClient) -> None:
+    assert tables.open(TABLE, UUID, INPUT) == (None, [])
+    first, second, third = Position(1, 2), Position(1, 7), Position(2, 0)
+    tables.commit(TABLE, UUID, INPUT, None, first, [Increment(b"n", 1)], [output(first), output(first, b"2")], None)
+    tables.commit(TABLE, UUID, INPUT, first, second, [Increment(b"n", 1)], [output(second)], None)
+    assert tables.open(TABLE, UUID, INPUT) == (second, [output(first), output(first, b"2"), output(second)])
+    tables.commit(TABLE, UUID, INPUT, second, third, [], [output(third)], first)
+    assert tables.open(TABLE, UUID, INPUT) == (third, [output(second), output(third)])
+    tables.commit(TABLE, UUID, INPUT, third, third, [], [], third)
+    assert tables.open(TABLE, UUID, INPUT) == (third, [])
+    assert held(tables, b"n") == [2]
+
+
+def test_repeated_commit_is_recognised_by_its_new_position(tables: TableClient) -> None:
+    for _ in range(2):
+        tables.commit(TABLE, UUID, INPUT, None, Position(1, 2), [Increment(b"n", 1)], [output(Position(1, 2))], None)
+    assert tables.open(TABLE, UUID, INPUT) == (Position(1, 2), [output(Position(1, 2))])
+    assert held(tables, b"n") == [1]
+
+
+@pytest.mark.parametrize("expected", [None, Position(1, 1), Position(0, 2)])
+def test_commit_from_a_wrong_position_is_fenced(tables: TableClient, expected: Position | None) -> None:
+    tables.commit(TABLE, UUID, INPUT, None, Position(1, 2), [], [output(Position(1, 2))], None)
+    with pytest.raises(FencedByPosition, match=r"stands at 1:2, not at .*another instance went on"):
+        tables.commit(
+            TABLE, UUID, INPUT, expected, Position(1, 3), [Put(b"a", b"")], [output(Position(1, 3))], Position(1, 2)
+        )
+    assert tables.open(TABLE, UUID, INPUT) == (Position(1, 2), [output(Position(1, 2))])
+    assert held(tables, b"a") == [None]
+
+
+def test_refused_commit_moves_nothing(tables: TableClient) -> None:
+    tables.commit(TABLE, UUID, INPUT, None, Position(1, 1), [Put(b"a", b"text")], [output(Position(1, 1))], None)
+    with pytest.raises(StateRefused, match="'a' holds 4 bytes"):
+        tables.commit(TABLE, UUID, INPUT, Position(1, 1), Position(1, 2), [Increment(b"a", 1)], [], Position(1, 1))
+    assert tables.open(TABLE, UUID, INPUT) == (Position(1, 1), [output(Position(1, 1))])
+
+
+def test_partitions_and_creates_have_positions_of_their_own(tables: TableClient) -> None:
+    tables.commit(TABLE, UUID, INPUT, None, Position(9, 9), [], [output(Position(9, 9))], None)
+    other = INPUT.replace("-0", "-1")
+    for where in ((TABLE, UUID, other), (TABLE, "later create", INPUT), ("public/default/g", UUID, INPUT)):
+        assert tables.open(*where) == (None, [])
+        tables.commit(*where, None, Position(1, 0), [], [], Position(99, 0))
+    assert tables.open(TABLE, UUID, INPUT) == (Position(9, 9), [output(Position(9, 9))])
+
+
+def test_put_compares_the_version(tables: TableClient) -> None:
+    first = tables.put(TABLE, b"plan", b"1", 0)
+    with pytest.raises(BadVersion, match=f"'plan': expected no such key, but it has version {first}"):
+        tables.put(TABLE, b"plan", b"x", 0)
+    second = tables.put(TABLE, b"plan", b"2", first)
+    assert tables.read(TABLE, [b"plan"]) == [Value(b"2", None, second)]
+    with pytest.raises(BadVersion, match=f"expected version {first}, but it has version {second}; read it again"):
+        tables.put(TABLE, b"plan", b"x", first)
+    with pytest.raises(BadVersion, match="but it does not exist"):
+        tables.put(TABLE, b"other", b"x", second)
+    assert tables.put(TABLE, b"plan", b"3") > second
+
+
+def test_a_version_never_comes_twice(tables: TableClient, write: Write) -> None:
+    first = tables.put(TABLE, b"k", b"1", 0)
+    write(Delete(b"k"))
+    second = tables.put(TABLE, b"k", b"1", 0)
+    write(Increment(b"n", 1))
+    tables.drop(TABLE)
+    third = tables.put(TABLE, b"k", b"1", 0)
+    assert first < second < third
+    with pytest.raises(BadVersion):
+        tables.put(TABLE, b"k", b"2", first)
+
+
+def test_versions_grow_over_restarts(tmp_path: Path) -> None:
+    versions = []
+    for _ in range(3):
+        server = TableServer.start(tmp_path)
+        client = TableClient(server.url)
+        versions += [client.put(TABLE, b"k", b"") for _ in range(2)]
+        client.close()
+        server.stop()
+    assert versions == sorted(set(versions))
+
+
+def test_dropped_table_is_gone_with_positions_outputs_and_writers(tables: TableClient) -> None:
+    other = "public/default/other"
+    for table in (TABLE, other):
+        tables.apply(table, table.encode()[-16:], 1, [Increment(b"n", 1)])
+        tables.commit(table, UUID, INPUT, None, Position(1, 1), [], [output(Position(1, 1))], None)
+    tables.drop(TABLE)
+    tables.drop(TABLE)
+    assert held(tables, b"n") == [None]
+    assert tables.open(TABLE, UUID, INPUT) == (None, [])
+    tables.apply(TABLE, TABLE.encode()[-16:], 1, [Increment(b"n", 5)])
+    assert held(tables, b"n") == [5]
+    assert held(tables, b"n", table=other) == [1]
+    assert tables.open(other, UUID, INPUT) == (Position(1, 1), [output(Position(1, 1))])
+
+
+def test_increments_of_many_threads_are_all_there(service: TableServer) -> None:
+    def count(number: int) -> None:
+        client = TableClient(service.url)
+        for sequence in range(1, 26):
+            client.apply(TABLE, bytes([number]) * 16, sequence, [Increment(b"all", 1), Increment(b"%d" % number, 1)])
+        client.close()
+
+    threads = [threading.Thread(target=count, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    client = TableClient(service.url)
+    assert held(client, b"all", *(b"%d" % number for number in range(8))) == [200, *[25] * 8]
+    client.close()
+
+
+def test_every_connection_is_as_safe_as_promised(tmp_path: Path) -> None:
+    writer = open_writer(tmp_path)
+    reader = open_reader(tmp_path)
+    assert writer.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    assert writer.execute("PRAGMA synchronous").fetchone() == (2,)  # FULL: each commit syncs the log
+    with pytest.raises(sqlite3.OperationalError, match="readonly"):
+        reader.execute("DELETE FROM meta")
+    reader.close()
+    writer.close()
+
+
+def test_statistics_count(tables: TableClient, write: Write) -> None:
+    write(Put(b"a", b""), Put(b"b", b""))
+    found = tables.statistics()
+    assert (found["tables"], found["rows_written"], found["failure"]) == (1, 2, "")
+    assert found["transactions"] == 1
+
+
+def test_closed_client_says_so(service: TableServer) -> None:
+    client = TableClient(service.url)
+    client.close()
+    with pytest.raises(ClosedError, match="was closed"):
+        client.read(TABLE, [b"k"])
+
+
+@pytest.mark.parametrize(
+    "url", ["", "127.0.0.1:4181", "http://h:1", "bk://h", "bk://h:0", "bk://h:65536", "bk://:1", "bk://h:1/x"]
+)
+def test_wrong_url_is_refused(url: str) -> None:
+    with pytest.raises(InvalidConfig, match="is not bk://host:port, such as bk://"):
+        TableClient(url)
+    assert address_of("bk://[::1]:4181") == ("[::1]", 4181)
