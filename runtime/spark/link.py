@@ -138,6 +138,10 @@ class BrokerLink:
                 self._frames.append(frame)
         return True
 
+    def forget_frames(self) -> None:
+        """Drop what has come and was not asked for yet."""
+        self._frames.clear()
+
     def request(self, what: str, make: Callable[[int], BaseCommand]) -> Any:
         """Send a request and return its answer's command; frames that come before it stay for `next_frame`.
 

@@ -10,16 +10,18 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
+from ...client.config import Compression
 from ...errors import InvalidConfig, MagnetarError
+from ...wire.compression import NAMES as COMPRESSIONS
 from ...wire.message_id import MessageId, deserialize
 from ...wire.topic_name import TopicName, parse_topic_name
 
 COLUMNS = ("value", "__key", "__topic", "__messageId", "__publishTime", "__eventTime", "__messageProperties")
 """The columns of a topic."""
 POLL_TIMEOUT_MS = 120_000
-MAX_CONFLATED_BYTES = 5 * 1024 * 1024
+SEND_TIMEOUT_MS = 120_000
 
 Place = MessageId | Literal["earliest", "latest"]
 """Where reading begins or ends in one topic."""
@@ -121,6 +123,64 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
         fail_on_data_loss=_boolean(given, "failOnDataLoss", True),
         poll_timeout_ms=_number(given, "pollTimeoutMs", POLL_TIMEOUT_MS, 1),
         columns=_columns(given.get("columns")),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class WriteOptions:
+    """How rows are written.
+
+    Attributes:
+        service_url: of the broker.
+        admin_url: of its REST interface; needed for ``effectively_once``.
+        topic: full name; None takes each row's column ``__topic``.
+        name_prefix: the producers of the tasks are called so, with the task's number. The same name means the same
+            rows: what the broker has of it, it does not store again.
+        effectively_once: have the broker deduplicate the topic, and fail where it does not.
+        compression: of the entries.
+        send_timeout_ms: how long the broker may take to store an entry, with all reconnections.
+    """
+
+    service_url: str
+    admin_url: str | None = None
+    topic: str | None = None
+    name_prefix: str
+    effectively_once: bool = False
+    compression: Compression = "NONE"
+    send_timeout_ms: int = SEND_TIMEOUT_MS
+
+
+def write_options(options: Mapping[str, str], run_id: str) -> WriteOptions:
+    """Return the options of a write.
+
+    Args:
+        options: of Spark.
+        run_id: unique; names the producers where the options do not.
+
+    Raises:
+        InvalidConfig: says which option is unknown, missing or wrong.
+    """
+    given = _known(options, _WRITE)
+    topic = given.get("topic")
+    effectively_once = _boolean(given, "effectivelyOnce", False)
+    if effectively_once and ("admin.url" not in given or topic is None):
+        raise InvalidConfig(
+            "effectivelyOnce=true needs option topic, and option admin.url to have the broker deduplicate it; give both"
+        )
+    prefix = given.get("producer.name.prefix", f"spark-{run_id}")
+    if not prefix:
+        raise InvalidConfig("producer.name.prefix is empty; leave it out to have a new one for each write")
+    compression = given.get("compression", "NONE").upper()
+    if compression not in COMPRESSIONS:
+        raise InvalidConfig(f"compression={compression!r} is not one of {', '.join(COMPRESSIONS)}")
+    return WriteOptions(
+        service_url=_needed(given, "service.url"),
+        admin_url=given.get("admin.url"),
+        topic=None if topic is None else parse_topic_name(topic).text,
+        name_prefix=prefix,
+        effectively_once=effectively_once,
+        compression=cast(Compression, compression),
+        send_timeout_ms=_number(given, "sendTimeoutMs", SEND_TIMEOUT_MS, 1),
     )
 
 

@@ -7,11 +7,21 @@ filter stays with the source's plan and leaks into other uses of the same DataFr
 
 from __future__ import annotations
 
+import logging
 import os
+import uuid
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    InputPartition,
+    WriterCommitMessage,
+)
 from pyspark.sql.types import (
     BinaryType,
     DataType,
@@ -22,11 +32,16 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from ...errors import InvalidConfig
 from ...wire.topic_name import parse_topic_name
 from .link import Routes
-from .options import ReadOptions, read_options
+from .options import ReadOptions, WriteOptions, read_options, write_options
 from .range_reader import RangeReader
 from .ranges import MIN_ENTRIES_PER_RANGE, TopicRange
+from .rows import check_columns
+from .writer import Written, switch_deduplication_on, write_rows
+
+log = logging.getLogger(__name__)
 
 FORMAT = "magnetar"
 RANGES_PER_CORE = 2
@@ -61,6 +76,17 @@ class MagnetarSource(DataSource):
         """Return what plans and reads."""
         return TopicReader(read_options(self.options))
 
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """Return what writes rows."""
+        if overwrite:
+            raise InvalidConfig("a topic cannot be overwritten, only be written to; use .mode('append')")
+        # Made once for a write, and pickled for its tasks: all attempts of a task have the same name.
+        options = write_options(self.options, uuid.uuid4().hex)
+        check_columns([(field.name, field.dataType.simpleString()) for field in schema.fields], options.topic)
+        if options.effectively_once:
+            switch_deduplication_on(options)
+        return TopicWriter(options)
+
 
 class TopicPartition(InputPartition):
     """What one task reads."""
@@ -89,6 +115,45 @@ class TopicReader(DataSourceReader):
         if not isinstance(partition, TopicPartition):
             return iter(())  # what Spark makes of an empty plan
         return read_range(partition.wanted, self._options)
+
+
+@dataclass
+class TaskWritten(WriterCommitMessage):
+    """What a task tells the driver."""
+
+    written: Written
+
+
+class TopicWriter(DataSourceArrowWriter):
+    """Writes the rows of each task."""
+
+    def __init__(self, options: WriteOptions):
+        self._options = options
+
+    def write(self, iterator: Iterator[Any]) -> TaskWritten:
+        """Write the rows of one task; returns when they are stored."""
+        context = TaskContext.get()
+        assert context is not None
+        return TaskWritten(write_rows(self._options, context.partitionId(), iterator))
+
+    def commit(self, messages: list[Any]) -> None:
+        """Report what was written; it is visible already."""
+        parts = [message.written for message in messages if message is not None]
+        log.info(
+            "%d rows written by producers %s-*, %d more were there already",
+            sum(part.rows for part in parts),
+            self._options.name_prefix,
+            sum(part.duplicates for part in parts),
+        )
+
+    def abort(self, messages: list[Any]) -> None:
+        """Report what stays of a write that failed."""
+        log.warning(
+            "a write failed; at least %d rows of it stay in the topic; write again with producer.name.prefix=%s to"
+            " complete it without repetition, if the topic is deduplicated",
+            sum(message.written.rows for message in messages if message is not None),
+            self._options.name_prefix,
+        )
 
 
 def read_range(wanted: TopicRange, options: ReadOptions) -> Iterator[Any]:

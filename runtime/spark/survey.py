@@ -8,22 +8,21 @@ first entry of the next one, and says where L ends. With the address of the REST
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import time
-import urllib.request
 from typing import Any
 
-from ...errors import ConnectionLost, DataLoss, InvalidConfig, OperationTimeout, TopicNotFound
+from ...errors import DataLoss, InvalidConfig, OperationTimeout, TopicNotFound
 from ...wire.message_id import EARLIEST, MessageId
-from ...wire.topic_name import TopicName, parse_topic_name
+from ...wire.topic_name import parse_topic_name
 from .link import REQUEST_TIMEOUT_S, BrokerLink, Routes
 from .options import Place, ReadOptions, check_pattern
 from .ranges import Position, Span, TopicRange, clip, holds, plan
+from .rest import ask
 from .view import TopicView
 
-UNKNOWN_END = (1 << 62) - 1
-"""Last entry of a closed ledger of a broker that does not tell it."""
+BEHIND_ANY = (1 << 62) - 1
+"""An entry id that no ledger reaches."""
 
 
 def plan_read(options: ReadOptions, default_ranges: int, min_entries: int) -> list[TopicRange]:
@@ -175,7 +174,8 @@ def _spans(routes: Routes, link: BrokerLink, topic: str, admin_url: str | None) 
     first = _after(mark) if mark is not None else _first_entry(view, topic)
     view.close()
     if admin_url is not None:
-        spans = _spans_of_statistics(internal_statistics(admin_url, parse_topic_name(topic)), last)
+        statistics = ask(admin_url, "GET", f"/admin/v2/{parse_topic_name(topic).rest_path}/internalStats")
+        spans = _spans_of_statistics(statistics, last)
         return clip(spans, first, last), standing.last_index
     found: list[Span] = []
     # A view before the first entry may stand at the end of a ledger that is gone: then nothing of it comes.
@@ -193,12 +193,17 @@ def _end_of_ledger(routes: Routes, topic: str, ledger_id: int) -> tuple[int, Pos
     """Return the last entry of a ledger that others follow, and the first entry behind it."""
     # A connection of its own: what the broker sends beyond the entry that is waited for goes with it.
     with contextlib.closing(routes.link_to(topic)) as link:
-        view = TopicView(link, topic, MessageId(ledger_id, UNKNOWN_END))
+        view = TopicView(link, topic, EARLIEST)
+        view.seek_to_id(MessageId(ledger_id, BEHIND_ANY))
         mark = view.standing().mark_delete
         following = _first_entry(view, topic)
-    if mark is not None and mark.ledger_id == ledger_id and mark.entry_id < UNKNOWN_END - 1:
-        return mark.entry_id, following
-    return UNKNOWN_END, following
+    if mark is None or mark.ledger_id > ledger_id or mark.entry_id >= BEHIND_ANY - 1:
+        raise InvalidConfig(
+            f"{link.address.physical} does not tell where ledger {ledger_id} of {topic} ends; give its REST address as"
+            " option admin.url"
+        )
+    # Before the first entry that is left, when the ledger has been deleted meanwhile.
+    return mark.entry_id if mark.ledger_id == ledger_id else -1, following
 
 
 def _first_entry(view: TopicView, topic: str) -> Position:
@@ -207,22 +212,6 @@ def _first_entry(view: TopicView, topic: str) -> Position:
     if entry is None:
         raise OperationTimeout(f"no entry of {topic} came within {REQUEST_TIMEOUT_S:g} s; try again")
     return entry[0]
-
-
-def internal_statistics(admin_url: str, topic: TopicName) -> dict[str, Any]:
-    """Return what the REST interface says about a topic's ledgers.
-
-    Raises:
-        ConnectionLost: it gives no answer that can be read.
-    """
-    url = f"{admin_url.rstrip('/')}/admin/v2/{topic.rest_path}/internalStats"
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a proxy is not the way to a broker
-    try:
-        with opener.open(url, timeout=REQUEST_TIMEOUT_S) as answer:
-            statistics: dict[str, Any] = json.loads(answer.read())
-    except (OSError, ValueError) as error:
-        raise ConnectionLost(f"{url} failed: {error}; correct admin.url or leave it out") from error
-    return statistics
 
 
 def _spans_of_statistics(statistics: dict[str, Any], last: Position) -> tuple[Span, ...]:

@@ -113,5 +113,15 @@ class TopicView:
         self._link.request(
             f"seek in {self._topic}", lambda id_: requests.seek_to_time(id_, _CONSUMER_ID, publish_time_ms)
         )
-        # Apache Pulsar closes the consumers of a subscription that it moves; ours answers this as a repetition.
+        self._attach_again()
+
+    def seek_to_id(self, message_id: MessageId) -> None:
+        """Move to an entry, or to the next one there is."""
+        self._link.request(f"seek in {self._topic}", lambda id_: requests.seek_to_id(id_, _CONSUMER_ID, message_id, ()))
+        self._attach_again()
+
+    def _attach_again(self) -> None:
+        # Brokers close the consumers of a subscription that they move, and keep it for the next one of that name. What
+        # came before was sent to the closed one.
         self.attach()
+        self._link.forget_frames()

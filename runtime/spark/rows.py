@@ -1,0 +1,134 @@
+"""What rows of a DataFrame mean as messages: which columns there may be, and their values in a record batch."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from ...errors import InvalidConfig
+from ...wire.pulsar_api_pb2 import KeyValue, SingleMessageMetadata
+
+WRITABLE = {
+    "value": ("binary", "string"),
+    "__key": ("binary", "string"),
+    "__topic": ("string",),
+    "__eventTime": ("timestamp",),
+    "__messageProperties": ("map<string,string>",),
+}
+"""Columns that make a message -> their types."""
+GIVEN_BY_BROKER = frozenset(("__messageId", "__publishTime"))
+"""Columns of a read that a message gets anew."""
+
+
+class OutgoingRow(NamedTuple):
+    """One row as a message."""
+
+    payload: bytes
+    key: str | None
+    header: SingleMessageMetadata | None
+    topic: str | None
+
+
+def check_columns(columns: Sequence[tuple[str, str]], topic: str | None) -> None:
+    """Refuse a DataFrame that cannot be written.
+
+    Args:
+        columns: name and type of each, as Spark writes types.
+        topic: where all rows go, None if a column says it.
+
+    Raises:
+        InvalidConfig: names the column and what to do.
+    """
+    names = [name for name, _ in columns]
+    if "value" not in names:
+        raise InvalidConfig(
+            f"the DataFrame has no column value, but {', '.join(names)}; make it one, for example:"
+            " df.selectExpr('to_json(struct(*)) AS value')"
+        )
+    for name, type_ in columns:
+        if name in GIVEN_BY_BROKER:
+            continue
+        if name not in WRITABLE:
+            raise InvalidConfig(
+                f"column {name} has no place in a message, which has {', '.join(WRITABLE)}; drop it, or put it into"
+                " value"
+            )
+        if type_ not in WRITABLE[name]:
+            raise InvalidConfig(f"column {name} is {type_}; cast it to {' or '.join(WRITABLE[name])}")
+    if topic is None and "__topic" not in names:
+        raise InvalidConfig("where the rows go is not said: give option topic or a column __topic")
+
+
+def is_plain(batch: pa.RecordBatch, topic: str | None) -> bool:
+    """Return whether the rows of a batch have nothing but a payload that goes to one topic."""
+    if topic is None or batch.column("value").null_count:
+        return False
+    for name in ("__key", "__eventTime", "__messageProperties"):
+        if name in batch.schema.names:
+            column = batch.column(name)
+            if column.null_count < len(column):
+                return False
+    return True
+
+
+def payloads_of(batch: pa.RecordBatch) -> list[bytes]:
+    """Return the payloads of a batch without nulls."""
+    column = batch.column("value")
+    payloads: list[bytes] = column.cast(pa.binary()).to_pylist()
+    return payloads
+
+
+def rows_of(batch: pa.RecordBatch) -> Iterator[OutgoingRow]:
+    """Yield the rows of a batch."""
+    names = batch.schema.names
+    nothing = [None] * batch.num_rows
+
+    def column(name: str) -> list[Any]:
+        if name not in names:
+            return nothing
+        values = batch.column(name)
+        if name == "__eventTime":
+            values = values.cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
+        values_list: list[Any] = values.to_pylist()
+        return values_list
+
+    wanted = ("value", "__key", "__topic", "__eventTime", "__messageProperties")
+    for value, key, topic, event_time_ms, properties in zip(*map(column, wanted), strict=True):
+        header = _header(value is None, key, event_time_ms, properties)
+        text = header.partition_key if header is not None and header.HasField("partition_key") else None
+        yield OutgoingRow(_bytes(value), text, header, topic)
+
+
+def _bytes(value: str | bytes | None) -> bytes:
+    if value is None:
+        return b""
+    return value.encode() if isinstance(value, str) else value
+
+
+def _header(
+    is_null: bool, key: str | bytes | None, event_time_ms: int | None, properties: list[tuple[str, str]] | None
+) -> SingleMessageMetadata | None:
+    if not is_null and key is None and not event_time_ms and not properties:
+        return None
+    header = SingleMessageMetadata()
+    if is_null:
+        header.null_value = True
+    if key is not None:
+        _set_key(header, key)
+    if event_time_ms:
+        header.event_time = event_time_ms
+    if properties:
+        header.properties.extend(KeyValue(key=name, value=value or "") for name, value in properties)
+    return header
+
+
+def _set_key(header: SingleMessageMetadata, key: str | bytes) -> None:
+    """Put a key into its field, which is text; bytes that are none travel as Java clients send them."""
+    try:
+        header.partition_key = key if isinstance(key, str) else key.decode()
+    except UnicodeDecodeError:
+        header.partition_key = base64.b64encode(key).decode()  # type: ignore[arg-type]
+        header.partition_key_b64_encoded = True

@@ -1,0 +1,207 @@
+"""Writes the rows of a DataFrame to topics, each row once however often a task is tried.
+
+Design: each task is a producer of its own, whose name is the same for every attempt, and its entries carry the number
+of their first row as sequence id. What an attempt sends again, a broker that deduplicates the topic drops, for the cuts
+are the same (`cuts`). So nothing depends on Spark's commit: rows are visible as they are written, and commit and abort
+only report.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import pyarrow as pa
+import uvloop
+
+from ...client import AsyncClient
+from ...client.config import ClientConfig, ProducerConfig
+from ...client.outgoing import encode_entry
+from ...client.producer import Producer
+from ...errors import InvalidConfig, ProducerBusy
+from ...wire.message_id import MessageId
+from ...wire.topic_name import parse_topic_name
+from .cuts import Cut, Cutter, partition_of
+from .options import WriteOptions
+from .rest import ask
+from .rows import is_plain, payloads_of, rows_of
+
+log = logging.getLogger(__name__)
+
+MAX_PENDING_MESSAGES = 50_000
+BUSY_TIMEOUT_S = 90.0
+"""How long the name of a lost attempt may stay taken: longer than brokers keep a silent connection."""
+POLICY_TIMEOUT_S = 15.0
+_BUSY_PAUSE_S = 0.5
+
+
+class Written(NamedTuple):
+    """What a task has written.
+
+    Attributes:
+        rows: stored now.
+        duplicates: rows that were there already.
+    """
+
+    rows: int
+    duplicates: int
+
+
+def write_rows(options: WriteOptions, task: int, batches: Iterable[pa.RecordBatch]) -> Written:
+    """Write what one task has, and return when the broker has all of it on disk.
+
+    Args:
+        options: of the write.
+        task: number of the task in its job; with ``options.name_prefix`` it makes the producer's name.
+        batches: the rows, in the same order in every attempt.
+
+    Raises:
+        MagnetarError: a row cannot be written, or the broker does not take it in time.
+    """
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_TaskWriter(options, task).write(iter(batches)))
+
+
+@dataclass
+class _TaskWriter:
+    """One attempt of one task."""
+
+    options: WriteOptions
+    task: int
+    rows: int = 0
+    duplicates: int = 0
+    _partitions: dict[str, list[str]] = field(default_factory=dict)
+    _cutters: dict[str, Cutter] = field(default_factory=dict)
+    _producers: dict[str, Producer] = field(default_factory=dict)
+    _failure: BaseException | None = None
+
+    async def write(self, batches: Iterator[pa.RecordBatch]) -> Written:
+        loop = asyncio.get_running_loop()
+        # Waiting for Spark's rows in another thread keeps the connections alive and receipts coming.
+        executor = ThreadPoolExecutor(1, "rows")
+        first_row = 0
+        try:
+            async with AsyncClient(self.options.service_url, ClientConfig(description="spark")) as client:
+                while (batch := await loop.run_in_executor(executor, next, batches, None)) is not None:
+                    await self._take(client, batch, first_row)
+                    first_row += batch.num_rows
+                for topic, cutter in self._cutters.items():
+                    rest = cutter.rest()
+                    if rest is not None:
+                        await self._send(client, topic, rest)
+                for producer in self._producers.values():
+                    await producer.flush()
+                self._check()
+                for producer in self._producers.values():
+                    await producer.close()
+        finally:
+            executor.shutdown(wait=False)
+        self.rows = first_row - self.duplicates
+        return Written(self.rows, self.duplicates)
+
+    async def _take(self, client: AsyncClient, batch: pa.RecordBatch, first_row: int) -> None:
+        topic = self.options.topic
+        if topic is not None and is_plain(batch, topic) and len(await self._names(client, topic)) == 1:
+            [name] = self._partitions[topic]
+            for cut in self._cutter(name).add_plain(first_row, payloads_of(batch)):
+                await self._send(client, name, cut)
+            return
+        for row, outgoing in enumerate(rows_of(batch), first_row):
+            target = topic if topic is not None else outgoing.topic
+            if not target:
+                raise InvalidConfig(f"row {row} of task {self.task} has no __topic; fill it, or give option topic")
+            names = self._partitions.get(target) or await self._names(client, target)
+            name = names[partition_of(row, outgoing.key, len(names))]
+            full = self._cutter(name).add(row, outgoing.payload, outgoing.header)
+            if full is not None:
+                await self._send(client, name, full)
+
+    async def _names(self, client: AsyncClient, topic: str) -> list[str]:
+        names = self._partitions.get(topic)
+        if names is None:
+            names = self._partitions[topic] = await client.partitions(topic)
+        return names
+
+    def _cutter(self, name: str) -> Cutter:
+        cutter = self._cutters.get(name)
+        if cutter is None:
+            cutter = self._cutters[name] = Cutter()
+        return cutter
+
+    async def _send(self, client: AsyncClient, name: str, cut: Cut) -> None:
+        producer = self._producers.get(name) or await self._producer(client, name)
+        await producer.ready()
+        self._check()
+        entry = encode_entry(cut.payloads, cut.headers, compression=self.options.compression, sequence_id=cut.first_row)
+        num_rows = len(cut.payloads)
+        producer.send_entry(entry).add_done_callback(lambda receipt: self._stored(receipt, num_rows))
+        await asyncio.sleep(0)  # let it leave, and receipts come in
+
+    def _stored(self, receipt: asyncio.Future[MessageId], num_rows: int) -> None:
+        if receipt.cancelled():
+            return
+        error = receipt.exception()
+        if error is not None:
+            self._failure = self._failure or error
+        elif receipt.result().ledger_id < 0:
+            self.duplicates += num_rows  # the broker had them from an earlier attempt
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    async def _producer(self, client: AsyncClient, name: str) -> Producer:
+        config = ProducerConfig(
+            name=f"{self.options.name_prefix}-{self.task}",
+            max_pending_messages=MAX_PENDING_MESSAGES,
+            send_timeout_ms=self.options.send_timeout_ms,
+            initial_sequence_id=0,
+        )
+        deadline = time.monotonic() + BUSY_TIMEOUT_S
+        while True:
+            try:
+                producer = await client.create_producer(name, config)
+            except ProducerBusy:
+                # An attempt on an executor that is gone, whose connection the broker has not given up yet.
+                if time.monotonic() > deadline:
+                    raise
+                await asyncio.sleep(_BUSY_PAUSE_S)
+            else:
+                assert isinstance(producer, Producer)
+                self._producers[name] = producer
+                return producer
+
+
+def switch_deduplication_on(options: WriteOptions) -> None:
+    """Have the broker drop repeated entries of the topic that is written to, and make sure that it will.
+
+    Raises:
+        InvalidConfig: it does not do it.
+        MagnetarError: it cannot be asked to.
+    """
+    topic, url = options.topic, options.admin_url
+    if topic is None or url is None:
+        raise InvalidConfig("effectivelyOnce=true needs option topic and option admin.url; give both")
+    path = f"/admin/v2/{parse_topic_name(topic).base.rest_path}/deduplicationEnabled"
+    asyncio.run(_make_exist(options.service_url, topic))
+    ask(url, "POST", path, body=True)
+    deadline = time.monotonic() + POLICY_TIMEOUT_S
+    # On Apache Pulsar a policy travels through a topic before it holds.
+    while (is_on := ask(url, "GET", path)) is not True:
+        if time.monotonic() > deadline:
+            raise InvalidConfig(
+                f"effectivelyOnce: {url} does not switch deduplication on for {topic}, it says {is_on}; switch it on"
+                " for the namespace and leave effectivelyOnce out"
+            )
+        time.sleep(_BUSY_PAUSE_S)
+
+
+async def _make_exist(service_url: str, topic: str) -> None:
+    """Create a topic as publishing to it would: policies belong to topics that exist."""
+    async with AsyncClient(service_url) as client:
+        await (await client.create_producer(topic)).close()
