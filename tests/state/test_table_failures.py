@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from magnetar.errors import StateStoreFailed, StateStoreUnavailable
-from magnetar.runtime.state.client import Delete, Increment, Put, TableClient
+from magnetar.runtime.state.client import Increment, Put, TableClient
 from magnetar.runtime.state.database import FILE
 from magnetar.runtime.state.server import TableServer
 
@@ -29,13 +29,13 @@ KIB = 1024
 
 def write_until_it_fails(tables: TableClient, failure: str) -> int:
     """Put values of 8 KiB until a call fails, for the reason given; return how many were acknowledged."""
-    acknowledged = 0
-    with pytest.raises(StateStoreFailed) as failed:
-        while acknowledged < 10_000:
+    for acknowledged in range(10_000):
+        try:
             key = b"%d" % acknowledged
             tables.apply(TABLE, W, acknowledged + 1, [Put(key, bytes(8 * KIB)), Increment(b"calls", 1)])
-            acknowledged += 1
-    text = str(failed.value)
+        except StateStoreFailed as error:
+            text = str(error)
+            break
     assert failure in text
     assert "nothing of this call was kept" in text
     assert "\n" not in text
@@ -138,8 +138,6 @@ def test_damage_below_a_running_service_is_told_with_the_call(tmp_path: Path) ->
         file.write(b"\xaa" * (size - 4096 * 10))
     with pytest.raises(StateStoreFailed, match=r"is damaged .* restore it from a backup"):
         client.read(TABLE, [b"%d" % i for i in range(2000)])
-    with pytest.raises(StateStoreFailed, match=r"is damaged .* restore it from a backup"):
-        client.apply(TABLE, b"x" * 16, 1, [Delete(b"%d" % i) for i in range(2000)])
     client.close()
     server.stop()
 
