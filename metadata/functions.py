@@ -12,9 +12,9 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from ..errors import NotLeader, OperationTimeout
+from ..errors import FunctionExists, NotLeader, OperationTimeout, OutOfDate
 from ..wire.functions_pb2 import FunctionMetaData
-from .functions_state import Change, FunctionRequest, FunctionTable
+from .functions_state import Change, FunctionRequest, FunctionTable, LogEntry, fqfn
 
 Position = tuple[int, int]
 """Ledger and entry of a record in the log; later records are greater."""
@@ -139,7 +139,7 @@ class FunctionMetadataManager:
                 await log.catch_up()
             self._is_unsure = False
             for _ in range(_ATTEMPTS):
-                entry = self._table.decide(request)
+                entry = await self._decide(request, log)
                 if entry is None:
                     return
                 # Until the record has come back, nobody knows whether a failed append reached the log.
@@ -150,26 +150,29 @@ class FunctionMetadataManager:
             if self._table.decide(request) is not None:
                 raise OperationTimeout(f"a change was written {_ATTEMPTS} times and had no effect; the log says why")
 
+    async def _decide(self, request: FunctionRequest, log: LogAccess) -> LogEntry | None:
+        """Decide; a refusal only after a look at the log's end: another worker may lead and have changed things."""
+        try:
+            return self._table.decide(request)
+        except (FunctionExists, OutOfDate):
+            await log.catch_up()
+            return self._table.decide(request)
+
     async def _wait_for(self, position: Position) -> None:
         await self._wait(lambda: self._applied >= position, f"record {position[0]}:{position[1]}")
 
-    async def wait_for_version(self, name: str, version: int, *, is_gone: bool) -> None:
-        """Return when the table shows a change that was decided elsewhere. Cancellation: safe.
-
-        Args:
-            name: tenant/namespace/name.
-            version: of the change; any later one will do.
-            is_gone: the change was a deletion.
+    async def wait_until_seen(self, request: FunctionRequest) -> None:
+        """Return when the table shows a request that was carried out elsewhere. Cancellation: safe.
 
         Raises:
             OperationTimeout: the log did not bring it.
         """
+        name = fqfn(request.metadata)
 
         def is_seen() -> bool:
-            held = self._table.get(name)
-            return is_gone if held is None else held.version >= version
+            return self._table.has_seen(request)
 
-        await self._wait(is_seen, f"version {version} of {name}")
+        await self._wait(is_seen, f"version {request.metadata.version} of {name}")
 
     async def _wait(self, is_done: Callable[[], bool], what: str) -> None:
         if is_done():

@@ -150,6 +150,11 @@ class FunctionTable:
             self.last_unreadable = str(exc)
             return None
 
+    def has_seen(self, request: FunctionRequest) -> bool:
+        """Return whether a request that was accepted has reached this table."""
+        name = fqfn(request.metadata)
+        return request.request_id in self._request_ids(name) or (request.is_deletion and name not in self._held)
+
     def _request_ids(self, name: str) -> tuple[str, ...]:
         """Return the ids of a function's last requests, newest first."""
         held = self._held.get(name)

@@ -12,7 +12,7 @@ from ..errors import FunctionExists, MagnetarError, NotLeader, OperationTimeout,
 from ..membership.manager import MembershipManager
 from ..membership.roster import Member
 from ..metadata.functions import FunctionMetadataManager
-from ..metadata.functions_state import FunctionRequest
+from ..metadata.functions_state import FunctionRequest, fqfn
 
 REQUEST_ID_HEADER = "X-Magnetar-Request-Id"
 NO_LEADER = "Leader not yet ready. Please retry again"
@@ -93,9 +93,8 @@ class HandOver:
 
     async def _wait_until_seen(self, request: FunctionRequest) -> None:
         """Answer only when this worker's own table shows the change: the next request here must see it."""
-        details = request.metadata.functionDetails
-        name = f"{details.tenant}/{details.namespace}/{details.name}"
         try:
-            await self._metadata.wait_for_version(name, request.metadata.version, is_gone=request.is_deletion)
+            await self._metadata.wait_until_seen(request)
         except OperationTimeout as exc:
+            name = fqfn(request.metadata)
             _log.warning("the leader carried out a change of %s that is not seen here yet: %s", name, exc)

@@ -104,6 +104,15 @@ class Model:
         reasons += [state is not None and (state[0] >= version or state[2] != created) for state in seen]
         assert any(reasons), f"refused without a reason: {call}, states {seen}"
 
+    def check_seen(self, call: Call, shown: FunctionMetaData | None) -> None:
+        """A worker that answers with success shows what it answered, or what came of it since."""
+        index = self.applied.get(call.request.request_id)
+        if index is None:
+            return
+        state = shown and (shown.version, shown.SerializeToString(deterministic=True), shown.createTime)
+        since = [step.state for step in self.steps[call.key] if step.index >= index]
+        assert state in since, f"answered, and not seen by who answers: {call}, shown {shown}"
+
     def _seen(self, call: Call) -> list[State | None]:
         """Return the states of the function while the call was under way."""
         assert call.ended is not None

@@ -117,7 +117,12 @@ class Worker:
             WorkerKilled: no answer will come.
         """
         task = self.spawn(self.hand_over.submit(request))
-        await asyncio.wait([task])
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError:
+            task.cancel()
+            await asyncio.wait([task])
+            raise
         if task.cancelled():
             raise WorkerKilled
         task.result()

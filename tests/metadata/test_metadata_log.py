@@ -90,7 +90,11 @@ class Story:
         name = worker.member.worker_id
         self.note(f"{call.request.request_id} asks {name}")
         try:
-            await worker.ask(call.request)
+            patience_s = self.chance.uniform(0.01, 1) if self.chance.random() < 0.1 else None
+            async with asyncio.timeout(patience_s):
+                await worker.ask(call.request)
+        except TimeoutError:
+            outcome = "the caller went away"
         except (MagnetarError, WorkerKilled) as exc:
             outcome = f"{type(exc).__name__}: {exc}"
             if is_refusal(exc):
@@ -98,11 +102,7 @@ class Story:
         else:
             outcome = "success"
             call.ended = len(self.log.records)
-            held = worker.metadata.get(call.key)
-            later = [step for step in Model(self.log.records).steps[call.key] if step.state is None]
-            version = call.request.metadata.version
-            is_seen = (held is None) if call.request.is_deletion else held is not None and held.version >= version
-            assert is_seen or later, f"{name} does not show what it answered: {call}"
+            Model(self.log.records).check_seen(call, worker.metadata.get(call.key))
         self.note(f"{call.request.request_id} from {name}: {outcome}")
 
     async def _somebody(self) -> Worker:
@@ -126,15 +126,15 @@ class Story:
         if held is None or metadata.version == 0:
             metadata.createTime = next(self._times)
         metadata.functionDetails.className = request_id
-        verb = self.chance.choice(("update", "update", "start", "stop", "delete"))
+        verb = self.chance.choice(("update", "update", "start", "stop", "delete", "delete"))
         if verb in ("start", "stop"):
             metadata.instanceStates[self.chance.randrange(2)] = STOPPED if verb == "stop" else RUNNING
         return FunctionRequest(metadata, request_id, is_deletion=verb == "delete" and metadata.version > 0)
 
     async def _mishaps(self) -> None:
         kinds: list[Callable[[], Coroutine[Any, Any, None]]] = [
-            self._crash, self._cut, self._freeze, self._turn, self._turn, self._compact, self._restart_broker,
-            self._junk,
+            self._crash, self._cut, self._freeze, self._freeze, self._turn, self._turn, self._compact, self._compact,
+            self._restart_broker, self._junk,
         ]  # fmt: skip
         async with asyncio.TaskGroup() as group:
             while True:

@@ -62,7 +62,8 @@ async def test_a_request_is_repeated_with_its_id_until_a_leader_is_ready() -> No
                 raise failure
             return failure
         assert request.url.path == "/admin/v3/functions/leader/t/n/f"
-        metadata.apply((1, 0), "t/n/f", REQUEST.metadata.SerializeToString(), {"version": "0"})
+        record = {"version": "0", "requestId": REQUEST.request_id}
+        metadata.apply((1, 0), "t/n/f", REQUEST.metadata.SerializeToString(), record)
         return httpx.Response(204)
 
     work, metadata = await hand_over(answer, OTHER, timeout_s=5)
