@@ -33,6 +33,10 @@ class Shell:
     def __init__(self, server: Server) -> None:
         self._server = server
 
+    @property
+    def admin_url(self) -> str:
+        return self._server.web_url
+
     def __call__(self, *arguments: str) -> Answer:
         return call(*arguments, admin_url=self._server.web_url, service_url=self._server.service_url).ok()
 
@@ -115,3 +119,35 @@ def test_function_of_a_script_is_deployed_with_its_own_module(shell: Shell, serv
         "function stuck cannot travel: closure variable client of main.<locals>.<lambda> is of type"
     )
     shell.wait_until_running("fare")
+
+
+@pytest.mark.parametrize("runtime", ["process", "thread"])
+def test_accounts_remember_balances_and_refuse_overdrafts(shell: Shell, runtime: str) -> None:
+    name = f"accounts-{runtime}"
+    shell.deploy(name, EXAMPLES / "accounts.py", "accounts.Accounts", "--retain-ordering", "--runtime", runtime)
+    payments = [{"account": "ada", "amount": 50}, {"account": "ada", "amount": -80}, {"account": "ada", "amount": -20}]
+    receipts = [json.loads(text) for text in shell.through(name, *map(json.dumps, payments), outputs=3)]
+    assert [(receipt["booked"], receipt["balance"]) for receipt in receipts] == [(True, 50), (False, None), (True, 30)]
+    assert shell("functions", "querystate", "--name", name, "-k", "ada").json()["numberValue"] == 30
+    refused = shell("functions", "querystate", "--name", name, "-k", "refused/ada").json()["stringValue"]
+    assert json.loads(refused) == payments[1]
+
+
+@pytest.mark.parametrize("runtime", ["process", "thread"])
+def test_word_totals_are_shown_by_querystate(shell: Shell, runtime: str) -> None:
+    name = f"totals-{runtime}"
+    shell("functions", "create", "--py", str(EXAMPLES / "word_totals.py"), "--classname", "word_totals.WordCount",
+          "--name", name, "--inputs", f"{name}-in", "--runtime", runtime)  # fmt: skip
+    shell("produce", f"{name}-in", "-s", "", "-m", "to be or not to be", "-m", "that is the question")
+
+    def counted() -> bool:
+        status = shell("functions", "status", "--name", name).json()["instances"][0]["status"]
+        return bool(status["numSuccessfullyProcessed"] == 2)
+
+    wait_for(counted, "two messages processed", timeout_s=20)
+    wait_for(
+        lambda: call("functions", "querystate", "--name", name, "-k", "question", admin_url=shell.admin_url).code == 0,
+        "the last word's count", timeout_s=20,
+    )  # fmt: skip
+    for word, count in {"to": 2, "be": 2, "or": 1, "question": 1}.items():
+        assert shell("functions", "querystate", "--name", name, "-k", word).json()["numberValue"] == count
