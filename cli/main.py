@@ -28,6 +28,7 @@ COMMANDS = {
     "functions": Entry("functions", "functions", "Create, change and watch functions."),
     "functions-worker": Entry("functions_worker", "functions_worker", "Look at the workers and what they run."),
     "topics": Entry("topics", "topics", "Create, inspect and change topics and their subscriptions."),
+    "topicPolicies": Entry("topic_policies", "topic_policies", "Show and change policies of single topics."),
     "subscriptions": Entry("subscriptions", "subscriptions", "The subscriptions of a topic."),
     "namespaces": Entry("namespaces", "namespaces", "Create, inspect and change namespaces."),
     "tenants": Entry("tenants", "tenants", "Create, inspect and change tenants."),
@@ -40,7 +41,7 @@ COMMANDS = {
 
 NOT_HERE = (
     "bookies", "broker-stats", "localrun", "packages", "proxy", "read", "resource-quotas", "resourcegroups", "schemas",
-    "sink", "sinks", "source", "sources", "tokens", "topicPolicies", "transactions", "websocket",
+    "sink", "sinks", "source", "sources", "tokens", "transactions", "websocket",
 )  # fmt: skip
 """Commands of Pulsar, or of later versions, that this one lacks; whoever calls one is told so."""
 

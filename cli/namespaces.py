@@ -11,6 +11,7 @@ from .output import key_value_table, output_option, show_done, show_list, show_r
 from .rest import Admin, segment
 from .settings import current
 from .topic_actions import parse_duration
+from .topic_policies import disable_option, enable_option, on_or_off
 from .topics import namespace_path
 
 namespace_argument = click.argument("namespace")
@@ -100,6 +101,32 @@ def _add_getter(command_name: str, policy: str) -> None:
 
 _add_getter("get-retention", "retention")
 _add_getter("get-message-ttl", "messageTTL")
+_add_getter("get-deduplication", "deduplication")
+
+
+@namespaces.command("set-deduplication")
+@namespace_argument
+@enable_option
+@disable_option
+@output_option
+@click.pass_context
+def set_deduplication(ctx: click.Context, namespace: str, enable: bool, disable: bool) -> None:
+    """Have topics drop what producers send again, or not, where a topic does not say otherwise."""
+    is_on = on_or_off(enable, disable)
+    with admin(ctx) as rest:
+        rest.post(f"{path_of(namespace)}/deduplication", is_on)
+    show_done(ctx, f"Deduplication in {namespace} is {'on' if is_on else 'off'}")
+
+
+@namespaces.command("remove-deduplication")
+@namespace_argument
+@output_option
+@click.pass_context
+def remove_deduplication(ctx: click.Context, namespace: str) -> None:
+    """Leave it to the broker whether what producers send again is dropped."""
+    with admin(ctx) as rest:
+        rest.delete(f"{path_of(namespace)}/deduplication")
+    show_done(ctx, f"Deduplication in {namespace} is up to the broker")
 
 
 @namespaces.command("set-retention")

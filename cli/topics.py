@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from ..wire.topic_name import TopicName, parse_topic_name
-from . import topic_actions, topic_details
+from . import topic_actions, topic_details, topic_policies
 from .failure import Failure
 from .lazy import Group
 from .output import Table, output_option, show_done, show_list, show_record
@@ -18,10 +18,10 @@ DOMAINS = ("persistent", "non-persistent")
 
 
 NOT_HERE = (
-    "analyze-backlog clear-all-delayed-messages create-shadow-topic enable-deduplication"
-    " get-backlog-quotas get-compaction-threshold get-deduplication get-message-id get-message-ttl get-retention"
+    "analyze-backlog clear-all-delayed-messages create-shadow-topic"
+    " get-backlog-quotas get-compaction-threshold get-message-id get-message-ttl get-retention"
     " grant-permission offload offload-status permissions remove-backlog-quota remove-message-ttl remove-retention"
-    " revoke-permission set-backlog-quota set-compaction-threshold set-deduplication set-dispatch-rate"
+    " revoke-permission set-backlog-quota set-compaction-threshold set-dispatch-rate"
     " set-max-consumers set-max-producers set-message-ttl set-publish-rate set-replicated-subscription-status"
     " set-retention set-schema-compatibility-strategy update-properties update-subscription-properties"
 )
@@ -291,5 +291,5 @@ def lookup(ctx: click.Context, topic: str) -> None:
         click.echo(record["brokerUrl"])
 
 
-for _command in (*topic_actions.COMMANDS, *topic_details.COMMANDS):
+for _command in (*topic_actions.COMMANDS, *topic_details.COMMANDS, *topic_policies.COMMANDS):
     topics.add_command(_command)

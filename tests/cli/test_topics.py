@@ -36,6 +36,10 @@ TOPIC = "/admin/v2/persistent/public/default/t"
         (("truncate", "t"), "DELETE", f"{TOPIC}/truncate", b""),
         (("compact", "t"), "PUT", f"{TOPIC}/compaction", b""),
         (("compaction-status", "t"), "GET", f"{TOPIC}/compaction", b""),
+        (("set-deduplication", "t", "--enable"), "POST", f"{TOPIC}/deduplicationEnabled", b"true"),
+        (("set-deduplication", "t", "-d"), "POST", f"{TOPIC}/deduplicationEnabled", b"false"),
+        (("get-deduplication", "t"), "GET", f"{TOPIC}/deduplicationEnabled", b""),
+        (("remove-deduplication", "t"), "DELETE", f"{TOPIC}/deduplicationEnabled", b""),
         (
             ("expire-messages-all-subscriptions", "t", "-t", "1m"),
             "POST",
@@ -52,6 +56,25 @@ def test_command_asks_for_what_its_name_says(
 ) -> None:
     assert magnetar("topics", *arguments).code == 0
     assert (rest.last.method, rest.last.path, rest.last.body) == (method, path, body)
+
+
+def test_policies_of_a_topic_have_a_group_of_their_own(magnetar: Magnetar, rest: FakeRest) -> None:
+    assert magnetar("topicPolicies", "set-deduplication", "t", "-e").code == 0
+    assert (rest.last.method, rest.last.path, rest.last.body) == ("POST", f"{TOPIC}/deduplicationEnabled", b"true")
+    assert magnetar("topicPolicies", "get-deduplication", "t", "-ap").code == 0
+    assert rest.last.path.startswith(f"{TOPIC}/deduplicationEnabled")
+
+
+def test_policies_of_a_namespace_are_switched_by_name(magnetar: Magnetar, rest: FakeRest) -> None:
+    path = "/admin/v2/namespaces/a/b/deduplication"
+    for arguments, method, body in (
+        (("set-deduplication", "a/b", "--enable"), "POST", b"true"),
+        (("set-deduplication", "a/b", "--disable"), "POST", b"false"),
+        (("get-deduplication", "a/b"), "GET", b""),
+        (("remove-deduplication", "a/b"), "DELETE", b""),
+    ):
+        assert magnetar("namespaces", *arguments).code == 0
+        assert (rest.last.method, rest.last.path, rest.last.body) == (method, path, body)
 
 
 def test_subscription_starts_at_a_message_id(magnetar: Magnetar, rest: FakeRest) -> None:
@@ -76,6 +99,8 @@ def test_reset_cursor_goes_back_in_time(magnetar: Magnetar, rest: FakeRest) -> N
         (("reset-cursor", "t", "-s", "sub", "-t", "soon"), ("soon", "10m")),
         (("reset-cursor", "t", "-s", "sub", "-m", "x"), ("'x'", "ledger:entry")),
         (("skip", "t", "-n", "1"), ("--subscription",)),
+        (("set-deduplication", "t"), ("--enable", "--disable")),
+        (("set-deduplication", "t", "-e", "-d"), ("--enable", "--disable")),
         (("create", "a/b"), ("a/b", "2 parts")),
         (("list", "public"), ("public", "tenant/namespace")),
         (("partition",), ("unknown command partition",)),
