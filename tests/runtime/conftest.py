@@ -6,13 +6,19 @@ import asyncio
 import re
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from magnetar.client.client import AsyncClient
+from magnetar.runtime.ports import Instance, Runtime
+from magnetar.runtime.process.runtime import ProcessRuntime
 from magnetar.runtime.spec import InstanceSpec
+from magnetar.runtime.state.client import TableClient
+from magnetar.runtime.thread.runtime import ThreadRuntime
 from magnetar.wire import functions_pb2 as records
 
+from tests.runtime.stateful import Start, StatefulSpec
 from tests.support.servers import Server, running
 
 
@@ -86,3 +92,62 @@ def spec_maker(service_url: str, tmp_path: Path, topic: str) -> MakeSpec:
         )
 
     return make
+
+
+@pytest.fixture(scope="module")
+def state_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with running("state-store", tmp_path_factory.mktemp("state")) as server:
+        yield server
+
+
+@pytest.fixture
+def state_url(state_store: Server) -> str:
+    return str(state_store.addresses["stateStorageServiceUrl"])
+
+
+@pytest.fixture
+def tables(state_url: str) -> Iterator[TableClient]:
+    client = TableClient(state_url)
+    yield client
+    client.close()
+
+
+@pytest.fixture(params=["thread", "process"])
+async def any_runtime(request: pytest.FixtureRequest, server: Server) -> AsyncIterator[Runtime]:
+    runtime: Runtime = ThreadRuntime(server.service_url) if request.param == "thread" else ProcessRuntime()
+    yield runtime
+    await runtime.close()
+
+
+@pytest.fixture
+def make_stateful(make_spec: MakeSpec, state_url: str) -> StatefulSpec:
+    """Return specs of functions with a table of their own."""
+    name = f"f-{uuid.uuid4().hex[:8]}"
+
+    def make(code: str, class_name: str = "user_code.process", instance_id: int = 0, **details: object) -> InstanceSpec:
+        spec = make_spec(code, class_name, instance_id, **({"name": name} | details))
+        return replace(spec, state_url=state_url)
+
+    return make
+
+
+@pytest.fixture
+async def start_stateful(any_runtime: Runtime) -> AsyncIterator[Start]:
+    instances: list[Instance] = []
+
+    async def start(spec: InstanceSpec) -> Instance:
+        instance = await any_runtime.start(spec)
+        instances.append(instance)
+
+        async def is_running() -> bool:
+            status = await instance.status()
+            assert status.running or not status.failureException, status.failureException
+            return status.running
+
+        await until(is_running)
+        return instance
+
+    yield start
+    for instance in instances:
+        await instance.stop(5)
+        assert instance.leftover() == ""

@@ -5,122 +5,29 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import uuid
-from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from magnetar.client.client import AsyncClient
-from magnetar.runtime.ports import Instance, Runtime
-from magnetar.runtime.process.runtime import ProcessRuntime
-from magnetar.runtime.spec import InstanceSpec
 from magnetar.runtime.state.client import Increment, Put, TableClient
-from magnetar.runtime.thread.runtime import ThreadRuntime
 from magnetar.wire import functions_pb2 as records
 
-from tests.runtime.conftest import MakeSpec, until
+from tests.runtime.conftest import until
+from tests.runtime.stateful import CLASS_NAME, WORD_COUNT, Start, StatefulSpec, counters, random_texts, recount
 from tests.runtime.test_pipeline_e2e import no_backlog, receive, send_batches
-from tests.support.servers import Server, running
-
-WORD_COUNT = """
-from pulsar import Function
-
-
-class WordCountFunction(Function):
-    def process(self, input, context):
-        for word in input.split():
-            context.incr_counter(word, 1)
-"""
-CLASS_NAME = "user_code.WordCountFunction"
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running("state-store", tmp_path_factory.mktemp("state")) as server:
-        yield server
-
-
-@pytest.fixture
-def state_url(store: Server) -> str:
-    return str(store.addresses["stateStorageServiceUrl"])
-
-
-@pytest.fixture
-def tables(state_url: str) -> Iterator[TableClient]:
-    client = TableClient(state_url)
-    yield client
-    client.close()
-
-
-@pytest.fixture(params=["thread", "process"])
-async def runtime(request: pytest.FixtureRequest, server: Server) -> AsyncIterator[Runtime]:
-    runtime: Runtime = ThreadRuntime(server.service_url) if request.param == "thread" else ProcessRuntime()
-    yield runtime
-    await runtime.close()
-
-
-StatefulSpec = Callable[..., InstanceSpec]
-
-
-@pytest.fixture
-def make_stateful(make_spec: MakeSpec, state_url: str) -> StatefulSpec:
-    """Return specs of functions with a table of their own."""
-    name = f"f-{uuid.uuid4().hex[:8]}"
-
-    def make(code: str, class_name: str = "user_code.process", instance_id: int = 0, **details: object) -> InstanceSpec:
-        spec = make_spec(code, class_name, instance_id, **({"name": name} | details))
-        return replace(spec, state_url=state_url)
-
-    return make
-
-
-Start = Callable[[InstanceSpec], Awaitable[Instance]]
-
-
-@pytest.fixture
-async def start(runtime: Runtime) -> AsyncIterator[Start]:
-    instances: list[Instance] = []
-
-    async def start(spec: InstanceSpec) -> Instance:
-        instance = await runtime.start(spec)
-        instances.append(instance)
-
-        async def is_running() -> bool:
-            status = await instance.status()
-            assert status.running or not status.failureException, status.failureException
-            return status.running
-
-        await until(is_running)
-        return instance
-
-    yield start
-    for instance in instances:
-        await instance.stop(5)
-        assert instance.leftover() == ""
-
-
-def counters(tables: TableClient, spec: InstanceSpec, keys: list[str]) -> dict[str, int | None]:
-    values = tables.read(spec.function_name, [key.encode() for key in keys])
-    return {key: None if value is None else value.number for key, value in zip(keys, values, strict=True)}
-
-
-def random_texts(rng: random.Random, count: int) -> list[bytes]:
-    words = [f"w{number}" for number in range(300)]
-    return [" ".join(rng.choices(words, k=rng.randrange(12))).encode() for _ in range(count)]
-
-
-def recount(texts: list[bytes]) -> dict[str, int]:
-    return dict(Counter(word for text in texts for word in text.decode().split()))
+from tests.support.servers import Server
 
 
 async def test_word_count_of_pulsars_documentation_is_exact_when_its_input_is_acknowledged(
-    client: AsyncClient, server: Server, tables: TableClient, make_stateful: StatefulSpec, start: Start, topic: str
+    client: AsyncClient,
+    server: Server,
+    tables: TableClient,
+    make_stateful: StatefulSpec,
+    start_stateful: Start,
+    topic: str,
 ) -> None:
     texts = random_texts(random.Random(5), 5000)
     spec = make_stateful(WORD_COUNT, CLASS_NAME)
-    await start(spec)
+    await start_stateful(spec)
     await send_batches(client, f"{topic}-in", [texts[begin : begin + 250] for begin in range(0, 5000, 250)])
     await no_backlog(server, f"{topic}-in", spec.function_name)
     expected = recount(texts)
@@ -149,11 +56,11 @@ def process(text, context):
 
 @pytest.mark.parametrize("together", [True, False])
 async def test_function_sees_its_own_changes(
-    client: AsyncClient, make_stateful: StatefulSpec, start: Start, topic: str, together: bool
+    client: AsyncClient, make_stateful: StatefulSpec, start_stateful: Start, topic: str, together: bool
 ) -> None:
     """In one batch; and one by one, where what was changed is on its way or stored already."""
     spec = make_stateful(EVERYTHING)
-    await start(spec)
+    await start_stateful(spec)
     steps = [
         ("get a", "None"), ("count a", "0"), ("incr a", ""), ("incr a", ""), ("count a", "6"),
         ("get a", repr(bytes(7) + b"\6")), ("put a", ""), ("get a", repr("wert ä".encode())), ("bytes a", ""),
@@ -167,25 +74,30 @@ async def test_function_sees_its_own_changes(
 
 
 async def test_state_of_one_life_is_there_in_the_next(
-    client: AsyncClient, server: Server, make_stateful: StatefulSpec, start: Start, topic: str
+    client: AsyncClient, server: Server, make_stateful: StatefulSpec, start_stateful: Start, topic: str
 ) -> None:
     spec = make_stateful(EVERYTHING)
-    first = await start(spec)
+    first = await start_stateful(spec)
     await send_batches(client, f"{topic}-in", [[b"incr a", b"put b"]])
     await no_backlog(server, f"{topic}-in", spec.function_name)
     await first.stop(5)
-    await start(spec)
+    await start_stateful(spec)
     await send_batches(client, f"{topic}-in", [[b"count a", b"get b"]])
     messages = await receive(client, f"{topic}-out", 2)
     assert [message.data for message in messages] == [b"3", repr("wert ä".encode()).encode()]
 
 
 async def test_instances_add_up_on_the_same_keys(
-    client: AsyncClient, server: Server, tables: TableClient, make_stateful: StatefulSpec, start: Start, topic: str
+    client: AsyncClient,
+    server: Server,
+    tables: TableClient,
+    make_stateful: StatefulSpec,
+    start_stateful: Start,
+    topic: str,
 ) -> None:
     texts = random_texts(random.Random(6), 4000)
     specs = [make_stateful(WORD_COUNT, CLASS_NAME, number) for number in range(2)]
-    instances = [await start(spec) for spec in specs]
+    instances = [await start_stateful(spec) for spec in specs]
     await send_batches(client, f"{topic}-in", [texts[begin : begin + 20] for begin in range(0, 4000, 20)])
     await no_backlog(server, f"{topic}-in", specs[0].function_name)
     expected = recount(texts)
@@ -199,12 +111,12 @@ async def test_changes_are_stored_under_the_other_guarantees(
     client: AsyncClient,
     tables: TableClient,
     make_stateful: StatefulSpec,
-    start: Start,
+    start_stateful: Start,
     topic: str,
     guarantee: records.ProcessingGuarantees,
 ) -> None:
     spec = make_stateful(WORD_COUNT, CLASS_NAME, processingGuarantees=guarantee)
-    await start(spec)
+    await start_stateful(spec)
     await send_batches(client, f"{topic}-in", [[b"a b a", b"b a"]])
 
     async def is_stored() -> bool:
@@ -235,7 +147,7 @@ def process(text, context):
 
 
 async def test_wrong_calls_fail_the_message_with_a_clear_error(
-    client: AsyncClient, tables: TableClient, make_stateful: StatefulSpec, start: Start, topic: str
+    client: AsyncClient, tables: TableClient, make_stateful: StatefulSpec, start_stateful: Start, topic: str
 ) -> None:
     wrong = {
         "key": "TypeError: the key of a state is a str, not bytes",
@@ -251,7 +163,7 @@ async def test_wrong_calls_fail_the_message_with_a_clear_error(
         "no counter either": "StateRefused: state 't' holds 4 bytes and is no counter",
     }
     spec = make_stateful(WRONG)
-    instance = await start(spec)
+    instance = await start_stateful(spec)
     for number, (text, expected) in enumerate(wrong.items(), 1):
         await send_batches(client, f"{topic}-in", [[text.encode()]])
 
@@ -269,12 +181,16 @@ async def test_wrong_calls_fail_the_message_with_a_clear_error(
 
 
 async def test_increment_of_text_that_another_wrote_fails_its_message_and_no_other(
-    client: AsyncClient, tables: TableClient, make_stateful: StatefulSpec, start: Start, topic: str, tmp_path: Path
+    client: AsyncClient,
+    tables: TableClient,
+    make_stateful: StatefulSpec,
+    start_stateful: Start,
+    topic: str,
 ) -> None:
     """The store refuses it long after the call; the messages come again, and then the call itself is refused."""
     spec = make_stateful(WORD_COUNT, CLASS_NAME)
     tables.apply(spec.function_name, os.urandom(16), 1, [Put(b"text", b"hello")])
-    instance = await start(spec)
+    instance = await start_stateful(spec)
     await send_batches(client, f"{topic}-in", [[b"a b", b"text", b"a"]])
 
     async def is_refused() -> bool:
@@ -298,18 +214,23 @@ async def test_increment_of_text_that_another_wrote_fails_its_message_and_no_oth
 
 
 async def test_key_with_eight_bytes_is_a_counter(
-    client: AsyncClient, tables: TableClient, make_stateful: StatefulSpec, start: Start, topic: str
+    client: AsyncClient, tables: TableClient, make_stateful: StatefulSpec, start_stateful: Start, topic: str
 ) -> None:
     spec = make_stateful(EVERYTHING)
     tables.apply(spec.function_name, os.urandom(16), 1, [Put(b"a", bytes(7) + b"\5"), Increment(b"b", -1)])
-    await start(spec)
+    await start_stateful(spec)
     await send_batches(client, f"{topic}-in", [[b"count a", b"incr a", b"count a", b"get b"]])
     messages = await receive(client, f"{topic}-out", 3)
     assert [message.data for message in messages] == [b"5", b"8", repr(b"\xff" * 8).encode()]
 
 
 async def test_many_and_large_changes_of_one_batch_are_stored(
-    client: AsyncClient, server: Server, tables: TableClient, make_stateful: StatefulSpec, start: Start, topic: str
+    client: AsyncClient,
+    server: Server,
+    tables: TableClient,
+    make_stateful: StatefulSpec,
+    start_stateful: Start,
+    topic: str,
 ) -> None:
     """More than one call of the state store may carry."""
     code = """
@@ -320,7 +241,7 @@ def process(text, context):
         context.incr_counter(f"{number}-{i}", 1)
 """
     spec = make_stateful(code)
-    await start(spec)
+    await start_stateful(spec)
     numbers = [str(number) for number in range(25)]
     await send_batches(client, f"{topic}-in", [[f"n{number}".encode() for number in numbers]])
     await asyncio.wait_for(no_backlog(server, f"{topic}-in", spec.function_name), 30)

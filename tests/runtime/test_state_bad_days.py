@@ -1,0 +1,257 @@
+"""Functions with state while the state store is killed, frozen, full or behind a bad network."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import random
+import resource
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from magnetar.client.client import AsyncClient
+from magnetar.runtime.ports import Instance, Runtime
+from magnetar.runtime.spec import InstanceSpec
+from magnetar.runtime.state.client import TableClient
+
+from tests.runtime.byte_proxy import ByteProxy
+from tests.runtime.conftest import until
+from tests.runtime.stateful import (
+    CLASS_NAME,
+    WORD_COUNT,
+    Start,
+    StatefulSpec,
+    counters,
+    has_error,
+    random_texts,
+    recount,
+)  # fmt: skip
+from tests.runtime.test_pipeline_e2e import backlog_of, no_backlog, receive, send_batches
+from tests.support.eventually import eventually
+from tests.support.servers import Server, running
+
+READER = """
+def process(text, context):
+    return str(context.get_state(text))
+"""
+
+
+@pytest.fixture
+def state_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A store of this test's own, which it may kill."""
+    with running("state-store", tmp_path_factory.mktemp("state")) as server:
+        yield server
+
+
+def port_of(url: str) -> int:
+    return int(url.rpartition(":")[2])
+
+
+async def connect(client: AsyncClient, server: Server, spec: InstanceSpec, topic: str) -> None:
+    """Have an instance make its connection to the store."""
+    await send_batches(client, f"{topic}-in", [[b"first"]])
+    await no_backlog(server, f"{topic}-in", spec.function_name)
+
+
+async def no_error(instance: Instance) -> bool:
+    status = await instance.status()
+    return status.running and not status.failureException
+
+
+@pytest.mark.slow
+async def test_kills_of_the_store_in_mid_stream_lose_nothing_and_count_nothing_twice(
+    client: AsyncClient,
+    server: Server,
+    state_store: Server,
+    tables: TableClient,
+    make_stateful: StatefulSpec,
+    start_stateful: Start,
+    topic: str,
+) -> None:
+    rng = random.Random(7)
+    spec = make_stateful(WORD_COUNT, CLASS_NAME)
+    instance = await start_stateful(spec)
+    sent: list[bytes] = []
+    for _ in range(4):
+        texts = random_texts(rng, 3000)
+        sent += texts
+        batches = [texts[begin : begin + 50] for begin in range(0, 3000, 50)]
+        await send_batches(client, f"{topic}-in", batches[:40])
+        await asyncio.gather(send_batches(client, f"{topic}-in", batches[40:]), asyncio.to_thread(state_store.kill))
+        # Whatever is on its way, or comes now, finds nobody.
+        await send_batches(client, f"{topic}-in", [[b"once more"]])
+        sent.append(b"once more")
+        began = time.monotonic()
+        status = await eventually(functools.partial(has_error, instance, spec.state_url), "error in status", 5)
+        assert time.monotonic() - began < 2
+        assert status.running
+        assert "is `magnetar state-store` running there" in status.failureException
+        assert spec.state_url in status.latestSystemExceptions[-1].exceptionString
+        await asyncio.to_thread(state_store.restart)
+        await until(functools.partial(no_error, instance))
+    await no_backlog(server, f"{topic}-in", spec.function_name)
+    expected = recount(sent)
+    assert counters(tables, spec, list(expected)) == expected
+
+
+async def test_answer_that_is_lost_after_the_commit_counts_nothing_twice(
+    client: AsyncClient,
+    server: Server,
+    tables: TableClient,
+    make_stateful: StatefulSpec,
+    start_stateful: Start,
+    topic: str,
+    state_url: str,
+) -> None:
+    async with ByteProxy(port_of(state_url)) as proxy:
+        spec = replace(make_stateful(WORD_COUNT, CLASS_NAME), state_url=f"bk://127.0.0.1:{proxy.port}")
+        await start_stateful(spec)
+        await connect(client, server, spec, topic)
+        for round_ in range(1, 4):
+            proxy.silence()
+            await send_batches(client, f"{topic}-in", [[b"a b a"]])
+
+            async def is_stored(times: int = round_) -> bool:
+                return counters(tables, spec, ["a", "b"]) == {"a": 2 * times, "b": times}
+
+            await until(is_stored)
+            assert await backlog_of(server, f"{topic}-in", spec.function_name) == 1
+            connections = proxy.connections
+            proxy.cut()
+            proxy.answer()
+            await no_backlog(server, f"{topic}-in", spec.function_name)
+            assert proxy.connections > connections
+            assert await is_stored()
+
+
+async def test_frozen_store_is_named_in_status_and_gone_on_with(
+    client: AsyncClient,
+    server: Server,
+    state_store: Server,
+    tables: TableClient,
+    make_stateful: StatefulSpec,
+    start_stateful: Start,
+    topic: str,
+) -> None:
+    spec = make_stateful(WORD_COUNT, CLASS_NAME)
+    instance = await start_stateful(spec)
+    await connect(client, server, spec, topic)
+    os.kill(state_store.pid, signal.SIGSTOP)
+    try:
+        await send_batches(client, f"{topic}-in", [[b"a a"]])
+        status = await eventually(functools.partial(has_error, instance, "has not answered for"), "error", 5)
+        assert status.running
+        assert spec.state_url in status.failureException
+    finally:
+        os.kill(state_store.pid, signal.SIGCONT)
+    await no_backlog(server, f"{topic}-in", spec.function_name)
+    await until(functools.partial(no_error, instance))
+    assert counters(tables, spec, ["a"]) == {"a": 2}
+
+
+async def test_read_waits_while_the_store_is_away(
+    client: AsyncClient, state_store: Server, make_stateful: StatefulSpec, start_stateful: Start, topic: str
+) -> None:
+    spec = make_stateful(READER)
+    instance = await start_stateful(spec)
+    await asyncio.to_thread(state_store.kill)
+    await send_batches(client, f"{topic}-in", [[b"a", b"b"]])
+    await eventually(functools.partial(has_error, instance, spec.state_url), "error in status", 5)
+    await asyncio.to_thread(state_store.restart)
+    assert [message.data for message in await receive(client, f"{topic}-out", 2)] == [b"None", b"None"]
+    status = await instance.status()
+    assert (status.numUserExceptions, status.failureException) == (0, "")
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+async def test_stop_ends_a_read_that_waits_and_its_message_comes_again(
+    client: AsyncClient,
+    server: Server,
+    state_store: Server,
+    make_stateful: StatefulSpec,
+    start_stateful: Start,
+    topic: str,
+    how: signal.Signals,
+) -> None:
+    spec = make_stateful(READER)
+    instance = await start_stateful(spec)
+    os.kill(state_store.pid, how)
+    await send_batches(client, f"{topic}-in", [[b"a", b"b"]])
+    await eventually(functools.partial(has_error, instance, spec.state_url), "error in status", 5)
+    began = time.monotonic()
+    await instance.stop(10)
+    assert time.monotonic() - began < 3
+    assert instance.leftover() == ""
+    assert await instance.wait() == ""
+    assert await backlog_of(server, f"{topic}-in", spec.function_name) == 1  # entry
+    if how is signal.SIGSTOP:
+        os.kill(state_store.pid, signal.SIGCONT)
+    else:
+        assert state_store.process is not None
+        state_store.process.wait(5)
+        await asyncio.to_thread(state_store.restart)
+    await start_stateful(spec)
+    assert [message.data for message in await receive(client, f"{topic}-out", 2)] == [b"None", b"None"]
+
+
+async def test_what_is_on_its_way_is_stored_before_a_stop(
+    client: AsyncClient,
+    server: Server,
+    tables: TableClient,
+    make_stateful: StatefulSpec,
+    start_stateful: Start,
+    topic: str,
+    state_url: str,
+) -> None:
+    async with ByteProxy(port_of(state_url)) as proxy:
+        spec = replace(make_stateful(WORD_COUNT, CLASS_NAME), state_url=f"bk://127.0.0.1:{proxy.port}")
+        instance = await start_stateful(spec)
+        await connect(client, server, spec, topic)
+        proxy.silence()
+        await send_batches(client, f"{topic}-in", [[b"a a"]])
+
+        async def is_stored() -> bool:
+            return counters(tables, spec, ["a"]) == {"a": 2}
+
+        await until(is_stored)
+        stopping = asyncio.create_task(instance.stop(10))
+        await asyncio.sleep(0.3)  # inside its grace
+        proxy.answer()
+        await stopping
+    assert await backlog_of(server, f"{topic}-in", spec.function_name) == 0
+
+
+async def test_full_disk_ends_the_instance_with_the_reason_and_acknowledges_nothing(
+    client: AsyncClient,
+    server: Server,
+    state_store: Server,
+    tables: TableClient,
+    make_stateful: StatefulSpec,
+    any_runtime: Runtime,
+    start_stateful: Start,
+    topic: str,
+) -> None:
+    texts = random_texts(random.Random(8), 2000)
+    spec = make_stateful(WORD_COUNT, CLASS_NAME)
+    instance = await any_runtime.start(spec)
+    # No file may grow any more: what a write is told then is what a full disk says.
+    resource.prlimit(state_store.pid, resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
+    await send_batches(client, f"{topic}-in", [texts])
+    reason = await asyncio.wait_for(instance.wait(), 20)
+    assert "StateStoreFailed" in reason
+    assert await backlog_of(server, f"{topic}-in", spec.function_name) == 1  # entry
+    resource.prlimit(state_store.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    await start_stateful(spec)
+    await no_backlog(server, f"{topic}-in", spec.function_name)
+    expected = recount(texts)
+    assert counters(tables, spec, list(expected)) == expected
+
+
+async def test_wrong_address_of_the_store_is_the_reason(any_runtime: Runtime, make_stateful: StatefulSpec) -> None:
+    instance = await any_runtime.start(replace(make_stateful(WORD_COUNT, CLASS_NAME), state_url="http://nowhere"))
+    reason = await asyncio.wait_for(instance.wait(), 10)
+    assert "stateStorageServiceUrl 'http://nowhere' is not bk://host:port" in reason
