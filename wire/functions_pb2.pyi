@@ -363,7 +363,7 @@ class PackageLocationMetaData(_message.Message):
     def __init__(self, packagePath: _Optional[str] = ..., originalFileName: _Optional[str] = ...) -> None: ...
 
 class FunctionMetaData(_message.Message):
-    __slots__ = ("functionDetails", "packageLocation", "version", "createTime", "instanceStates", "functionAuthSpec", "transformFunctionPackageLocation")
+    __slots__ = ("functionDetails", "packageLocation", "version", "createTime", "instanceStates", "functionAuthSpec", "transformFunctionPackageLocation", "functionUuid", "cursorIncarnation")
     class InstanceStatesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -378,6 +378,8 @@ class FunctionMetaData(_message.Message):
     INSTANCESTATES_FIELD_NUMBER: _ClassVar[int]
     FUNCTIONAUTHSPEC_FIELD_NUMBER: _ClassVar[int]
     TRANSFORMFUNCTIONPACKAGELOCATION_FIELD_NUMBER: _ClassVar[int]
+    FUNCTIONUUID_FIELD_NUMBER: _ClassVar[int]
+    CURSORINCARNATION_FIELD_NUMBER: _ClassVar[int]
     functionDetails: FunctionDetails
     packageLocation: PackageLocationMetaData
     version: int
@@ -385,7 +387,9 @@ class FunctionMetaData(_message.Message):
     instanceStates: _containers.ScalarMap[int, FunctionState]
     functionAuthSpec: FunctionAuthenticationSpec
     transformFunctionPackageLocation: PackageLocationMetaData
-    def __init__(self, functionDetails: _Optional[_Union[FunctionDetails, _Mapping]] = ..., packageLocation: _Optional[_Union[PackageLocationMetaData, _Mapping]] = ..., version: _Optional[int] = ..., createTime: _Optional[int] = ..., instanceStates: _Optional[_Mapping[int, FunctionState]] = ..., functionAuthSpec: _Optional[_Union[FunctionAuthenticationSpec, _Mapping]] = ..., transformFunctionPackageLocation: _Optional[_Union[PackageLocationMetaData, _Mapping]] = ...) -> None: ...
+    functionUuid: str
+    cursorIncarnation: int
+    def __init__(self, functionDetails: _Optional[_Union[FunctionDetails, _Mapping]] = ..., packageLocation: _Optional[_Union[PackageLocationMetaData, _Mapping]] = ..., version: _Optional[int] = ..., createTime: _Optional[int] = ..., instanceStates: _Optional[_Mapping[int, FunctionState]] = ..., functionAuthSpec: _Optional[_Union[FunctionAuthenticationSpec, _Mapping]] = ..., transformFunctionPackageLocation: _Optional[_Union[PackageLocationMetaData, _Mapping]] = ..., functionUuid: _Optional[str] = ..., cursorIncarnation: _Optional[int] = ...) -> None: ...
 
 class FunctionAuthenticationSpec(_message.Message):
     __slots__ = ("data", "provider")

@@ -112,7 +112,11 @@ class Functions:
         if location is None:
             raise RequestRefused(400, "Function package is not provided")
         metadata = FunctionMetaData(
-            functionDetails=to_details(config), packageLocation=location, version=0, createTime=self._now_ms()
+            functionDetails=to_details(config),
+            packageLocation=location,
+            version=0,
+            createTime=self._now_ms(),
+            functionUuid=uuid.uuid4().hex,
         )
         await self._subscriptions.prepare(metadata.functionDetails)
         await self._submit(metadata)
