@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from ..wire.batch import encode_batch, encode_plain_batch
 from ..wire.compression import NAMES, compress
+from ..wire.payload import seal
 from ..wire.pulsar_api_pb2 import KeyValue, MessageMetadata, SingleMessageMetadata
 from .config import Compression
 
@@ -79,6 +80,28 @@ def encode_entry(
     kind = NAMES[compression]
     packed = compress(kind, body) if kind else body
     return OutgoingEntry(packed, len(payloads), len(body), kind, sequence_id, key)
+
+
+def seal_entry(entry: OutgoingEntry, producer_name: str, sequence_id: int, publish_time_ms: int) -> bytes:
+    """Return an entry as the payload section that a broker stores, for `Producer.send_sealed`; in any thread.
+
+    Args:
+        entry: what to send.
+        producer_name: of the producer that will send it.
+        sequence_id: of the entry; it is the number of all its messages.
+        publish_time_ms: when it was made.
+    """
+    metadata = MessageMetadata(
+        producer_name=producer_name,
+        sequence_id=sequence_id,
+        highest_sequence_id=sequence_id,
+        publish_time=publish_time_ms,
+        num_messages_in_batch=entry.num_messages,
+    )
+    if entry.compression:
+        metadata.compression = entry.compression  # type: ignore[assignment]  # the protocol's number itself
+        metadata.uncompressed_size = entry.uncompressed_bytes
+    return seal(metadata, entry.body)
 
 
 def describe(

@@ -262,6 +262,23 @@ class Producer:
         self._enqueue(self._sealed(metadata, entry.body, entry.num_messages, [future]))
         return future
 
+    def send_sealed(self, payload: bytes, sequence_id: int, num_messages: int) -> asyncio.Future[MessageId]:
+        """Send a payload section that `seal_entry` made and return the future of its id (``batch_index`` -1).
+
+        The entry has one sequence id for all its messages. Never waits, as `send_entry`.
+
+        Raises: as `send_nowait`.
+        """
+        self._check_room()
+        self._check_size(len(payload))
+        if self._batch.payloads:
+            self._close_batch()
+        self._assign(sequence_id, 1)
+        head = send_frame_head(self._id, sequence_id, sequence_id, num_messages, False, len(payload))
+        future: asyncio.Future[MessageId] = self._loop.create_future()
+        self._enqueue(PendingSend(sequence_id, sequence_id, head, payload, num_messages, self._loop.time(), [future]))
+        return future
+
     async def flush(self) -> None:
         """Send the open batch and wait until everything handed over before is stored.
 

@@ -26,7 +26,7 @@ from ...wire.functions_pb2 import FunctionStatus, MetricsData
 from .. import control, pulsar_facade
 from ..logs import InstanceLog, LogHandler, LogStream
 from ..package_path import ProcessHome
-from ..pipeline import Pipeline
+from ..pipelines import AnyPipeline, make_pipeline
 from ..spec import InstanceSpec, from_json
 from ..stats import format_error
 
@@ -80,7 +80,7 @@ def run(spec_text: str) -> NoReturn:
 async def _live(spec: InstanceSpec, instance_log: InstanceLog) -> str:
     client = AsyncClient(spec.service_url, ClientConfig(description=f"function {spec.key}"))
     try:
-        pipeline = Pipeline(spec, client, ProcessHome(spec.package), instance_log)
+        pipeline = make_pipeline(spec, client, ProcessHome(spec.package), instance_log)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, pipeline.stop, STOP_GRACE_S)
         # Answers to the end. It is not stopped in order: the worker's side would print that on standard error.
         server = control.serve(_Answers(pipeline), spec.control_socket)
@@ -94,7 +94,7 @@ async def _live(spec: InstanceSpec, instance_log: InstanceLog) -> str:
 class _Answers:
     """What the instance says of itself, from the control thread."""
 
-    def __init__(self, pipeline: Pipeline) -> None:
+    def __init__(self, pipeline: AnyPipeline) -> None:
         self._pipeline = pipeline
 
     def status(self) -> FunctionStatus:

@@ -17,7 +17,8 @@ from ...client.config import ClientConfig
 from ...errors import ClosedError
 from ...wire.functions_pb2 import FunctionStatus, MetricsData
 from ..logs import InstanceLog, LogHandler, LogStream
-from ..pipeline import Pipeline, instance_logger
+from ..pipeline import instance_logger
+from ..pipelines import make_pipeline
 from ..spec import InstanceSpec
 from .imports import ImportSpace, SpacePickleSerDe
 from .routing import OutputRouter
@@ -64,7 +65,7 @@ class ThreadInstance:
         """Start it."""
         self._key = spec.key
         self._log = InstanceLog(spec.log_file)
-        self._pipeline = Pipeline(spec, client, ThreadHome(spec, self._log, router), self._log)
+        self._pipeline = make_pipeline(spec, client, ThreadHome(spec, self._log, router), self._log)
         self._running = asyncio.create_task(self._run(), name=f"instance {spec.key}")
 
     async def _run(self) -> str:

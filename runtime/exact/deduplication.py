@@ -1,0 +1,120 @@
+"""Switching the broker's deduplication on for a topic, over its REST interface, and making sure that it is on.
+
+Blocking, by the standard library: an instance needs it once per output topic, and should load no HTTP library for it.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+from typing import Any, NamedTuple
+from urllib.parse import urljoin, urlsplit
+
+from ...errors import ConnectionLost, MagnetarError
+from ...wire.topic_name import parse_topic_name
+
+TIMEOUT_S = 10.0
+EFFECTIVE_WITHIN_S = 10.0  # Apache Pulsar's policies travel through a topic
+REDIRECTS_MAX = 5
+_POLL_S = 0.05
+_ANSWER_CHARACTERS = 200
+
+
+class DeduplicationOff(MagnetarError):
+    """The broker does not drop duplicates on a topic, and cannot be made to."""
+
+
+class _Answer(NamedTuple):
+    status: int
+    text: str
+
+    @property
+    def is_success(self) -> bool:
+        return 200 <= self.status < 300
+
+
+def switch_on(admin_url: str, topic: str) -> None:
+    """Switch deduplication on for a topic and all its partitions; returns once the broker says that it is on.
+
+    A topic that does not exist is created, without partitions.
+
+    Raises:
+        DeduplicationOff: the broker refuses, or has no policies of topics; the text says what to do.
+        ConnectionLost: the REST interface cannot be reached.
+    """
+    path = f"/admin/v2/{parse_topic_name(topic).rest_path}"
+    if _is_on(admin_url, path):
+        return
+    partitions = _partitions(admin_url, path)
+    if not partitions:
+        created = _call(admin_url, "PUT", path)
+        if not created.is_success and created.status != 409:
+            raise DeduplicationOff(f"output topic {topic} cannot be created: {_shown(created)}")
+    answer = _call(admin_url, "POST", f"{path}/deduplicationEnabled", True)
+    if not answer.is_success:
+        raise DeduplicationOff(_refusal(topic, _shown(answer)))
+    _await_on(admin_url, path, topic)
+
+
+def _is_on(admin_url: str, path: str) -> bool:
+    answer = _call(admin_url, "GET", f"{path}/deduplicationEnabled")
+    return answer.is_success and answer.text.strip() == "true"
+
+
+def _await_on(admin_url: str, path: str, topic: str) -> None:
+    """Wait until the policy is read back."""
+    deadline_s = time.monotonic() + EFFECTIVE_WITHIN_S
+    while not _is_on(admin_url, path):
+        if time.monotonic() > deadline_s:
+            raise DeduplicationOff(
+                _refusal(topic, f"it was not on {EFFECTIVE_WITHIN_S:g} s after it had been switched on")
+            )
+        time.sleep(_POLL_S)
+
+
+def partitions_of(admin_url: str, topic: str) -> int:
+    """Return how many partitions a topic has, 0 if it has none or does not exist."""
+    return _partitions(admin_url, f"/admin/v2/{parse_topic_name(topic).rest_path}")
+
+
+def _partitions(admin_url: str, path: str) -> int:
+    answer = _call(admin_url, "GET", f"{path}/partitions")
+    if not answer.is_success:
+        return 0
+    return int(json.loads(answer.text).get("partitions", 0))
+
+
+def _refusal(topic: str, why: str) -> str:
+    return (
+        f"EFFECTIVELY_ONCE needs deduplication on the output topic {topic}, and the broker does not switch it on:"
+        f" {why}; set topicLevelPoliciesEnabled=true and systemTopicEnabled=true on the broker, or use ATLEAST_ONCE"
+    )
+
+
+def _shown(answer: _Answer) -> str:
+    return f"status {answer.status} {answer.text.strip()[:_ANSWER_CHARACTERS]}"
+
+
+def _call(admin_url: str, method: str, path: str, body: Any = None) -> _Answer:
+    """Make a request, following redirects to the broker that owns the topic."""
+    url = admin_url.rstrip("/") + path
+    for _ in range(REDIRECTS_MAX):
+        target = urlsplit(url)
+        make = http.client.HTTPSConnection if target.scheme == "https" else http.client.HTTPConnection
+        connection = make(target.hostname or "", target.port, timeout=TIMEOUT_S)
+        try:
+            content = None if body is None else json.dumps(body)
+            where = target.path + (f"?{target.query}" if target.query else "")
+            connection.request(method, where, content, {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            text = response.read().decode("utf-8", "replace")
+        except (OSError, http.client.HTTPException) as error:
+            raise ConnectionLost(f"{method} {url}: {error or type(error).__name__}") from error
+        finally:
+            connection.close()
+        location = response.getheader("Location")
+        if response.status not in (301, 302, 307, 308) or not location:
+            return _Answer(response.status, text)
+        url = urljoin(url, location)
+    raise ConnectionLost(f"{method} {admin_url}{path} was redirected {REDIRECTS_MAX} times")

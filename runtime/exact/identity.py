@@ -1,0 +1,22 @@
+"""What names a function's life: from its creation, or the last time that its cursors were reset, to its end.
+
+The broker's deduplication knows producers by name, the state store positions by function. A function that is deleted
+and created again, or begins anew at an earlier message, must not be taken for the one before: what it makes would be
+dropped as made already.
+"""
+
+from __future__ import annotations
+
+from ...wire.functions_pb2 import FunctionMetaData
+from ..spec import InstanceSpec
+
+
+def life_of(metadata: FunctionMetaData) -> str:
+    """Return what names the life of a function."""
+    # Records that Pulsar's own worker wrote have no uuid; two functions of one name were not created at the same time.
+    return f"{metadata.functionUuid or metadata.createTime}/{metadata.cursorIncarnation}"
+
+
+def producer_name(spec: InstanceSpec, partition: str) -> str:
+    """Return the name of all producers that send what an input partition makes."""
+    return f"{spec.function_name}/{life_of(spec.metadata)}/{partition}"

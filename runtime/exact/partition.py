@@ -1,0 +1,107 @@
+"""An input partition of an instance: its consumer, and one tenure after the other as the broker gives and takes it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from ...api.serde import SerDe
+from ...client.config import ConsumerConfig
+from ...client.consumer import Consumer
+from .tenure import Tenure, Workplace
+
+
+class InputPartition:
+    """One partition, or a topic that has none."""
+
+    def __init__(self, work: Workplace, topic: str, serde: SerDe, producer_name: str) -> None:
+        """Prepare.
+
+        Args:
+            work: of the instance.
+            topic: full name of the partition.
+            serde: decodes its messages.
+            producer_name: of all producers that send what its entries make.
+        """
+        self.topic = topic
+        self._work = work
+        self._serde = serde
+        self._producer_name = producer_name
+        self._consumer: Consumer | None = None
+        self._tenure: Tenure | None = None
+        self._active = asyncio.Event()
+        self._inactive = asyncio.Event()
+        self._inactive.set()
+
+    async def open(self, subscription: str, config: ConsumerConfig) -> None:
+        """Subscribe.
+
+        Raises:
+            MagnetarError: the broker refuses.
+        """
+        config = replace(config, on_active_change=self._change)
+        consumer = await self._work.client.subscribe(self.topic, subscription, config)
+        assert isinstance(consumer, Consumer)
+        self._consumer = consumer
+
+    def _change(self, is_active: bool) -> None:
+        if is_active:
+            self._inactive.clear()
+            self._active.set()
+        else:
+            self._active.clear()
+            self._inactive.set()
+            if self._tenure is not None:
+                self._tenure.is_over = True
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing of it is in work."""
+        return self._tenure is None or self._tenure.is_idle
+
+    @property
+    def waits_for(self) -> str:
+        """Why it cannot be processed although it is ours; empty if nothing hinders."""
+        return "" if self._tenure is None else self._tenure.waits_for
+
+    async def run(self) -> None:
+        """Process the partition whenever it is ours, until cancelled.
+
+        Cancellation: what is under way stays so; `close` gives it up.
+
+        Raises:
+            MagnetarError: the instance cannot go on.
+        """
+        assert self._consumer is not None
+        while True:
+            await self._active.wait()
+            confirmed = None if self._tenure is None else self._tenure.confirmed
+            tenure = self._tenure = Tenure(self._work, self._consumer, self._serde, self._producer_name, confirmed)
+            serving = asyncio.ensure_future(tenure.serve())
+            inactive = asyncio.ensure_future(self._inactive.wait())
+            try:
+                await asyncio.wait((serving, inactive), return_when=asyncio.FIRST_COMPLETED)
+                if serving.done():
+                    serving.result()
+            finally:
+                serving.cancel()
+                inactive.cancel()
+                await asyncio.gather(serving, inactive, return_exceptions=True)
+            await tenure.leave()
+
+    def clear_outbox(self) -> None:
+        """Have the state store forget what is published, if nothing is in work that would do it on its way."""
+        if self._tenure is not None and not self._tenure.is_over:
+            self._tenure.clear_outbox()
+
+    async def settle(self) -> None:
+        """Wait until nothing is in work, and its input is acknowledged. Cancellation: safe."""
+        if self._tenure is not None:
+            await self._tenure.settle()
+
+    async def close(self) -> None:
+        """Give up what is under way and close producers, lock and consumer."""
+        if self._tenure is not None:
+            await self._tenure.close()
+        if self._consumer is not None:
+            await self._consumer.close()
