@@ -49,6 +49,7 @@ from .publisher import Publisher, Ticket
 from .recent_acks import RecentAcks
 from .spec import InstanceSpec
 from .state.link import StateLink
+from .state.naming import table_of
 from .stats import InstanceStats, format_error
 
 log = logging.getLogger(__name__)
@@ -261,7 +262,7 @@ class Pipeline:
         spec = self._spec
         if not spec.state_url:
             return None
-        return StateLink(spec.state_url, spec.function_name, spec.key, self._state_said)
+        return StateLink(spec.state_url, table_of(spec.metadata), spec.key, self._state_said)
 
     # -- input ----------------------------------------------------------------------------------------------------
 

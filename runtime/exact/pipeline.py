@@ -53,6 +53,7 @@ from ..mailbox import Mailbox
 from ..markers import HeaderMaker
 from ..publish_request import PublishRequest
 from ..spec import InstanceSpec
+from ..state.naming import table_of
 from ..state.values import Position
 from ..stats import InstanceStats, format_error
 from .entries import ENTRY_BYTES_MAX, EntryMaker
@@ -135,7 +136,7 @@ class ExactPipeline:
         if not spec.state_url:
             return None
         life = life_of(spec.metadata)
-        return ExactState(spec.state_url, spec.function_name, spec.key, life, self._state_said, self._committed)
+        return ExactState(spec.state_url, table_of(spec.metadata), spec.key, life, self._state_said, self._committed)
 
     # -- life -----------------------------------------------------------------------------------------------------
 
