@@ -200,6 +200,10 @@ MAY_IMPORT: dict[str, tuple[str, set[str]]] = {
         "from magnetar.cli import serve_worker; from magnetar.worker import service; import uvloop",
         WIRE | HTTP_SERVER | HTTP_CLIENT | GRPC | FASTAPI | {"click", "cloudpickle", "prometheus_client", "uvloop"},
     ),
+    "the state store": (
+        "from magnetar.cli import main, serve_state_store; from magnetar.runtime.state import server",
+        {"click", "cython_runtime", "google"} | GRPC,
+    ),
     "the zygote": ("from magnetar.runtime.process import zygote", WIRE | GRPC | {"setproctitle", "uvloop"}),
 }
 """Process -> what it imports, and which libraries it may hold: each costs memory in every process that has it."""

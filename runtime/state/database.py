@@ -7,6 +7,7 @@ import sqlite3
 from pathlib import Path
 
 from ...errors import StateStoreFailed
+from .log_check import has_lost_transactions
 
 FILE = "state.sqlite"
 FORMAT = 1
@@ -15,7 +16,7 @@ APPLICATION_ID = 0x4D414754
 """Marks the file as ours for `file(1)` and against opening somebody else's database."""
 CHECKED_BYTES_MAX = 256 * 1024 * 1024
 """Files up to this size are checked whole at the start, at about 180 MB a second; of larger ones only the head is."""
-WRITER_CACHE_KIB = 16 * 1024
+WRITER_CACHE_KIB = 32 * 1024
 READER_CACHE_KIB = 512
 """Small: each commit of the writer empties the readers' caches anyway, and the kernel keeps the pages."""
 WAL_PAGES_MAX = 8_000
@@ -50,6 +51,11 @@ def open_writer(directory: Path) -> sqlite3.Connection:
         raise StateStoreFailed(_explain_unwritable(file, "permission denied"))
     connection = None
     try:
+        if file.exists() and has_lost_transactions(file):
+            raise StateStoreFailed(
+                f"the log {file}-wal is damaged before its end: transactions that were confirmed are lost; restore"
+                " database and log from a backup, or move the log away to go on without what it held"
+            )
         connection = sqlite3.connect(
             file, timeout=BUSY_TIMEOUT_MS / 1000, isolation_level=None, check_same_thread=False, cached_statements=512
         )
@@ -81,6 +87,7 @@ def open_reader(directory: Path) -> sqlite3.Connection:
 def _prepare(connection: sqlite3.Connection, file: Path) -> None:
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA secure_delete = 0")  # some builds overwrite what is deleted: a drop writes it all again
     connection.execute(f"PRAGMA cache_size = -{WRITER_CACHE_KIB}")
     connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES_MAX}")
     connection.execute(f"PRAGMA journal_size_limit = {2 * WAL_PAGES_MAX * 4096}")
