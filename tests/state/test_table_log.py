@@ -93,7 +93,7 @@ def test_log_damaged_in_an_earlier_transaction_stops_the_start(written: Written)
         damaged = bytearray(written.files[LOG])
         place = rng.randrange(written.log_bytes[call - 1], written.log_bytes[call])
         damaged[place] ^= 0x40
-        with pytest.raises(StateStoreFailed, match="is damaged before its end.*restore") as failure:
+        with pytest.raises(StateStoreFailed, match=r"is damaged before its end.*restore") as failure:
             written.calls_after(bytes(damaged))
         assert "\n" not in str(failure.value)
 
