@@ -11,6 +11,7 @@ cut; see `chunks`.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Iterator
@@ -25,9 +26,10 @@ from ...errors import (
     TopicNotFound,
 )
 from ...wire.compression import decompress
-from ...wire.message_id import MessageId
+from ...wire.message_id import EARLIEST, MessageId
 from ...wire.payload import open_payload, verify_checksum
 from ...wire.pulsar_api_pb2 import MessageMetadata
+from .chunks import MAX_MESSAGE_BYTES, ChunkStore, is_chunk
 from .link import BrokerLink, Routes
 from .ranges import Position, Span, TopicRange
 from .view import Detached, TopicView
@@ -38,10 +40,11 @@ MAX_AHEAD_MESSAGES = 50_000
 """What the broker may send ahead of us, in messages."""
 _FIRST_PERMITS = 1_000  # before it is known how many messages an entry has
 _BACKOFF_S = (0.05, 2.0)
+_LOOK_BACK_CHUNKS = 4  # chunks of one message lie close together, unless many producers send at once
 
 
 class Entry(NamedTuple):
-    """One entry, decompressed.
+    """One entry, or one message of several entries.
 
     Attributes:
         position: of it.
@@ -77,6 +80,7 @@ class RangeReader:
         self._next = wanted.start
         self._left = wanted.entries
         self._deadline = 0.0
+        self._chunks = ChunkStore()
 
     def entries(self) -> Iterator[Entry]:
         """Yield the range's entries in order.
@@ -139,12 +143,13 @@ class RangeReader:
             if not self._pass(position, is_first):
                 return
             is_first = False
-            entry = self._open(position, payload, link.max_message_bytes)
+            entry = self._open(position, payload)
             more = permits.used(entry.metadata.num_messages_in_batch, self._left)
             if more and not self._is_done:
                 view.flow(more)
-            self._deadline = time.monotonic() + self._poll_timeout_s
-            yield entry
+            whole = self._whole(entry)
+            if whole is not None:
+                yield whole
             self._deadline = time.monotonic() + self._poll_timeout_s
 
     def _pass(self, position: Position, is_first: bool) -> bool:
@@ -192,17 +197,54 @@ class RangeReader:
         self.lost_entries += self._left
         log.warning("%s", text)
 
-    def _open(self, position: Position, payload: bytes, max_bytes: int) -> Entry:
+    def _open(self, position: Position, payload: bytes) -> Entry:
         what = f"entry {position} of {self._range.topic}"
         if verify_checksum(payload) is False:
             raise ProtocolError(f"{what} is damaged: the checksum of its {len(payload)} bytes does not fit")
         metadata, offset = open_payload(payload)
         if metadata.encryption_keys:
             raise ProtocolError(f"{what} is encrypted, which is not supported; read what is before and behind it")
-        body = payload[offset:]
-        if metadata.compression:
-            body = decompress(metadata.compression, body, metadata.uncompressed_size, max_bytes)
-        return Entry(position, metadata, body)
+        return Entry(position, metadata, payload[offset:])
+
+    def _whole(self, entry: Entry) -> Entry | None:
+        """Return an entry decompressed, chunks as one message; None for a chunk whose message goes on."""
+        metadata = entry.metadata
+        if is_chunk(metadata):
+            if not self._chunks.add(metadata, entry.body):
+                return None
+            if self._chunks.missing(metadata):
+                self._go_back(entry)
+            if missing := self._chunks.missing(metadata):
+                self._chunks.forget(metadata)
+                self._lose(f"a message that ends at {entry.position} lacks {missing} of its chunks", missing)
+                return None
+            entry = entry._replace(body=self._chunks.take(metadata))
+        if not metadata.compression:
+            return entry
+        body = decompress(metadata.compression, entry.body, metadata.uncompressed_size, MAX_MESSAGE_BYTES)
+        return entry._replace(body=body)
+
+    def _go_back(self, last: Entry) -> None:
+        """Fetch the chunks of a message that lie before this range, farther back each time."""
+        (ledger_id, entry_id), metadata = last.position, last.metadata
+        near = MessageId(ledger_id, max(0, entry_id - _LOOK_BACK_CHUNKS * metadata.num_chunks_from_msg))
+        for start in (near, MessageId(ledger_id, 0), EARLIEST):
+            with contextlib.closing(self._routes.link_to(self._range.topic)) as link:
+                view = TopicView(link, self._range.topic, start)
+                while (found := self._next_before(view, last.position)) is not None:
+                    entry = self._open(*found)
+                    if entry.metadata.uuid == metadata.uuid and is_chunk(entry.metadata):
+                        self._chunks.add(entry.metadata, entry.body)
+            if not self._chunks.missing(metadata):
+                return
+
+    def _next_before(self, view: TopicView, end: Position) -> tuple[Position, bytes] | None:
+        """Return the next entry of a view, None at ``end``."""
+        view.flow(1)
+        found = view.next_entry(time.monotonic() + self._poll_timeout_s)
+        if found is None:
+            raise OperationTimeout(f"no entry of {self._range.topic} came within {self._poll_timeout_s:g} s")
+        return found if found[0] < end else None
 
 
 class _Permits:

@@ -33,10 +33,7 @@ from pyspark.sql.types import (
 )
 
 from ...errors import InvalidConfig
-from ...wire.topic_name import parse_topic_name
-from .link import Routes
 from .options import ReadOptions, WriteOptions, read_options, write_options
-from .range_reader import RangeReader
 from .ranges import MIN_ENTRIES_PER_RANGE, TopicRange
 from .rows import check_columns
 from .writer import Written, switch_deduplication_on, write_rows
@@ -114,6 +111,8 @@ class TopicReader(DataSourceReader):
         """Yield the messages of a range as record batches."""
         if not isinstance(partition, TopicPartition):
             return iter(())  # what Spark makes of an empty plan
+        from .record_batches import read_range
+
         return read_range(partition.wanted, self._options)
 
 
@@ -154,28 +153,3 @@ class TopicWriter(DataSourceArrowWriter):
             sum(message.written.rows for message in messages if message is not None),
             self._options.name_prefix,
         )
-
-
-def read_range(wanted: TopicRange, options: ReadOptions) -> Iterator[Any]:
-    """Yield the messages of a range as record batches of ``options.columns``."""
-    from .columns import BatchBuilder, rows_of
-
-    reader = RangeReader(
-        Routes(options.service_url),
-        wanted,
-        poll_timeout_ms=options.poll_timeout_ms,
-        fail_on_data_loss=options.fail_on_data_loss,
-    )
-    builder = BatchBuilder(options.columns, wanted.topic, parse_topic_name(wanted.topic).partition)
-    start, end = wanted.start, wanted.end
-    for entry in reader.entries():
-        first_index = wanted.first_index if entry.position == start else 0
-        last_index = wanted.last_index if entry.position == end else None
-        rows = rows_of(entry, first_index, last_index)
-        if rows is None:
-            continue
-        builder.add(entry, rows)
-        if builder.is_full:
-            yield builder.take()
-    if builder.rows:
-        yield builder.take()

@@ -40,8 +40,13 @@ def plan_read(options: ReadOptions, default_ranges: int, min_entries: int) -> li
     """
     routes = Routes(options.service_url)
     wholes = []
-    for topic in partitions_to_read(routes, options):
-        whole = extent(routes, topic, options)
+    for topic, may_be_missing in topics_to_read(routes, options):
+        try:
+            whole = extent(routes, topic, options)
+        except TopicNotFound:
+            if not may_be_missing:
+                raise
+            continue
         if whole is not None:
             wholes.append(whole)
     if not wholes:
@@ -51,15 +56,19 @@ def plan_read(options: ReadOptions, default_ranges: int, min_entries: int) -> li
     return plan(wholes, default_ranges, min_entries)
 
 
-def partitions_to_read(routes: Routes, options: ReadOptions) -> list[str]:
-    """Return the full names of what is read, partitions by their own names, in order."""
-    names: list[str] = []
+def topics_to_read(routes: Routes, options: ReadOptions) -> list[tuple[str, bool]]:
+    """Return the full names of what is read, in order, and of each whether it may be missing.
+
+    Partitions go by their own names. One that nobody has published to may not have been made yet: it is empty.
+    """
     if options.pattern is not None:
-        return _matching(routes, options.pattern)
+        # What is deleted between the two questions has no messages either.
+        return [(name, True) for name in _matching(routes, options.pattern)]
+    found: dict[str, bool] = {}
     for topic in options.topics:
         count = routes.partitions(topic) if topic.partition < 0 else 0
-        names += [topic.partition_name(index).text for index in range(count)] if count else [topic.text]
-    return list(dict.fromkeys(names))
+        found |= {topic.partition_name(index).text: True for index in range(count)} if count else {topic.text: False}
+    return list(found.items())
 
 
 def _matching(routes: Routes, pattern: str) -> list[str]:

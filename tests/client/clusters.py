@@ -30,6 +30,7 @@ class OurBroker:
 
     is_pulsar = False
     acks_inside_batches = True
+    storage_config = StorageConfig()
 
     def __init__(self, directory: Path, **settings: Any) -> None:
         self._loop = uvloop.new_event_loop()
@@ -44,7 +45,7 @@ class OurBroker:
 
     async def _start(self, directory: Path) -> None:
         self._store = await asyncio.to_thread(SqliteStore.open, directory / "metadata.sqlite")
-        self._storage = await asyncio.to_thread(Storage.open, directory / "storage", StorageConfig())
+        self._storage = await asyncio.to_thread(Storage.open, directory / "storage", self.storage_config)
         self._storage.attach(asyncio.get_running_loop())
         self._namespaces = Namespaces(self._store, self._config.cluster)
         await self._namespaces.start()

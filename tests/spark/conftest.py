@@ -1,0 +1,128 @@
+"""A broker in this process for the tests without Spark; a broker process and one Spark session for those with it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from magnetar.broker.storage.config import StorageConfig
+from magnetar.wire.topic_name import parse_topic_name
+
+from tests.client.clusters import OurBroker
+from tests.client.proxy import Proxy
+
+_T = TypeVar("_T")
+LEDGER_ENTRIES = 10
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that need the extra are skipped without it, except on the build server."""
+    try:
+        import pyarrow  # noqa: F401
+        import pyspark  # noqa: F401
+    except ImportError:
+        if "CI" in os.environ:
+            return
+        skip = pytest.mark.skip(reason="needs the extra: pip install 'magnetar[spark]'")
+        for item in items:
+            if item.get_closest_marker("spark") is not None:
+                item.add_marker(skip)
+
+
+class SmallLedgers(OurBroker):
+    """A broker whose topics get a new ledger every few entries."""
+
+    storage_config = StorageConfig(max_ledger_entries=LEDGER_ENTRIES)
+
+    def delete(self, topic: str) -> None:
+        self._call(self._service.delete_topic(parse_topic_name(topic), force=True))
+
+    def trim(self, topic: str) -> list[int]:
+        """Delete all ledgers but the last; return which."""
+
+        async def trim() -> list[int]:
+            return await (await self._service.topic(parse_topic_name(topic))).trim(0, 0)
+
+        return self._call(trim())
+
+    def messages_out(self, topic: str) -> int:
+        async def messages_out() -> int:
+            return (await self._service.topic(parse_topic_name(topic))).messages_out
+
+        return self._call(messages_out())
+
+    def exists(self, topic: str) -> bool:
+        return any(topic in name for name in self._service.topic_names("public/default"))
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SmallLedgers]:
+    it = SmallLedgers(tmp_path_factory.mktemp("broker"))
+    yield it
+    it.close()
+
+
+class Background:
+    """An event loop in a thread, for what tests run beside blocking code."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever, name="background", daemon=True)
+        self._thread.start()
+
+    def run(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(20)
+
+    def close(self) -> None:
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(10)
+        self.loop.close()
+
+
+class BadNetwork:
+    """A proxy in the background, worked by blocking calls."""
+
+    def __init__(self, background: Background, proxy: Proxy) -> None:
+        self._background = background
+        self._proxy = proxy
+
+    @property
+    def service_url(self) -> str:
+        return self._proxy.service_url
+
+    @property
+    def connections(self) -> int:
+        return self._proxy.connections
+
+    def cut(self) -> None:
+        self._background.loop.call_soon_threadsafe(self._proxy.cut)
+
+    def hold(self) -> None:
+        self._background.loop.call_soon_threadsafe(self._proxy.hold)
+
+
+@pytest.fixture
+def network(broker: SmallLedgers) -> Iterator[BadNetwork]:
+    background = Background()
+    proxy = Proxy(broker.service_url)
+    try:
+        background.run(proxy.__aenter__())
+        yield BadNetwork(background, proxy)
+        background.run(proxy.__aexit__(None, None, None))
+    finally:
+        background.close()
+
+
+@pytest.fixture
+def topic(broker: SmallLedgers) -> str:
+    return broker.topic()
+
+
+@pytest.fixture(scope="session")
+def spark_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("spark")

@@ -1,0 +1,63 @@
+"""Entries end where the rows say, never where Spark's record batches do."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from magnetar.runtime.spark.cuts import MAX_BYTES, MAX_ROWS, Cut, Cutter, partition_of
+from magnetar.wire.pulsar_api_pb2 import SingleMessageMetadata
+
+SIZES = st.lists(
+    st.tuples(st.integers(1, 1500), st.sampled_from([0, 10, 100, 1_000, 50_000, MAX_BYTES, MAX_BYTES + 7])),
+    min_size=1,
+    max_size=6,
+)
+BOUNDS = st.lists(st.integers(1, 900), max_size=8)
+
+
+def rows_of(sizes: list[tuple[int, int]]) -> list[bytes]:
+    # Large rows in small numbers: what matters is where they lie between the small ones.
+    return [bytes(size) for count, size in sizes for _ in range(count if size <= 1_000 else count % 5)]
+
+
+def all_cuts(cutter: Cutter, cuts: list[Cut]) -> list[Cut]:
+    rest = cutter.rest()
+    assert cutter.rest() is None
+    return [*cuts, rest] if rest is not None else cuts
+
+
+def plain(rows: list[bytes], bounds: list[int]) -> list[Cut]:
+    cutter, cuts, start = Cutter(), [], 0
+    for size in [*bounds, len(rows)]:
+        cuts += list(cutter.add_plain(start, rows[start : start + size]))
+        start = min(start + size, len(rows))
+    return all_cuts(cutter, cuts)
+
+
+@given(SIZES, BOUNDS)
+def test_cuts_do_not_depend_on_how_rows_are_grouped(sizes: list[tuple[int, int]], bounds: list[int]) -> None:
+    rows = rows_of(sizes)
+    cuts = plain(rows, bounds)
+    cutter = Cutter()
+    one_by_one = [cut for row, payload in enumerate(rows) if (cut := cutter.add(row, payload, None)) is not None]
+    assert cuts == all_cuts(cutter, one_by_one)
+    assert [payload for cut in cuts for payload in cut.payloads] == rows
+    assert [cut.first_row for cut in cuts] == [sum(len(c.payloads) for c in cuts[:n]) for n in range(len(cuts))]
+    for cut in cuts:
+        assert len(cut.payloads) <= MAX_ROWS
+        assert sum(map(len, cut.payloads)) <= MAX_BYTES or len(cut.payloads) == 1
+        assert cut.headers is None
+
+
+def test_rows_with_and_without_metadata_share_entries() -> None:
+    cutter = Cutter()
+    header = SingleMessageMetadata(partition_key="k")
+    assert cutter.add(4, b"a", header) is None
+    assert list(cutter.add_plain(7, [b"b"])) == []
+    assert cutter.rest() == Cut(4, [b"a", b"b"], [header, None])
+
+
+def test_rows_are_spread_by_key_or_in_blocks() -> None:
+    assert partition_of(12345, "k", 1) == 0
+    assert [partition_of(row, None, 3) for row in (0, 999, 1000, 2999, 3000)] == [0, 0, 1, 2, 0]
+    assert {partition_of(row, "k", 5) for row in range(0, 9000, 500)} == {partition_of(0, "k", 5)}

@@ -1,0 +1,106 @@
+"""What the options of the data source mean, and which are refused. No Spark is needed."""
+
+from __future__ import annotations
+
+import pytest
+from magnetar.errors import InvalidConfig
+from magnetar.runtime.spark.options import COLUMNS, read_options, write_options
+from magnetar.wire.message_id import MessageId
+
+URL = {"service.url": "pulsar://localhost:6650"}
+
+
+def test_a_read_has_the_defaults_of_the_jvm_connector() -> None:
+    options = read_options({**URL, "topic": "in"})
+    assert [topic.text for topic in options.topics] == ["persistent://public/default/in"]
+    assert options.starting.of("x", "earliest") == "earliest"
+    assert options.ending.of("x", "latest") == "latest"
+    assert (options.fail_on_data_loss, options.poll_timeout_ms, options.min_partitions) == (True, 120_000, None)
+    assert options.columns == COLUMNS
+
+
+def test_names_of_options_have_any_case_and_load_names_the_topic() -> None:
+    options = read_options(
+        {"Service.URL": "pulsar://h", "PATH": "t/n/in", "minpartitions": "7", "FAILONDATALOSS": "False"}
+    )
+    assert options.topics[0].text == "persistent://t/n/in"
+    assert (options.min_partitions, options.fail_on_data_loss) == (7, False)
+
+
+def test_what_sql_tables_and_checkpoints_add_is_let_through() -> None:
+    added = {"option.topic": "in", "owner": "me", "provider": "magnetar", "checkpointLocation": "/x"}
+    assert read_options({**URL, **added, "topics": "a, b,a"}).topics[1].local == "b"
+
+
+def test_positions_are_text_or_the_bytes_of_an_id() -> None:
+    serialised = list(MessageId(300, 4, 1, 2, 3).serialize())
+    signed = [byte - 256 if byte > 127 else byte for byte in serialised]
+    text = f'{{"a": "3:4", "b-partition-1": {signed}}}'
+    starting = read_options({**URL, "topics": "a,b", "startingOffsets": text}).starting
+    assert starting.of("persistent://public/default/a", "earliest") == MessageId(3, 4)
+    assert starting.of("persistent://public/default/b-partition-1", "earliest") == MessageId(300, 4, 1, 2, 3)
+    assert starting.of("persistent://public/default/b-partition-0", "earliest") == "earliest"
+    one = read_options({**URL, "topic": "a", "startingOffsets": "5:6:7"}).starting
+    assert one.of("persistent://public/default/a", "earliest") == MessageId(5, 6, batch_index=7)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "exactly one of topic, topics and topicsPattern is needed; none is given"),
+        ({"topic": "a", "topics": "b"}, "topic and topics are given"),
+        ({"topic": "a", "path": "b"}, "the topic is given twice"),
+        ({"topic": "a", "startingOffset": "earliest"}, "'startingOffset' is unknown; did you mean startingOffsets?"),
+        ({"topic": "a", "zzz": "1"}, "option 'zzz' is unknown; known are service.url"),
+        ({"topic": "a", "startingOffsets": "latest"}, "reads nothing in a batch"),
+        ({"topic": "a", "endingOffsets": "earliest"}, "reads nothing"),
+        ({"topic": "a", "startingOffsets": "x"}, "'x' is no position"),
+        ({"topics": "a,b", "startingOffsets": "1:2"}, "neither earliest, latest nor JSON"),
+        ({"topic": "a", "startingOffsets": '{"b": "1:2"}'}, "startingOffsets names persistent://public/default/b"),
+        ({"topic": "a", "startingOffsets": '{"a": [1]}'}, "no serialised message id"),
+        ({"topic": "a", "startingTime": "5", "startingOffsets": "earliest"}, "both say where to begin"),
+        ({"topic": "a", "endingTime": "5", "endingOffsets": "latest"}, "both say where to end"),
+        ({"topic": "a", "startingTime": "yesterday"}, "startingTime='yesterday' is not a whole number of 0 or more"),
+        ({"topic": "a", "minPartitions": "0"}, "minPartitions='0' is not a whole number of 1 or more"),
+        ({"topic": "a", "failOnDataLoss": "maybe"}, "neither true nor false"),
+        ({"topic": "a", "columns": "value,__kei"}, "did you mean __key?"),
+        ({"topic": "a", "columns": ","}, "option columns is empty"),
+        ({"topic": "non-persistent://public/default/a"}, "keeps no messages"),
+        ({"topicsPattern": "a(", }, "is no regular expression"),
+        ({"topicsPattern": "non-persistent://public/default/a.*"}, "must begin with persistent://"),
+    ],
+)  # fmt: skip
+def test_a_wrong_read_is_refused_with_the_remedy(options: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidConfig) as error:
+        read_options({**URL, **options})
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_service_url_is_needed() -> None:
+    with pytest.raises(InvalidConfig, match=r"option service\.url is missing"):
+        read_options({"topic": "a"})
+
+
+def test_a_write_names_its_producers_anew_unless_it_is_told() -> None:
+    assert write_options({**URL, "topic": "out"}, "id").name_prefix == "spark-id"
+    options = write_options({**URL, "topic": "out", "producer.name.prefix": "daily", "compression": "zstd"}, "id")
+    assert (options.name_prefix, options.compression) == ("daily", "ZSTD")
+    assert options.topic == "persistent://public/default/out"
+    assert write_options(URL, "id").topic is None
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"topic": "a", "effectivelyOnce": "true"}, "effectivelyOnce=true needs option topic, and option admin.url"),
+        ({"effectivelyOnce": "true", "admin.url": "http://h"}, "effectivelyOnce=true needs option topic"),
+        ({"topic": "a", "producer.name.prefix": " "}, "producer.name.prefix is empty"),
+        ({"topic": "a", "compression": "gzip"}, "compression='GZIP' is not one of NONE, LZ4, ZLIB, ZSTD, SNAPPY"),
+        ({"topic": "a", "minPartitions": "2"}, "option 'minPartitions' is unknown"),
+    ],
+)
+def test_a_wrong_write_is_refused_with_the_remedy(options: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidConfig) as error:
+        write_options({**URL, **options}, "id")
+    assert message in str(error.value)
