@@ -156,9 +156,9 @@ class Namespaces:
         """Return how long acknowledged messages stay."""
         return retention_of(self.policies(namespace))
 
-    def compaction_threshold(self, namespace: str, default: int) -> int:
+    def compaction_threshold(self, name: TopicName, default: int) -> int:
         """Return how many bytes of a topic may wait to be compacted; 0 is any number."""
-        return compaction_threshold(self.policies(namespace), default)
+        return compaction_threshold(self.topic_policies(name), self.policies(name.namespace_name), default)
 
     def deduplication(self, name: TopicName, default: bool) -> bool:
         """Return whether entries are dropped that a producer of the topic repeats."""

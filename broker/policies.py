@@ -96,10 +96,16 @@ def retention(policies: Policies) -> Retention:
     )
 
 
-def compaction_threshold(policies: Policies, default: int) -> int:
-    """Return how many bytes may wait to be compacted; 0 is any number, so compaction runs on request only."""
-    threshold = policies.get("compaction_threshold")
-    return default if threshold is None else int(threshold)
+def compaction_threshold(topic: Policies, namespace: Policies, default: int) -> int:
+    """Return how many bytes may wait to be compacted: the topic's word, its namespace's, the default.
+
+    0 is any number, so compaction runs on request only.
+    """
+    for policies in (topic, namespace):
+        threshold = policies.get("compaction_threshold")
+        if threshold is not None:
+            return int(threshold)
+    return default
 
 
 def deduplication(topic: Policies, namespace: Policies, default: bool) -> bool:

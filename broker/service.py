@@ -205,7 +205,7 @@ class BrokerService:
                 namespace = topic.name.namespace_name
                 if topic.is_closed or not self.namespaces.has_namespace(namespace):
                     continue
-                threshold = self.namespaces.compaction_threshold(namespace, self.config.compaction_threshold_bytes)
+                threshold = self.namespaces.compaction_threshold(topic.name, self.config.compaction_threshold_bytes)
                 if threshold and topic.compaction.waiting_bytes > threshold and not topic.compaction.is_running:
                     topic.begin_compaction()
 

@@ -35,6 +35,8 @@ class WorkerConfig:
         reschedule_timeout_ms: how long a member may be absent before its instances go elsewhere.
         rebalance_check_s: how often the leader evens the load out by itself (`rebalanceCheckFreqSec`); 0 and below:
             never, since each move interrupts an instance.
+        compaction_s: how often the leader has the logs compacted (`topicCompactionFrequencySec`), so that a worker's
+            start does not read all that ever was; 0 and below: never. The default is Apache Pulsar's.
         trigger_timeout_s: how long a trigger waits for the function's output.
         request_timeout_s: how long a request may look for a leader.
         broker_wait_s: how long a start waits for a broker that does not answer (`initialBrokerReconnectMaxRetries`,
@@ -58,6 +60,7 @@ class WorkerConfig:
     failure_check_ms: int = 1000
     reschedule_timeout_ms: int = 2000
     rebalance_check_s: float = -1
+    compaction_s: float = 1800.0
     trigger_timeout_s: float = 10.0
     request_timeout_s: float = 30.0
     broker_wait_s: float = 0.0

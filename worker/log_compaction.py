@@ -11,22 +11,20 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from ..errors import MagnetarError
 
-PERIOD_S = 1800.0
-"""Apache Pulsar's default of `topicCompactionFrequencySec`."""
-
 _log = logging.getLogger(__name__)
 
 
 class LogCompaction:
-    """Asks for it every half an hour, on the leader."""
+    """Asks for it from time to time, on the leader."""
 
     def __init__(
         self,
         compact: Callable[[str], Awaitable[None]],
         topics: Sequence[str],
         is_leading: Callable[[], bool],
-        period_s: float = PERIOD_S,
+        period_s: float,
     ) -> None:
+        """Ask every `period_s` seconds; never if that is not positive."""
         self._compact = compact
         self._topics = tuple(topics)
         self._is_leading = is_leading
@@ -34,6 +32,8 @@ class LogCompaction:
 
     async def run(self) -> None:
         """Ask until cancelled."""
+        if self._period_s <= 0:
+            await asyncio.Event().wait()
         while True:
             await asyncio.sleep(self._period_s)
             if self._is_leading():

@@ -96,7 +96,10 @@ class Parts:
             self.packages, admin, config.topic(PACKAGE_PREFIX), self._named_packages, lambda: self.leadership.is_leading
         )
         self.compaction = LogCompaction(
-            admin.compact, (self.metadata_log.topic, self.assignments_log.topic), lambda: self.leadership.is_leading
+            admin.compact,
+            (self.metadata_log.topic, self.assignments_log.topic),
+            lambda: self.leadership.is_leading,
+            config.compaction_s,
         )
         hand_over = HandOver(self.metadata, self.membership, http, config.request_timeout_s)
         subscriptions = InputSubscriptions(client)

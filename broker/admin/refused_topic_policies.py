@@ -30,7 +30,6 @@ _NAMES = (
     "maxConsumersPerSubscription",
     "maxSubscriptionsPerTopic",
     "maxMessageSize",
-    "compactionThreshold",
     "replication",
     "schemaCompatibilityStrategy",
     "schemaValidationEnforced",

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from ...wire.topic_name import TopicName
 from .answers import Refused, as_json, done, not_supported, nothing
-from .bodies import as_bool
+from .bodies import as_bool, as_int
 from .call import Call
 from .routing import Handler, Routes
 from .topic_lookup import exists, not_found
@@ -57,6 +57,17 @@ async def _adjust_deduplication(call: Call, name: TopicName) -> None:
     await adjust_deduplication(call, lambda other: other.base == name.base)
 
 
+def _threshold(body: Any) -> int | None:
+    threshold = as_int(body, "compactionThreshold", bits=64)
+    if threshold is not None and threshold < 0:
+        raise Refused(412, "Invalid value for compactionThreshold")
+    return threshold
+
+
+async def _nothing_to_do(call: Call, name: TopicName) -> None:
+    """The broker reads the policy each time that it looks at the topic."""
+
+
 _POLICIES = (
     _Policy(
         "deduplicationEnabled",
@@ -64,6 +75,13 @@ _POLICIES = (
         lambda body: as_bool(body, "deduplicationEnabled"),
         lambda call, name: call.broker.is_deduplicated(name),
         _adjust_deduplication,
+    ),
+    _Policy(
+        "compactionThreshold",
+        "compaction_threshold",
+        _threshold,
+        lambda call, name: call.namespaces.compaction_threshold(name, call.broker.config.compaction_threshold_bytes),
+        _nothing_to_do,
     ),
 )
 

@@ -24,6 +24,8 @@ clusterCoordinationTopicName: c
 failureCheckFreqMs: 500
 rescheduleTimeoutMs: 3000
 rebalanceCheckFreqSec: 60
+topicCompactionFrequencySec: 900
+stateStorageServiceUrl: bk://broker:4181
 initialBrokerReconnectMaxRetries: 5
 numFunctionPackageReplicas: 1
 useCompactedMetadataTopic: true
@@ -57,7 +59,7 @@ def test_every_key_sets_what_it_names(tmp_path: Path) -> None:
     assert (config.functions_namespace, config.cluster) == ("public/magnetar", "east")
     assert (config.metadata_topic, config.assignments_topic, config.coordination_topic) == ("m", "a", "c")
     assert (config.failure_check_ms, config.reschedule_timeout_ms) == (500, 3000)
-    assert (config.rebalance_check_s, config.broker_wait_s) == (60, 5)
+    assert (config.rebalance_check_s, config.compaction_s, config.broker_wait_s) == (60, 900, 5)
 
 
 @pytest.mark.parametrize("key", sorted(REFUSED_WORKER_KEYS))

@@ -33,7 +33,7 @@ class Table:
 
 
 async def compacted(admin: BrokerAdmin, http: httpx.AsyncClient, topic: str) -> None:
-    await LogCompaction(admin.compact, [topic], lambda: True).compact_all()
+    await LogCompaction(admin.compact, [topic], lambda: True, 1800).compact_all()
     path = f"/admin/v2/{topic.replace('://', '/')}/compaction"
 
     async def is_done() -> bool:
