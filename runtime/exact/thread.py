@@ -223,7 +223,7 @@ class ExactThread(threading.Thread):
             self._stats.user_exception(text, _now_ms())
         else:
             self._stats.system_exception(text, _now_ms())
-        message = f"message {_place(source, entry)}:{index}"
+        message = f"message {_position(entry)}:{index} of {source.topic}"
         self._listener.reported(f"{message} failed: {text}")
         raise PoisonMessage(
             f"{message} failed, and under EFFECTIVELY_ONCE nothing behind it is processed before it is: {text}"
@@ -259,7 +259,11 @@ class ExactThread(threading.Thread):
 
 
 def _place(source: Source, entry: ReceivedEntry) -> str:
-    return f"{entry.message_id.ledger_id}:{entry.message_id.entry_id} of {source.topic}"
+    return f"{_position(entry)} of {source.topic}"
+
+
+def _position(entry: ReceivedEntry) -> str:
+    return f"{entry.message_id.ledger_id}:{entry.message_id.entry_id}"
 
 
 def _now_ms() -> int:

@@ -18,6 +18,7 @@ from magnetar.runtime.state.client import TableClient
 from magnetar.runtime.thread.runtime import ThreadRuntime
 from magnetar.wire import functions_pb2 as records
 
+from tests.runtime.exact import ExactSpec, exact_spec_maker
 from tests.runtime.stateful import Start, StatefulSpec
 from tests.support.servers import Server, running
 
@@ -151,3 +152,15 @@ async def start_stateful(any_runtime: Runtime) -> AsyncIterator[Start]:
     for instance in instances:
         await instance.stop(5)
         assert instance.leftover() == ""
+
+
+@pytest.fixture
+def exact_spec(make_spec: MakeSpec, server: Server) -> ExactSpec:
+    """Return specs of functions that are EFFECTIVELY_ONCE, without a state store."""
+    return exact_spec_maker(make_spec, server)
+
+
+@pytest.fixture
+def committing_spec(make_spec: MakeSpec, server: Server, state_url: str) -> ExactSpec:
+    """Return specs of functions that are EFFECTIVELY_ONCE, with a state store."""
+    return exact_spec_maker(make_spec, server, state_url)

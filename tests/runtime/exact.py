@@ -5,13 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from urllib.parse import quote
+from uuid import uuid4
 
 import httpx
 from magnetar.client.client import AsyncClient
 from magnetar.client.config import ConsumerConfig
+from magnetar.client.outgoing import encode_entry
 from magnetar.runtime.spec import InstanceSpec
 from magnetar.runtime.thread.runtime import ThreadInstance, ThreadRuntime
+from magnetar.wire import functions_pb2 as records
+from magnetar.wire.message_id import EARLIEST as EARLIEST_ID
 
+from tests.support.servers import Server
+
+ExactSpec = Callable[..., InstanceSpec]
+SUBSCRIPTION = "public/default/f"
 EARLIEST = ConsumerConfig(initial_position="Earliest", receiver_queue_size=5000)
 
 
@@ -31,12 +41,69 @@ async def all_messages(client: AsyncClient, topic: str) -> list[bytes]:
     return messages
 
 
-async def switch_on(web_url: str, topic: str) -> None:
-    """Have a topic drop duplicates, as the worker does at a function's creation."""
-    async with httpx.AsyncClient(base_url=web_url) as http:
-        path = "/admin/v2/" + topic.replace("://", "/")
-        await http.put(path)
-        (await http.post(f"{path}/deduplicationEnabled", json=True)).raise_for_status()
+def exact_spec_maker(make_spec: ExactSpec, server: Server, state_url: str = "") -> ExactSpec:
+    """Return what makes specs of functions that are EFFECTIVELY_ONCE, as the worker records them."""
+    own = uuid4().hex[:8]
+
+    def make(code: str, *, uuid: str = "u", incarnation: int = 0, **details: object) -> InstanceSpec:
+        spec = make_spec(code, **details)
+        spec.details.processingGuarantees = records.EFFECTIVELY_ONCE
+        spec.details.source.subscriptionType = records.FAILOVER
+        spec.metadata.functionUuid = f"{uuid}-{own}"
+        spec.metadata.cursorIncarnation = incarnation
+        return replace(spec, admin_url=server.web_url, state_url=state_url)
+
+    return make
+
+
+async def send(client: AsyncClient, topic: str, batches: int, messages: int, first: int = 0) -> list[bytes]:
+    """Send numbered messages, and return what they are with an exclamation mark."""
+    producer = await client.create_producer(topic)
+    sent = []
+    for batch in range(batches):
+        payloads = [b"m%d" % number for number in range(first + batch * messages, first + (batch + 1) * messages)]
+        await producer.ready()
+        producer.send_entry(encode_entry(payloads))
+        sent += [payload + b"!" for payload in payloads]
+    await producer.close()
+    return sent
+
+
+async def count(client: AsyncClient, topic: str) -> int:
+    return len(await all_messages(client, topic))
+
+
+async def arrived(client: AsyncClient, topic: str, expected: int) -> None:
+    """Wait until a topic holds so many messages."""
+
+    async def has_arrived() -> bool:
+        return await count(client, topic) >= expected
+
+    await eventually(has_arrived)
+
+
+async def reset(client: AsyncClient, topic: str, server: Server | None = None) -> None:
+    """Move the function's cursor to the first message: by REST under a running instance, else as a consumer."""
+    if server is not None:
+        async with httpx.AsyncClient(base_url=server.web_url) as http:
+            path = "/admin/v2/" + topic.replace("://", "/")
+            name = quote(SUBSCRIPTION, safe="")
+            (await http.post(f"{path}/subscription/{name}/resetcursor/0")).raise_for_status()
+        return
+    consumer = await client.subscribe(topic, SUBSCRIPTION, ConsumerConfig(type="Failover"))
+    await consumer.seek(EARLIEST_ID)
+    await consumer.close()
+
+
+async def no_backlog(server: Server, topic: str) -> None:
+    """Wait until everything is acknowledged."""
+
+    async def is_empty() -> bool:
+        async with httpx.AsyncClient(base_url=server.web_url) as http:
+            stats = (await http.get(f"/admin/v2/{topic.replace('://', '/')}/stats")).json()
+        return int(stats["subscriptions"][SUBSCRIPTION]["msgBacklog"]) == 0
+
+    await eventually(is_empty)
 
 
 async def eventually(condition: Callable[[], Awaitable[bool]], timeout_s: float = 20.0) -> None:

@@ -2,51 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import asyncio
+import os
+import signal
+from collections import Counter
 
-import pytest
+import httpx
 from magnetar.client.client import AsyncClient
-from magnetar.client.outgoing import encode_entry
-from magnetar.runtime.spec import InstanceSpec
-from magnetar.wire import functions_pb2 as records
+from magnetar.runtime.process.runtime import ProcessRuntime
+from magnetar.runtime.thread.runtime import ThreadRuntime
 
-from tests.runtime.conftest import MakeSpec
-from tests.runtime.exact import all_messages, eventually, running
+from tests.runtime.exact import (
+    ExactSpec,
+    all_messages,
+    arrived,
+    count,
+    eventually,
+    no_backlog,
+    reset,
+    running,
+    send,
+)  # fmt: skip
 from tests.support.servers import Server
 
 ECHO = "def process(text):\n    return text + '!'\n"
 
 
-@pytest.fixture
-def exact_spec(make_spec: MakeSpec, server: Server) -> MakeSpec:
-    """Specs of functions that are EFFECTIVELY_ONCE, as the worker records them."""
-
-    def make(code: str, *, uuid: str = "u1", incarnation: int = 0, **details: object) -> InstanceSpec:
-        spec = make_spec(code, **details)
-        spec.details.processingGuarantees = records.EFFECTIVELY_ONCE
-        spec.details.source.subscriptionType = records.FAILOVER
-        spec.metadata.functionUuid = uuid
-        spec.metadata.cursorIncarnation = incarnation
-        return replace(spec, admin_url=server.web_url)
-
-    return make
-
-
-async def send(client: AsyncClient, topic: str, batches: int, messages: int, first: int = 0) -> list[bytes]:
-    """Send numbered messages, and return what `ECHO` makes of them."""
-    producer = await client.create_producer(topic)
-    sent = []
-    for batch in range(batches):
-        payloads = [b"m%d" % number for number in range(first + batch * messages, first + (batch + 1) * messages)]
-        await producer.ready()
-        producer.send_entry(encode_entry(payloads))
-        sent += [payload + b"!" for payload in payloads]
-    await producer.close()
-    return sent
-
-
 async def test_every_message_comes_out_once_and_in_order(
-    client: AsyncClient, server: Server, exact_spec: MakeSpec, topic: str
+    client: AsyncClient, server: Server, exact_spec: ExactSpec, topic: str
 ) -> None:
     expected = await send(client, f"{topic}-in", 50, 20)
     async with running(server.service_url, exact_spec(ECHO)):
@@ -56,3 +39,103 @@ async def test_every_message_comes_out_once_and_in_order(
 
         await eventually(is_done)
     assert await all_messages(client, f"{topic}-out") == expected
+
+
+async def test_what_a_killed_process_did_is_not_stored_again(
+    client: AsyncClient, server: Server, exact_spec: ExactSpec, topic: str
+) -> None:
+    expected = await send(client, f"{topic}-in", 400, 5)
+    spec = exact_spec("import time\ndef process(text):\n    time.sleep(0.0005)\n    return text + '!'\n")
+    runtime = ProcessRuntime()
+    for _ in range(4):
+        instance = await runtime.start(spec)
+        await arrived(client, f"{topic}-out", min(len(expected), await count(client, f"{topic}-out") + 50))
+        os.kill(instance.process_id, signal.SIGKILL)
+        await instance.wait()
+    await runtime.start(spec)
+    await arrived(client, f"{topic}-out", len(expected))
+    await no_backlog(server, f"{topic}-in")
+    await runtime.close()
+    assert await all_messages(client, f"{topic}-out") == expected
+
+
+async def test_a_function_that_is_created_again_produces_again(
+    client: AsyncClient, server: Server, exact_spec: ExactSpec, topic: str
+) -> None:
+    expected = await send(client, f"{topic}-in", 10, 5)
+    async with running(server.service_url, exact_spec(ECHO, uuid="first")):
+        await arrived(client, f"{topic}-out", 50)
+    await reset(client, f"{topic}-in")
+    async with running(server.service_url, exact_spec(ECHO, uuid="second")):
+        await arrived(client, f"{topic}-out", 100)
+    assert await all_messages(client, f"{topic}-out") == expected * 2
+
+
+async def test_a_new_incarnation_produces_again_and_the_old_one_skips(
+    client: AsyncClient, server: Server, exact_spec: ExactSpec, topic: str
+) -> None:
+    expected = await send(client, f"{topic}-in", 10, 5)
+    async with running(server.service_url, exact_spec(ECHO)):
+        await arrived(client, f"{topic}-out", 50)
+    await reset(client, f"{topic}-in")
+    async with running(server.service_url, exact_spec(ECHO)) as instance:
+        expected += await send(client, f"{topic}-in", 1, 5, first=50)
+        await arrived(client, f"{topic}-out", 55)
+        assert (await instance.status()).numReceived == 5
+    assert await all_messages(client, f"{topic}-out") == expected
+    await reset(client, f"{topic}-in")
+    async with running(server.service_url, exact_spec(ECHO, incarnation=1)):
+        await arrived(client, f"{topic}-out", 110)
+    assert await all_messages(client, f"{topic}-out") == expected * 2
+
+
+async def test_a_raw_reset_under_a_running_instance_is_shown_with_the_remedy(
+    client: AsyncClient, server: Server, exact_spec: ExactSpec, topic: str
+) -> None:
+    expected = await send(client, f"{topic}-in", 10, 5)
+    async with running(server.service_url, exact_spec(ECHO)) as instance:
+        await arrived(client, f"{topic}-out", 50)
+        await no_backlog(server, f"{topic}-in")
+        await reset(client, f"{topic}-in", server)
+
+        async def is_shown() -> bool:
+            latest = (await instance.status()).latestSystemExceptions
+            return any("use `functions reset-cursor`" in one.exceptionString for one in latest)
+
+        await eventually(is_shown)
+    assert await all_messages(client, f"{topic}-out") == expected
+
+
+async def test_a_poison_message_stops_the_instance_behind_what_came_before_it(
+    client: AsyncClient, server: Server, exact_spec: ExactSpec, topic: str
+) -> None:
+    await send(client, f"{topic}-in", 10, 5)
+    spec = exact_spec("def process(text):\n    if text == 'm27': raise ValueError('no 27')\n    return text + '!'\n")
+    runtime = ThreadRuntime(server.service_url)
+    reason = await asyncio.wait_for((await runtime.start(spec)).wait(), 20)
+    await runtime.close()
+    assert ":2 of persistent://" in reason
+    assert f"{topic}-in" in reason
+    assert "ValueError: no 27" in reason
+    assert await all_messages(client, f"{topic}-out") == [b"m%d!" % number for number in range(25)]
+    async with running(server.service_url, exact_spec(ECHO)):
+        await arrived(client, f"{topic}-out", 50)
+    assert await all_messages(client, f"{topic}-out") == [b"m%d!" % number for number in range(50)]
+
+
+async def test_partitions_move_between_instances_without_loss_or_repetition(
+    client: AsyncClient, server: Server, exact_spec: ExactSpec, topic: str
+) -> None:
+    async with httpx.AsyncClient(base_url=server.web_url) as http:
+        path = "/admin/v2/" + f"{topic}-in".replace("://", "/")
+        (await http.put(f"{path}/partitions", json=4)).raise_for_status()
+    code = "import time\ndef process(text):\n    time.sleep(0.0005)\n    return text + '!'\n"
+    specs = [exact_spec(code, instance_id=number) for number in range(3)]
+    expected = await send(client, f"{topic}-in", 200, 5)
+    async with running(server.service_url, specs[0]):
+        await arrived(client, f"{topic}-out", 50)
+        async with running(server.service_url, specs[1]), running(server.service_url, specs[2]):
+            await arrived(client, f"{topic}-out", 500)
+        await arrived(client, f"{topic}-out", 1000)
+    found = await all_messages(client, f"{topic}-out")
+    assert Counter(found) == Counter(expected)
