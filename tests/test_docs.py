@@ -11,7 +11,7 @@ import click
 import magnetar
 import pytest
 from magnetar.cli.main import root
-from magnetar.cli.server_file import BROKER_KEYS, STANDALONE_KEYS, WORKER_KEYS
+from magnetar.cli.server_file import BROKER_KEYS, STANDALONE_KEYS, STATE_KEYS, WORKER_KEYS
 
 from tests.support.command import Answer, call
 from tests.support.servers import running
@@ -84,11 +84,10 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 def test_every_key_of_the_config_file_is_documented() -> None:
     table = (ROOT / "docs" / "cli.md").read_text().split("### Config file")[1].split("\n## ")[0]
-    documented = {
-        name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)
-    }
-    assert documented == set(BROKER_KEYS) | set(WORKER_KEYS)
-    assert set(BROKER_KEYS) | set(WORKER_KEYS) >= set(STANDALONE_KEYS)
+    rows = re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
+    documented = {name for row in rows for name in re.findall(r"`([\w.]+)`", row)}
+    assert documented == set(BROKER_KEYS) | set(WORKER_KEYS) | set(STATE_KEYS)
+    assert documented >= set(STANDALONE_KEYS)
 
 
 def test_function_of_the_readme_is_the_example() -> None:
