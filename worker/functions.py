@@ -26,6 +26,7 @@ from ..wire.functions_pb2 import RUNNING, STOPPED, FunctionMetaData, FunctionSta
 from .broker_admin import BrokerAdmin
 from .hand_over import NO_LEADER, HandOver
 from .package_check import check_package
+from .patience import Patience
 from .subscriptions import InputSubscriptions
 
 PACKAGE_PREFIX = "package-"
@@ -97,9 +98,15 @@ class Functions:
 
     async def register(self, name: FunctionName, deployment: Deployment) -> None:
         """Create a function; returns when every worker can learn of it."""
-        if not await self._admin.has_tenant(name.tenant):
+        patience = Patience(self._hand_over.timeout_s)
+        async with patience.bound():
+            metadata = await self._new_record(name, deployment, patience)
+        await self._submit(metadata, patience)
+
+    async def _new_record(self, name: FunctionName, deployment: Deployment, patience: Patience) -> FunctionMetaData:
+        if not await patience.ask(lambda: self._admin.has_tenant(name.tenant)):
             raise RequestRefused(400, "Tenant does not exist")
-        if not await self._admin.has_namespace(name.tenant, name.namespace):
+        if not await patience.ask(lambda: self._admin.has_namespace(name.tenant, name.namespace)):
             raise RequestRefused(400, "Namespace does not exist")
         if self._metadata.get(str(name)) is not None:
             raise RequestRefused(400, f"Function {name.name} already exists")
@@ -108,7 +115,7 @@ class Functions:
             check(config)
         except InvalidConfig as exc:
             raise RequestRefused(400, str(exc)) from exc
-        location = await self._keep(deployment, config)
+        location = await self._keep(deployment, config, patience)
         if location is None:
             raise RequestRefused(400, "Function package is not provided")
         metadata = FunctionMetaData(
@@ -119,10 +126,18 @@ class Functions:
             functionUuid=uuid.uuid4().hex,
         )
         await self._subscriptions.prepare(metadata.functionDetails)
-        await self._submit(metadata)
+        return metadata
 
     async def update(self, name: FunctionName, deployment: Deployment, *, update_auth_data: bool = False) -> None:
         """Change a function; what is not sent stays."""
+        patience = Patience(self._hand_over.timeout_s)
+        async with patience.bound():
+            metadata = await self._changed_record(name, deployment, patience, update_auth_data=update_auth_data)
+        await self._submit(metadata, patience)
+
+    async def _changed_record(
+        self, name: FunctionName, deployment: Deployment, patience: Patience, *, update_auth_data: bool
+    ) -> FunctionMetaData:
         existing = self._metadata.get(str(name))
         if existing is None:
             raise RequestRefused(400, f"Function {name.name} doesn't exist")
@@ -137,7 +152,7 @@ class Functions:
                 raise InvalidConfig("Update contains no change")
         except InvalidConfig as exc:
             raise RequestRefused(400, str(exc)) from exc
-        location = await self._keep(deployment, config)
+        location = await self._keep(deployment, config, patience)
         if location is None:
             location = existing.packageLocation
             await self._check_stored(location, config)
@@ -148,7 +163,7 @@ class Functions:
         metadata.version = existing.version + 1
         for instance_id in [key for key in metadata.instanceStates if key >= (config.parallelism or 1)]:
             del metadata.instanceStates[instance_id]
-        await self._submit(metadata)
+        return metadata
 
     async def deregister(self, name: FunctionName) -> None:
         """Delete a function; its instances stop, and its subscriptions go unless it keeps them."""
@@ -181,12 +196,13 @@ class Functions:
         """Let one instance, or all, rest."""
         await self.set_state(name, instance_id, STOPPED)
 
-    async def _submit(self, metadata: FunctionMetaData, *, is_deletion: bool = False) -> None:
-        await self._decide(FunctionRequest(metadata, uuid.uuid4().hex, is_deletion))
-
-    async def _decide(self, request: FunctionRequest) -> None:
+    async def _submit(
+        self, metadata: FunctionMetaData, patience: Patience | None = None, *, is_deletion: bool = False
+    ) -> None:
+        request = FunctionRequest(metadata, uuid.uuid4().hex, is_deletion)
+        remaining_s = self._hand_over.timeout_s if patience is None else patience.remaining_s
         try:
-            await self._hand_over.submit(request)
+            await self._hand_over.submit(request, remaining_s)
         except (OutOfDate, FunctionExists) as exc:
             raise RequestRefused(400, str(exc)) from exc
 
@@ -199,7 +215,9 @@ class Functions:
         except NotLeader as exc:
             raise RequestRefused(503, f"{NO_LEADER}: {exc}") from exc
 
-    async def _keep(self, deployment: Deployment, config: FunctionConfig) -> PackageLocationMetaData | None:
+    async def _keep(
+        self, deployment: Deployment, config: FunctionConfig, patience: Patience
+    ) -> PackageLocationMetaData | None:
         """Check a package and make it durable; None if the request brings none."""
         if deployment.url:
             raise RequestRefused(400, _url_refusal(deployment.url))
@@ -210,7 +228,7 @@ class Functions:
         try:
             package = await self._packages.unpack(upload, name)
             await asyncio.to_thread(check_package, package, config.class_name or "")
-            await self._packages.keep(upload, name)
+            await patience.ask(lambda: self._packages.keep(upload, name))
         except PackageError as exc:
             raise RequestRefused(400, str(exc)) from exc
         return PackageLocationMetaData(packagePath=PACKAGE_PREFIX + upload.package_id, originalFileName=name)

@@ -22,7 +22,11 @@ _log = logging.getLogger(__name__)
 
 
 class HandOver:
-    """Follows the leader until a request is decided, or time is up."""
+    """Follows the leader until a request is decided, or time is up.
+
+    Attributes:
+        timeout_s: how long a request may take.
+    """
 
     def __init__(
         self,
@@ -34,10 +38,14 @@ class HandOver:
         self._metadata = metadata
         self._membership = membership
         self._http = http
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
 
-    async def submit(self, request: FunctionRequest) -> None:
+    async def submit(self, request: FunctionRequest, remaining_s: float | None = None) -> None:
         """Have a request carried out, wherever the leader is.
+
+        Args:
+            request: what to do.
+            remaining_s: what is left of `timeout_s`; None for all of it.
 
         Cancellation: the request may be carried out nevertheless; repeat it with the same id.
 
@@ -47,7 +55,7 @@ class HandOver:
         """
         reason = "no worker leads"
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(self.timeout_s if remaining_s is None else remaining_s):
                 while True:
                     try:
                         return await self._try(request)
@@ -60,7 +68,7 @@ class HandOver:
                         _log.info("a request found no leader, trying again: %s", reason)
                     await asyncio.sleep(_PAUSE_S)
         except TimeoutError:
-            raise RequestRefused(503, f"{NO_LEADER}; for {self._timeout_s:g} s: {reason}") from None
+            raise RequestRefused(503, f"{NO_LEADER}; for {self.timeout_s:g} s: {reason}") from None
 
     async def _try(self, request: FunctionRequest) -> None:
         if self._metadata.is_leading:

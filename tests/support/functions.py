@@ -13,7 +13,8 @@ class Functions:
     """The functions of public/default behind one web address."""
 
     def __init__(self, web_url: str) -> None:
-        self._http = httpx.Client(base_url=f"{web_url}/admin/v3/functions/public/default/", timeout=30)
+        self.url = f"{web_url}/admin/v3/functions/public/default/"
+        self._http = httpx.Client(base_url=self.url, timeout=35)  # 30 s is what an answer may take
 
     def close(self) -> None:
         self._http.close()
