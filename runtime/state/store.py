@@ -106,7 +106,8 @@ class _Transaction:
 class TableStore:
     """The tables below one directory; made by `open`."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, clock: Callable[[], float]) -> None:
+        self._clock = clock
         self._file = directory / FILE
         self._connection = open_writer(directory)
         try:
@@ -119,7 +120,7 @@ class TableStore:
         except sqlite3.Error as error:
             self._connection.close()
             raise StateStoreFailed(explain(error, self._file)) from error
-        self._started_s = time.monotonic()
+        self._started_s = self._clock()
         self._first_minute = self._transaction.minute
         self._swept_s = float("-inf")
         self._queue: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
@@ -129,13 +130,17 @@ class TableStore:
         self._thread = threading.Thread(target=self._run, name="state-writer", daemon=True)
 
     @classmethod
-    def open(cls, directory: Path) -> TableStore:
+    def open(cls, directory: Path, clock: Callable[[], float] = time.monotonic) -> TableStore:
         """Open or create the store; blocks for the disk.
+
+        Args:
+            directory: where its files lie.
+            clock: rising seconds.
 
         Raises:
             StateStoreFailed: the database cannot be opened, is damaged, locked, or not ours.
         """
-        store = cls(directory)
+        store = cls(directory, clock)
         store._thread.start()
         return store
 
@@ -296,14 +301,14 @@ class TableStore:
 
     def _execute(self, request: _Request, group: list[_Request]) -> bool:
         """Run one transaction with what is queued; return whether more may follow."""
-        connection, deadline_s = self._connection, time.monotonic() + TRANSACTION_S
+        connection, deadline_s = self._connection, self._clock() + TRANSACTION_S
         is_open, rows = True, 0
         connection.execute("BEGIN IMMEDIATE")
         self._sweep()
         while True:
             self._run_one(request)
             rows += request.rows
-            if rows >= TRANSACTION_ROWS or time.monotonic() > deadline_s or self._queue.empty():
+            if rows >= TRANSACTION_ROWS or self._clock() > deadline_s or self._queue.empty():
                 break
             following = self._queue.get()
             if following is None:
@@ -342,7 +347,7 @@ class TableStore:
 
     def _sweep(self) -> None:
         """Now and then write down how long the service has run, and forget writers that are long gone."""
-        now_s = time.monotonic()
+        now_s = self._clock()
         if now_s - self._swept_s < SWEEP_S:
             return
         self._swept_s = now_s

@@ -10,15 +10,19 @@ from pathlib import Path
 import pytest
 from magnetar.errors import BadVersion, ClosedError, FencedByPosition, InvalidConfig, StateRefused
 from magnetar.runtime.state.client import Delete, Increment, OutboxEntry, Position, Put, TableClient, Value
+from magnetar.runtime.state.codec import encode_changes
 from magnetar.runtime.state.database import open_reader, open_writer
 from magnetar.runtime.state.limits import READ_ANSWER_BYTES, VALUE_BYTES_MAX, address_of
 from magnetar.runtime.state.server import TableServer
+from magnetar.runtime.state.store import TableStore
 from magnetar.runtime.state.values import COUNTER_MAX, COUNTER_MIN
+from magnetar.wire import state_pb2 as pb
 
 from .conftest import TABLE
 
 Write = Callable[..., None]
-W, UUID, INPUT = b"w" * 16, "uuid", "persistent://public/default/in-partition-0"
+W, X, Y = b"w" * 16, b"x" * 16, b"y" * 16
+UUID, INPUT = "uuid", "persistent://public/default/in-partition-0"
 
 
 def held(tables: TableClient, *keys: bytes, table: str = TABLE) -> list[bytes | int | None]:
@@ -159,6 +163,36 @@ def test_refused_call_may_be_repeated_with_the_same_sequence(tables: TableClient
         tables.apply(TABLE, W, 2, [Increment(b"n", 1)])
     tables.apply(TABLE, W, 2, [Delete(b"n"), Increment(b"n", 1)])
     assert held(tables, b"n") == [1]
+
+
+def test_writers_are_forgotten_after_a_week_of_the_service_not_of_the_calendar(tmp_path: Path) -> None:
+    now_s = 0.0
+    day_s = 24 * 3600.0
+
+    def apply(store: TableStore, writer: bytes, sequence: int = 1) -> None:
+        changes = encode_changes([Increment(writer, 1)])
+        store.apply(pb.ApplyRequest(table=TABLE, writer=writer, sequence=sequence, changes=changes))
+
+    def numbers(store: TableStore) -> list[int | None]:
+        return [value and value.number for value in store.read(TABLE, [W, X, Y])]
+
+    store = TableStore.open(tmp_path, clock=lambda: now_s)
+    apply(store, W)
+    apply(store, X)
+    now_s = 4 * day_s
+    apply(store, X, 2)
+    store.close()
+    now_s = 400 * day_s  # it did not run meanwhile
+    store = TableStore.open(tmp_path, clock=lambda: now_s)
+    now_s += 2.9 * day_s
+    apply(store, W)
+    assert numbers(store) == [1, 2, None]
+    now_s += 0.2 * day_s
+    apply(store, Y)
+    apply(store, X, 2)
+    apply(store, W)  # nobody repeats a call so late; this shows that it was forgotten
+    assert numbers(store) == [2, 2, 1]
+    store.close()
 
 
 def test_commit_moves_the_position_with_changes_and_outputs(tables: TableClient) -> None:
