@@ -20,7 +20,7 @@ from tests.support.waiting import wait_for
 
 from .conftest import SERVER
 
-pytestmark = [pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.timeout(300)]
 
 HEALED_S = 5.0
 FROZEN_S = 12.0  # the broker notices silence after two to four seconds, and two more are forgiven

@@ -17,7 +17,7 @@ from tests.support.pulsar import BROKERS, Broker, mortal, own_name
 from tests.support.servers import running
 from tests.support.waiting import wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 RETURN_S = 60  # Apache Pulsar needs a quarter of a minute for its return
 

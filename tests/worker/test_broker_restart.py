@@ -50,7 +50,7 @@ async def answered(cluster: Cluster, name: str) -> None:
     await eventually(try_it, f"answer of {name}", timeout_s=30)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 async def test_after_a_killed_broker_is_back_everything_goes_on(broker_to_kill: Broker, tmp_path: Path) -> None:
     suffix = own_name("")
     service = WorkerService(worker_config(broker_to_kill, tmp_path / "worker", f"public/functions{suffix}"))
@@ -83,7 +83,7 @@ async def test_after_a_killed_broker_is_back_everything_goes_on(broker_to_kill: 
         await service.stop()
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(300)
 async def test_a_worker_stops_although_its_broker_is_gone(broker_to_kill: Broker, tmp_path: Path) -> None:
     suffix = own_name("")
     service = WorkerService(worker_config(broker_to_kill, tmp_path / "worker", f"public/functions{suffix}"))
