@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 SUBSCRIPTION = "participants"
+LIFE = "life"
+"""Property of a membership: another text each time that the worker is started. A reconnection keeps it."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -53,10 +55,17 @@ def parse_member(name: str) -> Member | None:
 
 @dataclass(frozen=True, slots=True)
 class Roster:
-    """Everybody who is there, by id, and who leads."""
+    """Everybody who is there, by id, and who leads.
+
+    Attributes:
+        members: sorted by id.
+        leader: one of them.
+        lives: id and life of each.
+    """
 
     members: tuple[Member, ...]
     leader: Member | None
+    lives: Mapping[str, str]
 
     def member(self, worker_id: str) -> Member | None:
         """Return the member of that id."""
@@ -66,7 +75,11 @@ class Roster:
 def read_roster(topic_stats: Mapping[str, Any]) -> Roster:
     """Return the roster that the topic's statistics show; empty without the subscription."""
     subscription = topic_stats.get("subscriptions", {}).get(SUBSCRIPTION, {})
-    names = [consumer.get("consumerName", "") for consumer in subscription.get("consumers", [])]
-    members = sorted({member for name in names if (member := parse_member(name))})
+    lives: dict[Member, str] = {}
+    for consumer in subscription.get("consumers", []):
+        if member := parse_member(consumer.get("consumerName", "")):
+            lives[member] = str((consumer.get("metadata") or {}).get(LIFE, ""))
+    members = sorted(lives)
     active = parse_member(subscription.get("activeConsumerName") or "")
-    return Roster(tuple(members), active if active in members else None)
+    leader = active if active in members else None
+    return Roster(tuple(members), leader, {member.worker_id: lives[member] for member in members})

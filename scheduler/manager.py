@@ -3,7 +3,7 @@
 The log of assignments is used like that of functions: whoever tails the assignments topic calls `apply`, the leader
 gives `append` when it starts to lead, and a round is over when its last record has come back. Key is the instance,
 value an `Assignment` with the whole record of its function (so that a worker needs nothing else to start it), an empty
-value removes.
+value removes. Orders to empty a worker are records of the same topic, under keys that no instance can have.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
 
-from ..errors import OperationTimeout
+from ..errors import NotLeader, OperationTimeout
 from ..wire.functions_pb2 import Assignment, FunctionMetaData, Instance
 from .round_robin import InstanceKey, assign, parse_instance_key, rebalance
 
@@ -24,6 +24,9 @@ Position = tuple[int, int]
 
 Record = tuple[str, bytes]
 """Key and value of a record to write."""
+
+DRAINED = "drained worker:"
+"""Begins the key of an order to empty a worker; no tenant's name holds a space. The value is `=` and the life."""
 
 APPLY_TIMEOUT_S = 30.0
 """How long written records may take to come back out of the log."""
@@ -94,6 +97,7 @@ class SchedulerManager:
         """Call `on_change` after each record that changes an assignment."""
         self._on_change = on_change
         self._assignments: dict[InstanceKey, Assignment] = {}
+        self._drained: dict[str, str] = {}
         self._applied: Position = (-1, -1)
         self._waiting: list[tuple[Position, asyncio.Future[None]]] = []
         self._log: LogAccess | None = None
@@ -104,6 +108,10 @@ class SchedulerManager:
     def assignments(self) -> Mapping[InstanceKey, Assignment]:
         """Return every assignment; never modify them."""
         return self._assignments
+
+    def drained(self) -> Mapping[str, str]:
+        """Return the workers that were ordered to be emptied, and in which life of theirs; never modify it."""
+        return self._drained
 
     def of_worker(self, worker_id: str) -> dict[str, Assignment]:
         """Return the assignments of one worker by ``tenant/namespace/name:number``."""
@@ -130,6 +138,9 @@ class SchedulerManager:
             self._on_change()
 
     def _take(self, text: str | None, value: bytes) -> bool:
+        if text is not None and text.startswith(DRAINED):
+            self._take_drain(text.removeprefix(DRAINED), value.decode())
+            return False
         key = parse_instance_key(text or "")
         if not value:
             return self._assignments.pop(key, None) is not None
@@ -138,6 +149,12 @@ class SchedulerManager:
             raise ValueError(f"the assignment of {key} names no worker or another instance")
         self._assignments[key] = assignment
         return True
+
+    def _take_drain(self, worker_id: str, value: str) -> None:
+        if value:
+            self._drained[worker_id] = value.removeprefix("=")
+        else:
+            self._drained.pop(worker_id, None)
 
     def _wake(self) -> None:
         for position, future in self._waiting:
@@ -175,6 +192,23 @@ class SchedulerManager:
                 await self._wait_for(await log.append(records))
                 self._is_unsure = False
             return len(records)
+
+    async def drain(self, worker_id: str, life: str | None) -> None:
+        """Keep the order to empty a worker in this life of it, or forget it (None); returns once that is durable.
+
+        Cancellation: the order may be kept nevertheless.
+
+        Raises:
+            NotLeader: another worker decides.
+        """
+        async with self._turn:
+            log = self._log
+            if log is None:
+                raise NotLeader("this worker does not lead; a drain belongs to the leader")
+            self._is_unsure = True
+            value = b"" if life is None else f"={life}".encode()
+            await self._wait_for(await log.append([(DRAINED + worker_id, value)]))
+            self._is_unsure = False
 
     async def _wait_for(self, position: Position) -> None:
         if position <= self._applied:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from time import monotonic
 from typing import TypeVar
 
@@ -46,7 +46,8 @@ class Leadership:
         self._metadata, self._metadata_log = functions
         self._scheduler, self._assignments_log = assignments
         self._absence = AbsenceClock(config.reschedule_timeout_ms / 1000)
-        self._drains = Drains()
+        self._drains = Drains(self._scheduler.drained)
+        self._drain_turn = asyncio.Lock()
         self._is_rebalancing = False
         self._is_active = False
         self._is_broken = False
@@ -193,12 +194,15 @@ class Leadership:
             await membership.roster()
 
     async def _round(self, membership: MembershipManager, *, is_evened_out: bool = False) -> None:
-        members = await _ids(membership)
+        members = await _lives(membership)
         if membership.me.worker_id not in members:
             # The leader itself is not connected: what it sees says nothing about the others.
             self._absence.restart()
             return
-        excused = self._absence.excused(self._owners(), members, monotonic())
+        now = monotonic()
+        for worker_id in self._drains.forgotten(members, now):
+            await self._scheduler.drain(worker_id, None)
+        excused = self._absence.excused(self._owners(), members, now)
         workforce = Workforce(self._drains.available(members), excused, is_evened_out)
         written = await self._scheduler.schedule(self._metadata.all, workforce)
         if written:
@@ -215,7 +219,7 @@ class Leadership:
         """
         if self._is_rebalancing:
             raise RequestRefused(400, "Rebalance already in progress")
-        if len(self._drains.available(await _ids(membership))) < 2:
+        if len(self._drains.available(await _lives(membership))) < 2:
             raise RequestRefused(400, TOO_FEW)
         self._is_rebalancing = True
         try:
@@ -228,14 +232,17 @@ class Leadership:
 
         Raises:
             RequestRefused: the worker is unknown or was drained, another drain runs, or there are too few workers.
+            NotLeader: another worker leads by now.
         """
-        self._drains.begin(worker_id, await _ids(membership), self._owners())
+        async with self._drain_turn:
+            life = self._drains.check(worker_id, await _lives(membership), self._owners())
+            await self._scheduler.drain(worker_id, life)
         self.reschedule()
 
     async def drain_status(self, membership: MembershipManager, worker_id: str) -> dict[str, str]:
         """Return the JSON that says how far the drain of a worker is, on the leader."""
-        return self._drains.status(worker_id, await _ids(membership), self._owners())
+        return self._drains.status(worker_id, await _lives(membership), self._owners())
 
 
-async def _ids(membership: MembershipManager) -> set[str]:
-    return {member.worker_id for member in (await membership.roster()).members}
+async def _lives(membership: MembershipManager) -> Mapping[str, str]:
+    return (await membership.roster()).lives

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,7 +18,7 @@ from ..client.client import AsyncClient
 from ..client.config import ConsumerConfig
 from ..errors import MagnetarError
 from ..membership.manager import MembershipManager, Participation
-from ..membership.roster import SUBSCRIPTION, Member
+from ..membership.roster import LIFE, SUBSCRIPTION, Member
 from ..metadata.functions import FunctionMetadataManager
 from ..metadata.functions_state import Change
 from ..metadata.packages import PackageStore
@@ -76,6 +77,7 @@ class Parts:
         self._assigned = asyncio.Event()
         self._is_applied = asyncio.Event()
         self._instances: Instances | None = None
+        self._life = uuid.uuid4().hex
         self.metadata = FunctionMetadataManager(self._function_changed)
         self.scheduler = SchedulerManager(self._assignments_changed)
         tailer = f"{me.worker_id}-function"
@@ -89,7 +91,11 @@ class Parts:
             config, client, (self.metadata, self.metadata_log), (self.scheduler, self.assignments_log)
         )
         self.membership = MembershipManager(me, self._join, self._coordinate_stats, self.leadership.became)
-        self.cleanup = SubscriptionCleanup(admin, lambda name: self.metadata.get(name) is not None)
+        self.cleanup = SubscriptionCleanup(
+            admin.delete_subscription,
+            lambda name: self.metadata.get(name) is not None,
+            lambda: self.leadership.is_leading,
+        )
         topics = PackageTopics(client, config.topic(PACKAGE_PREFIX))
         self.packages = PackageStore(config.data_dir / "packages", topics)
         self.janitor = PackageJanitor(
@@ -108,7 +114,7 @@ class Parts:
 
     def _function_changed(self, change: Change) -> None:
         self.leadership.reschedule()
-        if change.after is None and change.before is not None and self.leadership.is_leading:
+        if change.after is None and change.before is not None:
             self.cleanup.add(change.before)
 
     def _assignments_changed(self) -> None:
@@ -131,8 +137,8 @@ class Parts:
             self._config.topic(self._config.coordination_topic),
             SUBSCRIPTION,
             ConsumerConfig(
-                type="Failover", name=name, properties={"id": name, MARK: __version__}, initial_position="Earliest",
-                on_active_change=on_active_change,
+                type="Failover", name=name, properties={"id": name, MARK: __version__, LIFE: self._life},
+                initial_position="Earliest", on_active_change=on_active_change,
             ),
         )  # fmt: skip
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from magnetar.errors import ConnectionLost
+from magnetar.errors import ConnectionLost, NotLeader
 from magnetar.scheduler.manager import LogAccess, Position, SchedulerManager, Workforce, plan
 from magnetar.wire.functions_pb2 import Assignment, FunctionDetails, FunctionMetaData, Instance
 
@@ -92,6 +92,20 @@ async def test_after_a_lost_answer_the_log_is_read_before_anything_is_decided() 
         await manager.schedule(lambda: [function()], BOTH)
     assert await manager.schedule(lambda: [function()], BOTH) == 0
     assert len(log.records) == 1
+
+
+async def test_an_order_to_drain_comes_back_out_of_the_log_and_is_no_assignment() -> None:
+    manager, log, changes = leading()
+    await manager.drain("w:1", "its life")
+    await manager.drain("w:2", "")
+    assert manager.drained() == {"w:1": "its life", "w:2": ""}
+    await manager.drain("w:1", None)
+    assert manager.drained() == {"w:2": ""}
+    assert (dict(manager.assignments()), changes, manager.unreadable_records) == ({}, [], 0)
+    manager.follow()
+    with pytest.raises(NotLeader):
+        await manager.drain("w:3", "")
+    assert len(log.records) == 3
 
 
 async def test_records_that_cannot_be_read_are_skipped_and_counted() -> None:

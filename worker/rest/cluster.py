@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 
-from ...errors import RequestRefused
+from ...errors import NotLeader, RequestRefused
 from ...membership.manager import MembershipManager
 from ...membership.roster import Member
 from ...scheduler.manager import SchedulerManager
@@ -108,7 +108,10 @@ class ClusterRoutes:
             return elsewhere
         if method == "GET":
             return JSONResponse(await self._leadership.drain_status(self._membership, worker_id))
-        await self._leadership.drain(self._membership, worker_id)
+        try:
+            await self._leadership.drain(self._membership, worker_id)
+        except NotLeader as exc:
+            raise RequestRefused(503, f"{NO_LEADER}: {exc}") from exc
         return nothing()
 
     async def _elsewhere(self, path: str) -> Response | None:
