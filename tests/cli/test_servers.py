@@ -14,7 +14,7 @@ import pytest
 from magnetar.runtime.state.client import Increment, TableClient
 
 from tests.support.command import call
-from tests.support.servers import COMMAND, Server, running, server
+from tests.support.servers import COMMAND, Server, ServerFailed, running, server
 from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
@@ -185,6 +185,60 @@ def test_killed_state_store_comes_back_on_its_port(tmp_path: Path) -> None:
         client.apply("public/default/f", b"w" * 16, 1, [Increment(b"kills", 1)])
         assert client.read("public/default/f", [b"kills"])[0].number == 1  # type: ignore[union-attr]
         client.close()
+
+
+def test_state_survives_a_restart_and_not_a_wipe(tmp_path: Path) -> None:
+    it = server("standalone", tmp_path)
+
+    def kept() -> bool:
+        client = TableClient(str(it.addresses["stateStorageServiceUrl"]))
+        try:
+            found = client.read("public/default/f", [b"kept"])[0] is not None
+            client.put("public/default/f", b"kept", b"")
+        finally:
+            client.close()
+        return found
+
+    try:
+        it.start()
+        assert not kept()
+        assert it.stop() == 0
+        it.start()
+        assert kept()
+        it.stop()
+        it.start(["--wipe-data"])
+        assert not kept()
+    finally:
+        it.stop()
+
+
+def test_damaged_state_stops_the_start_and_says_why(tmp_path: Path) -> None:
+    (tmp_path / "data" / "state").mkdir(parents=True)
+    (tmp_path / "data" / "state" / "state.sqlite").write_bytes(b"this is no database" * 400)
+    it = server("standalone", tmp_path)
+    with pytest.raises(ServerFailed) as failure:
+        it.start()
+    lines = it.log_tail().splitlines()
+    assert any("state.sqlite is damaged" in line and "restore it from a backup" in line for line in lines)
+    assert "the state store did not start: it ended with exit code 1" in lines[-1]
+    assert "Traceback" not in str(failure.value)
+
+
+def test_worker_refuses_what_is_no_address_of_a_state_store(tmp_path: Path) -> None:
+    flags = ("worker", "--data-dir", str(tmp_path / "data"), "--worker-port", "0")
+    call(*flags, "--state-storage-service-url", "localhost:4181").refused("'localhost:4181'", "bk://host:port")
+    config = tmp_path / "functions_worker.yml"
+    config.write_text("stateStorageServiceUrl: http://localhost:4181\n")
+    call(*flags, "--config", str(config)).refused("'http://localhost:4181'", "bk://host:port")
+
+
+def test_state_store_takes_its_keys_from_a_file(tmp_path: Path) -> None:
+    config = tmp_path / "state.yml"
+    config.write_text("storageserver.grpc.port: 70000\nbindAddress: 127.0.0.1\n")
+    flags = ("state-store", "--data-dir", str(tmp_path / "data"), "--config", str(config))
+    call(*flags).refused("--state-port 70000 is no port")
+    config.write_text("storageserver.grpc.prot: 4181\n")
+    call(*flags).refused("unknown key storageserver.grpc.prot", "storageserver.grpc.port")
 
 
 def test_standalone_without_stream_storage_has_no_state_store(tmp_path: Path) -> None:
