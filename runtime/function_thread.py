@@ -335,7 +335,7 @@ class FunctionThread(threading.Thread):
             return  # stopped before anything was done
         changes = None
         if calls.state is not None:
-            changes, is_taken = calls.state.take()
+            changes, is_taken = calls.state.take(ends_unit=end == len(unit))
             if not is_taken:
                 return  # stopping: the inputs come again
         tickets, self.tickets = self.tickets, []

@@ -45,9 +45,9 @@ class StateLink:
         self._gate = Gate(ROWS_MAX, BYTES_MAX)
         self.session = StateSession(self._reads.read)
 
-    def take(self) -> tuple[Layer | None, bool]:
+    def take(self, *, ends_unit: bool) -> tuple[Layer | None, bool]:
         """Return the fresh changes, waiting while too many are under way; with False if the instance is stopping."""
-        layer = self.session.take()
+        layer = self.session.take(ends_unit=ends_unit)
         if layer is None or self._gate.enter(layer.rows, layer.size):
             return layer, True
         return None, False

@@ -9,8 +9,10 @@ A key is pending in one of three forms: written (`values`: bytes, or None for de
 both, and then the increments came after. The function's thread may use everything here; other threads `forget`,
 `suspect` and `stop` only.
 
-Reads of the store are kept until the next `take`. Functions mostly ask for the keys that they asked for a moment ago,
-so the first question after a `take` asks for those of the last piece too, in one call.
+Reads of the store are kept until the unit ends: all its messages were here when it began, so what led to them was
+stored before. Functions mostly ask for the keys that they asked for a moment ago, so the first question of a unit asks
+for those of the last units too, in one call: for up to four times as many keys as the last unit asked for, which costs
+little beside the calls that it saves.
 
 The store may refuse an increment, long after the function made it: the key holds text. What the function did meanwhile
 is asked for again then, and the key is a *suspect*: it is read before it is incremented, so that the refusal meets the
@@ -35,6 +37,7 @@ from .values import COUNTER_BYTES, COUNTER_MAX, COUNTER_MIN, counter_bytes, coun
 
 READ_AHEAD_KEYS_MAX = 10_000
 READ_AHEAD_BYTES_MAX = 1024 * 1024
+READ_AHEAD_FACTOR = 4
 LAYER_BYTES_MAX = 1024 * 1024  # a piece is shipped soon after its changes are larger
 LAYER_KEYS_MAX = 10_000
 SUSPECTS_MAX = 1000
@@ -59,7 +62,8 @@ class StateSession:
         self._increments: dict[str, int] = {}
         self._written_bytes = 0
         self._known: dict[str, Content] = {}  # of the store and the layers, without the fresh changes
-        self._asked: dict[str, None] = {}  # since the last `take`
+        self._asked: dict[str, None] = {}  # in this unit
+        self._recent: dict[str, int] = {}  # keys of the last units with what they cost to read, newest last
         self._ahead: dict[str, None] = {}  # what the next question asks for, too
         self._suspects: dict[str, None] = {}
         self._layers: dict[int, Layer] = {}
@@ -180,12 +184,18 @@ class StateSession:
             or len(self._values) > LAYER_KEYS_MAX
         )
 
-    def take(self) -> Layer | None:
-        """Return the fresh changes as a layer, None if there are none; reads see them until it is forgotten."""
-        if self._asked:
+    def take(self, *, ends_unit: bool = True) -> Layer | None:
+        """Return the fresh changes as a layer, None if there are none; reads see them until it is forgotten.
+
+        Args:
+            ends_unit: read the store anew from now on.
+        """
+        if self._asked and ends_unit:
             self._plan_ahead()
         if not self._increments and not self._values:
             return None
+        if self._known:
+            self._know_of_fresh_changes()
         self._layer_count += 1
         size = self._written_bytes + ROW_BYTES * (len(self._increments) + len(self._values))
         layer = Layer(self._layer_count, self._values, self._increments, size)
@@ -193,17 +203,33 @@ class StateSession:
         self._values, self._increments, self._written_bytes = {}, {}, 0
         return layer
 
+    def _know_of_fresh_changes(self) -> None:
+        self._known.update(self._values)
+        for key in self._increments.keys() & self._known.keys():
+            try:
+                self._known[key] = _sum(key, self._known[key], self._increments[key])
+            except StateRefused:
+                del self._known[key]  # what the store will refuse; it was incremented before it was read
+
     def _plan_ahead(self) -> None:
-        size = 0
-        self._ahead = {}
+        recent, known = self._recent, self._known
         for key in self._asked:
-            content = self._known.get(key)
-            size += ROW_BYTES + (len(content) if isinstance(content, bytes) else 0)
-            if size > READ_AHEAD_BYTES_MAX or len(self._ahead) >= READ_AHEAD_KEYS_MAX:
+            recent.pop(key, None)
+            content = known.get(key)
+            recent[key] = ROW_BYTES + (len(content) if isinstance(content, bytes) else 0)
+        keys_left = min(READ_AHEAD_FACTOR * len(self._asked), READ_AHEAD_KEYS_MAX)
+        bytes_left = READ_AHEAD_BYTES_MAX
+        self._ahead = {}
+        for key in reversed(recent):
+            keys_left -= 1
+            bytes_left -= recent[key]
+            if keys_left < 0 or bytes_left < 0:
                 break
             self._ahead[key] = None
+        while len(recent) > READ_AHEAD_KEYS_MAX:
+            del recent[next(iter(recent))]
         self._asked = {}
-        self._known.clear()
+        known.clear()
 
     def forget(self, layer: Layer) -> None:
         """Drop a layer that is stored, or that never will be (from any thread)."""

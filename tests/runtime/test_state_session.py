@@ -67,8 +67,8 @@ class Way:
     def read(self, keys: Sequence[bytes]) -> list[Content]:
         return self.store.read(keys)
 
-    def ship(self) -> None:
-        layer = self.session.take()
+    def ship(self, ends_unit: bool = True) -> None:
+        layer = self.session.take(ends_unit=ends_unit)
         if layer is not None:
             self.layers.append(layer)
 
@@ -95,7 +95,7 @@ operations = st.one_of(
     st.tuples(st.just("put"), keys, st.sampled_from([b"", b"text", bytes(7) + b"\2", b"\xff" * 8])),
     st.tuples(st.just("delete"), keys),
     st.tuples(st.just("get"), keys),
-    st.tuples(st.just("ship")),
+    st.tuples(st.just("ship"), st.booleans()),
     st.tuples(st.just("arrive"), st.integers(1, 3)),
 )
 
@@ -135,8 +135,8 @@ def test_lone_session_reads_what_a_dictionary_would_give(steps: list[tuple[objec
                         session.get_counter(key)
                 else:
                     assert session.get_counter(key) == add(content, 0)
-            case ("ship",):
-                way.ship()
+            case ("ship", bool(ends_unit)):
+                way.ship(ends_unit)
             case ("arrive", int(count)):
                 way.arrive(count)
     way.ship()
@@ -167,7 +167,7 @@ def test_counters_of_many_sessions_are_never_counted_twice_or_lost(steps: list[t
                 way.session.incr_counter(key, amount)
                 totals[key] += amount
             case "ship":
-                way.ship()
+                way.ship(ends_unit=amount > 1)
             case "arrive":
                 way.arrive(amount)
             case "get":
@@ -191,7 +191,7 @@ def test_increments_beyond_64_bits_are_sent_in_parts() -> None:
         assert all(-INT64 - 1 <= amount <= INT64 for amount in amounts)
 
 
-def test_second_piece_asks_once_for_all_that_the_first_asked_for() -> None:
+def test_second_unit_asks_once_for_all_that_the_first_asked_for() -> None:
     store = Store()
     session = StateSession(store.read)
     for key in "abc":
@@ -202,14 +202,31 @@ def test_second_piece_asks_once_for_all_that_the_first_asked_for() -> None:
     assert [sorted(question) for question in store.questions] == [[b"a"], [b"b"], [b"c"], [b"a", b"b", b"c"], [b"d"]]
 
 
-def test_reads_are_fresh_in_each_piece_and_kept_within_one() -> None:
+def test_reads_are_fresh_in_each_unit_and_kept_over_its_pieces() -> None:
+    store = Store()
+    way = Way(store)
+    assert way.session.get_counter("a") == 0
+    store.apply([Increment(b"a", 5)])
+    assert way.session.get_counter("a") == 0
+    way.session.incr_counter("a", 1)
+    way.ship(ends_unit=False)
+    assert way.session.get_counter("a") == 1
+    assert len(store.questions) == 1
+    way.ship(ends_unit=True)
+    way.arrive(1)
+    assert way.session.get_counter("a") == 6
+
+
+def test_reading_ahead_is_bounded_by_what_the_last_unit_asked_for() -> None:
     store = Store()
     session = StateSession(store.read)
-    assert session.get_counter("a") == 0
-    store.apply([Increment(b"a", 5)])
-    assert session.get_counter("a") == 0
+    for number in range(100):
+        session.get_state(f"k{number}")
     session.take()
-    assert session.get_counter("a") == 5
+    session.get_state("once")
+    session.take()
+    session.get_state("twice")
+    assert store.questions[-1] == [b"twice", b"once", b"k99", b"k98", b"k97"]
 
 
 def test_reading_ahead_is_bounded_in_keys_and_bytes() -> None:
