@@ -12,6 +12,7 @@ from pathlib import Path
 
 from . import machine, report
 from .client_rates import measure_consume, measure_publish
+from .failover import measure_failover
 from .figure import Figure, table
 from .footprint import measure_idle, measure_start, measure_threads
 from .function_rates import measure_functions
@@ -28,6 +29,7 @@ BENCHMARKS: dict[str, Callable[[Plan], Iterator[Figure]]] = {
     "start": measure_start,
     "idle": measure_idle,
     "threads": measure_threads,
+    "failover": measure_failover,
 }
 
 

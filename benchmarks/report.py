@@ -19,9 +19,9 @@ missed, [PROFILES.md](PROFILES.md) says where the time goes.
 
 {machine}
 
-Server, load and peer share these cores. Figures are medians of {repeats} measurements. Peers were measured in the same
-run on the same machine. Targets come from measurements of Apache Pulsar 4.0.7 on a machine like this one, whatever
-this one's own speed is.
+Server, load and peer share these cores. Figures are medians of {repeats} measurements, where no other number is given.
+Peers were measured in the same run on the same machine, where nothing else is said. Targets come from measurements of
+Apache Pulsar 4.0.7 on a machine like this one, whatever this one's own speed is.
 
 """
 

@@ -17,6 +17,7 @@ from typing import Any
 import httpx
 import magnetar
 import psutil
+from magnetar.errors import OperationTimeout
 
 from tests.support.functions import Functions
 from tests.support.pulsar import Broker, own_name
@@ -228,10 +229,19 @@ class Probe:
     def outputs(self, count: int) -> Iterator[tuple[str, str]]:
         """Receive so many outputs: text, instance."""
         for _ in range(count):
-            message = self._consumer.receive(15_000)
-            self._consumer.acknowledge(message)
-            text, _, instance = message.data.decode().partition("|")
-            yield text, instance
+            yield self._receive(15_000)
+
+    def arrived(self, within_ms: int) -> Iterator[tuple[str, str]]:
+        """Receive until nothing comes for so long: text, instance."""
+        with contextlib.suppress(OperationTimeout):
+            while True:
+                yield self._receive(within_ms)
+
+    def _receive(self, within_ms: int) -> tuple[str, str]:
+        message = self._consumer.receive(within_ms)
+        self._consumer.acknowledge(message)
+        text, _, instance = message.data.decode().partition("|")
+        return text, instance
 
     def drain(self, texts: list[str]) -> None:
         """Receive until each of these came, at least once."""

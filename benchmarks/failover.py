@@ -1,0 +1,114 @@
+"""How long nobody works after `kill -9`: of a worker's instances, and of the one that leads."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+
+from tests.support.cluster import FUNCTION, PARALLELISM, SOURCE, Cluster, Probe
+
+from .figure import Figure
+from .plan import Plan
+
+KILLS = 10
+KILLS_QUICK = 2
+TARGET_S = 5.0
+PEER_S = 116.0
+PEER = "Apache Pulsar 4.0.7, measured on another day"
+POLL_MS = 10
+GIVE_UP_S = 60.0
+SMALL = "def process(text):\n    return text\n"
+
+
+def measure_failover(plan: Plan) -> Iterator[Figure]:
+    """Kill workers, one after the other, and start each again."""
+    kills = KILLS_QUICK if plan.repeats == 1 else KILLS
+    directory = Path(tempfile.mkdtemp(prefix="failover-", dir=plan.directory))
+    cluster = Cluster(directory)
+    try:
+        cluster.start()
+        url = f"{cluster.broker.web_url}/admin/v2/persistent/public/default/{cluster.input}/partitions"
+        httpx.put(url, json=PARALLELISM).raise_for_status()
+        with cluster.functions() as functions:
+            functions.create(FUNCTION, SOURCE, cluster.config).raise_for_status()
+        cluster.settle(time.monotonic())
+        probe = Probe(cluster)
+        try:
+            again = [_worker(cluster, probe) for _ in range(kills)]
+        finally:
+            probe.close()
+        led = [_leader(cluster, number) for number in range(kills)]
+    finally:
+        cluster.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+    yield _figure("worker killed: all its instances process again elsewhere", again, peer=PEER_S)
+    yield _figure("leader killed: a request is accepted by the next one", led, peer=None)
+
+
+def _figure(name: str, took_s: list[float], peer: float | None) -> Figure:
+    return Figure(
+        name=name,
+        ours=statistics.median(took_s),
+        unit="s",
+        peer=peer,
+        peer_name=PEER if peer else "",
+        target=TARGET_S,
+        more_is_better=False,
+        note=f"worst of {len(took_s)}: {max(took_s):.2f} s",
+    )
+
+
+def _whole(cluster: Cluster) -> None:
+    cluster.revive()
+    cluster.even_out()
+
+
+def _kill(cluster: Cluster, victim: str) -> float:
+    """`kill -9` of a worker; returns when. Its functions die with it, by themselves."""
+    killed_at = time.monotonic()
+    os.kill(cluster.workers[victim].pid, signal.SIGKILL)
+    return killed_at
+
+
+def _worker(cluster: Cluster, probe: Probe) -> float:
+    """Seconds until each instance of a killed worker has processed what was published after the kill."""
+    _whole(cluster)
+    leader = cluster.leader()
+    victim = next(name for name in cluster.living() if name != leader)
+    waiting = {key.rpartition(":")[2] for key in cluster.assignments()[victim]}
+    assert waiting
+    killed_at = _kill(cluster, victim)
+    published: set[str] = set()
+    # Surviving instances take over the partitions at once; only that each successor works again ends the time.
+    while waiting:
+        assert time.monotonic() < killed_at + GIVE_UP_S, f"instances {waiting} of {victim} never work again"
+        published.update(probe.publish())
+        waiting -= {instance for text, instance in probe.arrived(POLL_MS) if text in published}
+    took_s = time.monotonic() - killed_at
+    cluster.workers[victim].kill()
+    probe.drain(probe.publish())
+    return took_s
+
+
+def _leader(cluster: Cluster, number: int) -> float:
+    """Seconds until a request that began with the kill of the leader is answered with success."""
+    _whole(cluster)
+    victim = cluster.leader()
+    taker = next(name for name in cluster.living() if name != victim)
+    name = f"small{number}"
+    config = {"className": f"{name}.process", "inputs": [f"{cluster.input}-{name}"], "runtimeEnv": "thread"}
+    with cluster.functions(taker) as functions:
+        killed_at = _kill(cluster, victim)
+        functions.create(name, SMALL, config).raise_for_status()
+        took_s = time.monotonic() - killed_at
+        cluster.workers[victim].kill()
+        functions.delete(name)
+    return took_s
