@@ -4,6 +4,7 @@
 #   make demo [KEEP=1]   the walk through the whole house      make check   format, lint, types
 #   make test            all tests but the long ones           make fmt     bring the format in order
 #   make test-slow       many rounds of crashes                make bench   rates, latency, memory
+#   make test-spark      Spark (installs 600 MB first)
 #   make test-pulsar     on an Apache Pulsar (CONTRIBUTING)    make generate   compile the .proto files
 
 PYTHON ?= python3
@@ -12,6 +13,7 @@ BIN := $(VENV)/bin
 TYPES := .types/magnetar
 RUN_STAMP := $(VENV)/.installed
 DEV_STAMP := $(VENV)/.installed-dev
+SPARK_STAMP := $(VENV)/.installed-spark
 PYTEST := $(BIN)/python -m pytest
 PARALLEL := -n 2 --dist loadfile
 ARGS ?=
@@ -21,19 +23,23 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_BUILD_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-slow test-pulsar pulsar-given check fmt bench generate clean tools
+.PHONY: help demo test test-slow test-spark test-pulsar pulsar-given check fmt bench generate clean tools
 
 help:
-	@sed -n '4,8s/^# *//p' Makefile
+	@sed -n '4,9s/^# *//p' Makefile
 
 demo: $(RUN_STAMP)
 	@$(BIN)/magnetar demo --directory .demo $(if $(KEEP),--keep)
 
 test: $(DEV_STAMP)
-	$(PYTEST) $(PARALLEL) -m "not crash and not pulsar" $(ARGS)
+	$(PYTEST) $(PARALLEL) -m "not crash and not pulsar and not spark" $(ARGS)
 
 test-slow: $(DEV_STAMP)
 	$(PYTEST) -m "crash and not pulsar" --timeout 1800 $(ARGS)
+
+# One process: there is one JVM in it, which all tests share.
+test-spark: $(SPARK_STAMP)
+	$(PYTEST) -m spark $(ARGS)
 
 # PULSAR names a program that starts one; without it MAGNETAR_TEST_PULSAR_URL and MAGNETAR_TEST_PULSAR_WEB_URL name one
 # that runs.
@@ -79,6 +85,11 @@ $(DEV_STAMP): pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing magnetar and its tools into $(VENV) …"
 	@$(BIN)/python -m pip install --quiet --editable '.[dev]' || $(call failed,installing the tools into $(VENV),pip)
 	@touch $(RUN_STAMP) $@
+
+$(SPARK_STAMP): $(DEV_STAMP)
+	@echo "installing Spark and a Java for it into $(VENV) …"
+	@$(BIN)/python -m pip install --quiet --editable '.[dev,spark]' || $(call failed,installing the extra spark into $(VENV),pip)
+	@touch $@
 
 $(BIN)/python: | tools
 	@echo "making the virtual environment $(VENV) with $$($(PYTHON) --version) …"
