@@ -57,6 +57,7 @@ log = logging.getLogger(__name__)
 OUTPUT_MESSAGES_MAX = 50_000
 OUTPUT_BYTES_MAX = 64 * 1024 * 1024
 FAILURE_GRACE_S = 2.0  # for the function to return when the instance cannot go on
+STATE_GRACE_S = 1.0  # for the state store to answer a function that is to stop
 SETTLE_S = 3.0  # for outputs that are on their way when the instance is stopped
 _TICK_S = 1.0
 
@@ -199,7 +200,9 @@ class Pipeline:
         self.is_running = False
         self._thread.request_stop()
         if self._state is not None:
-            self._state.stop_function()
+            # The message at hand may read and write a little more, unless the store is away anyway.
+            patience_s = 0.0 if self._state.trouble() else STATE_GRACE_S
+            self._loop.call_later(patience_s, self._state.stop_function)
 
     async def _close(self) -> None:
         self._is_closing = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+from pathlib import Path
 
 import pytest
 from magnetar.client.client import AsyncClient
@@ -252,3 +253,38 @@ def process(text, context):
         (value,) = tables.read(spec.function_name, [f"large-{number}".encode()])
         assert value is not None
         assert value.data == number.zfill(10).encode() * 100_000
+
+
+async def test_message_at_hand_still_reads_its_state_when_the_instance_is_stopped(
+    client: AsyncClient,
+    server: Server,
+    tables: TableClient,
+    make_stateful: StatefulSpec,
+    start_stateful: Start,
+    topic: str,
+    tmp_path: Path,
+) -> None:
+    code = f"""
+import pathlib, time
+
+def process(text, context):
+    context.incr_counter("a", 1)
+    pathlib.Path({str(tmp_path / "begun")!r}).touch()
+    while not pathlib.Path({str(tmp_path / "go")!r}).exists():
+        time.sleep(0.01)
+    return str(context.get_counter("a"))
+"""
+    spec = make_stateful(code, processingGuarantees=records.ATMOST_ONCE)
+    instance = await start_stateful(spec)
+    await send_batches(client, f"{topic}-in", [[b"first"]])
+
+    async def has_begun() -> bool:
+        return (tmp_path / "begun").exists()
+
+    await until(has_begun)
+    stopping = asyncio.create_task(instance.stop(5))
+    await asyncio.sleep(0.2)
+    (tmp_path / "go").touch()
+    await stopping
+    assert [message.data for message in await receive(client, f"{topic}-out", 1)] == [b"1"]
+    assert counters(tables, spec, ["a"]) == {"a": 1}
