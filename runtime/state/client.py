@@ -32,8 +32,13 @@ __all__ = [
 ]  # fmt: skip
 
 SERVICE = "magnetar.state.TableService"
+NAME_OF_ERROR = "magnetar-error"
+"""Trailing metadata: the class of an error that the service raised; without it the way to the service failed."""
 KEY_OF_ERROR = "key-bin"
 """Trailing metadata: the key that a refusal is about."""
+ERRORS: dict[str, type[MagnetarError]] = {
+    kind.__name__: kind for kind in (BadVersion, FencedByPosition, StateRefused, StateStoreFailed)
+}
 CHANNEL_OPTIONS = (
     ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
@@ -242,30 +247,24 @@ class TableClient:
 
     def _translate(self, error: Any, timeout_s: float) -> MagnetarError:
         code, details = error.code(), error.details() or ""
-        match code:
-            case grpc.StatusCode.FAILED_PRECONDITION:
-                return FencedByPosition(details)
-            case grpc.StatusCode.ABORTED:
-                return BadVersion(details)
-            case grpc.StatusCode.INVALID_ARGUMENT:
-                metadata = dict(error.trailing_metadata() or ())
-                return StateRefused(details, metadata.get(KEY_OF_ERROR))
-            case grpc.StatusCode.INTERNAL | grpc.StatusCode.DATA_LOSS:
-                return StateStoreFailed(details)
-            case grpc.StatusCode.RESOURCE_EXHAUSTED:
-                return StateRefused(f"the state store does not take the call: {details}")
-            case grpc.StatusCode.UNIMPLEMENTED:
-                return StateStoreUnavailable(
-                    f"what answers at {self._url} is no state store of this version;"
-                    " check stateStorageServiceUrl and the service's version"
-                )
-            case grpc.StatusCode.DEADLINE_EXCEEDED:
-                return StateStoreUnavailable(
-                    f"the state store at {self._url} did not answer within {timeout_s:g} s;"
-                    " is it running, and is its disk fast enough?"
-                )
+        metadata = dict(error.trailing_metadata() or ())
+        kind = ERRORS.get(metadata.get(NAME_OF_ERROR, ""))
+        if kind is StateRefused:
+            return StateRefused(details, metadata.get(KEY_OF_ERROR))
+        if kind is not None:
+            return kind(details)
         if self._is_closed:
             return ClosedError(f"the client of the state store at {self._url} was closed")
+        if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+            return StateStoreUnavailable(
+                f"the state store at {self._url} did not answer within {timeout_s:g} s;"
+                " is it running, and is its disk fast enough?"
+            )
+        if code is grpc.StatusCode.UNIMPLEMENTED:
+            return StateStoreUnavailable(
+                f"what answers at {self._url} is no state store of this version;"
+                " check stateStorageServiceUrl and the service's version"
+            )
         return StateStoreUnavailable(
             f"the state store at {self._url} cannot be reached ({details or code.name}); is `magnetar state-store`"
             " running there, and is stateStorageServiceUrl right?"

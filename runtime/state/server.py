@@ -14,7 +14,7 @@ import grpc
 
 from ...errors import BadVersion, ClosedError, FencedByPosition, MagnetarError, StateRefused, StateStoreFailed
 from ...wire import state_pb2 as pb
-from .client import KEY_OF_ERROR, SERVICE
+from .client import KEY_OF_ERROR, NAME_OF_ERROR, SERVICE
 from .codec import encode_outbox, encode_position, encode_values
 from .limits import MESSAGE_BYTES_MAX, SCHEME
 from .store import TableStore
@@ -134,8 +134,10 @@ def _unary(method: Callable[[Any], Any], request_type: Any) -> Any:
 
 
 def _abort(context: grpc.ServicerContext, error: MagnetarError) -> None:
+    metadata: list[tuple[str, str | bytes]] = [(NAME_OF_ERROR, type(error).__name__)]
     if isinstance(error, StateRefused) and error.key is not None:
-        context.set_trailing_metadata(((KEY_OF_ERROR, error.key[:200]),))
+        metadata.append((KEY_OF_ERROR, error.key))
+    context.set_trailing_metadata(tuple(metadata))
     context.abort(_CODES.get(type(error), grpc.StatusCode.INTERNAL), str(error))
 
 

@@ -77,6 +77,29 @@ def test_refused_change_names_its_key_and_leaves_the_whole_call_undone(tables: T
     assert held(tables, b"n", b"new", b"text") == [1, None, b"no number"]
 
 
+def test_refusal_names_even_the_longest_key(tables: TableClient, write: Write) -> None:
+    key = bytes(range(256)) * 16
+    write(Put(key, b"no number"))
+    with pytest.raises(StateRefused, match="holds 9 bytes that were put, no counter") as refusal:
+        write(Increment(key, 1))
+    assert refusal.value.key == key
+    assert len(str(refusal.value)) < 500
+    assert "\n" not in str(refusal.value)
+
+
+def test_changes_whose_columns_do_not_fit_are_refused(tmp_path: Path) -> None:
+    store = TableStore.open(tmp_path)
+    for changes in (
+        pb.Changes(kinds=b"I", keys=[b"k"]),
+        pb.Changes(kinds=b"PP", keys=[b"k"], data=[b""]),
+        pb.Changes(kinds=b"?", keys=[b"k"]),
+        pb.Changes(kinds=b"D", keys=[b"k"], amounts=[1]),
+    ):
+        with pytest.raises(StateRefused, match="malformed changes: "):
+            store.apply(pb.ApplyRequest(table=TABLE, writer=W, sequence=1, changes=changes))
+    store.close()
+
+
 def test_refused_first_call_leaves_no_table_that_is_half_there(tables: TableClient, write: Write) -> None:
     with pytest.raises(StateRefused):
         write(Increment(b"n", COUNTER_MAX), Increment(b"n", 1))
