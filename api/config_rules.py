@@ -177,13 +177,25 @@ def _check_python(config: FunctionConfig) -> None:
     if config.runtime == "GO":
         raise InvalidConfig("runtime GO is not supported; leave go and runtime out and give a Python file as py")
     if config.processing_guarantees == EFFECTIVELY_ONCE:
-        raise InvalidConfig(
-            "Effectively-once processing guarantees not yet supported in Python; use ATLEAST_ONCE or ATMOST_ONCE"
-        )
+        _check_effectively_once(config)
     if config.max_message_retries is not None and config.max_message_retries >= 0:
         raise InvalidConfig("Message retries not yet supported in python; leave maxMessageRetries out")
     if not config.class_name:
         raise InvalidConfig("Function classname cannot be null")
+
+
+def _check_effectively_once(config: FunctionConfig) -> None:
+    if config.auto_ack is False:
+        raise InvalidConfig(
+            "When Guarantees == EFFECTIVELY_ONCE, autoAck must be equal to true: inputs are acknowledged with their"
+            " outputs; use MANUAL to acknowledge them yourself"
+        )
+    for what, topic in (*(("input", topic) for topic in config.input_specs), ("output", config.output)):
+        if topic and topic.startswith("non-persistent://"):
+            raise InvalidConfig(
+                f"{what} topic {topic} is non-persistent: it knows no positions and no duplicates, so processing cannot"
+                " be EFFECTIVELY_ONCE; use a persistent topic or ATMOST_ONCE"
+            )
 
 
 def _unsupported(config: FunctionConfig) -> Iterator[tuple[str, str]]:

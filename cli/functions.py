@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from .failure import Failure
+from .function_cursor import reset_cursor
 from .function_flags import build_config, complete_names, config_options, is_remote
 from .function_state import putstate, querystate
 from .lazy import Group
@@ -310,3 +311,4 @@ def download(ctx: click.Context, /, destination_file: str, package_path: str | N
 
 functions.add_command(querystate)
 functions.add_command(putstate)
+functions.add_command(reset_cursor)

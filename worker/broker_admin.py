@@ -84,6 +84,22 @@ class BrokerAdmin:
         stats = (await self._call("GET", f"{parse_topic_name(topic).rest_path}/stats", ())).json()
         return stats if isinstance(stats, dict) else {}
 
+    async def partitions(self, topic: str) -> int:
+        """Return how many partitions a topic has, 0 if it has none."""
+        answer = (await self._call("GET", f"{parse_topic_name(topic).rest_path}/partitions", ())).json()
+        return int(answer.get("partitions", 0))
+
+    async def reset_to_time(self, topic: str, subscription: str, timestamp_ms: int) -> None:
+        """Move a subscription to the first message published at a time or later."""
+        path = f"{parse_topic_name(topic).rest_path}/subscription/{quote(subscription, safe='')}"
+        await self._call("POST", f"{path}/resetcursor/{timestamp_ms}", ())
+
+    async def reset_to_position(self, topic: str, subscription: str, ledger_id: int, entry_id: int) -> None:
+        """Move a subscription to an entry, which is delivered next."""
+        path = f"{parse_topic_name(topic).rest_path}/subscription/{quote(subscription, safe='')}"
+        target = {"ledgerId": ledger_id, "entryId": entry_id, "partitionIndex": -1}
+        await self._call("POST", f"{path}/resetcursor", (), target)
+
     async def topics(self, namespace: str) -> list[str]:
         """Return the names of a namespace's persistent topics."""
         return list((await self._call("GET", f"persistent/{namespace}", ())).json())

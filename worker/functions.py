@@ -24,6 +24,7 @@ from ..metadata.packages import PackageStore, Upload
 from ..metadata.packages_extract import SUFFIXES
 from ..wire.functions_pb2 import RUNNING, STOPPED, FunctionMetaData, FunctionState, PackageLocationMetaData
 from .broker_admin import BrokerAdmin
+from .exact_outputs import ExactOutputs
 from .hand_over import NO_LEADER, HandOver
 from .package_check import check_package
 from .patience import Patience
@@ -62,6 +63,19 @@ class Deployment:
     url: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class FunctionTopics:
+    """What is made of a function's topics before it exists.
+
+    Attributes:
+        inputs: their subscriptions.
+        outputs: their deduplication.
+    """
+
+    inputs: InputSubscriptions
+    outputs: ExactOutputs
+
+
 class Functions:
     """Carries out what REST asks about functions as records; running instances are not its business."""
 
@@ -71,14 +85,14 @@ class Functions:
         packages: PackageStore,
         admin: BrokerAdmin,
         hand_over: HandOver,
-        subscriptions: InputSubscriptions,
+        topics: FunctionTopics,
         now_ms: Callable[[], int],
     ) -> None:
         self._metadata = metadata
         self._packages = packages
         self._admin = admin
         self._hand_over = hand_over
-        self._subscriptions = subscriptions
+        self._topics = topics
         self._now_ms = now_ms
 
     def find(self, name: FunctionName) -> FunctionMetaData:
@@ -125,7 +139,8 @@ class Functions:
             createTime=self._now_ms(),
             functionUuid=uuid.uuid4().hex,
         )
-        await self._subscriptions.prepare(metadata.functionDetails)
+        await patience.ask(lambda: self._topics.outputs.prepare(metadata.functionDetails))
+        await self._topics.inputs.prepare(metadata.functionDetails)
         return metadata
 
     async def update(self, name: FunctionName, deployment: Deployment, *, update_auth_data: bool = False) -> None:
@@ -163,6 +178,7 @@ class Functions:
         metadata.version = existing.version + 1
         for instance_id in [key for key in metadata.instanceStates if key >= (config.parallelism or 1)]:
             del metadata.instanceStates[instance_id]
+        await patience.ask(lambda: self._topics.outputs.prepare(metadata.functionDetails))
         return metadata
 
     async def deregister(self, name: FunctionName) -> None:
@@ -181,11 +197,19 @@ class Functions:
         states = {index: existing.instanceStates.get(index, RUNNING) for index in range(parallelism)}
         if not any(index in states and states[index] != state for index in chosen):
             raise RequestRefused(400, "Operation not permitted")
+        await self.replace_states(name, {index: state if index in chosen else states[index] for index in states})
+
+    async def replace_states(
+        self, name: FunctionName, states: Mapping[int, FunctionState], *, raises_incarnation: bool = False
+    ) -> None:
+        """Start and stop instances, perhaps as a new incarnation: what they read again then is no repetition."""
+        existing = self.find(name)
         metadata = FunctionMetaData()
         metadata.CopyFrom(existing)
         metadata.version = existing.version + 1
-        for index in range(parallelism):
-            metadata.instanceStates[index] = state if index in chosen else states[index]
+        metadata.cursorIncarnation += raises_incarnation
+        for index, state in states.items():
+            metadata.instanceStates[index] = state
         await self._submit(metadata)
 
     async def start(self, name: FunctionName, instance_id: int | None) -> None:

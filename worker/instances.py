@@ -1,7 +1,6 @@
 """Running instances as REST asks for them: status, statistics, restart and logs, here or on the worker that has them.
 
-A worker that does not answer delays nobody: all are asked at once, each for at most two seconds, and its instances are
-shown as not running with the reason.
+A worker that does not answer delays nobody (see `peers`): its instances are shown as not running, with the reason.
 """
 
 from __future__ import annotations
@@ -20,10 +19,16 @@ from ..membership.manager import MembershipManager
 from ..scheduler.manager import SchedulerManager
 from ..wire.functions_pb2 import STOPPED, Assignment, FunctionMetaData, FunctionStatus, MetricsData
 from .functions import FunctionName
+from .peers import Round
 from .rest.logs import stream_log
 from .rest.views import function_stats, function_status, instance_stats, instance_status
 
 PEER_TIMEOUT_S = 2.0
+"""How long another worker may be silent in the middle of a log."""
+
+RESTART_TIMEOUT_S = 20.0
+"""How long another worker may take to stop an instance and start it again."""
+
 SETTLE_TIMEOUT_S = 5.0
 """How long a request waits to see its change in the assignments before it answers all the same."""
 
@@ -98,6 +103,10 @@ class Instances:
                         return
                     await asyncio.sleep(_POLL_S)
 
+    async def are_running(self, name: FunctionName) -> bool:
+        """Return whether any instance of a function runs."""
+        return any(item["status"]["running"] for item in (await self.status(name))["instances"])
+
     async def status(self, name: FunctionName) -> Json:
         """Return the status of all assigned instances."""
         return function_status(await self._of_all(name, self._status_of))
@@ -117,14 +126,17 @@ class Instances:
                 ).items()
                 if key != "workerId"
             }
-        return await self._status_of(name, instance_id, assignment)
+        return await self._status_of(self._round(), name, instance_id, assignment)
 
     async def instance_stats(self, name: FunctionName, metadata: FunctionMetaData, instance_id: int) -> Json:
         """Return the statistics of one instance."""
         assignment = self._find(name, metadata, instance_id)
         if assignment is None:
             return instance_stats(MetricsData())
-        return await self._stats_of(name, instance_id, assignment)
+        return await self._stats_of(self._round(), name, instance_id, assignment)
+
+    def _round(self) -> Round:
+        return Round(self._membership, self._http)
 
     def _find(self, name: FunctionName, metadata: FunctionMetaData, instance_id: int) -> Assignment | None:
         if not 0 <= instance_id < metadata.functionDetails.parallelism:
@@ -132,20 +144,20 @@ class Instances:
         return {key.instance_id: held for key, held in self._scheduler.of_function(str(name))}.get(instance_id)
 
     async def _of_all(
-        self, name: FunctionName, ask: Callable[[FunctionName, int, Assignment], Awaitable[Json]]
+        self, name: FunctionName, ask: Callable[[Round, FunctionName, int, Assignment], Awaitable[Json]]
     ) -> Mapping[int, Json]:
         held = self._scheduler.of_function(str(name))
-        answers = await asyncio.gather(*(ask(name, key.instance_id, item) for key, item in held))
+        questions = self._round()
+        answers = await asyncio.gather(*(ask(questions, name, key.instance_id, item) for key, item in held))
         return {key.instance_id: answer for (key, _), answer in zip(held, answers, strict=True)}
 
-    async def _status_of(self, name: FunctionName, instance_id: int, assignment: Assignment) -> Json:
+    async def _status_of(self, questions: Round, name: FunctionName, instance_id: int, assignment: Assignment) -> Json:
         if assignment.workerId == self._membership.me.worker_id:
             return instance_status(await self._own_status(f"{name}:{instance_id}"), assignment.workerId)
         try:
-            return await self._ask_peer("GET", name, instance_id, "status", assignment.workerId)
-        except (MagnetarError, httpx.HTTPError) as exc:
-            reason = f"worker {assignment.workerId} does not answer: {exc or type(exc).__name__}"
-            return instance_status(FunctionStatus(failureException=reason), assignment.workerId)
+            return await questions.ask(assignment.workerId, "GET", _path(name, instance_id, "status"))
+        except MagnetarError as exc:
+            return instance_status(FunctionStatus(failureException=str(exc)), assignment.workerId)
 
     async def _own_status(self, key: str) -> FunctionStatus:
         try:
@@ -154,24 +166,16 @@ class Instances:
             # Assigned, but the runtime manager has not come to it yet, or it is stopped.
             return FunctionStatus()
 
-    async def _stats_of(self, name: FunctionName, instance_id: int, assignment: Assignment) -> Json:
+    async def _stats_of(self, questions: Round, name: FunctionName, instance_id: int, assignment: Assignment) -> Json:
         try:
             if assignment.workerId == self._membership.me.worker_id:
                 return instance_stats(await self._runtime.metrics(f"{name}:{instance_id}"))
-            return await self._ask_peer("GET", name, instance_id, "stats", assignment.workerId)
-        except (KeyError, MagnetarError, httpx.HTTPError):
+            return await questions.ask(assignment.workerId, "GET", _path(name, instance_id, "stats"))
+        except KeyError:
             return instance_stats(MetricsData())
-
-    async def _ask_peer(self, method: str, name: FunctionName, instance_id: int, what: str, worker_id: str) -> Json:
-        member = (await self._membership.roster()).member(worker_id)
-        if member is None:
-            raise RequestRefused(503, f"worker {worker_id} is not there")
-        url = f"{member.url}/admin/v3/functions/{_path(name, instance_id, what)}"
-        response = await self._http.request(method, url, timeout=PEER_TIMEOUT_S)
-        if not response.is_success:
-            raise RequestRefused(response.status_code, response.text[:200])
-        answer = response.json() if response.content else {}
-        return answer if isinstance(answer, dict) else {}
+        except MagnetarError as exc:
+            # Ours: Pulsar's statistics have no place for a reason, and zeros alone would be a lie.
+            return {"error": str(exc), **instance_stats(MetricsData())}
 
     async def restart(self, name: FunctionName, instance_id: int | None) -> None:
         """Restart one instance, or all that are assigned."""
@@ -182,14 +186,15 @@ class Instances:
             held = {instance_id: held[instance_id]}
         if not held:
             raise RequestRefused(400, f"{name} has not been assigned yet")
-        await asyncio.gather(*(self._restart_one(name, number, item) for number, item in held.items()))
+        questions = self._round()
+        await asyncio.gather(*(self._restart_one(questions, name, number, item) for number, item in held.items()))
 
-    async def _restart_one(self, name: FunctionName, instance_id: int, assignment: Assignment) -> None:
+    async def _restart_one(
+        self, questions: Round, name: FunctionName, instance_id: int, assignment: Assignment
+    ) -> None:
         if assignment.workerId != self._membership.me.worker_id:
-            try:
-                await self._ask_peer("POST", name, instance_id, "restart", assignment.workerId)
-            except httpx.HTTPError as exc:
-                raise RequestRefused(503, f"worker {assignment.workerId} does not answer: {exc}") from exc
+            path = _path(name, instance_id, "restart")
+            await questions.ask(assignment.workerId, "POST", path, RESTART_TIMEOUT_S)
             return
         try:
             await self._runtime.restart(f"{name}:{instance_id}")
@@ -232,7 +237,7 @@ class Instances:
             member = (await self._membership.roster()).member(owner)
             if member is None:
                 raise RequestRefused(503, f"worker {owner} is not there")
-            url = f"{member.url}/admin/v3/functions/{_path(name, instance_id, 'logs')}"
+            url = f"{member.url}{_path(name, instance_id, 'logs')}"
             options: dict[str, str | int] = {"tail": lines, "follow": str(is_following).lower()}
             timeout = httpx.Timeout(PEER_TIMEOUT_S, read=None if is_following else PEER_TIMEOUT_S)
             async with self._http.stream("GET", url, params=options, timeout=timeout) as response:
@@ -250,4 +255,4 @@ class Instances:
 
 def _path(name: FunctionName, instance_id: int, what: str) -> str:
     parts = (name.tenant, name.namespace, name.name, str(instance_id), what)
-    return "/".join(quote(part, safe="") for part in parts)
+    return "/admin/v3/functions/" + "/".join(quote(part, safe="") for part in parts)

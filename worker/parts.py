@@ -28,7 +28,9 @@ from .admission import MARK
 from .broker_admin import BrokerAdmin
 from .cleanup import SubscriptionCleanup
 from .config import WorkerConfig
-from .functions import PACKAGE_PREFIX, Functions
+from .cursor_reset import CursorReset
+from .exact_outputs import ExactOutputs
+from .functions import PACKAGE_PREFIX, Functions, FunctionTopics
 from .hand_over import HandOver
 from .instances import Instances, RunningInstances
 from .leadership import Leadership
@@ -40,6 +42,7 @@ from .rest.app import make_app
 from .rest.cluster import ClusterRoutes
 from .rest.connectors import connectors_router
 from .rest.functions import FunctionsRoutes
+from .rest.reset_cursor import ResetCursorRoute
 from .rest.state import StateRoutes
 from .state_tables import StateTables
 from .subscriptions import InputSubscriptions
@@ -108,9 +111,9 @@ class Parts:
             config.compaction_s,
         )
         hand_over = HandOver(self.metadata, self.membership, http, config.request_timeout_s)
-        subscriptions = InputSubscriptions(client)
         self.tables = StateTables(config.state_url)
-        self.functions = Functions(self.metadata, self.packages, admin, hand_over, subscriptions, _now_ms)
+        function_topics = FunctionTopics(InputSubscriptions(client), ExactOutputs(config.admin_url, config.state_url))
+        self.functions = Functions(self.metadata, self.packages, admin, hand_over, function_topics, _now_ms)
 
     def _function_changed(self, change: Change) -> None:
         self.leadership.reschedule()
@@ -181,13 +184,15 @@ class Parts:
             self.tables,
         )
         state = StateRoutes(self.functions, self.tables)
+        reset = ResetCursorRoute(CursorReset(self.functions, instances, self._admin))
         cluster = ClusterRoutes(self.membership, self.leadership, self.scheduler, instances)
 
         async def read_metrics() -> tuple[bytes, str]:
             text = metrics.render(self._config.cluster, await instances.own_metrics(), self._gauges())
             return text, metrics.CONTENT_TYPE
 
-        return make_app([state.router(), functions.router(), cluster.router(), connectors_router()], read_metrics)
+        routers = [state.router(), reset.router(), functions.router(), cluster.router(), connectors_router()]
+        return make_app(routers, read_metrics)
 
     def _gauges(self) -> list[tuple[str, str, float]]:
         me = self.membership.me.worker_id
