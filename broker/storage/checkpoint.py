@@ -36,7 +36,8 @@ class _Plan:
     Attributes:
         ids: the counters of the catalogue.
         lines: the catalogue's lines.
-        ledgers: those with entries to move; the entries are in their ``moving``.
+        ledgers: those with entries to move, and their ``moving``, which is written even if the ledger is deleted
+            meanwhile: a crash may come before the record of that is on the disk, and the catalogue names the ledger.
         covered_bytes: what the journal had written when it began.
         heals: True if it starts behind a failure of the journal.
         failure: why it did not succeed.
@@ -44,7 +45,7 @@ class _Plan:
 
     ids: tuple[int, int]
     lines: list[bytes]
-    ledgers: list[Ledger]
+    ledgers: list[tuple[Ledger, list[bytes]]]
     covered_bytes: int
     heals: bool
     failure: StorageError | None = None
@@ -123,10 +124,12 @@ class Checkpoint:
             log.close_old_ledger(now_ms)
             if log.is_created:
                 lines.append(log.snapshot())
-        ledgers = [ledger for ledger in core.unmoved_ledgers.values() if not ledger.is_dropped and ledger.unmoved]
-        for ledger in ledgers:
-            ledger.moving, ledger.unmoved = ledger.unmoved, []
-            core.file_of(ledger)
+        ledgers = []
+        for ledger in core.unmoved_ledgers.values():
+            if not ledger.is_dropped and ledger.unmoved:
+                ledger.moving, ledger.unmoved = ledger.unmoved, []
+                core.file_of(ledger)
+                ledgers.append((ledger, ledger.moving))
         core.unmoved_ledgers = {}
         return _Plan(
             (core.ids.next_ledger, core.ids.next_object),
@@ -141,9 +144,8 @@ class Checkpoint:
         core = self._core
         try:
             made_file = False
-            for ledger in plan.ledgers:
-                moving = ledger.moving
-                if moving:  # nothing, if the ledger was deleted meanwhile
+            for ledger, moving in plan.ledgers:
+                if moving:  # nothing, if the journal failed before it had written any of it
                     assert ledger.file is not None
                     made_file = ledger.file.write(ledger.moved, moving) or made_file
             if made_file:
@@ -158,7 +160,7 @@ class Checkpoint:
     def _finish(self, plan: _Plan, end: JournalEnd | None) -> None:
         core = self._core
         self._is_running = False
-        for ledger in plan.ledgers:
+        for ledger, _ in plan.ledgers:
             if ledger.is_dropped:
                 continue
             if plan.failure is None:

@@ -298,8 +298,8 @@ class History:
         while True:
             try:
                 entries = log.load_now(position, 100, 1 << 20)
-            except DiskFailure:
-                continue  # an error that was meant for a change; the next time it works
+            except DiskFailure:  # an error that was meant for a change; the next time it works
+                entries = log.load_now(position, 100, 1 << 20)
             if not entries:
                 return
             for entry in entries:

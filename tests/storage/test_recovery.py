@@ -257,3 +257,35 @@ def test_directory_in_use_is_refused_by_name() -> None:
         Storage.open("/d", CONFIG, disk)
     storage.abandon()
     Storage.open("/d", CONFIG, disk).abandon()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_ledger_deleted_during_a_checkpoint_is_whole_when_a_crash_loses_the_deletion(seed: int) -> None:
+    rng = random.Random(seed)
+    disk = SimulatedDisk(seed)
+    storage = Storage.open("/data", StorageConfig(journal_file_bytes=64 * 1024, max_ledger_entries=3), disk)
+    stepper = storage.step_by_hand(rng)
+    log = storage.open_log("t")
+    for number in range(7):
+        log.append(b"%d" % number, 1, 1, lambda *_: None)
+    cursor = log.open_cursor("s", Position(-1, -1))
+    stepper.run()
+    cursor.acknowledge_up_to(log.last_confirmed, done=lambda _: None)
+    stepper.run()
+    storage.checkpoint()
+    for _ in range(rng.randint(0, 3)):
+        stepper.step()
+    log.trim_with(0, 0, lambda _: None)
+    for _ in range(rng.randint(0, 5)):
+        stepper.step()
+    disk.power_failure()
+    storage = Storage.open("/data", StorageConfig(journal_file_bytes=64 * 1024, max_ledger_entries=3), disk)
+    storage.step_by_hand(rng)
+    log = storage.open_log("t")
+    found, position = [], log.first_position
+    while entries := log.load_now(position, 100, 1 << 20):
+        found += [entry.payload for entry in entries]
+        position = log.next_position(entries[-1].position)
+    assert found == [b"%d" % number for number in range(7)][7 - len(found) :]
+    assert len(found) in (1, 7)
+    storage.abandon()
