@@ -1,0 +1,82 @@
+"""A worker that is frozen or dead delays nobody who asks how a function is; its instances say that it is silent."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.cluster import FUNCTION, PARALLELISM, SOURCE, Cluster
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+ANSWERED_S = 2.5  # one and a half is what a worker waits for another; the rest is for a busy machine
+PATH = f"/admin/v3/functions/public/default/{FUNCTION}"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    cluster = Cluster(tmp_path_factory.mktemp("silent"))
+    try:
+        cluster.start()
+        url = f"{cluster.broker.web_url}/admin/v2/persistent/public/default/{cluster.input}/partitions"
+        httpx.put(url, json=PARALLELISM).raise_for_status()
+        with cluster.functions() as functions:
+            functions.create(FUNCTION, SOURCE, cluster.config).raise_for_status()
+        cluster.even_out()
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+class Asked:
+    """What one worker answers about all instances, and how soon."""
+
+    def __init__(self, cluster: Cluster, taker: str) -> None:
+        self._cluster = cluster
+        self._taker = taker
+
+    def get(self, path: str) -> Any:
+        began = time.monotonic()
+        answer = self._cluster.get(f"{PATH}/{path}", self._taker)
+        took_s = time.monotonic() - began
+        assert took_s < ANSWERED_S, f"{path} answered after {took_s:.2f} s"
+        return answer
+
+    def check(self, silent: dict[int, str]) -> None:
+        """The instances of silent workers say so, all others are as they are."""
+        status, stats = self.get("status"), self.get("stats")
+        errors = {one["instanceId"]: one["status"]["error"] for one in status["instances"]}
+        reasons = {one["instanceId"]: one["metrics"].get("error", "") for one in stats["instances"]}
+        running = {one["instanceId"] for one in status["instances"] if one["status"]["running"]}
+        assert running == set(range(PARALLELISM)) - set(silent)
+        for found in (errors, reasons):
+            assert {number: text.partition(" does not answer: ")[0] for number, text in found.items()} == {
+                number: f"worker {silent[number]}" if number in silent else "" for number in range(PARALLELISM)
+            }
+
+
+@pytest.mark.parametrize("stop", [signal.SIGSTOP, signal.SIGKILL], ids=["frozen", "dead"])
+def test_silent_worker_delays_nobody(cluster: Cluster, stop: signal.Signals) -> None:
+    leader = cluster.leader()
+    silent, other = (name for name in cluster.living() if name != leader)
+    held = cluster.assignments()
+    numbers = {int(key.rpartition(":")[2]): name for name in (silent, leader) for key in held[name]}
+    assert len(numbers) == 4
+    # With the leader frozen, too, nobody moves instances for some seconds: until another one leads and has waited.
+    os.kill(cluster.workers[leader].pid, signal.SIGSTOP)
+    try:
+        os.kill(cluster.workers[silent].pid, stop)
+        Asked(cluster, other).check(numbers)
+    finally:
+        os.kill(cluster.workers[leader].pid, signal.SIGCONT)
+        if stop == signal.SIGSTOP:
+            os.kill(cluster.workers[silent].pid, signal.SIGCONT)
+    if stop == signal.SIGSTOP:
+        cluster.settle(time.monotonic())
+        cluster.even_out()
