@@ -12,7 +12,6 @@ from .output import output_option, show_done
 from .rest import Admin
 from .settings import current
 from .target import find_target, target_options
-from .topic_actions import parse_duration, parse_message_id
 
 LATEST_ID = {"ledgerId": (1 << 63) - 1, "entryId": (1 << 63) - 1}
 
@@ -38,6 +37,8 @@ def reset_cursor(
     \b
     magnetar functions reset-cursor --name exclamation --message-id earliest
     """
+    from .topic_actions import parse_duration, parse_message_id  # with it come the client's libraries
+
     if (back is None) == (message_id is None):
         raise Failure("where to? Give either --time, such as 10m, or --message-id, such as earliest")
     body: dict[str, Any] = {} if topic is None else {"topic": topic}

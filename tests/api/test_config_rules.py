@@ -194,6 +194,7 @@ EXCEPTIONS = {
     "create: window slide negative": "windows are refused for Python before their slide is looked at",
     "create: window with autoAck": "an exception text of Java's",
     "create: window with EFFECTIVELY_ONCE": "an exception text of Java's",
+    "create: Python with EFFECTIVELY_ONCE": "Pulsar's Python instances cannot do it, ours do",
     "create: window lag without time": "an exception text of Java's",
 }
 SERVER_STEPS = (

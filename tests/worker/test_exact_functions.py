@@ -49,6 +49,10 @@ def policy(server: Server, topic: str) -> Any:
     return httpx.get(f"{server.web_url}/admin/v2/persistent/public/default/{topic}/deduplicationEnabled").json()
 
 
+def make_partitions(server: Server, topic: str) -> None:
+    httpx.put(f"{server.web_url}/admin/v2/persistent/public/default/{topic}/partitions", json=2).raise_for_status()
+
+
 @pytest.mark.parametrize("runtime", ["thread", "process"])
 async def test_a_created_function_is_exact_and_begins_again_when_its_cursor_is_reset(
     server: Server, functions: Functions, runtime: str
@@ -75,7 +79,7 @@ async def test_a_created_function_is_exact_and_begins_again_when_its_cursor_is_r
 
 async def test_a_partitioned_input_is_reset_by_position_of_one_partition(server: Server, functions: Functions) -> None:
     name = "parted"
-    httpx.put(f"{server.web_url}/admin/v2/persistent/public/default/{name}-in/partitions", json=2).raise_for_status()
+    await asyncio.to_thread(make_partitions, server, f"{name}-in")
     async with AsyncClient(server.service_url) as client:
         first = await send(client, f"{TOPICS}{name}-in-partition-0", 2, 5)
         second = await send(client, f"{TOPICS}{name}-in-partition-1", 2, 5, first=10)
@@ -132,10 +136,10 @@ def test_what_contradicts_exactness_is_refused_by_name(functions: Functions) -> 
 
 
 async def test_outputs_that_cannot_be_exact_are_refused_with_the_remedy(server: Server) -> None:
-    httpx.put(f"{server.web_url}/admin/v2/persistent/public/default/many-out/partitions", json=2).raise_for_status()
+    await asyncio.to_thread(make_partitions, server, "many-out")
     details = records.FunctionDetails(processingGuarantees=records.EFFECTIVELY_ONCE)
     details.sink.topic = f"{TOPICS}many-out"
-    with pytest.raises(RequestRefused, match="has 2 partitions, .* set stateStorageServiceUrl"):
+    with pytest.raises(RequestRefused, match=r"has 2 partitions, .* set stateStorageServiceUrl"):
         await ExactOutputs(server.web_url, "").prepare(details)
     await ExactOutputs(server.web_url, "bk://127.0.0.1:1").prepare(details)
     assert policy(server, "many-out") is True

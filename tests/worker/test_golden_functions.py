@@ -27,6 +27,7 @@ LEFT_OUT: dict[range, str] = {
     range(99, 103): "package names come later; Pulsar's thread runtime does not start Python",
     range(103, 106): "Go",
     range(110, 114): "Go",
+    range(106, 107): "EFFECTIVELY_ONCE is refused for Python by Pulsar",
     range(129, 130): "sinks come later",
     range(146, 147): "Accept text/plain is refused by Pulsar",
     range(151, 155): "the broker's answers, compared elsewhere; schemas come later",
