@@ -51,6 +51,7 @@ from .spec import InstanceSpec
 from .state.link import StateLink
 from .state.naming import table_of
 from .stats import InstanceStats, format_error
+from .stopping import InstanceStopping
 
 log = logging.getLogger(__name__)
 
@@ -427,9 +428,9 @@ class Pipeline:
 
     def _take_changes_stored(self, piece: Piece, error: BaseException | None) -> None:
         piece.error = piece.error or error
-        if isinstance(error, MagnetarError) and not isinstance(error, StateRefused):
+        if error is not None and not isinstance(error, StateRefused | InstanceStopping):
             # The disk is full or the database is damaged: processing more would only make more to do again.
-            self._end(f"{type(error).__name__}: {error}")
+            self._end(f"{type(error).__name__}: {error}" if isinstance(error, MagnetarError) else format_error(error))
         self._answered(piece)
 
     def _published(self, piece: Piece, ticket: Ticket) -> None:

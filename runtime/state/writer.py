@@ -12,7 +12,7 @@ import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
 
-from ...errors import MagnetarError, StateRefused
+from ...errors import StateRefused
 from ..stopping import InstanceStopping
 from .layer import Layer, changes_of, merge
 from .limits import WRITER_BYTES
@@ -98,7 +98,7 @@ class StateWriter:
         try:
             for part in _parts(changes_of(merge(layers))):
                 self._apply(part)
-        except (MagnetarError, InstanceStopping) as error:
+        except (Exception, InstanceStopping) as error:  # noqa: BLE001  whatever it is, the instance must hear of it
             return error
         return None
 

@@ -15,6 +15,7 @@ from dataclasses import replace
 import pytest
 from magnetar.client.client import AsyncClient
 from magnetar.runtime.ports import Instance, Runtime
+from magnetar.runtime.process.runtime import ProcessInstance, ProcessRuntime
 from magnetar.runtime.spec import InstanceSpec
 from magnetar.runtime.state.client import TableClient
 
@@ -96,6 +97,40 @@ async def test_kills_of_the_store_in_mid_stream_lose_nothing_and_count_nothing_t
     await no_backlog(server, f"{topic}-in", spec.function_name)
     expected = recount(sent)
     assert counters(tables, spec, list(expected)) == expected
+
+
+@pytest.mark.slow
+async def test_kills_of_the_instance_never_count_too_low(
+    client: AsyncClient,
+    server: Server,
+    tables: TableClient,
+    make_stateful: StatefulSpec,
+    topic: str,
+) -> None:
+    rng = random.Random(9)
+    texts = random_texts(rng, 12_000)
+    spec = make_stateful(WORD_COUNT, CLASS_NAME)
+    runtime = ProcessRuntime()
+    try:
+        for round_ in range(4):
+            instance = await runtime.start(replace(spec, control_socket=spec.control_socket.with_suffix(f".{round_}")))
+            part = texts[round_ * 3000 : (round_ + 1) * 3000]
+            await send_batches(client, f"{topic}-in", [part[begin : begin + 30] for begin in range(0, 3000, 30)])
+
+            async def has_stored(instance: ProcessInstance = instance) -> bool:
+                return (await instance.status()).numSuccessfullyProcessed > 0
+
+            await until(has_stored)
+            if round_ < 3:
+                os.kill(instance.process_id, signal.SIGKILL)
+                assert "SIGKILL" in await instance.wait()
+        await no_backlog(server, f"{topic}-in", spec.function_name)
+    finally:
+        await runtime.close()
+    expected = recount(texts)
+    found = counters(tables, spec, list(expected))
+    missing = {word: (found[word], times) for word, times in expected.items() if (found[word] or 0) < times}
+    assert not missing
 
 
 async def test_answer_that_is_lost_after_the_commit_counts_nothing_twice(

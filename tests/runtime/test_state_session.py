@@ -322,3 +322,14 @@ def test_session_is_full_when_much_is_fresh() -> None:
     for number in range(10_001):
         session.incr_counter(f"k{number}", 1)
     assert session.is_full
+
+
+def test_counter_that_leaves_64_bits_is_refused_once_it_is_known() -> None:
+    store = Store()
+    store.apply([Increment(b"a", INT64 - 1)])
+    session = StateSession(store.read)
+    assert session.get_counter("a") == INT64 - 1
+    with pytest.raises(StateRefused, match=f"counter 'a' would be {INT64 + 1}"):
+        session.incr_counter("a", 2)
+    session.incr_counter("a", 1)
+    assert session.get_counter("a") == INT64
