@@ -88,7 +88,7 @@ class Step:
         if self.config is not None:
             merged = {**side.own, "inputs": ["<in>"], "output": "<out>", **self.config}
             text = json.dumps({key: value for key, value in merged.items() if value is not None})
-            for name in ("in", "out", "other"):
+            for name in ("in", "out", "other", "log"):
                 text = text.replace(f"<{name}>", f"persistent://{side.namespace}/{name}")
             files.append(("functionConfig", (None, text.encode(), "application/json")))
         for name, content_type, content in self.parts:
@@ -270,7 +270,30 @@ STEPS = (
     *_end(),
 )
 
+FULL: dict[str, Any] = {
+    "inputs": None,
+    "inputSpecs": {"<in>": {"receiverQueueSize": 10}, "<other>": {"serdeClassName": "PickleSerDe"}},
+    "outputSerdeClassName": "PickleSerDe",
+    "subName": "own",
+    "retainOrdering": True,
+    "processingGuarantees": "ATMOST_ONCE",
+    "cleanupSubscription": False,
+    "subscriptionPosition": "Earliest",
+    "logTopic": "<log>",
+    "userConfig": {"whole": 5, "half": 0.5, "nested": {"list": [1, "x", None]}},
+    "parallelism": 2,
+}
 PYTHON_STEPS = (
+    Step("create with many fields", "POST", "{base}/full", FULL, package=True),
+    Step("get with many fields", "GET", "{base}/full"),
+    Step("update of another package", "PUT", "{base}/full", {**NOTHING, "userConfig": {}}, package=True),
+    Step("get after it", "GET", "{base}/full"),
+    Step("delete with many fields", "DELETE", "{base}/full"),
+    Step("create without forwarding", "POST", "{base}/quiet", {"forwardSourceMessageProperty": False}, package=True),
+    Step("get without forwarding", "GET", "{base}/quiet"),
+    Step("update that does not name forwarding", "PUT", "{base}/quiet", {**NOTHING, "parallelism": 2}),
+    Step("get after it did not name forwarding", "GET", "{base}/quiet"),
+    Step("delete without forwarding", "DELETE", "{base}/quiet"),
     Step("create in Python", "POST", "{base}/py", {}, package=True),
     Step("get in Python", "GET", "{base}/py"),
     Step("list in Python", "GET", "{base}"),

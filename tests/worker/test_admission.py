@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import httpx
 import pytest
 from magnetar.client.config import ConsumerConfig
 from magnetar.errors import MagnetarError
@@ -12,7 +13,7 @@ from magnetar.worker.admission import check_namespace
 from magnetar.worker.config import WorkerConfig
 from magnetar.worker.service import WorkerService
 
-from tests.support.pulsar import Broker
+from tests.support.pulsar import ApachePulsar, Broker
 
 from .conftest import Cluster, worker_config
 
@@ -51,6 +52,19 @@ async def test_namespace_of_pulsars_own_workers_is_refused(cluster: Cluster, bro
         " give this cluster a namespace of its own, such as `pulsarFunctionsNamespace: public/magnetar`, in --config"
     )
     await consumer.close()
+
+
+@pytest.mark.pulsar
+async def test_namespace_of_a_living_worker_of_pulsar_is_refused(apache_pulsar: ApachePulsar, tmp_path: Path) -> None:
+    async with httpx.AsyncClient(timeout=30) as http:
+        members = await http.get(f"{apache_pulsar.web_url}/admin/v2/worker/cluster")
+    if not members.is_success:
+        pytest.skip(f"the Apache Pulsar at {apache_pulsar.web_url} runs no functions worker")
+    (member,) = members.json()
+    assert await refusal(worker_config(apache_pulsar, tmp_path, "public/functions")) == (
+        f"public/functions is used by Apache Pulsar's own function workers (worker {member['workerId']} is there);"
+        " give this cluster a namespace of its own, such as `pulsarFunctionsNamespace: public/magnetar`, in --config"
+    )
 
 
 def test_functions_of_pulsars_workers_are_seen_when_these_are_away() -> None:

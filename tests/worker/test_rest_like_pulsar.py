@@ -28,6 +28,8 @@ _EMBEDDED = "an embedded worker of Pulsar answers the status of a drain with an 
 _JAVA = "theirs tells of the Java virtual machine, ours of its process"
 DEVIATIONS: dict[str, str] = {
     "create: no class": "Pulsar says it differently to Java and to Python; ours has the words for Python",
+    "get after it did not name forwarding": "Pulsar turns forwardSourceMessageProperty on with every update that does"
+    " not name it; ours leaves it",
     "update: what it is": "for Java the path of the archive counts as a change each time",
     **{f"{when}: GET /admin/v2/worker/drain": _EMBEDDED for when in ("empty", "busy")},
     **{f"{when}: GET /admin/v2/worker/leader/drain?workerId=nobody": _EMBEDDED for when in ("empty", "busy")},
