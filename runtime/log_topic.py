@@ -12,7 +12,7 @@ from collections import deque
 from datetime import UTC, datetime
 
 from ..client.client import AsyncClient
-from ..client.config import ProducerConfig
+from ..client.config import Guard, ProducerConfig
 from ..client.partitioned_producer import PartitionedProducer
 from ..client.producer import Producer
 from ..errors import MagnetarError
@@ -49,9 +49,9 @@ class LogTopic:
             with contextlib.suppress(RuntimeError):  # the loop is closed: the instance has ended
                 self._loop.call_soon_threadsafe(self._arrived.set)
 
-    async def open(self, client: AsyncClient) -> None:
+    async def open(self, client: AsyncClient, guard: Guard | None) -> None:
         """Begin to send; raises what `AsyncClient.create_producer` raises."""
-        config = ProducerConfig(compression="LZ4", batch_max_delay_ms=100, send_timeout_ms=0)
+        config = ProducerConfig(compression="LZ4", batch_max_delay_ms=100, send_timeout_ms=0, guard=guard)
         self._producer = await client.create_producer(self._topic, config)
         self._task = self._loop.create_task(self._run(self._producer))
 

@@ -154,7 +154,7 @@ class Pipeline:
                 return self._ended.result()
             what = f"log topic {self._spec.details.logTopic}"
             if self._log_topic is not None:
-                await self._log_topic.open(self._client)
+                await self._log_topic.open(self._client, self._lock.guard)
             what = f"output topic {self._spec.details.sink.topic}"
             if calls.has_output:
                 config = replace(producer_config(), guard=self._lock.guard)

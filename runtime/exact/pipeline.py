@@ -181,7 +181,7 @@ class ExactPipeline:
                 return self._ended.result()
             if self._log_topic is not None:
                 what = f"log topic {details.logTopic}"
-                await self._log_topic.open(self.client)
+                await self._log_topic.open(self.client, self.guard)
             if details.sink.topic:
                 what = f"output topic {details.sink.topic}"
                 await self._prepare_output(details.sink.topic)
