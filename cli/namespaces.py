@@ -11,7 +11,7 @@ from .output import key_value_table, output_option, show_done, show_list, show_r
 from .rest import Admin, segment
 from .settings import current
 from .topic_actions import parse_duration
-from .topic_policies import disable_option, enable_option, on_or_off
+from .topic_policies import disable_option, enable_option, on_or_off, parse_bytes, threshold_option, when
 from .topics import namespace_path
 
 namespace_argument = click.argument("namespace")
@@ -102,6 +102,7 @@ def _add_getter(command_name: str, policy: str) -> None:
 _add_getter("get-retention", "retention")
 _add_getter("get-message-ttl", "messageTTL")
 _add_getter("get-deduplication", "deduplication")
+_add_getter("get-compaction-threshold", "compactionThreshold")
 
 
 @namespaces.command("set-deduplication")
@@ -127,6 +128,30 @@ def remove_deduplication(ctx: click.Context, namespace: str) -> None:
     with admin(ctx) as rest:
         rest.delete(f"{path_of(namespace)}/deduplication")
     show_done(ctx, f"Deduplication in {namespace} is up to the broker")
+
+
+@namespaces.command("set-compaction-threshold")
+@namespace_argument
+@threshold_option
+@output_option
+@click.pass_context
+def set_compaction_threshold(ctx: click.Context, namespace: str, threshold: str) -> None:
+    """Have topics compacted once more bytes wait, where a topic does not say otherwise."""
+    size = parse_bytes(threshold)
+    with admin(ctx) as rest:
+        rest.put(f"{path_of(namespace)}/compactionThreshold", size)
+    show_done(ctx, f"Topics in {namespace} are compacted {when(size)}")
+
+
+@namespaces.command("remove-compaction-threshold")
+@namespace_argument
+@output_option
+@click.pass_context
+def remove_compaction_threshold(ctx: click.Context, namespace: str) -> None:
+    """Leave it to the broker when topics are compacted."""
+    with admin(ctx) as rest:
+        rest.delete(f"{path_of(namespace)}/compactionThreshold")
+    show_done(ctx, f"The broker says when topics in {namespace} are compacted")
 
 
 @namespaces.command("set-retention")

@@ -81,7 +81,72 @@ def remove_deduplication(ctx: click.Context, topic: str) -> None:
     show_done(ctx, f"Deduplication of {topic} is up to its namespace")
 
 
-COMMANDS = (get_deduplication, set_deduplication, remove_deduplication)
+_UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4}
+
+
+def parse_bytes(text: str) -> int:
+    """Return a number of bytes given as Pulsar's commands take it: 100000, 10M, 16G.
+
+    Raises:
+        click.BadParameter: it is none.
+    """
+    number, unit = (text[:-1], text[-1].upper()) if text and text[-1].isalpha() else (text, "")
+    if not (number.isascii() and number.isdigit()) or unit not in _UNITS:
+        raise click.BadParameter(
+            f"size {text!r} must be a whole number of bytes, or one with K, M, G or T, such as 10M"
+        )
+    return int(number) * _UNITS[unit]
+
+
+threshold_option = click.option(
+    "-t", "--threshold", required=True, metavar="SIZE", help="Such as 100000 or 10M; 0 compacts on request only."
+)
+
+
+@click.command("get-compaction-threshold")
+@topic_argument
+@applied_option
+@output_option
+@click.pass_context
+def get_compaction_threshold(ctx: click.Context, topic: str, applied: bool) -> None:
+    """Show how many bytes may wait to be compacted; nothing if only the namespace or the broker says."""
+    with admin(ctx) as rest:
+        show_policy(ctx, rest.get(f"{topic_path(topic)}/compactionThreshold", applied=applied or None))
+
+
+@click.command("set-compaction-threshold")
+@topic_argument
+@threshold_option
+@output_option
+@click.pass_context
+def set_compaction_threshold(ctx: click.Context, topic: str, threshold: str) -> None:
+    """Have a topic compacted once more bytes wait, whatever its namespace says."""
+    size = parse_bytes(threshold)
+    with admin(ctx) as rest:
+        rest.post(f"{topic_path(topic)}/compactionThreshold", size)
+    show_done(ctx, f"{topic} is compacted {when(size)}")
+
+
+@click.command("remove-compaction-threshold")
+@topic_argument
+@output_option
+@click.pass_context
+def remove_compaction_threshold(ctx: click.Context, topic: str) -> None:
+    """Leave it to the namespace when a topic is compacted."""
+    with admin(ctx) as rest:
+        rest.delete(f"{topic_path(topic)}/compactionThreshold")
+    show_done(ctx, f"Its namespace says when {topic} is compacted")
+
+
+def when(threshold_bytes: int) -> str:
+    """Return a threshold in words."""
+    return f"once more than {threshold_bytes} bytes wait" if threshold_bytes else "on request only"
+
+
+COMMANDS = (
+    get_deduplication, set_deduplication, remove_deduplication,
+    get_compaction_threshold, set_compaction_threshold, remove_compaction_threshold,
+)  # fmt: skip
 
 
 @click.group("topicPolicies", cls=Group)

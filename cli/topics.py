@@ -19,9 +19,9 @@ DOMAINS = ("persistent", "non-persistent")
 
 NOT_HERE = (
     "analyze-backlog clear-all-delayed-messages create-shadow-topic"
-    " get-backlog-quotas get-compaction-threshold get-message-id get-message-ttl get-retention"
+    " get-backlog-quotas get-message-id get-message-ttl get-retention"
     " grant-permission offload offload-status permissions remove-backlog-quota remove-message-ttl remove-retention"
-    " revoke-permission set-backlog-quota set-compaction-threshold set-dispatch-rate"
+    " revoke-permission set-backlog-quota set-dispatch-rate"
     " set-max-consumers set-max-producers set-message-ttl set-publish-rate set-replicated-subscription-status"
     " set-retention set-schema-compatibility-strategy update-properties update-subscription-properties"
 )

@@ -40,6 +40,9 @@ TOPIC = "/admin/v2/persistent/public/default/t"
         (("set-deduplication", "t", "-d"), "POST", f"{TOPIC}/deduplicationEnabled", b"false"),
         (("get-deduplication", "t"), "GET", f"{TOPIC}/deduplicationEnabled", b""),
         (("remove-deduplication", "t"), "DELETE", f"{TOPIC}/deduplicationEnabled", b""),
+        (("set-compaction-threshold", "t", "--threshold", "10M"), "POST", f"{TOPIC}/compactionThreshold", b"10485760"),
+        (("get-compaction-threshold", "t"), "GET", f"{TOPIC}/compactionThreshold", b""),
+        (("remove-compaction-threshold", "t"), "DELETE", f"{TOPIC}/compactionThreshold", b""),
         (
             ("expire-messages-all-subscriptions", "t", "-t", "1m"),
             "POST",
@@ -75,6 +78,26 @@ def test_policies_of_a_namespace_are_switched_by_name(magnetar: Magnetar, rest: 
     ):
         assert magnetar("namespaces", *arguments).code == 0
         assert (rest.last.method, rest.last.path, rest.last.body) == (method, path, body)
+
+
+def test_compaction_threshold_of_a_namespace_takes_sizes(magnetar: Magnetar, rest: FakeRest) -> None:
+    path = "/admin/v2/namespaces/a/b/compactionThreshold"
+    for size, body in (
+        ("0", b"0"),
+        ("100000", b"100000"),
+        ("2k", b"2048"),
+        ("1G", b"1073741824"),
+        ("3T", b"3298534883328"),
+    ):
+        assert magnetar("namespaces", "set-compaction-threshold", "a/b", "-t", size).code == 0
+        assert (rest.last.method, rest.last.path, rest.last.body) == ("PUT", path, body)
+    assert magnetar("namespaces", "get-compaction-threshold", "a/b").code == 0
+    assert magnetar("namespaces", "remove-compaction-threshold", "a/b").code == 0
+    assert (rest.last.method, rest.last.path) == ("DELETE", path)
+    for size in ("-1", "1.5M", "M", "10X", ""):
+        failed = magnetar("namespaces", "set-compaction-threshold", "a/b", f"--threshold={size}")
+        assert failed.code != 0
+        assert f"size {size!r} must be a whole number of bytes, or one with K, M, G or T, such as 10M" in failed.err
 
 
 def test_subscription_starts_at_a_message_id(magnetar: Magnetar, rest: FakeRest) -> None:
