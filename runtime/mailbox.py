@@ -11,9 +11,14 @@ from collections.abc import Callable
 class Mailbox:
     """Actions for one event loop, in the order in which they were left."""
 
-    def __init__(self) -> None:
-        """Prepare, on the event loop."""
+    def __init__(self, on_error: Callable[[Exception], None]) -> None:
+        """Prepare, on the event loop.
+
+        Args:
+            on_error: told what an action raised; those behind it are done all the same.
+        """
         self._loop = asyncio.get_running_loop()
+        self._on_error = on_error
         self._actions: deque[Callable[[], None]] = deque()
         self._is_woken = False
 
@@ -29,4 +34,7 @@ class Mailbox:
     def _empty(self) -> None:
         self._is_woken = False  # first: what is left from now on wakes the loop again
         while self._actions:
-            self._actions.popleft()()
+            try:
+                self._actions.popleft()()
+            except Exception as error:  # noqa: BLE001  the boundary of whoever owns the mailbox
+                self._on_error(error)

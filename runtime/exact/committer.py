@@ -142,6 +142,9 @@ class Committer:
                     return  # what came after it must not be committed without it
             except InstanceStopping:
                 return  # what is not committed comes again
+            except Exception as error:  # noqa: BLE001  the boundary of this thread
+                self._committed((), error)
+                return
 
     def _take_mergeable(self, first: _Job) -> list[_Job]:
         """Take out of the queue what can be committed together with its first job."""

@@ -104,7 +104,7 @@ class ExactPipeline:
         self._home = home
         self._log = instance_log
         self._loop = asyncio.get_running_loop()
-        self._mailbox = Mailbox()
+        self._mailbox = Mailbox(self._action_failed)
         self._lock = InstanceLock(spec, client)
         self._log_topic = LogTopic(spec, instance_log) if spec.details.logTopic else None
         self._gate = Gate(OUTPUT_MESSAGES_MAX, OUTPUT_BYTES_MAX)
@@ -291,6 +291,10 @@ class ExactPipeline:
         if not task.cancelled() and (error := task.exception()) is not None:
             self.end(_reason(error))
 
+    def _action_failed(self, error: Exception) -> None:
+        self._is_broken = True
+        self.end(_reason(error))
+
     def _trouble(self) -> str:
         """Return what the instance waits for, empty if for nothing (from any thread)."""
         troubles = [self._lock.trouble(), "" if self._state is None else self._state.trouble()]
@@ -438,9 +442,10 @@ class ExactPipeline:
             return
         self._moved_back.add((topic, done))
         text = (
-            f"the cursor of subscription {subscription_of(self._spec)} on {topic} was moved back to {_shown(first)}"
-            f" although everything up to {_shown(done)} is done, and under EFFECTIVELY_ONCE nothing is done twice: the"
-            " messages between are skipped; to process them again, use `functions reset-cursor`"
+            f"the cursor of subscription {subscription_of(self._spec)} on {topic} was moved back to {_shown(first)}, or"
+            f" the broker lost acknowledgements: everything up to {_shown(done)} is done, and under EFFECTIVELY_ONCE"
+            " nothing is done twice, so the messages between are skipped; to process them again, use"
+            " `functions reset-cursor`"
         )
         self.stats.system_exception(text, _now_ms())
         self._log.write("ERROR", text)

@@ -73,13 +73,13 @@ async def count(client: AsyncClient, topic: str) -> int:
     return len(await all_messages(client, topic))
 
 
-async def arrived(client: AsyncClient, topic: str, expected: int) -> None:
+async def arrived(client: AsyncClient, topic: str, expected: int, timeout_s: float = 20.0) -> None:
     """Wait until a topic holds so many messages."""
 
     async def has_arrived() -> bool:
         return await count(client, topic) >= expected
 
-    await eventually(has_arrived)
+    await eventually(has_arrived, timeout_s)
 
 
 async def reset(client: AsyncClient, topic: str, server: Server | None = None) -> None:
