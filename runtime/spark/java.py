@@ -129,11 +129,15 @@ def missing_module(java: Java, option: str) -> str | None:
     return next((name for name in option[len(_ADD_MODULES) :].split(",") if name not in java.modules), None)
 
 
-def _launcher_options(jars: Path) -> list[str]:
+def _launcher(jars: Path) -> Path:
     launchers = sorted(jars.glob("spark-launcher_*.jar"))
     if not launchers:
         raise InvalidConfig(f"{jars} holds no spark-launcher jar; reinstall: pip install 'magnetar[spark]'")
-    with zipfile.ZipFile(launchers[0]) as archive:
+    return launchers[0]
+
+
+def _launcher_options(jars: Path) -> list[str]:
+    with zipfile.ZipFile(_launcher(jars)) as archive:
         constants = _texts_of_class(archive.read(_OPTIONS_CLASS))
     return [text for text in constants if text.startswith(("-XX:", "-D", "--")) and " " not in text]
 
@@ -183,3 +187,20 @@ def wrapped_home(java: Java, jars: Path, directory: Path) -> Path:
     new.chmod(0o755)
     new.replace(program)  # never a half-written program where another process starts it
     return directory
+
+
+def standalone_environment(java: Java, spark_home: Path, directory: Path) -> dict[str, str]:
+    """Return what the processes of a standalone cluster need in their environment, as its scripts would set it.
+
+    Args:
+        java: which they run.
+        spark_home: of the installed pyspark.
+        directory: for what they write, which would lie in ``spark_home`` otherwise.
+    """
+    return {
+        "JAVA_HOME": str(wrapped_home(java, spark_home / "jars", directory / "java-home")),
+        "SPARK_HOME": str(spark_home),
+        "SPARK_SCALA_VERSION": _launcher(spark_home / "jars").name.removeprefix("spark-launcher_").partition("-")[0],
+        "SPARK_WORKER_DIR": str(directory / "work"),
+        "SPARK_LOCAL_DIRS": str(directory / "local"),
+    }

@@ -212,12 +212,13 @@ def _open(config: SessionConfig, java: Java, environment: dict[str, str]) -> Ses
         spark.dataSource.register(MagnetarSource)
         return Session(spark, java, process, scratch)
     except BaseException as error:
+        told = _first_line(error)  # the JVM has to live to tell
         SparkContext._gateway = SparkContext._jvm = None
         SparkContext._active_spark_context = None
         _end(process)
         shutil.rmtree(scratch, ignore_errors=True)
         if isinstance(error, (Py4JError, OSError)):
-            raise SparkFailed(f"no session with master {config.master}: {_first_line(error)}") from error
+            raise SparkFailed(f"no session with master {config.master}: {told}") from error
         raise
 
 
@@ -317,5 +318,5 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 def _first_line(error: BaseException) -> str:
     """Return what an error of the JVM says, without its stack."""
     cause: Any = getattr(error, "java_exception", None)
-    text = str(cause) if cause is not None else str(error)
-    return " ".join(text.strip().splitlines()[:1])
+    lines = str(error if cause is None else cause.toString()).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
