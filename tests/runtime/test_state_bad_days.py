@@ -14,6 +14,7 @@ from dataclasses import replace
 
 import pytest
 from magnetar.client.client import AsyncClient
+from magnetar.runtime.held_entries import HELD_MESSAGES_MAX
 from magnetar.runtime.ports import Instance, Runtime
 from magnetar.runtime.process.runtime import ProcessInstance, ProcessRuntime
 from magnetar.runtime.spec import InstanceSpec
@@ -161,6 +162,61 @@ async def test_answer_that_is_lost_after_the_commit_counts_nothing_twice(
             await no_backlog(server, f"{topic}-in", spec.function_name)
             assert proxy.connections > connections
             assert await is_stored()
+
+
+async def test_changes_that_wait_are_merged_into_one_call(
+    client: AsyncClient,
+    server: Server,
+    tables: TableClient,
+    make_stateful: StatefulSpec,
+    start_stateful: Start,
+    topic: str,
+    state_url: str,
+) -> None:
+    async with ByteProxy(port_of(state_url)) as proxy:
+        spec = replace(make_stateful(WORD_COUNT, CLASS_NAME), state_url=f"bk://127.0.0.1:{proxy.port}")
+        instance = await start_stateful(spec)
+        await connect(client, server, spec, topic)
+        proxy.silence()
+        before = int(tables.statistics()["rows_written"])
+        for count in range(1, 31):
+            await send_batches(client, f"{topic}-in", [[b"a"]])
+
+            async def is_processed(count: int = count) -> bool:
+                return (await instance.status()).numSuccessfullyProcessed == count + 1  # and the first
+
+            await until(is_processed)
+        assert counters(tables, spec, ["a"]) == {"a": 1}  # one call is under way, and none beside it
+        proxy.answer()
+        await no_backlog(server, f"{topic}-in", spec.function_name)
+        assert counters(tables, spec, ["a"]) == {"a": 30}
+        assert int(tables.statistics()["rows_written"]) - before <= 4  # the counter twice, and the writer's last call
+
+
+@pytest.mark.slow
+async def test_input_is_bounded_while_the_store_is_away(
+    client: AsyncClient,
+    server: Server,
+    state_store: Server,
+    tables: TableClient,
+    make_stateful: StatefulSpec,
+    start_stateful: Start,
+    topic: str,
+) -> None:
+    spec = make_stateful(WORD_COUNT, CLASS_NAME)
+    instance = await start_stateful(spec)
+    await asyncio.to_thread(state_store.kill)
+    await send_batches(client, f"{topic}-in", [[b"a"] * 500] * 100)
+
+    async def is_full() -> bool:
+        return (await instance.status()).numReceived >= HELD_MESSAGES_MAX
+
+    await until(is_full)
+    await send_batches(client, f"{topic}-in", [[b"b"]])  # had it not stopped, it would have gone on meanwhile
+    assert (await instance.status()).numReceived <= HELD_MESSAGES_MAX + 1000
+    await asyncio.to_thread(state_store.restart)
+    await no_backlog(server, f"{topic}-in", spec.function_name)
+    assert counters(tables, spec, ["a", "b"]) == {"a": 50_000, "b": 1}
 
 
 async def test_frozen_store_is_named_in_status_and_gone_on_with(
