@@ -56,7 +56,7 @@ class InstanceLock:
     def trouble(self) -> str:
         """Say what the instance waits for; empty if for nothing (from any thread)."""
         waits_for = "" if self._lock is None else self._lock.waits_for
-        return f"the instance waits until it is the only one: {waits_for}" if waits_for else ""
+        return f"the instance waits for its lock: {waits_for}" if waits_for else ""
 
     async def close(self) -> None:
         """Let a successor begin; called last."""

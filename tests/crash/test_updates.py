@@ -21,12 +21,22 @@ from .conftest import SERVER
 pytestmark = [pytest.mark.timeout(180)]
 
 PARTITIONS = 6
+EXACT = "EFFECTIVELY_ONCE"
 KINDS = [
-    pytest.param("process", True, id="process-failover", marks=pytest.mark.slow),
-    pytest.param("thread", False, id="thread-shared", marks=pytest.mark.slow),
-    pytest.param("process", False, id="process-shared", marks=pytest.mark.crash),
-    pytest.param("thread", True, id="thread-failover", marks=pytest.mark.crash),
+    pytest.param("process", "failover", id="process-failover", marks=pytest.mark.slow),
+    pytest.param("thread", "shared", id="thread-shared", marks=pytest.mark.slow),
+    pytest.param("process", "shared", id="process-shared", marks=pytest.mark.crash),
+    pytest.param("thread", "failover", id="thread-failover", marks=pytest.mark.crash),
+    pytest.param("process", EXACT, id="process-exact", marks=pytest.mark.crash),
+    pytest.param("thread", EXACT, id="thread-exact", marks=pytest.mark.crash),
 ]
+"""Runtime, and how the instances share the input; EFFECTIVELY_ONCE shares as failover does."""
+
+SHARING: dict[str, dict[str, Any]] = {
+    "shared": {},
+    "failover": {"retainOrdering": True},
+    EXACT: {"processingGuarantees": EXACT},
+}
 SETTLE_S = 20.0
 FROZEN_S = 20.0
 
@@ -98,13 +108,13 @@ Deploy = Callable[..., Deployed]
 def deploy(cluster: Cluster) -> Iterator[Deploy]:
     made: list[Deployed] = []
 
-    def make(runtime: str, is_ordered: bool, text: str, parallelism: int) -> Deployed:
+    def make(runtime: str, kind: str, text: str, parallelism: int) -> Deployed:
         name, topic, output = own_name("fn").replace("-", "_"), own_name("in"), own_name("out")
         url = f"{cluster.broker.web_url}/admin/v2/persistent/public/default/{topic}/partitions"
         httpx.put(url, json=PARTITIONS).raise_for_status()
         config = {
             "className": f"{name}.process", "inputs": [topic], "output": output, "runtimeEnv": runtime,
-            "parallelism": parallelism, "retainOrdering": is_ordered, "subscriptionPosition": "Earliest",
+            "parallelism": parallelism, "subscriptionPosition": "Earliest", **SHARING[kind],
         }  # fmt: skip
         with cluster.functions() as functions:
             functions.create(name, text, config).raise_for_status()
@@ -121,13 +131,20 @@ def deploy(cluster: Cluster) -> Iterator[Deploy]:
             functions.delete(one.name)
 
 
+def check(outputs: list[Output], kind: str, what: str) -> None:
+    """No run of an instance overlapped with another; and nothing came twice where that is promised."""
+    print(f"{what}, {kind}: {len(outputs)} outputs, {duplicates(outputs)} of them twice")
+    check_fenced(outputs)
+    assert kind != EXACT or not duplicates(outputs)
+
+
 def tags_since(outputs: list[Output], number: int) -> set[str]:
     return {one.tag for one in outputs if one.number >= number}
 
 
-@pytest.mark.parametrize(("runtime", "is_ordered"), KINDS)
-def test_updates_under_load_lose_nothing_and_leave_no_old_code(deploy: Deploy, runtime: str, is_ordered: bool) -> None:
-    deployed = deploy(runtime, is_ordered, source("v1"), 2)
+@pytest.mark.parametrize(("runtime", "kind"), KINDS)
+def test_updates_under_load_lose_nothing_and_leave_no_old_code(deploy: Deploy, runtime: str, kind: str) -> None:
+    deployed = deploy(runtime, kind, source("v1"), 2)
     stream = deployed.stream
     follower, leader = deployed.workers()
     spans = [(stream.passed(), "v1")]
@@ -141,8 +158,7 @@ def test_updates_under_load_lose_nothing_and_leave_no_old_code(deploy: Deploy, r
     deployed.update(leader, source("v3"), parallelism=1, userConfig={"tag": "single"})
     spans.append((stream.passed(), "single"))
     outputs = stream.finish()
-    print(f"updates, {runtime}, ordered={is_ordered}: {stream.published} inputs, {duplicates(outputs)} outputs twice")
-    check_fenced(outputs)
+    check(outputs, kind, f"updates, {runtime}")
     for (begin, tag), (end, _) in zip(spans, [*spans[1:], (stream.published, "")], strict=True):
         # Up to the next update every input is answered by the code of its time; during one by the old or the new.
         assert tag in tags_since([one for one in outputs if one.number < end], begin), (tag, begin, end)
@@ -157,7 +173,7 @@ def earlier(spans: list[tuple[int, str]], tag: str) -> list[str]:
 
 @pytest.mark.slow
 def test_inputs_cannot_be_altered_by_an_update(cluster: Cluster, deploy: Deploy) -> None:
-    deployed = deploy("thread", False, source("v1"), 1)
+    deployed = deploy("thread", "shared", source("v1"), 1)
     with cluster.functions() as functions:
         answer = functions.update(deployed.name, source("v2"), {**deployed.config, "inputs": ["another"]})
     assert (answer.status_code, answer.json()["reason"]) == (400, "Input Topics cannot be altered")
@@ -165,12 +181,12 @@ def test_inputs_cannot_be_altered_by_an_update(cluster: Cluster, deploy: Deploy)
     assert {one.tag for one in deployed.stream.finish()} == {"v1"}
 
 
-@pytest.mark.parametrize(("runtime", "is_ordered"), KINDS)
+@pytest.mark.parametrize(("runtime", "kind"), KINDS)
 def test_moved_instances_lose_nothing_and_never_run_twice(
-    cluster: Cluster, deploy: Deploy, runtime: str, is_ordered: bool
+    cluster: Cluster, deploy: Deploy, runtime: str, kind: str
 ) -> None:
     # Some messages take longer than it takes another worker to start an instance.
-    deployed = deploy(runtime, is_ordered, source("v1", sleep_s=1.5, every=307), PARTITIONS)
+    deployed = deploy(runtime, kind, source("v1", sleep_s=1.5, every=307), PARTITIONS)
     stream = deployed.stream
     follower, leader = deployed.workers()
     before = deployed.owners()
@@ -192,18 +208,17 @@ def test_moved_instances_lose_nothing_and_never_run_twice(
     deployed.settle()
     stream.passed()
     outputs = stream.finish()
-    print(f"moves, {runtime}, ordered={is_ordered}: {stream.published} inputs, {duplicates(outputs)} outputs twice")
-    check_fenced(outputs)
+    check(outputs, kind, f"moves, {runtime}")
 
 
-@pytest.mark.parametrize(("runtime", "is_ordered"), KINDS)
+@pytest.mark.parametrize(("runtime", "kind"), KINDS)
 def test_instances_of_a_frozen_worker_put_nothing_out_once_they_are_replaced(
-    cluster: Cluster, deploy: Deploy, runtime: str, is_ordered: bool
+    cluster: Cluster, deploy: Deploy, runtime: str, kind: str
 ) -> None:
     if isinstance(cluster.broker, ApachePulsar) and (seconds := cluster.broker.keep_alive_s()) > KEEP_ALIVE_S:
         pytest.skip(f"keepAliveIntervalSeconds of this broker is {seconds}; {KEEP_ALIVE_S} shows it in a test's time")
     # Slow enough that there is always something in its hands.
-    deployed = deploy(runtime, is_ordered, source("v1", sleep_s=0.01), PARTITIONS)
+    deployed = deploy(runtime, kind, source("v1", sleep_s=0.01), PARTITIONS)
     stream = deployed.stream
     follower, _ = deployed.workers()
     others = [name for name in cluster.living() if name != follower]
@@ -223,8 +238,7 @@ def test_instances_of_a_frozen_worker_put_nothing_out_once_they_are_replaced(
     wait_for(lambda: follower not in cluster.assignments(follower), "its new view")
     stream.passed()
     outputs = stream.finish()
-    print(f"frozen, {runtime}, ordered={is_ordered}: {stream.published} inputs, {duplicates(outputs)} outputs twice")
-    check_fenced(outputs)
+    check(outputs, kind, f"frozen, {runtime}")
     # Moved once: what the frozen worker had started is not started there again.
     assert {instance: run for instance, run in runs_since(outputs, replaced_at).items() if instance in lost} == {
         instance: run for instance, run in successors.items() if instance in lost
