@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from .connection import Connection
     from .outgoing import OutgoingMessage
 
+SERVICE_BACKOFF_MAX_MS = 3_000
+"""The longest wait before a retry in workers and instances: however long their broker was away, they are back so soon
+after it. The default would have them stay away for up to a minute more, as long again as the broker was."""
+
 Guard = Callable[["Connection"], Awaitable[None]]
 AccessMode = Literal["Shared", "Exclusive", "WaitForExclusive", "ExclusiveWithFencing"]
 Compression = Literal["NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY"]

@@ -20,6 +20,7 @@ import httpx
 
 from ..broker.admin.serve import serve
 from ..client.client import AsyncClient
+from ..client.config import SERVICE_BACKOFF_MAX_MS, ClientConfig
 from ..errors import MagnetarError
 from ..membership.roster import Member
 from ..wire.functions_pb2 import PackageLocationMetaData
@@ -95,7 +96,8 @@ class WorkerService:
         self.worker_url = me.url
         admin = await stack.enter_async_context(BrokerAdmin(config.admin_url))
         http = await stack.enter_async_context(httpx.AsyncClient(timeout=10.0, trust_env=False))
-        client = await stack.enter_async_context(AsyncClient(config.service_url))
+        patience = ClientConfig(backoff_max_ms=SERVICE_BACKOFF_MAX_MS)
+        client = await stack.enter_async_context(AsyncClient(config.service_url, patience))
         await self._reach("--admin-url", config.admin_url, lambda: admin.has_tenant("public"))
         await self._ensure_topics(admin)
         coordination = config.topic(config.coordination_topic)

@@ -21,7 +21,7 @@ import setproctitle
 import uvloop
 
 from ...client.client import AsyncClient
-from ...client.config import ClientConfig
+from ...client.config import SERVICE_BACKOFF_MAX_MS, ClientConfig
 from ...wire.functions_pb2 import FunctionStatus, MetricsData
 from .. import control, pulsar_facade
 from ..logs import InstanceLog, LogHandler, LogStream
@@ -78,7 +78,8 @@ def run(spec_text: str) -> NoReturn:
 
 
 async def _live(spec: InstanceSpec, instance_log: InstanceLog) -> str:
-    client = AsyncClient(spec.service_url, ClientConfig(description=f"function {spec.key}"))
+    config = ClientConfig(description=f"function {spec.key}", backoff_max_ms=SERVICE_BACKOFF_MAX_MS)
+    client = AsyncClient(spec.service_url, config)
     try:
         pipeline = make_pipeline(spec, client, ProcessHome(spec.package), instance_log)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, pipeline.stop, STOP_GRACE_S)

@@ -13,7 +13,7 @@ from typing import TextIO, cast
 
 from ...api.serde import SerDe
 from ...client.client import AsyncClient
-from ...client.config import ClientConfig
+from ...client.config import SERVICE_BACKOFF_MAX_MS, ClientConfig
 from ...errors import ClosedError
 from ...wire.functions_pb2 import FunctionStatus, MetricsData
 from ..logs import InstanceLog, LogHandler, LogStream
@@ -124,7 +124,8 @@ class ThreadRuntime:
         if self._is_closed:
             raise ClosedError("the worker is stopping")
         if self._client is None:
-            self._client = AsyncClient(self._service_url, ClientConfig(description="thread functions"))
+            config = ClientConfig(description="thread functions", backoff_max_ms=SERVICE_BACKOFF_MAX_MS)
+            self._client = AsyncClient(self._service_url, config)
             self._router.install()
         return ThreadInstance(spec, self._client, self._router)
 
