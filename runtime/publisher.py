@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import queue
-import threading
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -19,13 +17,13 @@ from ..client.client import AsyncClient
 from ..client.config import Guard, ProducerConfig
 from ..errors import BrokerError, ClosedError, MagnetarError, OperationTimeout, TopicNotFound, TopicTerminated
 from ..wire.message_id import MessageId
+from .callbacks import Callbacks
 from .gate import Gate
 from .publish_request import PublishRequest, Result
 
 ON_THE_WAY_MAX = 10_000  # messages
 ON_THE_WAY_BYTES_MAX = 64 * 1024 * 1024
 TOPICS_MAX = 1000  # producers of one instance
-_STOP = object()
 
 _RESULTS: dict[type[Exception], Result] = {
     OperationTimeout: Result.Timeout,
@@ -72,7 +70,6 @@ class Publisher:
         """
         self._client = client
         self._loop = loop
-        self._on_callback_error = on_callback_error
         self._guard = guard
         self._gate = Gate(ON_THE_WAY_MAX, ON_THE_WAY_BYTES_MAX)
         self._requests: deque[tuple[PublishRequest, Ticket]] = deque()
@@ -80,7 +77,7 @@ class Publisher:
         self._is_closed = False
         self._topics: dict[str, asyncio.Queue[tuple[PublishRequest, Ticket]]] = {}
         self._tasks: list[asyncio.Task[None]] = []
-        self._callbacks: queue.SimpleQueue[object] | None = None
+        self._callbacks = Callbacks(on_callback_error)
 
     def publish(self, request: PublishRequest) -> Ticket:
         """Take a message (from any thread but the event loop's), waiting while too many are on their way.
@@ -152,21 +149,7 @@ class Publisher:
         self._gate.leave(1, len(request.payload))
         if ticket.on_done is not None:
             ticket.on_done()
-        if request.callback is not None:
-            if self._callbacks is None:
-                self._callbacks = queue.SimpleQueue()
-                threading.Thread(
-                    target=self._run_callbacks, args=(self._callbacks,), name="callbacks", daemon=True
-                ).start()
-            self._callbacks.put(partial(request.callback, result_of(error), request.message))
-
-    def _run_callbacks(self, callbacks: queue.SimpleQueue[object]) -> None:
-        while (callback := callbacks.get()) is not _STOP:
-            assert callable(callback)
-            try:
-                callback()
-            except Exception as error:  # noqa: BLE001  user code; concerns nobody else
-                self._on_callback_error(error)
+        self._callbacks.call(request, result_of(error))
 
     async def close(self) -> None:
         """Give up what is not stored yet and close the producers."""
@@ -176,8 +159,7 @@ class Publisher:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._callbacks is not None:
-            self._callbacks.put(_STOP)
+        self._callbacks.close()
 
 
 def result_of(error: MagnetarError | None) -> Result:

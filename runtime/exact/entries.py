@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -49,7 +50,7 @@ class EntryMaker:
         self._output = output
         self._compression = compression
         self._partitions_of = partitions_of
-        self._turn = 0
+        self._turn = random.getrandbits(16)
 
     def make(self, result: Result, outputs: list[bytes], headers: list[Header] | None) -> None:
         """Put the output entries of an input entry into its result.

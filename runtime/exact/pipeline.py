@@ -41,6 +41,7 @@ from ...errors import (
 )
 from ...wire.topic_name import parse_topic_name
 from ..batch_call import BatchCall
+from ..callbacks import Callbacks
 from ..details import compression_of, consumer_config, subscription_of
 from ..function_context import FunctionContext
 from ..gate import Gate
@@ -52,6 +53,7 @@ from ..logs import InstanceLog
 from ..mailbox import Mailbox
 from ..markers import HeaderMaker
 from ..publish_request import PublishRequest
+from ..publish_request import Result as Published
 from ..spec import InstanceSpec
 from ..state.naming import table_of
 from ..state.values import Position
@@ -116,6 +118,7 @@ class ExactPipeline:
         self._thread_ended = asyncio.Event()
         self._partitions: dict[str, InputPartition] = {}
         self._tasks: list[asyncio.Task[None]] = []
+        self._callbacks = Callbacks(self._callback_failed)
         self._is_broken = False
         self._is_closing = False
         self._directly = 0  # results that went directly and are not settled
@@ -275,6 +278,7 @@ class ExactPipeline:
         if self._state is not None:
             await asyncio.to_thread(self._state.close)
         await asyncio.gather(*(partition.close() for partition in self._partitions.values()))
+        self._callbacks.close()
         if self._log_topic is not None:
             await self._log_topic.close()
         await self._lock.close()
@@ -372,6 +376,11 @@ class ExactPipeline:
             " guarantee MANUAL"
         )
 
+    def _callback_failed(self, error: Exception) -> None:
+        text = f"callback of publish failed: {format_error(error)}"
+        self.stats.user_exception(text, _now_ms())
+        self._log.write("ERROR", text)
+
     def _state_said(self, level: str, text: str) -> None:
         if level == "ERROR":
             self.stats.system_exception(text, _now_ms())
@@ -428,9 +437,11 @@ class ExactPipeline:
         for result in results:
             cast(Tenure, result.source).publish(result)
 
-    def left(self, result: Result) -> None:
+    def left(self, result: Result, is_settled: bool) -> None:
         """See `tenure.Workplace`."""
         self._gate.leave(result.messages, result.size)
+        for request in result.published:
+            self._callbacks.call(request, Published.Ok if is_settled else Published.AlreadyClosed)
         if result.is_direct:
             self._directly -= 1
             if not self._directly and self._commits:

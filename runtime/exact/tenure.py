@@ -65,8 +65,8 @@ class Workplace(Protocol):
     def must_commit(self) -> None:
         """Send nothing directly any more: the partition was committed to the state store before."""
 
-    def left(self, result: Result) -> None:
-        """Let go of a result that is settled or given up."""
+    def left(self, result: Result, is_settled: bool) -> None:
+        """Let go of a result that is settled, or given up."""
 
     def moved_back(self, topic: str, first: Position, done: Position) -> None:
         """Say that the subscription's cursor was moved back by other means than ours."""
@@ -251,7 +251,7 @@ class Tenure:
         """Drop a result whose input, or whose rows in the outbox, somebody deals with later."""
         if result.is_direct:
             self._has_given_up = True
-        self._work.left(result)
+        self._work.left(result, False)
         self._let_go(result.entry)
 
     def _stored(self, result: Result, row: OutboxEntry, error: BaseException | None) -> None:
@@ -272,7 +272,7 @@ class Tenure:
                 self._give_up(result)
                 continue
             settled = result
-            self._work.left(result)
+            self._work.left(result, True)
             self._let_go(result.entry)
         if settled is None:
             return
