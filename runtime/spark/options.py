@@ -27,11 +27,11 @@ Place = MessageId | Literal["earliest", "latest"]
 """Where reading begins or ends in one topic."""
 
 _TOPIC_OPTIONS = ("topic", "topics", "topicsPattern")
-_READ = (
+READ_OPTIONS = (
     "service.url", "admin.url", *_TOPIC_OPTIONS, "startingOffsets", "endingOffsets", "startingTime", "endingTime",
     "minPartitions", "failOnDataLoss", "pollTimeoutMs", "columns",
 )  # fmt: skip
-_WRITE = (
+WRITE_OPTIONS = (
     "service.url",
     "admin.url",
     "topic",
@@ -98,7 +98,7 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
     Raises:
         InvalidConfig: says which option is unknown, missing or wrong.
     """
-    given = _known(options, _READ)
+    given = _known(options, READ_OPTIONS)
     topics, pattern = _topics(given)
     if "startingtime" in given and "startingoffsets" in given:
         raise InvalidConfig("startingTime and startingOffsets both say where to begin; give one of them")
@@ -160,7 +160,7 @@ def write_options(options: Mapping[str, str], run_id: str) -> WriteOptions:
     Raises:
         InvalidConfig: says which option is unknown, missing or wrong.
     """
-    given = _known(options, _WRITE)
+    given = _known(options, WRITE_OPTIONS)
     topic = given.get("topic")
     effectively_once = _boolean(given, "effectivelyOnce", False)
     if effectively_once and ("admin.url" not in given or topic is None):

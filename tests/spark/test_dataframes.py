@@ -237,7 +237,7 @@ def test_a_task_that_dies_in_the_middle_writes_each_row_once(
 
 
 @pytest.fixture
-def partitioned(cluster: Server, topic: str) -> Iterator[Iterator[str]]:
+def partitioned(cluster: Server, topic: str) -> Iterator[str]:
     """Names of topics with three partitions: the first one twice, then another."""
     import httpx
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
+import magnetar
 import pytest
 from magnetar.errors import InvalidConfig
-from magnetar.runtime.spark.options import COLUMNS, read_options, write_options
+from magnetar.runtime.spark.options import COLUMNS, READ_OPTIONS, WRITE_OPTIONS, read_options, write_options
 from magnetar.wire.message_id import MessageId
 
 URL = {"service.url": "pulsar://localhost:6650"}
@@ -104,3 +108,12 @@ def test_a_wrong_write_is_refused_with_the_remedy(options: dict[str, str], messa
     with pytest.raises(InvalidConfig) as error:
         write_options({**URL, **options}, "id")
     assert message in str(error.value)
+
+
+def test_the_documentation_lists_every_option() -> None:
+    page = (Path(magnetar.__file__).parent / "docs" / "spark.md").read_text()
+    for heading, names in (("## Options of a read", READ_OPTIONS), ("## Options of a write", WRITE_OPTIONS)):
+        section = page.split(heading)[1].split("\n## ")[0]
+        assert tuple(re.findall(r"^\| `([^`]+)` \|", section, re.MULTILINE)) == names
+    columns = page.split("## Read and write")[1].split("\n## ")[0]
+    assert tuple(re.findall(r"^\| `([^`]+)` \|", columns, re.MULTILINE)) == COLUMNS

@@ -1,0 +1,57 @@
+"""Topics in Spark, cell by cell: publish readings, count them, write the result to a topic, look at it.
+
+    magnetar standalone &
+    python examples/spark/notebook_style.py pulsar://localhost:6650
+
+Needs the extra: pip install 'magnetar[spark]'. Each `# %%` is a cell for notebooks that know the convention.
+"""
+
+# %% Where the broker is, and names of topics that nobody else uses
+import sys
+import tempfile
+import uuid
+from pathlib import Path
+
+SERVICE_URL = sys.argv[1] if len(sys.argv) > 1 else "pulsar://localhost:6650"
+RUN = uuid.uuid4().hex[:8]
+READINGS, AVERAGES = f"readings-{RUN}", f"averages-{RUN}"
+
+# %% A session, on whatever Java there is
+from magnetar.runtime.spark.session import SessionConfig, open_session  # noqa: E402
+
+directory = tempfile.TemporaryDirectory(prefix="spark-")
+log_file = Path(directory.name) / "jvm.log"
+session = open_session(SessionConfig(directory=Path(directory.name), master="local[2]", log_file=log_file))
+spark = session.spark
+
+# %% Write a DataFrame to a topic: a key, and the value as JSON
+readings = spark.range(10_000).selectExpr(
+    "concat('sensor-', id % 4) AS __key",
+    "to_json(named_struct('celsius', 15 + id % 10)) AS value",
+)
+readings.write.format("magnetar").mode("append").option("service.url", SERVICE_URL).option("topic", READINGS).save()
+
+# %% Read it back
+topic = spark.read.format("magnetar").option("service.url", SERVICE_URL).load(READINGS)
+topic.selectExpr("cast(__key AS string)", "cast(value AS string)", "__publishTime").show(3, truncate=False)
+print("messages:", topic.count())
+
+# %% Aggregate, and write the result to another topic
+averages = (
+    topic.selectExpr("__key", "get_json_object(cast(value AS string), '$.celsius') AS celsius")
+    .groupBy("__key")
+    .agg({"celsius": "avg"})
+    .selectExpr("__key", "to_json(named_struct('average', round(`avg(celsius)`, 2))) AS value")
+)
+averages.write.format("magnetar").mode("append").option("service.url", SERVICE_URL).option("topic", AVERAGES).save()
+
+# %% What any consumer of that topic sees
+result = spark.read.format("magnetar").option("service.url", SERVICE_URL).load(AVERAGES)
+for row in (
+    result.selectExpr("cast(__key AS string) AS sensor", "cast(value AS string) AS value").sort("sensor").collect()
+):
+    print(row["sensor"], row["value"])
+
+# %% The end
+session.stop()
+directory.cleanup()
