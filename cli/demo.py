@@ -18,12 +18,15 @@ from ..errors import MagnetarError
 from .demo_corpus import Corpus, standard_library
 from .demo_server import DemoServer
 from .failure import Failure, one_line
-from .rest import Admin
+from .rest import Admin, segment
 
 if TYPE_CHECKING:
     from .demo_stream import Progress
 
 FUNCTIONS_FILE = Path(__file__).with_name("demo_functions.py")
+FUNCTIONS = "/admin/v3/functions/public/default"
+COUNTER = "count"
+"""Name of the function that counts."""
 RUNNING_TIMEOUT_S = 30.0
 MOST_FREQUENT = 20
 
@@ -46,14 +49,16 @@ def demo(directory: str, keep: bool, files: int | None) -> None:
         with step("streaming the corpus", server):
             progress, corpus = run(server, files)
         with step("checking the result", server):
-            check(progress, corpus)
+            totals = corpus.count_directly()
+            check(totals, server.addresses["stateStorageServiceUrl"])
+            top = most_frequent(totals, server.addresses["webServiceUrl"])
         is_done = True
     finally:
         if not (keep and is_done):
             server.stop()
         if is_done and not keep:
             server.clean_up()
-    report(progress, server if keep else None)
+    report(progress, totals, top, server if keep else None)
 
 
 @contextmanager
@@ -90,28 +95,27 @@ def deploy(admin_url: str) -> None:
     Raises:
         Failure: one was refused, or does not run; says why.
     """
-    from .demo_stream import COUNTS, LINES, WORDS
+    from .demo_stream import LINES, WORDS
 
     serde = f"{FUNCTIONS_FILE.stem}.Utf8"
     with Admin(admin_url) as rest:
         for name, target, source, output in (
-            ("identifiers", "Identifiers", LINES, WORDS),
-            ("count", "count", WORDS, COUNTS),
+            ("identifiers", "Identifiers", LINES, {"output": WORDS, "outputSerdeClassName": serde}),
+            (COUNTER, "Count", WORDS, {}),
         ):
             config = {
                 "className": f"{FUNCTIONS_FILE.stem}.{target}",
                 "customSerdeInputs": {source: serde},
-                "output": output,
-                "outputSerdeClassName": serde,
                 "subscriptionPosition": "Earliest",
                 "py": FUNCTIONS_FILE.name,
+                **output,
             }
             parts: dict[str, tuple[str | None, str | bytes, str]] = {
                 "functionConfig": (None, json.dumps(config), "application/json"),
                 "data": (FUNCTIONS_FILE.name, FUNCTIONS_FILE.read_bytes(), "application/octet-stream"),
             }
-            rest.send_parts("POST", f"/admin/v3/functions/public/default/{name}", parts)
-        for name in ("identifiers", "count"):
+            rest.send_parts("POST", f"{FUNCTIONS}/{name}", parts)
+        for name in ("identifiers", COUNTER):
             wait_until_running(rest, name)
             say(f"function {name} runs")
 
@@ -124,7 +128,7 @@ def wait_until_running(rest: Admin, name: str) -> None:
     """
     deadline_s = time.monotonic() + RUNNING_TIMEOUT_S
     while True:
-        status = rest.get(f"/admin/v3/functions/public/default/{name}/status")
+        status = rest.get(f"{FUNCTIONS}/{name}/status")
         if status["numRunning"] == status["numInstances"] > 0:
             return
         if time.monotonic() > deadline_s:
@@ -149,32 +153,45 @@ def run(server: DemoServer, files: int | None) -> tuple[Progress, Corpus]:
         return runner.run(work), corpus
 
 
-def check(progress: Progress, corpus: Corpus) -> None:
-    """Compare the counts with those of a loop over the same files.
+def check(expected: Counter[str], state_url: str) -> None:
+    """Compare every count in the function's state with that of a loop over the same files.
 
     Raises:
-        Failure: they differ; says where first.
+        Failure: they differ; says where.
     """
-    expected = corpus.count_directly()
-    if progress.totals != expected:
-        differing = Counter({word: abs(progress.totals[word] - expected[word]) for word in expected | progress.totals})
-        word = differing.most_common(1)[0][0]
-        raise Failure(
-            f"the functions counted {progress.totals.total():,} identifiers, a direct loop {expected.total():,};"
-            f" {word!r}: {progress.totals[word]:,} and {expected[word]:,}"
-        )
+    from ..runtime.state.client import TableClient
+
+    words = list(expected)
+    client = TableClient(state_url)
+    try:
+        [table] = client.tables(f"public/default/{COUNTER}@")
+        values = client.read(table, [word.encode() for word in words], timeout_s=30.0)
+    finally:
+        client.close()
+    for word, value in zip(words, values, strict=True):
+        counted = None if value is None else value.number
+        if counted != expected[word]:
+            raise Failure(f"the function counted {word!r} {counted or 0:,} times, a direct loop {expected[word]:,}")
 
 
-def report(progress: Progress, kept: DemoServer | None) -> None:
+def most_frequent(expected: Counter[str], admin_url: str) -> dict[str, int]:
+    """Return the most frequent identifiers with their counts, asked for one by one as `querystate` does."""
+    with Admin(admin_url) as rest:
+        return {
+            word: rest.get(f"{FUNCTIONS}/{COUNTER}/state/{segment(word)}")["numberValue"]
+            for word, _ in expected.most_common(MOST_FREQUENT)
+        }
+
+
+def report(progress: Progress, totals: Counter[str], top: dict[str, int], kept: DemoServer | None) -> None:
     """Print the result, and how to go on if the server was kept."""
-    width = max(len(word) for word, _ in progress.totals.most_common(MOST_FREQUENT))
-    click.echo(f"\nThe {MOST_FREQUENT} most frequent identifiers of Python's standard library:\n")
-    for rank, (word, number) in enumerate(progress.totals.most_common(MOST_FREQUENT), start=1):
+    width = max(map(len, top))
+    click.echo(f"\nThe {MOST_FREQUENT} most frequent identifiers of Python's standard library, by querystate:\n")
+    for rank, (word, number) in enumerate(top.items(), start=1):
         click.echo(f"{rank:>4}  {word:<{width}}  {number:>9,}")
-    total, different = progress.totals.total(), len(progress.totals)
     click.echo(
         f"\n{progress.sent:,} lines went through both functions in {progress.last_s - progress.first_s:.1f} s:"
-        f" {progress.lines_per_s:,.0f} lines/s.\n{total:,} identifiers, {different:,} different:"
+        f" {progress.lines_per_s:,.0f} lines/s.\n{totals.total():,} identifiers, {len(totals):,} different:"
         " a direct count of the same files gives exactly the same."
     )
     if kept is not None:
@@ -193,7 +210,8 @@ It goes on running as process {server.pid}. To try next:
 
   export {urls}
   {magnetar} functions list
-  {magnetar} functions status --name count
+  {magnetar} functions status --name {COUNTER}
+  {magnetar} functions querystate --name {COUNTER} --key self
   {magnetar} functions trigger --name identifiers --trigger-value 'import magnetar'
   {magnetar} topics stats demo-lines
   {magnetar} topics list

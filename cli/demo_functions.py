@@ -1,14 +1,12 @@
 """The two functions of ``magnetar demo``, as a user would write them; nothing here knows of the demo.
 
-`Identifiers` turns a line of Python into the identifiers on it, `count` turns identifiers into counts.
+`Identifiers` turns a line of Python into the identifiers on it, `Count` counts them in its state.
 """
 
 from __future__ import annotations
 
-import json
 import keyword
 import re
-from collections import Counter
 
 from magnetar import Context, Function, SerDe
 
@@ -77,6 +75,10 @@ def names_on(line: str, quote: str) -> tuple[list[str], str]:
             return names, ""
 
 
-def count(words: str) -> str:
-    """Return how often each word occurs, as JSON."""
-    return json.dumps(Counter(words.split()))
+class Count(Function):
+    """Counts words; ``magnetar functions querystate`` shows how often one occurred."""
+
+    def process(self, input: str, context: Context) -> None:  # noqa: A002
+        """Add each word of a message to its counter."""
+        for word in input.split():
+            context.incr_counter(word, 1)

@@ -51,7 +51,7 @@ class DemoServer:
         self.clean_up()
         self.directory.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "magnetar.cli", "standalone", "--data-dir", str(self.directory / "data")]
-        for flag in ("--broker-port", "--web-port", "--worker-port"):
+        for flag in ("--broker-port", "--web-port", "--worker-port", "--state-port"):
             command += [flag, "0"]
         command += ["--ready-file", str(ready_file)]
         with self.log_file.open("wb") as log:

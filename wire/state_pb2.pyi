@@ -138,6 +138,20 @@ class DropRequest(_message.Message):
     table: str
     def __init__(self, table: _Optional[str] = ...) -> None: ...
 
+class TablesRequest(_message.Message):
+    __slots__ = ("prefix", "after")
+    PREFIX_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    prefix: str
+    after: str
+    def __init__(self, prefix: _Optional[str] = ..., after: _Optional[str] = ...) -> None: ...
+
+class TablesResponse(_message.Message):
+    __slots__ = ("names",)
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    names: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, names: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class StatisticsRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

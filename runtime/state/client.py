@@ -24,7 +24,7 @@ from ...errors import (
 )
 from ...wire import state_pb2 as pb
 from .codec import decode_outbox, decode_position, decode_values, encode_changes, encode_outbox, encode_position
-from .limits import MESSAGE_BYTES_MAX, address_of, check_changes, check_keys, check_put
+from .limits import MESSAGE_BYTES_MAX, NAMES_PER_ANSWER, address_of, check_changes, check_keys, check_put
 from .values import Change, Delete, Increment, Opened, OutboxEntry, Position, Put, Value
 
 __all__ = [
@@ -72,6 +72,7 @@ class TableClient:
         self._commit = self._unary("Commit", pb.Done.FromString)
         self._put = self._unary("Put", pb.PutResponse.FromString)
         self._drop = self._unary("Drop", pb.Done.FromString)
+        self._tables = self._unary("Tables", pb.TablesResponse.FromString)
         self._statistics = self._unary("Statistics", pb.StatisticsResponse.FromString)
         self._open = self._channel.unary_stream(
             f"/{SERVICE}/Open",
@@ -213,6 +214,20 @@ class TableClient:
             StateStoreFailed: the disk is full or failed.
         """
         self._call(self._drop, pb.DropRequest(table=table), timeout_s)
+
+    def tables(self, prefix: str = "", timeout_s: float = 5.0) -> list[str]:
+        """Return the names of the tables that begin with ``prefix``, sorted.
+
+        Raises:
+            StateStoreUnavailable: no answer within ``timeout_s``.
+        """
+        names: list[str] = []
+        while True:
+            request = pb.TablesRequest(prefix=prefix, after=names[-1] if names else "")
+            more = self._call(self._tables, request, timeout_s).names
+            names += more
+            if len(more) < NAMES_PER_ANSWER:
+                return names
 
     def statistics(self, timeout_s: float = 2.0) -> dict[str, int | str]:
         """Return figures of the service; also the question whether it lives.

@@ -22,6 +22,7 @@ CALL_BYTES_MAX = 32 * 1024 * 1024
 READ_KEYS_MAX = 20_000
 READ_ANSWER_BYTES = 4 * 1024 * 1024
 """An answer with more than this ends early; the client asks for the rest."""
+NAMES_PER_ANSWER = 1_000
 MESSAGE_BYTES_MAX = CALL_BYTES_MAX + 4 * 1024 * 1024
 """For gRPC: a call of the largest size and its frame."""
 WRITER_BYTES = 16

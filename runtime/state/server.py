@@ -110,6 +110,9 @@ def _handlers(store: TableStore) -> dict[str, Any]:
         "Commit": _unary(commit, pb.CommitRequest),
         "Put": _unary(put, pb.PutRequest),
         "Drop": _unary(drop, pb.DropRequest),
+        "Tables": _unary(
+            lambda request: pb.TablesResponse(names=store.names(request.prefix, request.after)), pb.TablesRequest
+        ),
         "Statistics": _unary(lambda _: store.statistics(), pb.StatisticsRequest),
         "Open": grpc.unary_stream_rpc_method_handler(
             lambda request, context: _open(store, request, context),

@@ -13,6 +13,7 @@ answered is on the disk. A failed commit fails every request of its transaction,
 from __future__ import annotations
 
 import contextlib
+import heapq
 import logging
 import queue
 import sqlite3
@@ -26,7 +27,15 @@ from ...wire import state_pb2 as pb
 from . import tables
 from .codec import decode_position
 from .database import FILE, explain, open_reader, open_writer
-from .limits import READ_ANSWER_BYTES, check_changes, check_keys, check_put, check_table, check_writer
+from .limits import (
+    NAMES_PER_ANSWER,
+    READ_ANSWER_BYTES,
+    check_changes,
+    check_keys,
+    check_put,
+    check_table,
+    check_writer,
+)
 from .values import Opened, Value
 
 TRANSACTION_S = 0.005
@@ -157,6 +166,11 @@ class TableStore:
         with self._reader(table) as connection:
             return tables.read(connection, table_id, keys, READ_ANSWER_BYTES)
         return [None] * len(keys)
+
+    def names(self, prefix: str, after: str) -> list[str]:
+        """Return the first names of tables that begin with ``prefix`` and stand behind ``after``, sorted."""
+        found = (name for name in self._tables if name.startswith(prefix) and name > after)
+        return heapq.nsmallest(NAMES_PER_ANSWER, found)
 
     def open_partition(self, table: str, function_uuid: str, partition: str) -> Opened:
         """Return the position of an input partition and its outbox."""

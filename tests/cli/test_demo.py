@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 from magnetar.cli.demo_corpus import Corpus, standard_library
-from magnetar.cli.demo_functions import count, names_on
+from magnetar.cli.demo_functions import names_on
 
 from tests.support.command import call
 from tests.support.waiting import wait_for
@@ -75,7 +75,3 @@ def test_string_of_several_lines_is_skipped() -> None:
     assert names_on('def f(): """It is', "") == (["f"], '"""')
     assert names_on("all in the text, ''' too", '"""') == ([], '"""')
     assert names_on("end\"\"\", after, r'''again", '"""') == (["after"], "'''")
-
-
-def test_count_counts() -> None:
-    assert json.loads(count("a b a")) == {"a": 2, "b": 1}
