@@ -21,8 +21,9 @@ TOPIC = "persistent://public/default/once"
 REST = "admin/v2/persistent/public/default/once"
 PAUSE_S = 0.003
 BURST = 20
-BACK = 200
-"""How far before its last receipt a program begins again that does not know where it was."""
+PENDING = 400
+BACK = 600
+"""How far before the last message a program begins again: further than what may be without receipt."""
 PROGRESS = 300
 PROGRESS_TIMEOUT_S = 30
 
@@ -55,7 +56,7 @@ class Sender:
             self.sent = max(self.sent, number)
             await asyncio.sleep(PAUSE_S)
             waiting = [future for future in waiting if not future.done()]
-            if len(waiting) > 400:
+            if len(waiting) > PENDING:
                 await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         await asyncio.gather(*waiting)
         await producer.close()
@@ -113,7 +114,9 @@ async def rounds(broker: Server, kills: int, seed: int) -> None:
                 await sender.task
         stored = await read_all(client)
     for sender in staying + returning:
-        assert stored[sender.name] == list(range(sender.sent))
+        found, numbers = stored[sender.name], range(sender.sent)
+        missing, twice = sorted(set(numbers) - set(found)), sorted(n for n in set(found) if found.count(n) > 1)
+        assert found == [*numbers], f"{sender.name}: missing {missing[:20]}, twice {twice[:20]}, of {sender.sent}"
         assert sender.sent > kills * PROGRESS
     assert all(sender.repeated for sender in returning), "nothing was sent twice: nothing was tested"
     print({sender.name: (sender.sent, sender.repeated) for sender in staying + returning})
