@@ -12,9 +12,9 @@ import asyncio
 import itertools
 import random
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from magnetar.client.config import ProducerConfig, ReaderConfig
 from magnetar.errors import (
@@ -28,7 +28,17 @@ from magnetar.errors import (
 from magnetar.membership.roster import SUBSCRIPTION, Member
 from magnetar.wire.message_id import MessageId
 
+if TYPE_CHECKING:
+    from magnetar.client.client import AsyncClient
+    from magnetar.membership.manager import Participation
+
 Position = tuple[int, int]
+Hear = Callable[[bool], None]
+"""Told whether a worker is the active one."""
+
+Spawn = Callable[[Coroutine[Any, Any, None]], object]
+"""Runs something that dies with a worker."""
+
 BEGINNING: Position = (-1, -1)
 
 SEND_TIMEOUT_S = 2.0
@@ -144,13 +154,28 @@ class Link:
 class Broker:
     """Topics, connections, and who is active."""
 
-    def __init__(self, chance: random.Random) -> None:
+    def __init__(self, chance: random.Random, log: str) -> None:
+        """Begin empty.
+
+        Args:
+            chance: of every delay and mishap.
+            log: the topic whose records are looked at.
+        """
         self.chance = chance
         self._ledgers = itertools.count(1)
         self._topics: dict[str, Topic] = {}
         self._turns = 0
         self.participants: list[Link] = []
         self._active: Link | None = None
+        self._log = self.topic(log)
+        self.records = self._log.records
+
+    async def look(self) -> None:
+        """Return: `records` always holds everything."""
+
+    def junk(self, key: str | None, value: bytes) -> None:
+        """Write into the log as a stranger."""
+        self._log.add(key, value, {})
 
     def topic(self, name: str) -> Topic:
         """Return a topic, made with its first use."""
@@ -198,7 +223,24 @@ class Broker:
         for link in told:
             link.heard.put_nowait((link.generation, link is self._active))
 
-    def stats(self) -> dict[str, Any]:
+    def client(self, link: Link) -> tuple[AsyncClient, Client]:
+        """Return a worker's client, and what kills it."""
+        client = Client(self, link)
+        return cast("AsyncClient", client), client
+
+    async def enter(self, link: Link, client: AsyncClient, hear: Hear, spawn: Spawn) -> Participation:
+        """Take part in the election."""
+        spawn(participate(self, link, hear))
+        return cast("Participation", client)
+
+    async def read_stats(self, link: Link) -> Mapping[str, Any]:
+        """Return the statistics of the coordination topic."""
+        await link.to_broker()
+        stats = self._stats()
+        await link.to_worker()
+        return stats
+
+    def _stats(self) -> dict[str, Any]:
         """Return the part of the topic's statistics that a roster is read from."""
         names = [{"consumerName": link.member.consumer_name} for link in self.participants]
         active = self._active.member.consumer_name if self._active else ""

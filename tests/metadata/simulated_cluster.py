@@ -1,7 +1,7 @@
-"""Workers without instances: the real managers of metadata, schedule, membership and leadership, on a simulated broker.
+"""Workers without instances: the real managers of metadata, schedule, membership and leadership, on some broker.
 
-What leads, tails, hands over and decides is the real code; the network between the workers, and the broker behind
-them, are not.
+What leads, tails, hands over and decides is the real code; the network between the workers is not, and the broker
+behind them need not be.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import asyncio
 import email
 import email.policy
 import random
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Coroutine, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import httpx
 from magnetar.client.client import AsyncClient
@@ -28,7 +28,7 @@ from magnetar.worker.hand_over import REQUEST_ID_HEADER, HandOver
 from magnetar.worker.leadership import Leadership
 from magnetar.worker.topic_log import TailedLog
 
-from .simulated_broker import Broker, Client, Link, Position, participate
+from .simulated_broker import Hear, Link, Position, Spawn
 
 HTTP_TIMEOUT_S = 10.0
 CONFIG = WorkerConfig(service_url="pulsar://nowhere:1", admin_url="http://nowhere:2", data_dir=Path("/nonexistent"))
@@ -40,16 +40,39 @@ class WorkerKilled(Exception):
     """The worker died while it was asked."""
 
 
+class Connection(Protocol):
+    """A worker's client, as the test sees it."""
+
+    def kill(self) -> None:
+        """End what it does by itself."""
+
+
+class Ground(Protocol):
+    """The broker under the workers."""
+
+    def client(self, link: Link) -> tuple[AsyncClient, Connection]:
+        """Return a worker's client, and what kills it."""
+
+    async def enter(self, link: Link, client: AsyncClient, hear: Hear, spawn: Spawn) -> Participation:
+        """Take part in the election."""
+
+    async def read_stats(self, link: Link) -> Mapping[str, Any]:
+        """Return the statistics of the coordination topic."""
+
+    def cut(self, link: Link) -> None:
+        """Close a worker's connection."""
+
+
 class Worker:
     """One life of a worker."""
 
-    def __init__(self, broker: Broker, network: Network, member: Member, chance: random.Random) -> None:
+    def __init__(self, broker: Ground, network: Network, member: Member, chance: random.Random) -> None:
         self.member = member
         self.link = Link(member, chance)
         self.link.thawed.set()
         self._broker = broker
-        self._client = Client(broker, self.link)
-        client = cast("AsyncClient", self._client)
+        client, self._connection = broker.client(self.link)
+        self._client = client
         self._tasks: dict[asyncio.Task[Any], None] = {}  # in order: a story is drawn from its seed alone
         self.metadata = FunctionMetadataManager(lambda change: self.leadership.reschedule())
         self.scheduler = SchedulerManager(lambda: None)
@@ -66,15 +89,11 @@ class Worker:
     def _assign(self, position: Position, key: str | None, value: bytes, properties: Mapping[str, str]) -> None:
         self.scheduler.apply(position, key, value)
 
-    async def _join(self, name: str, on_active_change: Callable[[bool], None]) -> Participation:
-        self.spawn(participate(self._broker, self.link, on_active_change))
-        return cast("Participation", self)
+    async def _join(self, name: str, on_active_change: Hear) -> Participation:
+        return await self._broker.enter(self.link, self._client, on_active_change, self.spawn)
 
     async def _stats(self) -> Mapping[str, Any]:
-        await self.link.to_broker()
-        stats = self._broker.stats()
-        await self.link.to_worker()
-        return stats
+        return await self._broker.read_stats(self.link)
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Run something that dies with this worker."""
@@ -105,7 +124,7 @@ class Worker:
     def kill(self) -> None:
         """`kill -9`: nothing is said to anybody; the broker sees the connection close."""
         self.link.is_dead = True
-        self._client.kill()
+        self._connection.kill()
         for task in list(self._tasks):
             task.cancel()
         self._broker.cut(self.link)
