@@ -21,6 +21,7 @@ from .failure import Failure, one_line
 from .rest import Admin, segment
 
 if TYPE_CHECKING:
+    from ..runtime.state.values import Value
     from .demo_stream import Progress
 
 FUNCTIONS_FILE = Path(__file__).with_name("demo_functions.py")
@@ -29,6 +30,7 @@ COUNTER = "count"
 """Name of the function that counts."""
 RUNNING_TIMEOUT_S = 30.0
 MOST_FREQUENT = 20
+KEYS_PER_READ = 10_000
 
 
 @click.command()
@@ -165,7 +167,9 @@ def check(expected: Counter[str], state_url: str) -> None:
     client = TableClient(state_url)
     try:
         [table] = client.tables(f"public/default/{COUNTER}@")
-        values = client.read(table, [word.encode() for word in words], timeout_s=30.0)
+        values: list[Value | None] = []
+        for start in range(0, len(words), KEYS_PER_READ):
+            values += client.read(table, [word.encode() for word in words[start : start + KEYS_PER_READ]])
     finally:
         client.close()
     for word, value in zip(words, values, strict=True):
