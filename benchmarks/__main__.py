@@ -19,6 +19,7 @@ from .function_rates import measure_functions
 from .group_commit import measure_group_commit
 from .latency import measure_latency
 from .plan import Plan
+from .spark_read import measure_spark
 
 BENCHMARKS: dict[str, Callable[[Plan], Iterator[Figure]]] = {
     "publish": measure_publish,
@@ -30,6 +31,7 @@ BENCHMARKS: dict[str, Callable[[Plan], Iterator[Figure]]] = {
     "idle": measure_idle,
     "threads": measure_threads,
     "failover": measure_failover,
+    "spark": measure_spark,
 }
 
 
