@@ -18,8 +18,8 @@ from magnetar.runtime.state.client import TableClient
 from magnetar.runtime.thread.runtime import ThreadRuntime
 from magnetar.wire import functions_pb2 as records
 
-from tests.runtime.exact import ExactSpec, exact_spec_maker
 from tests.runtime.stateful import Start, StatefulSpec
+from tests.support.exact import ExactSpec, exact_spec_maker
 from tests.support.servers import Server, running
 
 

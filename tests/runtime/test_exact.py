@@ -8,11 +8,12 @@ import signal
 from collections import Counter
 
 import httpx
+import pytest
 from magnetar.client.client import AsyncClient
 from magnetar.runtime.process.runtime import ProcessRuntime
 from magnetar.runtime.thread.runtime import ThreadRuntime
 
-from tests.runtime.exact import (
+from tests.support.exact import (
     ExactSpec,
     all_messages,
     arrived,
@@ -23,13 +24,20 @@ from tests.runtime.exact import (
     running,
     send,
 )  # fmt: skip
+from tests.support.pulsar import BROKERS, Broker
 from tests.support.servers import Server
 
 ECHO = "def process(text):\n    return text + '!'\n"
 
 
+@pytest.fixture(scope="module", params=BROKERS)
+def server(request: pytest.FixtureRequest, server: Server) -> Broker:
+    """Ours, and Apache Pulsar."""
+    return request.getfixturevalue("apache_pulsar") if request.param == "pulsar" else server
+
+
 async def test_every_message_comes_out_once_and_in_order(
-    client: AsyncClient, server: Server, exact_spec: ExactSpec, topic: str
+    client: AsyncClient, server: Broker, exact_spec: ExactSpec, topic: str
 ) -> None:
     expected = await send(client, f"{topic}-in", 50, 20)
     async with running(server.service_url, exact_spec(ECHO)):
@@ -42,7 +50,7 @@ async def test_every_message_comes_out_once_and_in_order(
 
 
 async def test_what_a_killed_process_did_is_not_stored_again(
-    client: AsyncClient, server: Server, exact_spec: ExactSpec, topic: str
+    client: AsyncClient, server: Broker, exact_spec: ExactSpec, topic: str
 ) -> None:
     expected = await send(client, f"{topic}-in", 400, 5)
     spec = exact_spec("import time\ndef process(text):\n    time.sleep(0.0005)\n    return text + '!'\n")
@@ -60,7 +68,7 @@ async def test_what_a_killed_process_did_is_not_stored_again(
 
 
 async def test_a_function_that_is_created_again_produces_again(
-    client: AsyncClient, server: Server, exact_spec: ExactSpec, topic: str
+    client: AsyncClient, server: Broker, exact_spec: ExactSpec, topic: str
 ) -> None:
     expected = await send(client, f"{topic}-in", 10, 5)
     async with running(server.service_url, exact_spec(ECHO, uuid="first")):
@@ -72,7 +80,7 @@ async def test_a_function_that_is_created_again_produces_again(
 
 
 async def test_a_new_incarnation_produces_again_and_the_old_one_skips(
-    client: AsyncClient, server: Server, exact_spec: ExactSpec, topic: str
+    client: AsyncClient, server: Broker, exact_spec: ExactSpec, topic: str
 ) -> None:
     expected = await send(client, f"{topic}-in", 10, 5)
     async with running(server.service_url, exact_spec(ECHO)):
@@ -90,7 +98,7 @@ async def test_a_new_incarnation_produces_again_and_the_old_one_skips(
 
 
 async def test_a_raw_reset_under_a_running_instance_is_shown_with_the_remedy(
-    client: AsyncClient, server: Server, exact_spec: ExactSpec, topic: str
+    client: AsyncClient, server: Broker, exact_spec: ExactSpec, topic: str
 ) -> None:
     expected = await send(client, f"{topic}-in", 10, 5)
     async with running(server.service_url, exact_spec(ECHO)) as instance:
@@ -107,7 +115,7 @@ async def test_a_raw_reset_under_a_running_instance_is_shown_with_the_remedy(
 
 
 async def test_a_poison_message_stops_the_instance_behind_what_came_before_it(
-    client: AsyncClient, server: Server, exact_spec: ExactSpec, topic: str
+    client: AsyncClient, server: Broker, exact_spec: ExactSpec, topic: str
 ) -> None:
     await send(client, f"{topic}-in", 10, 5)
     spec = exact_spec("def process(text):\n    if text == 'm27': raise ValueError('no 27')\n    return text + '!'\n")
@@ -124,7 +132,7 @@ async def test_a_poison_message_stops_the_instance_behind_what_came_before_it(
 
 
 async def test_partitions_move_between_instances_without_loss_or_repetition(
-    client: AsyncClient, server: Server, exact_spec: ExactSpec, topic: str
+    client: AsyncClient, server: Broker, exact_spec: ExactSpec, topic: str
 ) -> None:
     async with httpx.AsyncClient(base_url=server.web_url) as http:
         path = "/admin/v2/" + f"{topic}-in".replace("://", "/")

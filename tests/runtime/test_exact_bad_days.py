@@ -18,7 +18,7 @@ from magnetar.runtime.state.client import TableClient
 from magnetar.runtime.state.naming import table_of
 
 from tests.runtime.conftest import MakeSpec, spec_maker
-from tests.runtime.exact import ExactSpec, all_messages, arrived, count, eventually, exact_spec_maker, running, send
+from tests.support.exact import ExactSpec, all_messages, arrived, count, eventually, exact_spec_maker, running, send
 from tests.support.servers import Server
 from tests.support.servers import running as running_server
 

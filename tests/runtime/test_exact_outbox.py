@@ -8,13 +8,15 @@ import signal
 from collections import Counter
 
 import httpx
+import pytest
 from magnetar.client.client import AsyncClient
 from magnetar.runtime.process.runtime import ProcessRuntime
 from magnetar.runtime.state.client import Position, TableClient
 from magnetar.runtime.state.naming import table_of
 from magnetar.runtime.thread.runtime import ThreadRuntime
 
-from tests.runtime.exact import ExactSpec, all_messages, arrived, count, no_backlog, reset, running, send
+from tests.support.exact import ExactSpec, all_messages, arrived, count, no_backlog, reset, running, send
+from tests.support.pulsar import BROKERS, Broker
 from tests.support.servers import Server
 
 COUNT = """
@@ -25,7 +27,13 @@ def process(text, context):
 """
 
 
-async def partitioned(server: Server, topic: str, partitions: int) -> str:
+@pytest.fixture(scope="module", params=BROKERS)
+def server(request: pytest.FixtureRequest, server: Server) -> Broker:
+    """Ours, and Apache Pulsar."""
+    return request.getfixturevalue("apache_pulsar") if request.param == "pulsar" else server
+
+
+async def partitioned(server: Broker, topic: str, partitions: int) -> str:
     async with httpx.AsyncClient(base_url=server.web_url) as http:
         path = "/admin/v2/" + topic.replace("://", "/")
         (await http.put(f"{path}/partitions", json=partitions)).raise_for_status()
@@ -38,7 +46,7 @@ def number_of(tables: TableClient, table: str, key: bytes) -> int | None:
 
 
 async def test_state_and_outputs_agree(
-    client: AsyncClient, server: Server, tables: TableClient, committing_spec: ExactSpec, topic: str
+    client: AsyncClient, server: Broker, tables: TableClient, committing_spec: ExactSpec, topic: str
 ) -> None:
     expected = await send(client, f"{topic}-in", 50, 20)
     spec = committing_spec(COUNT)
@@ -61,7 +69,7 @@ def process(text, context):
 
 
 async def test_two_partitioned_topics_and_state_are_exact_over_kills(
-    client: AsyncClient, server: Server, tables: TableClient, committing_spec: ExactSpec, topic: str
+    client: AsyncClient, server: Broker, tables: TableClient, committing_spec: ExactSpec, topic: str
 ) -> None:
     for name in ("out", "second"):
         await partitioned(server, f"{topic}-{name}", 3)
@@ -93,7 +101,7 @@ async def test_two_partitioned_topics_and_state_are_exact_over_kills(
 
 
 async def test_the_first_change_of_state_waits_for_what_went_directly(
-    client: AsyncClient, server: Server, tables: TableClient, committing_spec: ExactSpec, topic: str
+    client: AsyncClient, server: Broker, tables: TableClient, committing_spec: ExactSpec, topic: str
 ) -> None:
     expected = await send(client, f"{topic}-in", 100, 5)
     code = """
@@ -111,7 +119,7 @@ def process(text, context):
 
 
 async def test_outputs_above_the_frame_limit_are_several_entries(
-    client: AsyncClient, server: Server, committing_spec: ExactSpec, topic: str
+    client: AsyncClient, server: Broker, committing_spec: ExactSpec, topic: str
 ) -> None:
     await send(client, f"{topic}-in", 3, 4)
     async with running(server.service_url, committing_spec("def process(text):\n    return text * 1000 * 1000\n")):
@@ -122,7 +130,7 @@ async def test_outputs_above_the_frame_limit_are_several_entries(
 
 
 async def test_without_a_state_store_more_than_one_topic_stops_the_instance_with_the_remedy(
-    client: AsyncClient, server: Server, exact_spec: ExactSpec, topic: str
+    client: AsyncClient, server: Broker, exact_spec: ExactSpec, topic: str
 ) -> None:
     await send(client, f"{topic}-in", 1, 1)
     spec = exact_spec(f"def process(text, context):\n    context.publish('{topic}-second', text)\n")
@@ -133,7 +141,7 @@ async def test_without_a_state_store_more_than_one_topic_stops_the_instance_with
 
 
 async def test_an_instance_that_lost_its_input_to_another_is_fenced(
-    client: AsyncClient, server: Server, tables: TableClient, committing_spec: ExactSpec, topic: str
+    client: AsyncClient, server: Broker, tables: TableClient, committing_spec: ExactSpec, topic: str
 ) -> None:
     """Another instance moves the position behind this one's back."""
     await send(client, f"{topic}-in", 1, 5)
@@ -156,7 +164,7 @@ async def test_an_instance_that_lost_its_input_to_another_is_fenced(
 
 
 async def test_a_new_incarnation_commits_anew(
-    client: AsyncClient, server: Server, tables: TableClient, committing_spec: ExactSpec, topic: str
+    client: AsyncClient, server: Broker, tables: TableClient, committing_spec: ExactSpec, topic: str
 ) -> None:
     expected = await send(client, f"{topic}-in", 10, 5)
     spec = committing_spec(COUNT)

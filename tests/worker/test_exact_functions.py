@@ -13,9 +13,9 @@ from magnetar.errors import RequestRefused
 from magnetar.wire import functions_pb2 as records
 from magnetar.worker.exact_outputs import ExactOutputs
 
-from tests.runtime.exact import all_messages, arrived, send
 from tests.support.command import call
 from tests.support.eventually import eventually
+from tests.support.exact import all_messages, arrived, send
 from tests.support.functions import Functions
 from tests.support.servers import Server, running
 

@@ -18,7 +18,7 @@ from magnetar.runtime.thread.runtime import ThreadInstance, ThreadRuntime
 from magnetar.wire import functions_pb2 as records
 from magnetar.wire.message_id import EARLIEST as EARLIEST_ID
 
-from tests.support.servers import Server
+from tests.support.pulsar import Broker
 
 ExactSpec = Callable[..., InstanceSpec]
 SUBSCRIPTION = "public/default/f"
@@ -41,7 +41,7 @@ async def all_messages(client: AsyncClient, topic: str) -> list[bytes]:
     return messages
 
 
-def exact_spec_maker(make_spec: ExactSpec, server: Server, state_url: str = "") -> ExactSpec:
+def exact_spec_maker(make_spec: ExactSpec, server: Broker, state_url: str = "") -> ExactSpec:
     """Return what makes specs of functions that are EFFECTIVELY_ONCE, as the worker records them."""
     own = uuid4().hex[:8]
 
@@ -82,7 +82,7 @@ async def arrived(client: AsyncClient, topic: str, expected: int, timeout_s: flo
     await eventually(has_arrived, timeout_s)
 
 
-async def reset(client: AsyncClient, topic: str, server: Server | None = None) -> None:
+async def reset(client: AsyncClient, topic: str, server: Broker | None = None) -> None:
     """Move the function's cursor to the first message: by REST under a running instance, else as a consumer."""
     if server is not None:
         async with httpx.AsyncClient(base_url=server.web_url) as http:
@@ -95,7 +95,7 @@ async def reset(client: AsyncClient, topic: str, server: Server | None = None) -
     await consumer.close()
 
 
-async def no_backlog(server: Server, topic: str) -> None:
+async def no_backlog(server: Broker, topic: str) -> None:
     """Wait until everything is acknowledged."""
 
     async def is_empty() -> bool:
