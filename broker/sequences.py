@@ -109,6 +109,7 @@ class Sequences:
         self._inactive: dict[str, int] = {}  # name -> since when, the longest inactive first
         self._changed: set[str] = set()
         self._forgotten: set[str] = set()
+        self._has_warned = False
 
     def __repr__(self) -> str:
         return f"Sequences({len(self.by_name)} names, {len(self._inactive)} without producer)"
@@ -193,7 +194,14 @@ class Sequences:
             name = next(iter(self._inactive))
             if self.by_name[name].under_way:
                 return
-            log.warning("more than %d producers are gone: the ids of %r are forgotten", self.max_names, name)
+            if not self._has_warned:
+                self._has_warned = True
+                log.warning(
+                    "more than %d producers of a topic are gone: the ids of %r and others are forgotten; raise"
+                    " brokerDeduplicationMaxNumberOfProducers if they come back",
+                    self.max_names,
+                    name,
+                )
             self._forget(name)
 
     def _forget(self, name: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -402,3 +403,39 @@ async def test_where_the_disk_refuses_no_producer_is_let_in_until_it_works(tmp_p
         await p.answers(1)
         p.send(1)
         assert await p.answers(1) == [(1, REPEATED)]
+
+
+async def test_compaction_and_the_end_of_a_topic_leave_the_ids_as_they_are(tmp_path: Path) -> None:
+    limits = {"max_ledger_entries": 4}
+    async with running_broker(tmp_path, limits=limits, deduplication=True, unread_retention_s=0) as broker:
+        p = await producer(broker)
+        for number in range(10):
+            p.send(number, partition_key="k")
+        await p.answers(10)
+        topic = broker.topics[TOPIC]
+        topic.begin_compaction()
+        await until(lambda: not topic.compaction.is_running, "the topic compacted")
+        await broker.trim_topics()
+        assert len(await stored(broker)) == 10, "what is not counted in a snapshot stays"
+    async with running_broker(tmp_path, limits=limits, deduplication=True) as broker:
+        p = await producer(broker)
+        assert p.last == 9
+        p.send(9)
+        assert await p.answers(1) == [(9, REPEATED)]
+        await broker.topics[TOPIC].terminate()
+    async with running_broker(tmp_path, limits=limits, deduplication=True) as broker:
+        topic = await broker.topic(NAME)
+        assert topic.deduplication.status is Status.ENABLED
+        assert topic.log.is_terminated
+
+
+async def test_entries_that_nobody_subscribed_to_stay_as_long_as_without_deduplication(tmp_path: Path) -> None:
+    limits = {"max_ledger_entries": 4}
+    settings: dict[str, Any] = {"deduplication": True, "deduplication_snapshot_entries": 1, "unread_retention_s": 600}
+    async with running_broker(tmp_path, limits=limits, **settings) as broker:
+        p = await producer(broker)
+        for number in range(10):
+            p.send(number, publish_time=int(time.time() * 1000))
+        await p.answers(10)
+        await broker.trim_topics()
+        assert len(await stored(broker)) == 10
