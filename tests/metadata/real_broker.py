@@ -25,6 +25,7 @@ from .simulated_cluster import ASSIGNMENTS, CONFIG, METADATA
 COORDINATE = CONFIG.topic(CONFIG.coordination_topic)
 TOPICS = (METADATA, ASSIGNMENTS, COORDINATE)
 STRANGER_S = 0.3
+LOOK_S = 20.0
 
 
 class _Killable:
@@ -48,6 +49,7 @@ class RealBroker:
         self._strangers = itertools.count()
         self._written = itertools.count()
         self._observer = AsyncClient(self._url)
+        self._looking = asyncio.Lock()
         self.records: list[Record] = []
 
     async def __aenter__(self) -> RealBroker:
@@ -73,6 +75,14 @@ class RealBroker:
 
     async def look(self) -> None:
         """Return when `records` holds everything that the topic does."""
+        async with self._looking, asyncio.timeout(LOOK_S):
+            while True:
+                try:
+                    return await self._read()
+                except MagnetarError:  # the topic was unloaded under the reader, which comes back
+                    await asyncio.sleep(0.02)
+
+    async def _read(self) -> None:
         while await self._reader.has_message_available():
             message = await self._reader.read_next(5)
             position = (message.message_id.ledger_id, message.message_id.entry_id)
