@@ -24,11 +24,12 @@ class HeldEntries:
         room: set while more may be taken.
     """
 
-    def __init__(self) -> None:
-        """Hold nothing yet."""
+    def __init__(self, messages_max: int = HELD_MESSAGES_MAX) -> None:
+        """Hold nothing yet, and hardly more than ``messages_max`` at any time."""
         self.room = asyncio.Event()
         self.room.set()
         self._sizes: dict[Position, tuple[int, int]] = {}
+        self._messages_max = messages_max
         self._messages = 0
         self._bytes = 0
 
@@ -42,7 +43,7 @@ class HeldEntries:
         self._sizes[position] = (messages, size)
         self._messages += messages
         self._bytes += size
-        if self._messages >= HELD_MESSAGES_MAX or self._bytes >= HELD_BYTES_MAX:
+        if self._messages >= self._messages_max or self._bytes >= HELD_BYTES_MAX:
             self.room.clear()
 
     def remove(self, entry: ReceivedEntry) -> None:
@@ -50,5 +51,5 @@ class HeldEntries:
         messages, size = self._sizes.pop(position_of(entry), (0, 0))
         self._messages -= messages
         self._bytes -= size
-        if self._messages < HELD_MESSAGES_MAX and self._bytes < HELD_BYTES_MAX:
+        if self._messages < self._messages_max and self._bytes < HELD_BYTES_MAX:
             self.room.set()

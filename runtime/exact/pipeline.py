@@ -62,7 +62,7 @@ from .entries import ENTRY_BYTES_MAX, EntryMaker
 from .identity import life_of, producer_name
 from .partition import InputPartition
 from .state import ExactState
-from .tenure import Tenure
+from .tenure import HELD_MESSAGES_MAX, Tenure
 from .thread import ExactThread, Loaded, PoisonMessage
 from .topics import OutputTopics
 from .work import Result, Source
@@ -129,7 +129,7 @@ class ExactPipeline:
         self.client = client
         self.guard = self._lock.guard
         self.locks_topic = spec.locks_topic
-        self.held = HeldEntries()
+        self.held = HeldEntries(HELD_MESSAGES_MAX)
         self.committer = None if self._state is None else self._state.committer
         self.direct_topic = ""
         self.owner = f"{spec.key} on {spec.worker_id}"

@@ -28,13 +28,14 @@ from ...client.consumer import Consumer
 from ...client.received import ReceivedEntry
 from ...errors import NotAllowed
 from ...wire.message_id import MessageId
-from ..held_entries import HELD_MESSAGES_MAX, HeldEntries, position_of
+from ..held_entries import HeldEntries, position_of
 from ..state.values import Opened, OutboxEntry, Position
 from .committer import Committer, Ledger
 from .outputs import Outputs
 from .sequence import position_of_sequence
 from .work import Result, Source, position_in
 
+HELD_MESSAGES_MAX = 50_000  # of an instance: more than elsewhere, as they stay until they are committed and published
 LOOK_S = 0.2  # between two looks whether the connection still stands
 
 
