@@ -10,7 +10,7 @@ from ...errors import StateStoreFailed
 from .log_check import has_lost_transactions
 
 FILE = "state.sqlite"
-FORMAT = 1
+FORMAT = 2
 """Number in the file's ``user_version``; a file of a later format is refused."""
 APPLICATION_ID = 0x4D414754
 """Marks the file as ours for `file(1)` and against opening somebody else's database."""
@@ -26,6 +26,8 @@ BUSY_TIMEOUT_MS = 1_000
 _SCHEMA = (
     # AUTOINCREMENT: the number of a dropped table never comes again.
     "CREATE TABLE state_table (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE)",
+    "CREATE TABLE large (id INTEGER PRIMARY KEY, table_id INTEGER NOT NULL, data BLOB NOT NULL)",
+    "CREATE INDEX large_of_table ON large (table_id)",
     "CREATE TABLE writer (id BLOB PRIMARY KEY, table_id INTEGER NOT NULL, sequence INTEGER NOT NULL,"
     " used_minute INTEGER NOT NULL) WITHOUT ROWID",
     "CREATE TABLE partition (id INTEGER PRIMARY KEY, table_id INTEGER NOT NULL, function_uuid TEXT NOT NULL,"

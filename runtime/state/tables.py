@@ -3,8 +3,12 @@
 Design: one table a function, clustered by its key, one column for the value: SQLite keeps a number as a number and
 bytes as bytes, so a counter is incremented where it lies, and the type says which of both a key is. A CHECK keeps a sum
 beyond 64 bits out, which SQLite would turn into a fraction. A batch is one ``executemany`` for each kind of change;
-only where that refuses are the changes made one by one, to name the key. Versions come from one counter of the
-database, so a deleted and recreated key never shows a version twice.
+only where that refuses are the changes made one by one, to name the key.
+
+Values beyond `LARGE_BYTES` stand in a table of their own, and the row holds the number of that place as text: a row
+that overflows its page is read whole whenever a search passes by, so that a few values of 1 MiB would make each
+increment beside them thirty times dearer. The other way out, rows found by a second index, costs three times as much at
+a million keys. Versions come from one counter of the database, so a deleted and recreated key never shows one twice.
 """
 
 from __future__ import annotations
@@ -30,6 +34,10 @@ from .values import (
     counter_number,
 )
 
+LARGE_BYTES = 700
+"""With its key a row should stay below a quarter of a page, about 1,000 bytes; more would overflow it."""
+_VALUE = "CASE typeof(value) WHEN 'text' THEN (SELECT data FROM large WHERE id = CAST(value AS INTEGER)) ELSE value END"
+"""What a row holds, wherever it stands; in the same statement, for the writer goes on between two."""
 READ_KEYS = 128
 """Keys of one SELECT; a fixed number, so that SQLite compiles it once."""
 
@@ -40,7 +48,7 @@ def create_table(connection: sqlite3.Connection, name: str) -> int:
     assert cursor.lastrowid is not None
     connection.execute(
         f"CREATE TABLE state_{cursor.lastrowid} (key BLOB PRIMARY KEY, value NOT NULL, version INTEGER NOT NULL,"
-        " CHECK (typeof(value) IN ('integer', 'blob'))) WITHOUT ROWID"
+        " CHECK (typeof(value) IN ('integer', 'blob', 'text'))) WITHOUT ROWID"
     )
     return cursor.lastrowid
 
@@ -51,7 +59,7 @@ def drop_table(connection: sqlite3.Connection, table_id: int) -> None:
     connection.execute(
         "DELETE FROM outbox WHERE partition_id IN (SELECT id FROM partition WHERE table_id = ?)", (table_id,)
     )
-    for name in ("partition", "writer"):
+    for name in ("large", "partition", "writer"):
         connection.execute(f"DELETE FROM {name} WHERE table_id = ?", (table_id,))
     connection.execute("DELETE FROM state_table WHERE id = ?", (table_id,))
 
@@ -73,7 +81,7 @@ def read(connection: sqlite3.Connection, table_id: int, keys: Sequence[bytes], b
         padded = [*asked, *[asked[-1]] * (READ_KEYS - len(asked))]
         found: dict[bytes, Value] = {}
         for key, value, version in connection.execute(
-            f"SELECT key, value, version FROM state_{table_id} WHERE key IN ({marks})", padded
+            f"SELECT key, {_VALUE}, version FROM state_{table_id} WHERE key IN ({marks})", padded
         ):
             found[key] = kept = _value(value, version)
             bytes_left -= len(kept.data)
@@ -98,7 +106,7 @@ def _read_in_order(
 
 def read_one(connection: sqlite3.Connection, table_id: int, key: bytes) -> Value | None:
     """Return what a key holds."""
-    row = connection.execute(f"SELECT value, version FROM state_{table_id} WHERE key = ?", (key,)).fetchone()
+    row = connection.execute(f"SELECT {_VALUE}, version FROM state_{table_id} WHERE key = ?", (key,)).fetchone()
     return None if row is None else _value(*row)
 
 
@@ -119,9 +127,13 @@ def make_changes(connection: sqlite3.Connection, table_id: int, changes: pb.Chan
         _make_one_by_one(connection, table_id, changes, version)
         return
     kinds = changes.kinds
-    if puts := _keys_of(PUT, kinds, keys):
-        connection.executemany(_put_sql(table_id), zip(puts, changes.data, repeat(version)))
-    if deletes := _keys_of(DELETE, kinds, keys):
+    puts, deletes = _keys_of(PUT, kinds, keys), _keys_of(DELETE, kinds, keys)
+    if puts or deletes:
+        _forget_large(connection, table_id, [*puts, *deletes])
+    if puts:
+        stored = _stored(connection, table_id, changes.data)
+        connection.executemany(_put_sql(table_id), zip(puts, stored, repeat(version)))
+    if deletes:
         connection.executemany(f"DELETE FROM state_{table_id} WHERE key = ?", zip(deletes))
     if increments := _keys_of(INCREMENT, kinds, keys):
         _increment(connection, table_id, increments, changes.amounts, version)
@@ -132,6 +144,38 @@ def _keys_of(kind: int, kinds: bytes, keys: Sequence[bytes]) -> list[bytes]:
     if count == len(kinds):
         return list(keys)
     return [key for key, this in zip(keys, kinds, strict=True) if this == kind] if count else []
+
+
+def _put(connection: sqlite3.Connection, table_id: int, key: bytes, data: bytes, version: int) -> None:
+    _forget_large(connection, table_id, [key])
+    connection.execute(_put_sql(table_id), (key, *_stored(connection, table_id, [data]), version))
+
+
+def _delete(connection: sqlite3.Connection, table_id: int, key: bytes) -> None:
+    _forget_large(connection, table_id, [key])
+    connection.execute(f"DELETE FROM state_{table_id} WHERE key = ?", (key,))
+
+
+def _stored(connection: sqlite3.Connection, table_id: int, data: Sequence[bytes]) -> Sequence[bytes | str]:
+    """Return what the rows of values hold, after putting the large ones where they belong."""
+    if max(map(len, data)) <= LARGE_BYTES:
+        return data
+    put = "INSERT INTO large (table_id, data) VALUES (?, ?)"
+    return [
+        value if len(value) <= LARGE_BYTES else str(connection.execute(put, (table_id, value)).lastrowid)
+        for value in data
+    ]
+
+
+def _forget_large(connection: sqlite3.Connection, table_id: int, keys: Sequence[bytes]) -> None:
+    """Remove the large values of keys that are about to change."""
+    if connection.execute("SELECT 1 FROM large WHERE table_id = ? LIMIT 1", (table_id,)).fetchone() is None:
+        return
+    connection.executemany(
+        "DELETE FROM large WHERE id ="
+        f" (SELECT CAST(value AS INTEGER) FROM state_{table_id} WHERE key = ? AND typeof(value) = 'text')",
+        zip(keys),
+    )
 
 
 def _put_sql(table_id: int) -> str:
@@ -183,11 +227,11 @@ def increment_one(connection: sqlite3.Connection, table_id: int, key: bytes, amo
 def _make_one_by_one(connection: sqlite3.Connection, table_id: int, changes: pb.Changes, version: int) -> None:
     for change in decode_changes(changes):
         if isinstance(change, Put):
-            connection.execute(_put_sql(table_id), (change.key, change.data, version))
+            _put(connection, table_id, change.key, change.data, version)
         elif isinstance(change, Increment):
             increment_one(connection, table_id, change.key, change.amount, version)
         else:
-            connection.execute(f"DELETE FROM state_{table_id} WHERE key = ?", (change.key,))
+            _delete(connection, table_id, change.key)
 
 
 def put_expected(
@@ -204,7 +248,7 @@ def put_expected(
             found = f"it has version {held.version}" if held else "it does not exist"
             wanted = f"version {expected}" if expected else "no such key"
             raise BadVersion(f"state key {show(key)}: expected {wanted}, but {found}; read it again")
-    connection.execute(_put_sql(table_id), (key, data, version))
+    _put(connection, table_id, key, data, version)
 
 
 def is_repeated(connection: sqlite3.Connection, table_id: int, writer: bytes, sequence: int, minute: int) -> bool:

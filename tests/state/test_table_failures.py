@@ -155,7 +155,7 @@ def test_database_of_a_later_version_is_refused(tmp_path: Path) -> None:
     later = sqlite3.connect(tmp_path / FILE)
     later.execute("PRAGMA user_version = 7")
     later.close()
-    with pytest.raises(StateStoreFailed, match="has format 7, ours is 1; use the version that wrote it"):
+    with pytest.raises(StateStoreFailed, match="has format 7, ours is 2; use the version that wrote it"):
         TableServer.start(tmp_path)
 
 

@@ -12,7 +12,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from magnetar.errors import BadVersion, FencedByPosition, StateRefused
 from magnetar.runtime.state.client import Change, Delete, Increment, OutboxEntry, Position, Put
 from magnetar.runtime.state.codec import encode_changes, encode_outbox, encode_position
+from magnetar.runtime.state.database import open_reader
 from magnetar.runtime.state.store import TableStore
+from magnetar.runtime.state.tables import LARGE_BYTES
 from magnetar.runtime.state.values import COUNTER_MAX, COUNTER_MIN, counter_bytes, counter_number
 from magnetar.wire import state_pb2 as pb
 
@@ -20,7 +22,7 @@ KEYS = st.sampled_from([b"a", b"b", b"c", b"d", "ü".encode(), b"\x00"])
 AMOUNTS = st.one_of(st.integers(-3, 3), st.sampled_from([COUNTER_MAX, COUNTER_MIN]))
 CHANGES: st.SearchStrategy[list[Change]] = st.lists(
     st.one_of(
-        st.builds(Put, KEYS, st.sampled_from([b"", b"x", bytes(8), b"\xff" * 8])),
+        st.builds(Put, KEYS, st.sampled_from([b"", b"x", bytes(8), b"\xff" * 8, b"large" * 200, b"larger" * 2000])),
         st.builds(Delete, KEYS),
         st.builds(Increment, KEYS, AMOUNTS),
     ),
@@ -115,7 +117,7 @@ class TableMachine(RuleBasedStateMachine):
         with pytest.raises(FencedByPosition):
             self.store.commit(request)
 
-    @rule(table=TABLES, key=KEYS, data=st.binary(max_size=9), is_right=st.booleans())
+    @rule(table=TABLES, key=KEYS, data=st.sampled_from([b"", b"data", b"l" * 701]), is_right=st.booleans())
     def put(self, table: str, key: bytes, data: bytes, is_right: bool) -> None:
         held = self.store.read(table, [key])[0]
         version = held.version if held else 0
@@ -155,7 +157,17 @@ class TableMachine(RuleBasedStateMachine):
                 else:
                     assert (value and value.number) is None
                     assert (value.data if value else None) == expected
+            large = [value for value in model.values() if isinstance(value, bytes) and len(value) > LARGE_BYTES]
+            assert self.large_values(table) == len(large), "a large value that nothing holds"
             assert self.store.open_partition(table, "u", "p") == (self.positions.get(table), self.outbox.get(table, []))
+
+    def large_values(self, table: str) -> int:
+        connection = open_reader(Path(self.directory.name))
+        (count,) = connection.execute(
+            "SELECT count(*) FROM large WHERE table_id = (SELECT id FROM state_table WHERE name = ?)", (table,)
+        ).fetchone()
+        connection.close()
+        return int(count)
 
     def teardown(self) -> None:
         if hasattr(self, "store"):
