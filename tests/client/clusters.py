@@ -103,12 +103,12 @@ class TheirBroker:
 
     service_url: str
     web_url: str
+    acks_inside_batches: bool
     is_pulsar = True
 
     def __post_init__(self) -> None:
         self._names = count()
         self._run = os.urandom(4).hex()
-        self.acks_inside_batches = os.environ.get("MAGNETAR_TEST_PULSAR_BATCH_INDEX_ACK", "1") == "1"
 
     def close(self) -> None:
         """Nothing: it is not ours."""

@@ -19,7 +19,7 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         it = OurBroker(tmp_path_factory.mktemp("broker"))
     else:
         pulsar: ApachePulsar = request.getfixturevalue("apache_pulsar")
-        it = TheirBroker(pulsar.service_url, pulsar.web_url)
+        it = TheirBroker(pulsar.service_url, pulsar.web_url, pulsar.acknowledges_inside_batches())
     yield it
     it.close()
 

@@ -14,12 +14,12 @@ import pytest
 
 from tests.support.cluster import Cluster
 from tests.support.functions import Functions
-from tests.support.pulsar import own_name
+from tests.support.pulsar import BROKERS, ApachePulsar, own_name
 from tests.support.waiting import wait_for
 
 from .conftest import SERVER
 
-pytestmark = [pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.timeout(300)]
 
 ROUNDS = [pytest.param(0, marks=pytest.mark.slow), *(pytest.param(n, marks=pytest.mark.crash) for n in range(1, 12))]
 ANSWER_S = 30.0
@@ -28,9 +28,10 @@ SOURCE = "def process(text):\n    return text\n"
 CHANGED = "def process(text):\n    return text + '!'\n"
 
 
-@pytest.fixture(scope="module")
-def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    cluster = Cluster(tmp_path_factory.mktemp("cluster"))
+@pytest.fixture(scope="module", params=BROKERS)
+def started(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    pulsar = request.getfixturevalue("apache_pulsar") if request.param == "pulsar" else None
+    cluster = Cluster(tmp_path_factory.mktemp("cluster"), pulsar)
     try:
         cluster.start()
         yield cluster
@@ -151,6 +152,8 @@ REPEATED: dict[str, Callable[[httpx.Response], bool]] = {
 @pytest.mark.parametrize("whom", ["leader", "follower"])
 @pytest.mark.parametrize("number", ROUNDS)
 def test_request_is_answered_when_the_broker_dies_in_its_middle(cluster: Cluster, number: int, whom: str) -> None:
+    if isinstance(cluster.broker, ApachePulsar):
+        cluster.broker.require_starter()
     leader = cluster.leader()
     taker = leader if whom == "leader" else next(name for name in cluster.living() if name != leader)
     names = prepare(cluster, number)

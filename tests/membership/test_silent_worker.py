@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from tests.support.cluster import FUNCTION, PARALLELISM, SOURCE, Cluster
+from tests.support.pulsar import BROKERS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -19,9 +20,10 @@ ANSWERED_S = 2.5  # one and a half is what a worker waits for another; the rest 
 PATH = f"/admin/v3/functions/public/default/{FUNCTION}"
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    cluster = Cluster(tmp_path_factory.mktemp("silent"))
+@pytest.fixture(scope="module", params=BROKERS)
+def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    pulsar = request.getfixturevalue("apache_pulsar") if request.param == "pulsar" else None
+    cluster = Cluster(tmp_path_factory.mktemp("silent"), pulsar)
     try:
         cluster.start()
         url = f"{cluster.broker.web_url}/admin/v2/persistent/public/default/{cluster.input}/partitions"

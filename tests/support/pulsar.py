@@ -112,8 +112,15 @@ class ApachePulsar:
 
     def keep_alive_s(self) -> int:
         """How often it asks a silent client for a sign of life."""
+        return int(self._setting("keepAliveIntervalSeconds"))
+
+    def acknowledges_inside_batches(self) -> bool:
+        """Whether it remembers which messages of an entry are acknowledged."""
+        return self._setting("acknowledgmentAtBatchIndexLevelEnabled").lower() == "true"
+
+    def _setting(self, name: str) -> str:
         answer = httpx.get(f"{self.web_url}/admin/v2/brokers/configuration/runtime", timeout=10).raise_for_status()
-        return int(answer.json()["keepAliveIntervalSeconds"])
+        return str(answer.json()[name])
 
     def start(self) -> None:
         """Start it, on the ports of the last time if there was one; returns once it serves.
