@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from magnetar.errors import BadVersion, StateStoreUnavailable
@@ -16,6 +17,8 @@ from magnetar.runtime.state.client import Change, Delete, Increment, OutboxEntry
 
 from .conftest import TABLE
 from .processes import running_service
+
+T = TypeVar("T")
 
 SHARED = b"shared"
 UUID = "uuid"
@@ -64,7 +67,7 @@ class Traffic:
         finally:
             client.close()
 
-    def _until_answered(self, call: Callable[[], None]) -> None:
+    def _until_answered(self, call: Callable[[], T]) -> T:
         while True:
             try:
                 return call()
@@ -119,7 +122,7 @@ class Traffic:
                 continue
             except BadVersion:
                 assert not sure, "another one wrote the plan"
-                held = client.read(TABLE, [b"plan"])[0]
+                held = self._until_answered(partial(client.read, TABLE, [b"plan"]))[0]
                 assert held is not None
                 assert held.data == b"%d" % number  # the call whose answer was lost
                 version = held.version
