@@ -86,9 +86,10 @@ def send_frame_head(
     payload_bytes: int,
 ) -> bytes:
     """Return what precedes the payload section of a SEND frame."""
-    body = b"\x08" + varint(producer_id) + b"\x10" + varint(sequence_id) + b"\x18" + varint(num_messages)
+    sequence = varint(sequence_id)
+    body = b"\x08" + varint(producer_id) + b"\x10" + sequence + b"\x18" + varint(num_messages)
     if highest_sequence_id is not None:
-        body += b"\x30" + varint(highest_sequence_id)
+        body += b"\x30" + (sequence if highest_sequence_id == sequence_id else varint(highest_sequence_id))
     if is_chunk:
         body += b"\x38\x01"
     return _frame(_SEND, body, payload_bytes)

@@ -437,15 +437,18 @@ class ExactPipeline:
         for result in results:
             cast(Tenure, result.source).publish(result)
 
-    def left(self, result: Result, is_settled: bool) -> None:
+    def left(self, results: Sequence[Result], is_settled: bool) -> None:
         """See `tenure.Workplace`."""
-        self._gate.leave(result.messages, result.size)
-        for request in result.published:
-            self._callbacks.call(request, Published.Ok if is_settled else Published.AlreadyClosed)
-        if result.is_direct:
-            self._directly -= 1
-            if not self._directly and self._commits:
-                self._commit_waiting()
+        messages = size = 0
+        for result in results:
+            messages += result.messages
+            size += result.size
+            self._directly -= result.is_direct
+            for request in result.published:
+                self._callbacks.call(request, Published.Ok if is_settled else Published.AlreadyClosed)
+        self._gate.leave(messages, size)
+        if not self._directly and self._commits:
+            self._commit_waiting()
 
     def moved_back(self, topic: str, first: Position, done: Position) -> None:
         """See `tenure.Workplace`."""

@@ -66,8 +66,8 @@ class Workplace(Protocol):
     def must_commit(self) -> None:
         """Send nothing directly any more: the partition was committed to the state store before."""
 
-    def left(self, result: Result, is_settled: bool) -> None:
-        """Let go of a result that is settled, or given up."""
+    def left(self, results: Sequence[Result], is_settled: bool) -> None:
+        """Let go of results that are settled, or given up."""
 
     def moved_back(self, topic: str, first: Position, done: Position) -> None:
         """Say that the subscription's cursor was moved back by other means than ours."""
@@ -119,6 +119,7 @@ class Tenure:
         self._done: Position | None = None
         self._settled = asyncio.Event()
         self._acknowledges = False
+        self._is_settling = False
         self._skipped_messages = 0
 
     @property
@@ -246,13 +247,13 @@ class Tenure:
         for row in result.rows:
             self._outputs.send(row, partial(self._stored, result, row))
         if not result.rows:
-            self._settle()
+            self._settle_soon()
 
     def _give_up(self, result: Result) -> None:
         """Drop a result whose input, or whose rows in the outbox, somebody deals with later."""
         if result.is_direct:
             self._has_given_up = True
-        self._work.left(result, False)
+        self._work.left([result], False)
         self._let_go(result.entry)
 
     def _stored(self, result: Result, row: OutboxEntry, error: BaseException | None) -> None:
@@ -261,25 +262,33 @@ class Tenure:
             self._is_abandoned = True
         result.waiting_for -= 1
         if not result.waiting_for:
-            self._settle()
+            self._settle_soon()
+
+    def _settle_soon(self) -> None:
+        """Settle in this turn of the loop, once for all receipts that come with it."""
+        if not self._is_settling:
+            self._is_settling = True
+            asyncio.get_running_loop().call_soon(self._settle)
 
     def _settle(self) -> None:
         """Acknowledge the inputs whose outputs are all stored, as far as they follow one another."""
+        self._is_settling = False
         unsettled = self._unsettled
-        settled: Result | None = None
+        settled: list[Result] = []
         while unsettled and not unsettled[0].waiting_for:
             result = unsettled.popleft()
             if self._is_abandoned:
                 self._give_up(result)
-                continue
-            settled = result
-            self._work.left(result, True)
-            self._let_go(result.entry)
-        if settled is None:
+            else:
+                settled.append(result)
+                self._let_go(result.entry)
+        if not settled:
             return
-        self._done = settled.position
-        if not settled.is_direct:
-            self.ledger.published = settled.position
+        last = settled[-1]
+        self._done = last.position
+        if not last.is_direct:
+            self.ledger.published = last.position
+        self._work.left(settled, True)
         self._acknowledge()
 
     def _acknowledge(self) -> None:
