@@ -71,10 +71,14 @@ class Cluster:
             name = f"w{number}"
             it = server(
                 "worker", self._directory / name, "--worker-id", name, "--config", str(worker_file),
-                "--service-url", self.broker.service_url, "--admin-url", self.broker.web_url,
+                "--service-url", self.broker.service_url, "--admin-url", self.broker.web_url, *self.worker_flags(),
             )  # fmt: skip
             self.workers[name] = it
             it.start()
+
+    def worker_flags(self) -> tuple[str, ...]:
+        """What else the workers are started with."""
+        return ()
 
     def stop(self) -> None:
         """Stop everything that lives."""

@@ -1,0 +1,207 @@
+"""Kills and freezes of every process of a cluster whose functions have state, one at a time, while they work."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import psutil
+
+from tests.support.cluster import TITLE, Cluster
+from tests.support.servers import descendants, server
+from tests.support.waiting import wait_for
+
+FROZEN_S = 25.0  # the broker notices silence after two to four seconds; then others must take over
+AWAY_S = 3.0  # at most, until a worker that was killed is started again
+
+
+class StatefulCluster(Cluster):
+    """A broker, workers, and a state store that is a process of its own."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.store = server("state-store", directory / "store")
+
+    def start(self) -> None:
+        self.store.start()
+        super().start()
+
+    def stop(self) -> None:
+        with contextlib.ExitStack() as stack:
+            stack.callback(self.store.stop)
+            for process in self.instances().values():
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.resume()
+            super().stop()
+
+    @property
+    def state_url(self) -> str:
+        return str(self.store.addresses["stateStorageServiceUrl"])
+
+    def worker_flags(self) -> tuple[str, ...]:
+        return ("--state-storage-service-url", self.state_url)
+
+    def log_tail(self) -> str:
+        return f"{super().log_tail()}\n--- store\n{self.store.log_tail()}"
+
+    def instances(self, workers: list[str] | None = None) -> dict[str, psutil.Process]:
+        """The living function processes by name and number, `f:0`."""
+        found = {}
+        for name in workers or self.living():
+            for process in descendants(self.workers[name].pid):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    title = " ".join(process.cmdline())
+                    if process.status() != psutil.STATUS_ZOMBIE and title.startswith(TITLE):
+                        found[title.removeprefix(TITLE).strip()] = process
+        return found
+
+    def make_topic(self, name: str, partitions: int = 0) -> list[str]:
+        """Create a topic that keeps what it is given, for `all_messages`; return the full names of its partitions."""
+        url = f"{self.broker.web_url}/admin/v2/persistent/public/default/{name}"
+        if partitions:
+            httpx.put(f"{url}/partitions", json=partitions).raise_for_status()
+        else:
+            httpx.put(url).raise_for_status()
+        httpx.put(f"{url}/subscription/all").raise_for_status()
+        full = f"persistent://public/default/{name}"
+        return [f"{full}-partition-{number}" for number in range(partitions)] or [full]
+
+    def consumers(self, topics: list[str], subscription: str) -> dict[str, tuple[list[str], str]]:
+        """The consumers of a subscription on each topic, and the active one."""
+        found = {}
+        for topic in topics:
+            url = f"{self.broker.web_url}/admin/v2/{topic.replace('://', '/')}/stats"
+            stats = httpx.get(url, timeout=5).raise_for_status().json()["subscriptions"][subscription]
+            found[topic] = ([one["consumerName"] for one in stats["consumers"]], stats["activeConsumerName"])
+        return found
+
+    def backlog(self, topics: list[str], subscription: str) -> int:
+        """Entries that are not acknowledged."""
+        total = 0
+        for topic in topics:
+            url = f"{self.broker.web_url}/admin/v2/{topic.replace('://', '/')}/stats"
+            stats = httpx.get(url, timeout=5).raise_for_status().json()
+            total += stats["subscriptions"][subscription]["msgBacklog"]
+        return total
+
+
+class Mayhem:
+    """Kills at random; whatever died is started again, as a supervisor of services would.
+
+    Attributes:
+        done: what happened, for the reader of a failed test.
+    """
+
+    def __init__(self, cluster: StatefulCluster, function: str, inputs: list[str], rng: random.Random) -> None:
+        """Prepare.
+
+        Args:
+            cluster: in which a function runs.
+            function: its name, in public/default.
+            inputs: full names of the topics that its instances share as failover consumers.
+            rng: decides.
+        """
+        self.done: list[str] = []
+        self._cluster = cluster
+        self._function = function
+        self._subscription = f"public/default/{function}"
+        self._inputs = inputs
+        self._rng = rng
+        self._strikes: dict[str, Callable[[], str]] = {
+            "instance": self._instance,
+            "worker": self._worker,
+            "store": self._store,
+            "broker": self._broker,
+            "frozen instance": self._frozen_instance,
+            "frozen worker": self._frozen_worker,
+        }
+
+    def strike(self, kind: str) -> None:
+        """Kill or freeze something of a kind, and start it again."""
+        began = time.monotonic()
+        what = self._strikes[kind]()
+        self.done.append(f"{kind}: {what}, {time.monotonic() - began:.1f} s")
+        print(self.done[-1], flush=True)
+
+    def _any_instance(self) -> tuple[str, psutil.Process]:
+        def some() -> dict[str, psutil.Process]:
+            return self._cluster.instances()
+
+        found = wait_for(some, "function processes", FROZEN_S)
+        name = self._rng.choice(sorted(found))
+        return name, found[name]
+
+    def _instance(self) -> str:
+        name, process = self._any_instance()
+        process.kill()
+        return name
+
+    def _worker(self) -> str:
+        name = self._rng.choice(self._cluster.living())
+        self._cluster.workers[name].kill()
+        away_s = self._rng.choice((0.0, self._rng.uniform(0, AWAY_S)))
+        time.sleep(away_s)  # the random moment, not a wait for anything: longer, and its instances move
+        self._cluster.workers[name].restart()
+        return f"{name}, away for {away_s:.1f} s"
+
+    def _store(self) -> str:
+        self._cluster.store.kill()
+        away_s = self._rng.uniform(0, 1)
+        time.sleep(away_s)  # the random moment, not a wait for anything
+        self._cluster.store.restart()
+        return f"away for {away_s:.1f} s"
+
+    def _broker(self) -> str:
+        broker = self._cluster.broker
+        broker.kill()
+        broker.restart()
+        return "started again"
+
+    def _frozen_instance(self) -> str:
+        """Freeze an instance until its partitions are served by others, and go on with it."""
+        name, process = self._any_instance()
+
+        def names() -> set[str]:
+            consumers = self._cluster.consumers(self._inputs, self._subscription).values()
+            return {one for all_names, _ in consumers for one in all_names if one.startswith(its)}
+
+        its = f"public/default/{name}-"
+        frozen = wait_for(names, f"consumers of {name}", FROZEN_S)
+        with _frozen([process]):
+
+            def is_replaced() -> bool:
+                consumers = self._cluster.consumers(self._inputs, self._subscription).values()
+                return all(active and active not in frozen for _, active in consumers) and not names() & frozen
+
+            wait_for(is_replaced, f"others instead of {name}", FROZEN_S)
+        return f"{name} of {len(frozen)} consumers"
+
+    def _frozen_worker(self) -> str:
+        """Freeze a worker with everything below it until others run its instances, and go on with it."""
+        cluster = self._cluster
+        owners = {name: list(cluster.instances([name])) for name in cluster.living()}
+        victim = self._rng.choice([name for name, owned in owners.items() if owned] or list(owners))
+        others = [name for name in cluster.living() if name != victim]
+        with _frozen([psutil.Process(cluster.workers[victim].pid), *descendants(cluster.workers[victim].pid)]):
+            wanted = {name for owned in owners.values() for name in owned}
+            wait_for(lambda: wanted <= set(cluster.instances(others)), f"{wanted} on {others}", FROZEN_S)
+        return f"{victim} with {owners[victim]}"
+
+
+@contextlib.contextmanager
+def _frozen(processes: list[psutil.Process]) -> Iterator[None]:
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            os.kill(process.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for process in processes:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.resume()
