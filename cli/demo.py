@@ -38,7 +38,7 @@ KEYS_PER_READ = 10_000
 @click.option("--keep", is_flag=True, help="Leave everything running and print the commands to try next.")
 @click.option("--files", type=click.IntRange(1), help="Only the first so many files of the library.")
 def demo(directory: str, keep: bool, files: int | None) -> None:
-    """Count the identifiers of Python's standard library with two functions."""
+    """Count the identifiers of Python's standard library, exactly once each, in a function's state."""
     server = DemoServer(Path(directory))
     is_done = False
     try:
@@ -109,6 +109,7 @@ def deploy(admin_url: str) -> None:
                 "className": f"{FUNCTIONS_FILE.stem}.{target}",
                 "customSerdeInputs": {source: serde},
                 "subscriptionPosition": "Earliest",
+                "processingGuarantees": "EFFECTIVELY_ONCE",
                 "py": FUNCTIONS_FILE.name,
                 **output,
             }
