@@ -14,16 +14,18 @@ a million keys. Versions come from one counter of the database, so a deleted and
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import repeat
 
 from ...errors import BadVersion, FencedByPosition, StateRefused
 from ...wire import state_pb2 as pb
-from .codec import decode_changes
+from .codec import decode_changes, encode_changes
 from .limits import DELETE, INCREMENT, PUT, show
 from .values import (
     COUNTER_MAX,
     COUNTER_MIN,
+    Change,
     Increment,
     Opened,
     OutboxEntry,
@@ -122,11 +124,9 @@ def make_changes(connection: sqlite3.Connection, table_id: int, changes: pb.Chan
     Raises:
         StateRefused: an increment of bytes that are no number, or beyond 64 bits; the caller rolls back.
     """
-    keys = changes.keys
-    if len(set(keys)) < len(keys):  # their order matters
-        _make_one_by_one(connection, table_id, changes, version)
-        return
-    kinds = changes.kinds
+    if len(set(changes.keys)) < len(changes.keys):
+        changes = _make_doubled(connection, table_id, changes, version)
+    kinds, keys = changes.kinds, changes.keys
     puts, deletes = _keys_of(PUT, kinds, keys), _keys_of(DELETE, kinds, keys)
     if puts or deletes:
         _forget_large(connection, table_id, [*puts, *deletes])
@@ -224,14 +224,20 @@ def increment_one(connection: sqlite3.Connection, table_id: int, key: bytes, amo
     connection.execute(_put_sql(table_id), (key, number + amount, version))
 
 
-def _make_one_by_one(connection: sqlite3.Connection, table_id: int, changes: pb.Changes, version: int) -> None:
+def _make_doubled(connection: sqlite3.Connection, table_id: int, changes: pb.Changes, version: int) -> pb.Changes:
+    """Make the changes of keys that come more than once, one by one in their order, and return the others."""
+    times = Counter(changes.keys)
+    others: list[Change] = []
     for change in decode_changes(changes):
-        if isinstance(change, Put):
+        if times[change.key] == 1:
+            others.append(change)
+        elif isinstance(change, Put):
             _put(connection, table_id, change.key, change.data, version)
         elif isinstance(change, Increment):
             increment_one(connection, table_id, change.key, change.amount, version)
         else:
             _delete(connection, table_id, change.key)
+    return encode_changes(others)
 
 
 def put_expected(
