@@ -18,7 +18,8 @@ EFFECTIVELY_ONCE = "EFFECTIVELY_ONCE"
 MANUAL = "MANUAL"
 GUARANTEES = (ATLEAST_ONCE, ATMOST_ONCE, EFFECTIVELY_ONCE, MANUAL)
 POSITIONS = ("Latest", "Earliest")
-RUNTIME_ENVIRONMENTS = ("process", "thread")
+SPARK = "spark"
+RUNTIME_ENVIRONMENTS = ("process", "thread", SPARK)
 COMPRESSIONS = ("NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY")
 
 DEFAULT_COMPRESSION = "LZ4"
@@ -92,6 +93,8 @@ class FunctionConfig:
     secrets: Mapping[str, Any] | None = None
     runtime: str | None = None
     runtime_env: str | None = None
+    min_partitions: int | None = None
+    """Of a Spark function: into how many tasks the entries of a run are cut at least."""
     auto_ack: bool | None = None
     max_message_retries: int | None = None
     dead_letter_topic: str | None = None

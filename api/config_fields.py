@@ -159,6 +159,7 @@ _FIELDS: dict[str, tuple[str, _Reader]] = {
     "secrets": ("secrets", _object),
     "runtime": ("runtime", _one_of("PYTHON", "JAVA", "GO")),
     "runtimeEnv": ("runtime_env", _one_of(*RUNTIME_ENVIRONMENTS)),
+    "minPartitions": ("min_partitions", _integer),
     "autoAck": ("auto_ack", _flag),
     "maxMessageRetries": ("max_message_retries", _integer),
     "deadLetterTopic": ("dead_letter_topic", _text),
@@ -193,6 +194,7 @@ _OTHER_FIELDS = (
     "inputs", "topicsPattern", "customSerdeInputs", "inputSpecs", "py", "customRuntimeOptions",
 )  # fmt: skip
 _DEFAULT_PENDING_REQUESTS = 1000
+_RUNTIME_OPTIONS = ("runtimeEnv", "minPartitions")
 KNOWN_FIELDS: Mapping[str, object] = dict.fromkeys((*_FIELDS, *_REFUSED, *_OTHER_FIELDS))
 
 
@@ -247,17 +249,29 @@ def _read_package(sent: Json, values: dict[str, Any]) -> None:
 
 
 def _read_runtime_options(sent: Json, values: dict[str, Any]) -> None:
-    options = runtime_options(_text("customRuntimeOptions", sent.get("customRuntimeOptions", "")))
-    if options is not None and values.get("runtime_env") is None:
-        values["runtime_env"] = options
+    text = _text("customRuntimeOptions", sent.get("customRuntimeOptions", ""))
+    for attribute, option in (("runtime_env", runtime_options(text)), ("min_partitions", min_partitions(text))):
+        if option is not None and values.get(attribute) is None:
+            values[attribute] = option
 
 
 def runtime_options(text: str | None) -> str | None:
     """Return the runtimeEnv in the text of customRuntimeOptions.
 
     Raises:
-        InvalidConfig: the text is no JSON object, or holds more than runtimeEnv.
+        InvalidConfig: the text is no JSON object, or holds more than runtimeEnv and minPartitions.
     """
+    chosen: str | None = _runtime_option(text, "runtimeEnv")
+    return chosen
+
+
+def min_partitions(text: str | None) -> int | None:
+    """Return the minPartitions in the text of customRuntimeOptions; raises as `runtime_options`."""
+    count: int | None = _runtime_option(text, "minPartitions")
+    return count
+
+
+def _runtime_option(text: str | None, name: str) -> Any:
     if not text:
         return None
     try:
@@ -265,8 +279,7 @@ def runtime_options(text: str | None) -> str | None:
     except ValueError:
         raise InvalidConfig(f"customRuntimeOptions must be JSON, not {_shown(text)}") from None
     for key in _object("customRuntimeOptions", options):
-        if key != "runtimeEnv":
-            raise InvalidConfig(f"customRuntimeOptions: unknown field {key}; known is runtimeEnv")
-    chosen = options.get("runtimeEnv")
-    reader = _FIELDS["runtimeEnv"][1]
-    return None if chosen is None else reader("customRuntimeOptions.runtimeEnv", chosen)
+        if key not in _RUNTIME_OPTIONS:
+            raise InvalidConfig(f"customRuntimeOptions: unknown field {key}; known are {', '.join(_RUNTIME_OPTIONS)}")
+    value = options.get(name)
+    return None if value is None else _FIELDS[name][1](f"customRuntimeOptions.{name}", value)

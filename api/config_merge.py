@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ..errors import InvalidConfig
-from .config import ConsumerSpec, FunctionConfig, Resources
+from .config import SPARK, ConsumerSpec, FunctionConfig, Resources
 
 
 def merge(existing: FunctionConfig, sent: FunctionConfig) -> FunctionConfig:
@@ -29,7 +29,7 @@ def merge(existing: FunctionConfig, sent: FunctionConfig) -> FunctionConfig:
         for name in (
             "class_name", "output", "log_topic", "user_config", "secrets", "runtime_env", "max_message_retries",
             "dead_letter_topic", "parallelism", "window_config", "timeout_ms", "cleanup_subscription", "runtime_flags",
-            "producer", "forward_source_message_property", "file_name", "sent_fqfn",
+            "min_partitions", "producer", "forward_source_message_property", "file_name", "sent_fqfn",
         )
         if (value := getattr(sent, name)) is not None
     }  # fmt: skip
@@ -57,6 +57,13 @@ def _check_fixed(existing: FunctionConfig, sent: FunctionConfig) -> None:
         value = getattr(sent, name)
         if value is not None and value != getattr(existing, name):
             raise InvalidConfig(reason)
+    if sent.runtime_env is not None and sent.runtime_env != existing.runtime_env and SPARK in (
+        sent.runtime_env, existing.runtime_env,
+    ):  # fmt: skip
+        raise InvalidConfig(
+            f"runtimeEnv {existing.runtime_env or 'process'} cannot be altered to {sent.runtime_env}: a Spark function"
+            " keeps its place in another way; delete the function and create it anew"
+        )
 
 
 def _merge_inputs(existing: Mapping[str, ConsumerSpec], sent: Mapping[str, ConsumerSpec]) -> Mapping[str, ConsumerSpec]:

@@ -17,8 +17,8 @@ from ..wire.functions_pb2 import (
     FunctionMetaData,
     ProcessingGuarantees,
 )
-from .config import ConsumerSpec, FunctionConfig, ProducerSpec, Resources
-from .config_fields import runtime_options
+from .config import SPARK, ConsumerSpec, FunctionConfig, ProducerSpec, Resources
+from .config_fields import min_partitions, runtime_options
 
 
 def to_details(config: FunctionConfig) -> FunctionDetails:
@@ -37,7 +37,7 @@ def to_details(config: FunctionConfig) -> FunctionDetails:
         parallelism=config.parallelism or 1,
         resources=records.Resources(cpu=resources.cpu, ram=resources.ram, disk=resources.disk),
         componentType=FunctionDetails.FUNCTION,
-        customRuntimeOptions=json.dumps({"runtimeEnv": config.runtime_env}) if config.runtime_env else "",
+        customRuntimeOptions=_runtime_options(config),
         retainOrdering=bool(config.retain_ordering),
         retainKeyOrdering=bool(config.retain_key_ordering),
         subscriptionPosition=_position(config),
@@ -47,12 +47,18 @@ def to_details(config: FunctionConfig) -> FunctionDetails:
     return details
 
 
+def _runtime_options(config: FunctionConfig) -> str:
+    options = {"runtimeEnv": config.runtime_env, "minPartitions": config.min_partitions}
+    chosen = {name: value for name, value in options.items() if value is not None}
+    return json.dumps(chosen) if chosen else ""
+
+
 def _position(config: FunctionConfig) -> records.SubscriptionPosition:
     return EARLIEST if config.subscription_position == "Earliest" else LATEST
 
 
 def _fill_source(source: records.SourceSpec, config: FunctionConfig) -> None:
-    if config.retain_ordering or config.processing_guarantees == "EFFECTIVELY_ONCE":
+    if config.retain_ordering or config.processing_guarantees == "EFFECTIVELY_ONCE" or config.runtime_env == SPARK:
         source.subscriptionType = FAILOVER
     else:
         source.subscriptionType = KEY_SHARED if config.retain_key_ordering else SHARED
@@ -101,6 +107,7 @@ def from_details(details: FunctionDetails) -> FunctionConfig:
         secrets=json.loads(details.secretsMap) if details.secretsMap else None,
         runtime=FunctionDetails.Runtime.Name(details.runtime),
         runtime_env=runtime_options(details.customRuntimeOptions),
+        min_partitions=min_partitions(details.customRuntimeOptions),
         auto_ack=details.autoAck,
         max_message_retries=details.retryDetails.maxMessageRetries if details.HasField("retryDetails") else None,
         dead_letter_topic=details.retryDetails.deadLetterTopic or None,
@@ -139,7 +146,7 @@ def _producer(spec: records.ProducerSpec) -> ProducerSpec:
 def to_json(metadata: FunctionMetaData) -> dict[str, Any]:
     """Return what GET answers: Pulsar's fields in Pulsar's order, without those that have no value.
 
-    `runtimeEnv` is our addition and only there when it was chosen.
+    `runtimeEnv` and `minPartitions` are our additions and only there when they were chosen.
     """
     details = metadata.functionDetails
     config = from_details(details)
@@ -173,6 +180,7 @@ def to_json(metadata: FunctionMetaData) -> dict[str, Any]:
         "customRuntimeOptions": details.customRuntimeOptions or None,
         "subscriptionPosition": config.subscription_position,
         "runtimeEnv": config.runtime_env,
+        "minPartitions": config.min_partitions,
     }
     return {name: value for name, value in answer.items() if value is not None}
 

@@ -26,6 +26,7 @@ from .config import (
     ProducerSpec,
     Resources,
 )
+from .spark_rules import check_spark
 
 _INT32_MAX = (1 << 31) - 1
 _NOT_YET = "is not supported yet; leave it out"
@@ -71,6 +72,7 @@ def check(config: FunctionConfig) -> None:
     _check_contradictions(config)
     _check_window(config)
     _check_python(config)
+    check_spark(config)
     for name, reason in _unsupported(config):
         raise InvalidConfig(f"{name}: {reason}")
 

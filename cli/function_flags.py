@@ -66,7 +66,8 @@ FLAGS = (
     Flag(("--user-config", "--userConfig"), "userConfig", "json", "What context.get_user_config_map gives, as JSON."),
     Flag(("--secrets",), "secrets", "json", "Secrets, as JSON."),
     Flag(("--parallelism",), "parallelism", "int", "Number of instances."),
-    Flag(("--runtime",), "runtimeEnv", "text", "Where it runs: process (default) or thread."),
+    Flag(("--runtime",), "runtimeEnv", "text", "Where it runs: process (default), thread or spark."),
+    Flag(("--min-partitions",), "minPartitions", "int", "Spark: tasks of a run at least."),
     Flag(("--auto-ack", "--autoAck"), "autoAck", "bool", "Acknowledge for the function (deprecated by Pulsar)."),
     Flag(("--subs-name",), "subName", "text", "Name of the subscription."),
     Flag(

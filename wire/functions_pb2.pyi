@@ -420,7 +420,7 @@ class Empty(_message.Message):
     def __init__(self) -> None: ...
 
 class FunctionStatus(_message.Message):
-    __slots__ = ("running", "failureException", "numRestarts", "numSuccessfullyProcessed", "numUserExceptions", "latestUserExceptions", "numSystemExceptions", "latestSystemExceptions", "averageLatency", "lastInvocationTime", "instanceId", "workerId", "numReceived", "numSourceExceptions", "latestSourceExceptions", "numSinkExceptions", "latestSinkExceptions")
+    __slots__ = ("running", "failureException", "numRestarts", "numSuccessfullyProcessed", "numUserExceptions", "latestUserExceptions", "numSystemExceptions", "latestSystemExceptions", "averageLatency", "lastInvocationTime", "instanceId", "workerId", "numReceived", "numSourceExceptions", "latestSourceExceptions", "numSinkExceptions", "latestSinkExceptions", "run")
     class ExceptionInformation(_message.Message):
         __slots__ = ("exceptionString", "msSinceEpoch")
         EXCEPTIONSTRING_FIELD_NUMBER: _ClassVar[int]
@@ -428,6 +428,29 @@ class FunctionStatus(_message.Message):
         exceptionString: str
         msSinceEpoch: int
         def __init__(self, exceptionString: _Optional[str] = ..., msSinceEpoch: _Optional[int] = ...) -> None: ...
+    class Run(_message.Message):
+        __slots__ = ("runId", "stage", "tasksDone", "tasksTotal", "rows", "rowsPerSecond", "error", "startedMs", "endedMs", "lag")
+        RUNID_FIELD_NUMBER: _ClassVar[int]
+        STAGE_FIELD_NUMBER: _ClassVar[int]
+        TASKSDONE_FIELD_NUMBER: _ClassVar[int]
+        TASKSTOTAL_FIELD_NUMBER: _ClassVar[int]
+        ROWS_FIELD_NUMBER: _ClassVar[int]
+        ROWSPERSECOND_FIELD_NUMBER: _ClassVar[int]
+        ERROR_FIELD_NUMBER: _ClassVar[int]
+        STARTEDMS_FIELD_NUMBER: _ClassVar[int]
+        ENDEDMS_FIELD_NUMBER: _ClassVar[int]
+        LAG_FIELD_NUMBER: _ClassVar[int]
+        runId: str
+        stage: str
+        tasksDone: int
+        tasksTotal: int
+        rows: int
+        rowsPerSecond: float
+        error: str
+        startedMs: int
+        endedMs: int
+        lag: int
+        def __init__(self, runId: _Optional[str] = ..., stage: _Optional[str] = ..., tasksDone: _Optional[int] = ..., tasksTotal: _Optional[int] = ..., rows: _Optional[int] = ..., rowsPerSecond: _Optional[float] = ..., error: _Optional[str] = ..., startedMs: _Optional[int] = ..., endedMs: _Optional[int] = ..., lag: _Optional[int] = ...) -> None: ...
     RUNNING_FIELD_NUMBER: _ClassVar[int]
     FAILUREEXCEPTION_FIELD_NUMBER: _ClassVar[int]
     NUMRESTARTS_FIELD_NUMBER: _ClassVar[int]
@@ -445,6 +468,7 @@ class FunctionStatus(_message.Message):
     LATESTSOURCEEXCEPTIONS_FIELD_NUMBER: _ClassVar[int]
     NUMSINKEXCEPTIONS_FIELD_NUMBER: _ClassVar[int]
     LATESTSINKEXCEPTIONS_FIELD_NUMBER: _ClassVar[int]
+    RUN_FIELD_NUMBER: _ClassVar[int]
     running: bool
     failureException: str
     numRestarts: int
@@ -462,7 +486,8 @@ class FunctionStatus(_message.Message):
     latestSourceExceptions: _containers.RepeatedCompositeFieldContainer[FunctionStatus.ExceptionInformation]
     numSinkExceptions: int
     latestSinkExceptions: _containers.RepeatedCompositeFieldContainer[FunctionStatus.ExceptionInformation]
-    def __init__(self, running: _Optional[bool] = ..., failureException: _Optional[str] = ..., numRestarts: _Optional[int] = ..., numSuccessfullyProcessed: _Optional[int] = ..., numUserExceptions: _Optional[int] = ..., latestUserExceptions: _Optional[_Iterable[_Union[FunctionStatus.ExceptionInformation, _Mapping]]] = ..., numSystemExceptions: _Optional[int] = ..., latestSystemExceptions: _Optional[_Iterable[_Union[FunctionStatus.ExceptionInformation, _Mapping]]] = ..., averageLatency: _Optional[float] = ..., lastInvocationTime: _Optional[int] = ..., instanceId: _Optional[str] = ..., workerId: _Optional[str] = ..., numReceived: _Optional[int] = ..., numSourceExceptions: _Optional[int] = ..., latestSourceExceptions: _Optional[_Iterable[_Union[FunctionStatus.ExceptionInformation, _Mapping]]] = ..., numSinkExceptions: _Optional[int] = ..., latestSinkExceptions: _Optional[_Iterable[_Union[FunctionStatus.ExceptionInformation, _Mapping]]] = ...) -> None: ...
+    run: FunctionStatus.Run
+    def __init__(self, running: _Optional[bool] = ..., failureException: _Optional[str] = ..., numRestarts: _Optional[int] = ..., numSuccessfullyProcessed: _Optional[int] = ..., numUserExceptions: _Optional[int] = ..., latestUserExceptions: _Optional[_Iterable[_Union[FunctionStatus.ExceptionInformation, _Mapping]]] = ..., numSystemExceptions: _Optional[int] = ..., latestSystemExceptions: _Optional[_Iterable[_Union[FunctionStatus.ExceptionInformation, _Mapping]]] = ..., averageLatency: _Optional[float] = ..., lastInvocationTime: _Optional[int] = ..., instanceId: _Optional[str] = ..., workerId: _Optional[str] = ..., numReceived: _Optional[int] = ..., numSourceExceptions: _Optional[int] = ..., latestSourceExceptions: _Optional[_Iterable[_Union[FunctionStatus.ExceptionInformation, _Mapping]]] = ..., numSinkExceptions: _Optional[int] = ..., latestSinkExceptions: _Optional[_Iterable[_Union[FunctionStatus.ExceptionInformation, _Mapping]]] = ..., run: _Optional[_Union[FunctionStatus.Run, _Mapping]] = ...) -> None: ...
 
 class FunctionStatusList(_message.Message):
     __slots__ = ("functionStatusList", "error")

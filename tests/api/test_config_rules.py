@@ -97,12 +97,12 @@ def test_an_unknown_field_inside_of_input_specs_is_refused() -> None:
             {"processingGuarantees": "SOMETIMES"},
             "processingGuarantees SOMETIMES is not one of ATLEAST_ONCE, ATMOST_ONCE, EFFECTIVELY_ONCE, MANUAL",
         ),
-        ({"runtimeEnv": "spark"}, "runtimeEnv spark is not one of process, thread"),
+        ({"runtimeEnv": "swarm"}, "runtimeEnv swarm is not one of process, thread, spark"),
         ({"customRuntimeOptions": "{"}, 'customRuntimeOptions must be JSON, not "{"'),
         ({"customRuntimeOptions": "[]"}, "customRuntimeOptions must be an object, not []"),
         (
             {"customRuntimeOptions": '{"jobNamespace": "x"}'},
-            "customRuntimeOptions: unknown field jobNamespace; known is runtimeEnv",
+            "customRuntimeOptions: unknown field jobNamespace; known are runtimeEnv, minPartitions",
         ),
         ({"fqfn": "a/b/c"}, "fqfn a/b/c is not public/default/f, the name in the request; leave fqfn out"),
         (

@@ -1,0 +1,41 @@
+"""How far a run is: the value that goes from the job to the status of its instance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Stage = Literal["planning", "running", "committing", "done", "failed", "cancelled"]
+ENDED: tuple[Stage, ...] = ("done", "failed", "cancelled")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunProgress:
+    """One run at one moment.
+
+    Attributes:
+        run_id: names the run.
+        stage: what it does; one of `ENDED` is the last.
+        tasks_done: of all tasks planned.
+        tasks_total: 0 while it is planned.
+        rows: messages read by the tasks that are done.
+        rows_per_s: since the tasks began.
+        lag: messages behind what this run reads, or -1 where that is not known.
+        error: why it failed, with a traceback where user code raised; empty if it did not.
+        is_user_error: the function raised.
+    """
+
+    run_id: str
+    stage: Stage
+    tasks_done: int = 0
+    tasks_total: int = 0
+    rows: int = 0
+    rows_per_s: float = 0.0
+    lag: int = -1
+    error: str = ""
+    is_user_error: bool = False
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether this is the last word of the run."""
+        return self.stage in ENDED

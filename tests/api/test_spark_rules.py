@@ -1,0 +1,67 @@
+"""What a Spark function may ask for."""
+
+from __future__ import annotations
+
+import pytest
+from magnetar.api.config_fields import min_partitions, read_function_config, runtime_options
+from magnetar.api.config_merge import merge
+from magnetar.api.config_records import from_details, to_details, to_json
+from magnetar.api.config_rules import check, with_defaults
+from magnetar.errors import InvalidConfig
+from magnetar.wire.functions_pb2 import FAILOVER, FunctionMetaData
+
+from tests.api.test_config_rules import MINIMAL, refusal, registered
+
+
+def test_a_spark_function_keeps_its_options_and_reads_by_a_failover_subscription() -> None:
+    details = to_details(registered(runtimeEnv="spark", minPartitions=8))
+    assert runtime_options(details.customRuntimeOptions) == "spark"
+    assert min_partitions(details.customRuntimeOptions) == 8
+    assert details.source.subscriptionType == FAILOVER
+    answer = to_json(FunctionMetaData(functionDetails=details))
+    assert (answer["runtimeEnv"], answer["minPartitions"]) == ("spark", 8)
+    assert to_details(from_details(details)) == details
+    by_options = registered(customRuntimeOptions='{"runtimeEnv": "spark", "minPartitions": 8}')
+    assert to_details(by_options) == details
+
+
+@pytest.mark.parametrize("guarantee", ["ATLEAST_ONCE", "EFFECTIVELY_ONCE"])
+def test_both_guarantees_that_hold_are_accepted(guarantee: str) -> None:
+    check(registered(runtimeEnv="spark", processingGuarantees=guarantee, retainOrdering=True))
+
+
+@pytest.mark.parametrize(
+    ("fields", "start", "remedy"),
+    [
+        ({"parallelism": 2}, "parallelism: 2 instances", "minPartitions"),
+        ({"minPartitions": 0}, "minPartitions: 0 is not between 1 and 100000", ""),
+        ({"minPartitions": 4, "retainOrdering": True}, "minPartitions: with retainOrdering", "leave one"),
+        ({"processingGuarantees": "ATMOST_ONCE"}, "processingGuarantees: ATMOST_ONCE", "leave it out"),
+        ({"processingGuarantees": "MANUAL"}, "processingGuarantees: MANUAL", "leave it out"),
+        ({"autoAck": False}, "autoAck: ", "leave it out"),
+        ({"logTopic": "log"}, "logTopic: ", "functions logs"),
+        ({"inputSpecs": {"in": {"receiverQueueSize": 5}}}, "inputSpecs[in].receiverQueueSize: ", "leave it out"),
+        ({"output": "non-persistent://public/default/out"}, "output topic non-persistent://", "persistent topic"),
+    ],
+)
+def test_what_makes_no_sense_for_runs_is_refused_with_the_remedy(
+    fields: dict[str, object], start: str, remedy: str
+) -> None:
+    text = refusal(runtimeEnv="spark", **fields)
+    assert text.startswith(start)
+    assert remedy in text
+
+
+def test_min_partitions_are_for_spark_alone() -> None:
+    assert refusal(minPartitions=4).startswith("minPartitions: it is for runtimeEnv spark")
+
+
+def test_a_function_does_not_become_a_spark_function_by_an_update() -> None:
+    existing = registered()
+    sent = read_function_config({**MINIMAL, "runtimeEnv": "spark"})
+    with pytest.raises(InvalidConfig, match="runtimeEnv process cannot be altered to spark"):
+        merge(existing, sent)
+    spark = with_defaults(registered(runtimeEnv="spark"))
+    assert merge(spark, read_function_config({**MINIMAL, "minPartitions": 5})).min_partitions == 5
+    with pytest.raises(InvalidConfig, match="runtimeEnv spark cannot be altered to thread"):
+        merge(spark, read_function_config({**MINIMAL, "runtimeEnv": "thread"}))
