@@ -18,10 +18,12 @@ from struct import error as StructError
 from google.protobuf.message import DecodeError
 
 from ..errors import ProtocolError
+from .bulk import varint
 from .pulsar_api_pb2 import SingleMessageMetadata
 
 _U32 = Struct(">I")
 _MAX_UNIFORM_HEADER_BYTES = 64  # above it comparing columns costs more than comparing rows
+_SEQUENCE_ID_TAG = b"\x40"
 _MIN_MESSAGE_BYTES = 6  # size field, and payload_size with its tag
 _unpack_size = _U32.unpack_from
 
@@ -112,17 +114,33 @@ def decode_batch(body: bytes, count: int) -> tuple[list[bytes], list[SingleMessa
     return payloads, headers
 
 
-def uniform_rows(body: bytes, count: int) -> tuple[int, SingleMessageMetadata] | None:
+def uniform_rows(
+    body: bytes, count: int, *, ignores_sequence_ids: bool = False
+) -> tuple[int, SingleMessageMetadata] | None:
     """Return where the payload begins in each row of a batch whose rows all have the same metadata, and that metadata.
 
     Such a body is a table of ``count`` rows of one width, so its header columns can be compared as strided slices,
     without a step of Python per message. None if it is none, or none that is worth the comparison.
+
+    Args:
+        body: of the batch.
+        count: of its messages.
+        ignores_sequence_ids: messages that differ in nothing else count as the same; the id in the metadata is then
+            that of the first.
     """
     width, rest = divmod(len(body), count) if count > 1 else (0, 1)
     header_end = 4 + int(_unpack_size(body, 0)[0]) if rest == 0 else 0
     if rest or header_end > min(width, _MAX_UNIFORM_HEADER_BYTES):
         return None
-    if any(body[column::width] != body[column : column + 1] * count for column in range(header_end)):
+    same_until = header_end
+    if ignores_sequence_ids:
+        same_until -= _sequence_id_bytes(body[4:header_end])
+        # Every varint must end where the first one does: only its last byte is below 128.
+        if any(min(body[column::width]) < 128 for column in range(same_until, header_end - 1)):
+            return None
+        if same_until < header_end and max(body[header_end - 1 :: width]) > 127:
+            return None
+    if any(body[column::width] != body[column : column + 1] * count for column in range(same_until)):
         return None
     try:
         header = _parse_header(body[4:header_end])
@@ -131,6 +149,16 @@ def uniform_rows(body: bytes, count: int) -> tuple[int, SingleMessageMetadata] |
     if header.payload_size != width - header_end:
         return None
     return header_end, header
+
+
+def _sequence_id_bytes(header: bytes) -> int:
+    """Return how many bytes at the end of metadata are the number of its sequence id, 0 if it does not end with one."""
+    try:
+        metadata = _parse_header(header)
+    except DecodeError:
+        return 0
+    number = varint(metadata.sequence_id) if metadata.HasField("sequence_id") else b""
+    return len(number) if number and header.endswith(_SEQUENCE_ID_TAG + number) else 0
 
 
 def _decode_uniform(body: bytes, count: int) -> tuple[list[bytes], list[SingleMessageMetadata]] | None:

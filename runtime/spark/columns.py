@@ -77,7 +77,7 @@ def rows_of(entry: Entry, first_index: int, last_index: int | None) -> Rows | No
         return Rows(1, entry.body, np.array([len(entry.body)], np.int32), None, (metadata,), 0)
     size = metadata.num_messages_in_batch
     body = entry.body
-    uniform = uniform_rows(body, size)
+    uniform = uniform_rows(body, size, ignores_sequence_ids=True)
     first = min(first_index, size)
     end = size if last_index is None else min(last_index + 1, size)
     if uniform is not None and not uniform[1].compacted_out:

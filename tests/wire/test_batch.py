@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from magnetar.errors import ProtocolError
-from magnetar.wire.batch import decode_batch, encode_batch, encode_plain_batch
+from magnetar.wire.batch import decode_batch, encode_batch, encode_plain_batch, uniform_rows
 from magnetar.wire.pulsar_api_pb2 import KeyValue, SingleMessageMetadata
 
 metadata = st.one_of(
@@ -82,3 +82,45 @@ def test_a_negative_payload_size_is_refused() -> None:
     header = SingleMessageMetadata(payload_size=-5).SerializeToString()
     with pytest.raises(ProtocolError, match="announces -5 bytes"):
         decode_batch(len(header).to_bytes(4, "big") + header, 1)
+
+
+@given(metadata, st.integers(0, 30), st.lists(st.integers(0, 1 << 21), min_size=2, max_size=30), st.data())
+def test_rows_that_differ_in_their_sequence_ids_alone_are_uniform(
+    common: SingleMessageMetadata | None, size: int, ids: list[int], data: st.DataObject
+) -> None:
+    headers = []
+    for id_ in ids:
+        header = SingleMessageMetadata()
+        if common is not None:
+            header.CopyFrom(common)
+        header.sequence_id = id_
+        headers.append(header)
+    if data.draw(st.booleans()):
+        headers[data.draw(st.integers(0, len(ids) - 1))].event_time = 5
+    body = encode_batch([(header, bytes([number] * size)) for number, header in enumerate(headers)])
+    rows = uniform_rows(body, len(ids), ignores_sequence_ids=True)
+    payloads, decoded = decode_batch(body, len(ids))
+    assert [header.sequence_id for header in decoded] == ids  # who wants the ids has each
+    if rows is None:
+        return
+    start, shared = rows
+    width = len(body) // len(ids)
+    assert [body[row + start : row + width] for row in range(0, len(body), width)] == payloads
+    for header in decoded:
+        header_without, shared_without = SingleMessageMetadata(), SingleMessageMetadata()
+        header_without.CopyFrom(header)
+        shared_without.CopyFrom(shared)
+        header_without.sequence_id = shared_without.sequence_id = 0
+        assert header_without == shared_without
+
+
+def test_ids_of_one_length_are_uniform_and_of_two_lengths_are_not() -> None:
+    def rows(*ids: int) -> object:
+        body = encode_batch([(SingleMessageMetadata(sequence_id=id_), b"x") for id_ in ids])
+        return uniform_rows(body, len(ids), ignores_sequence_ids=True)
+
+    assert rows(200, 300, 16_383) is not None
+    assert rows(100, 127) is not None
+    assert rows(127, 128) is None
+    plain = encode_batch([(SingleMessageMetadata(sequence_id=id_), b"x") for id_ in (200, 300)])
+    assert uniform_rows(plain, 2) is None
