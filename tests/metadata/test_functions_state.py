@@ -33,6 +33,54 @@ def test_a_created_function_is_there_and_a_deleted_one_is_gone() -> None:
     assert table.get("t/n/f") is None
 
 
+def test_a_reader_whom_compaction_spared_a_deletion_goes_over_to_the_next_creation() -> None:
+    leader, reader = FunctionTable(), FunctionTable()
+    for version in range(3):
+        entry = carry_out(leader, FunctionRequest(record(version=version), f"first{version}"))
+        assert entry is not None
+        reader.apply(*entry)
+    carry_out(leader, FunctionRequest(record(version=3), "gone", is_deletion=True))
+    created = carry_out(leader, FunctionRequest(record(created=2), "second"))
+    assert created is not None
+    reader.apply(*created)
+    assert reader.get("t/n/f") == record(created=2)
+    deleted = carry_out(leader, FunctionRequest(record(version=1, created=2), "gone too", is_deletion=True))
+    assert deleted is not None
+    late = FunctionTable()
+    late.apply("t/n/f", record(version=2).SerializeToString(), {"requestId": "first2"})
+    for table in (reader, late):
+        table.apply(*deleted)
+        assert table.get("t/n/f") is None
+
+
+def test_a_request_is_recognised_whatever_others_did_since_also_from_the_last_record_alone() -> None:
+    table = FunctionTable()
+    lost = FunctionRequest(record(), "lost answer")
+    steps = [
+        FunctionRequest(record(version=1), "update"),
+        FunctionRequest(record(version=2), "deletion", is_deletion=True),
+        FunctionRequest(record(created=2), "another creation"),
+    ]
+    carry_out(table, lost)
+    for step in steps:
+        entry = carry_out(table, step)
+        assert entry is not None
+        newcomer = FunctionTable()  # has read the compacted log, which holds this record only
+        newcomer.apply(*entry)
+        for one in (table, newcomer):
+            assert one.decide(lost) is None
+            assert one.has_seen(lost)
+
+
+def test_the_echo_of_a_creation_does_not_bring_a_deleted_function_back() -> None:
+    table = FunctionTable()
+    created = carry_out(table, FunctionRequest(record(), "a"))
+    assert created is not None
+    carry_out(table, FunctionRequest(record(version=1), "b", is_deletion=True))
+    assert table.apply(*created) is None
+    assert table.get("t/n/f") is None
+
+
 def test_creating_what_exists_is_refused() -> None:
     table = FunctionTable()
     carry_out(table, FunctionRequest(record(), "a"))
