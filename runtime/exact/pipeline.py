@@ -69,7 +69,7 @@ from .work import Result, Source
 
 log = logging.getLogger(__name__)
 
-OUTPUT_MESSAGES_MAX = 50_000
+OUTPUT_MESSAGES_MAX = 100_000
 OUTPUT_BYTES_MAX = 64 * 1024 * 1024
 FAILURE_GRACE_S = 2.0  # for the function to return when the instance cannot go on
 SETTLE_S = 3.0  # for what is on its way when the instance is stopped

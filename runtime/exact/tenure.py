@@ -35,7 +35,7 @@ from .outputs import Outputs
 from .sequence import position_of_sequence
 from .work import Result, Source, position_in
 
-HELD_MESSAGES_MAX = 50_000  # of an instance: more than elsewhere, as they stay until they are committed and published
+HELD_MESSAGES_MAX = 100_000  # of an instance; more than elsewhere: they stay until they are committed and published
 LOOK_S = 0.2  # between two looks whether the connection still stands
 
 
