@@ -198,3 +198,32 @@ def values_of(cluster: Server, topic: str) -> list[bytes]:
         return values(options_for(cluster.service_url, topic))
     except TopicNotFound:
         return []
+
+
+TOO_LITTLE = """
+import sys
+from pathlib import Path
+from magnetar.errors import SparkFailed
+from magnetar.runtime.spark.session import SessionConfig, open_session
+
+try:
+    open_session(SessionConfig(directory=Path(sys.argv[1]), master="local[1]", heap="128m"))
+except SparkFailed as error:
+    print(error)
+with open_session(SessionConfig(directory=Path(sys.argv[1]), master="local[1]", heap="512m")) as session:
+    print(session.spark.range(3).count())
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_what_spark_does_not_take_is_told_and_does_not_hinder_the_next_try(tmp_path: Path) -> None:
+    shown = subprocess.run(
+        [sys.executable, "-c", TOO_LITTLE, str(tmp_path)], capture_output=True, text=True, timeout=170, check=True
+    ).stdout
+    told, count = shown.splitlines()
+    assert told.startswith("no session with master local[1]: ")
+    assert "Please increase heap size" in told or "must be at least" in told
+    assert count == "3"
+    assert not list(tmp_path.glob("driver-*"))
