@@ -51,7 +51,7 @@ class Calls:
         position = None
         for call in range(1, calls + 1):
             left, right = b"left-%d" % number, b"right-%d" % number
-            keys = [b"%d" % rng.randrange(3000) for _ in range(rng.randrange(30))]
+            keys = [b"%d" % rng.randrange(3000) for _ in range(rng.randrange(6))]
             filler = [Put(key, rng.randbytes(rng.randrange(600))) for key in keys]
             changes = encode_changes([Increment(left, 1), *filler, Increment(right, 1)])
             self.begun[number] = call
@@ -129,7 +129,7 @@ def test_power_cuts_lose_nothing_that_was_answered(
         traffic = Calls(store, seed)
 
         def maybe_crash() -> None:
-            if len(found) < crashes and rng.random() < crashes / (calls * 20):
+            if len(found) < crashes and rng.random() < crashes / (calls * 30):
                 answered = tuple(traffic.answered)  # first: what is answered after this may be in the image or not
                 found.append(Crash(disk.crash(rng), answered, tuple(traffic.begun)))
 
