@@ -12,7 +12,6 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from magnetar.errors import StateStoreUnavailable
 from magnetar.runtime.state.client import TableClient
 
 from tests.support.waiting import wait_for
@@ -113,8 +112,3 @@ def small_disk(size_bytes: int) -> Iterator[tuple[Path, Sequence[str]] | None]:
 def as_it_sees(service: Service, path: Path) -> Path:
     """The same path in the file system that the service sees."""
     return Path(f"/proc/{service.pid}/root{os.fspath(path)}")
-
-
-def outcome_unknown(error: Exception) -> bool:
-    """Whether a failed call may have been made nevertheless."""
-    return isinstance(error, StateStoreUnavailable)
