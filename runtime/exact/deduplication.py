@@ -18,6 +18,7 @@ TIMEOUT_S = 10.0
 EFFECTIVE_WITHIN_S = 10.0  # Apache Pulsar's policies travel through a topic
 REDIRECTS_MAX = 5
 _POLL_S = 0.05
+_RETRIED = (409, 429, 500, 503)
 _ANSWER_CHARACTERS = 200
 
 
@@ -51,26 +52,22 @@ def switch_on(admin_url: str, topic: str) -> None:
         created = _call(admin_url, "PUT", path)
         if not created.is_success and created.status != 409:
             raise DeduplicationOff(f"output topic {topic} cannot be created: {_shown(created)}")
-    answer = _call(admin_url, "POST", f"{path}/deduplicationEnabled", True)
-    if not answer.is_success:
-        raise DeduplicationOff(_refusal(topic, _shown(answer)))
-    _await_on(admin_url, path, topic)
+    deadline_s = time.monotonic() + EFFECTIVE_WITHIN_S
+    while not (answer := _call(admin_url, "POST", f"{path}/deduplicationEnabled", True)).is_success:
+        # All instances of a function begin at once, and so do their changes of one policy.
+        if answer.status not in _RETRIED or time.monotonic() > deadline_s:
+            raise DeduplicationOff(_refusal(topic, _shown(answer)))
+        time.sleep(_POLL_S)
+    while not _is_on(admin_url, path):
+        if time.monotonic() > deadline_s:
+            why = f"it was not on {EFFECTIVE_WITHIN_S:g} s after it had been asked for"
+            raise DeduplicationOff(_refusal(topic, why))
+        time.sleep(_POLL_S)
 
 
 def _is_on(admin_url: str, path: str) -> bool:
     answer = _call(admin_url, "GET", f"{path}/deduplicationEnabled")
     return answer.is_success and answer.text.strip() == "true"
-
-
-def _await_on(admin_url: str, path: str, topic: str) -> None:
-    """Wait until the policy is read back."""
-    deadline_s = time.monotonic() + EFFECTIVE_WITHIN_S
-    while not _is_on(admin_url, path):
-        if time.monotonic() > deadline_s:
-            raise DeduplicationOff(
-                _refusal(topic, f"it was not on {EFFECTIVE_WITHIN_S:g} s after it had been switched on")
-            )
-        time.sleep(_POLL_S)
 
 
 def partitions_of(admin_url: str, topic: str) -> int:
