@@ -117,6 +117,10 @@ class SparkFailed(MagnetarError):
     """Spark, or the Java that runs it, did not start or ended by itself."""
 
 
+class RunRefused(MagnetarError):
+    """A function that works in runs cannot begin one now."""
+
+
 class FunctionLoadError(MagnetarError):
     """The code of a function cannot be found, imported or called."""
 

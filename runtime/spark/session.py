@@ -163,12 +163,12 @@ def open_session(config: SessionConfig, environment: Mapping[str, str] | None = 
     need("pyspark", *READS_AND_WRITES)
     environment = dict(os.environ if environment is None else environment)
     java = find_java(environment)
-    _reach_master(config.master)
+    reach_master(config.master)
     with _OPENING:
         return _open(config, java, environment)
 
 
-def _reach_master(master: str) -> None:
+def reach_master(master: str) -> None:
     """Make sure that somebody listens where a cluster's master should be: Spark itself would try for a minute.
 
     Raises:
@@ -295,11 +295,16 @@ def _environ(**values: str) -> Iterator[None]:
 def _scratch(directory: Path) -> Path:
     """Return a new folder for one driver, and remove those of drivers that are gone."""
     directory.mkdir(parents=True, exist_ok=True)
+    sweep(directory)
+    return Path(tempfile.mkdtemp(prefix=f"{_SCRATCH_PREFIX}{os.getpid()}-", dir=directory))
+
+
+def sweep(directory: Path) -> None:
+    """Remove what drivers that are gone left in the directory of their sessions."""
     for left in directory.glob(f"{_SCRATCH_PREFIX}*"):
         pid = left.name[len(_SCRATCH_PREFIX) :].partition("-")[0]
         if pid.isdigit() and not Path(f"/proc/{pid}").exists():
             shutil.rmtree(left, ignore_errors=True)
-    return Path(tempfile.mkdtemp(prefix=f"{_SCRATCH_PREFIX}{os.getpid()}-", dir=directory))
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -1,0 +1,346 @@
+"""The process in which a worker's Spark functions run: the driver, with the JVM below it.
+
+Design: it is started by exec, not forked from the zygote, because Spark makes threads. It shares with the worker
+nothing but one socket, over which both send JSON objects (`process/messages`). The main thread serves that socket and
+never waits for Spark; each function has a thread of its own, which loads the code and then does one run after the
+other. The JVM starts with the first run that needs it, so that a mistake in a function is told without waiting for it,
+and its end is the end of this process: the worker starts another. When the worker dies, the kernel ends this process, and the JVM
+ends with the pipe that is its standard input.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import logging
+import os
+import selectors
+import shutil
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, Protocol
+
+import setproctitle
+
+from ...errors import FunctionLoadError, MagnetarError, ProtocolError
+from ..logs import FILE_BYTES_MAX, InstanceLog, rotated, tail
+from ..process.messages import encode, take
+from ..spec import InstanceSpec, from_json
+from ..stats import format_error
+from ..thread.routing import OutputRouter
+from .progress import RunProgress
+from .session import Session, SessionConfig, open_session
+
+REPORT_PERIOD_S = 0.1
+"""Progress within a stage is told so often at most."""
+ORDERLY_END_S = 3.0
+LOG_LINES_OF_A_CRASH = 10
+_CHECK_S = 1.0
+_READ_BYTES = 64 * 1024
+_PR_SET_PDEATHSIG = 1
+_log = logging.getLogger(__name__)
+
+
+class Job(Protocol):
+    """A loaded function."""
+
+    def run(self, run_id: str, report: Callable[[RunProgress], None]) -> RunProgress:
+        """Work the backlog off and return how it ended; raises nothing."""
+
+    def cancel(self) -> None:
+        """Stop the run within a second; from any thread."""
+
+
+OpenSession = Callable[[], Session]
+MakeJob = Callable[[InstanceSpec, OpenSession], Job]
+"""Loads a function; FunctionLoadError or whatever its code raises if that fails."""
+Tell = Callable[[dict[str, Any]], None]
+
+
+class Sessions:
+    """The session of all functions, opened by whoever needs it first."""
+
+    def __init__(self, config: SessionConfig, has_died: Callable[[str], None]) -> None:
+        """Prepare; ``has_died`` is told when the JVM ends by itself."""
+        self._config = config
+        self._has_died = has_died
+        self._session: Session | None = None
+        self._lock = threading.Lock()
+        self._is_closing = False
+
+    def open(self) -> Session:
+        """Return the session.
+
+        Raises:
+            InvalidConfig, SparkFailed: it cannot be started.
+        """
+        with self._lock:
+            if self._session is None:
+                self._session = open_session(self._config)
+                threading.Thread(target=self._watch, args=(self._session.pid,), name="JVM watch", daemon=True).start()
+            return self._session
+
+    def _watch(self, pid: int) -> None:
+        # Not reaped here: the session's own process object does that.
+        with contextlib.suppress(ChildProcessError):
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        if not self._is_closing:
+            log_file = self._config.log_file
+            said = tail(log_file, LOG_LINES_OF_A_CRASH) if log_file is not None else ""
+            self._has_died(f"the JVM of Spark ended by itself; the end of its log:\n{said}".rstrip())
+
+    def close(self) -> None:
+        """End the session in order, by force after `ORDERLY_END_S`."""
+        self._is_closing = True
+        if not self._lock.acquire(timeout=ORDERLY_END_S):
+            return  # it is being opened; what there is of it ends with this process
+        session = self._session
+        if session is None:
+            return
+        stopping = threading.Thread(target=session.stop, daemon=True)
+        stopping.start()
+        stopping.join(ORDERLY_END_S)
+        if stopping.is_alive():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(session.pid, signal.SIGKILL)
+            stopping.join(1.0)
+
+    def check_log(self) -> None:
+        """Keep the JVM's log, which takes the prints of Python workers too, from growing without end."""
+        path = self._config.log_file
+        if path is None or not path.exists() or path.stat().st_size <= FILE_BYTES_MAX:
+            return
+        shutil.copyfile(path, rotated(path))
+        os.truncate(path, 0)  # the JVM writes at the end of the file, wherever that is
+
+
+class HostedFunction:
+    """One function and its thread."""
+
+    def __init__(self, number: int, spec: InstanceSpec, host: Host) -> None:
+        """Begin to load it."""
+        self._number = number
+        self._spec = spec
+        self._host = host
+        self._job: Job | None = None
+        self._orders: SimpleQueue[str | None] = SimpleQueue()
+        self._cancelled: set[str] = set()
+        self._told_s = 0.0
+        self._told_stage = ""
+        self._thread = threading.Thread(target=self._live, name=f"function {spec.key}", daemon=True)
+        self._thread.start()
+
+    def run(self, run_id: str) -> None:
+        """Do a run after what there is to do."""
+        self._orders.put(run_id)
+
+    def cancel(self, run_id: str) -> None:
+        """Stop a run, whether or not it has begun."""
+        self._cancelled.add(run_id)
+        if self._job is not None:
+            try:
+                self._job.cancel()
+            except Exception as error:  # noqa: BLE001  a JVM that is ending; the worker ends us if the run goes on
+                _log.warning("%s: run %s could not be cancelled: %s", self._spec.key, run_id, error)
+
+    def remove(self) -> None:
+        """End the thread after the run at hand."""
+        self._orders.put(None)
+
+    def _live(self) -> None:
+        instance_log = InstanceLog(self._spec.log_file)
+        self._host.router.enter(instance_log)
+        try:
+            reason = self._load(instance_log)
+            if reason:
+                self._host.forget(self._number)
+                self._host.tell({"event": "ended", "id": self._number, "reason": reason})
+                return
+            while (run_id := self._orders.get()) is not None:
+                self._run(run_id, instance_log)
+            self._host.tell({"event": "removed", "id": self._number})
+        finally:
+            self._host.router.leave()
+            instance_log.close()
+
+    def _load(self, instance_log: InstanceLog) -> str:
+        """Load the function; return why that failed."""
+        try:
+            self._job = self._host.make_job(self._spec, self._host.sessions.open)
+        except FunctionLoadError as error:
+            reason = f"{type(error).__name__}: {error}"
+        except BaseException as error:  # noqa: BLE001  user code raises what it likes
+            reason = format_error(error)
+        else:
+            instance_log.write("INFO", f"instance {self._spec.key} is ready for runs")
+            self._host.tell({"event": "loaded", "id": self._number})
+            return ""
+        instance_log.write("ERROR", f"instance {self._spec.key} ends: {reason}")
+        return reason
+
+    def _run(self, run_id: str, instance_log: InstanceLog) -> None:
+        assert self._job is not None
+        instance_log.write("INFO", f"run {run_id} begins")
+        began_s = time.monotonic()
+        if run_id in self._cancelled:
+            end = RunProgress(run_id=run_id, stage="cancelled")
+        else:
+            try:
+                end = self._job.run(run_id, self._report)
+            except BaseException as error:  # noqa: BLE001  the last place that can say why
+                end = RunProgress(run_id=run_id, stage="failed", error=format_error(error))
+        self._cancelled.discard(run_id)
+        took_s = time.monotonic() - began_s
+        what = f"run {run_id} is {end.stage} after {took_s:.1f} s: {end.rows} rows in {end.tasks_done} tasks"
+        instance_log.write("ERROR" if end.error else "INFO", f"{what}; {end.error}" if end.error else what)
+        self._tell_progress(end)
+
+    def _report(self, progress: RunProgress) -> None:
+        if progress.has_ended:
+            return  # told once `run` has returned, when another may begin
+        now_s = time.monotonic()
+        if progress.stage != self._told_stage or now_s - self._told_s >= REPORT_PERIOD_S:
+            self._told_s, self._told_stage = now_s, progress.stage
+            self._tell_progress(progress)
+
+    def _tell_progress(self, progress: RunProgress) -> None:
+        self._host.tell({"event": "progress", "id": self._number, "progress": asdict(progress)})
+
+
+class Host:
+    """Serves one worker.
+
+    Attributes:
+        sessions: the session of all functions.
+        router: leads what functions print into their logs.
+        make_job: loads a function.
+    """
+
+    def __init__(self, commands: socket.socket, config: SessionConfig, make_job: MakeJob) -> None:
+        """Serve the commands of a connected socket."""
+        self.sessions = Sessions(config, self._jvm_died)
+        self.router = OutputRouter()
+        self.make_job = make_job
+        self._commands = commands
+        self._telling = threading.Lock()
+        self._received = bytearray()
+        self._functions: dict[int, HostedFunction] = {}
+
+    def run(self) -> None:
+        """Serve until the worker closes the socket or is gone."""
+        self.router.install()
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._commands, selectors.EVENT_READ)
+            while True:
+                if selector.select(_CHECK_S):
+                    data = self._commands.recv(_READ_BYTES)
+                    if not data:
+                        break
+                    self._received += data
+                    while (command := take(self._received)) is not None:
+                        self._obey(command)
+                self.sessions.check_log()
+        self.sessions.close()
+
+    def _obey(self, command: dict[str, Any]) -> None:
+        number = command["id"]
+        function = self._functions.get(number)
+        match command["command"]:
+            case "add":
+                self._functions[number] = HostedFunction(number, from_json(command["spec"]), self)
+            case "run" if function is not None:
+                function.run(command["run"])
+            case "cancel" if function is not None:
+                function.cancel(command["run"])
+            case "remove" if function is not None:
+                del self._functions[number]
+                function.remove()
+            case "run" | "cancel" | "remove":
+                pass  # it could not be loaded, which the worker learns at this moment
+            case unknown:
+                raise ProtocolError(f"unknown command {unknown!r}")
+
+    def forget(self, number: int) -> None:
+        """Drop a function that has ended by itself; from its thread."""
+        self._functions.pop(number, None)
+
+    def tell(self, event: dict[str, Any]) -> None:
+        """Send an event to the worker; from any thread. A worker that is gone is noticed by the main thread."""
+        with self._telling, contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self._commands.sendall(encode(event))
+
+    def _jvm_died(self, reason: str) -> None:
+        self.tell({"event": "failed", "id": 0, "reason": reason})
+        os._exit(1)  # PySpark's threads and functions may hang in calls to the JVM for ever
+
+
+def serve(descriptor: int, config_text: str, make_job: MakeJob) -> None:
+    """Live as the host of the worker at the other end of a socket, and end.
+
+    Args:
+        descriptor: of the socket.
+        config_text: what `SessionConfig` is made of, as `config_to_text` gives it.
+        make_job: loads a function.
+    """
+    _die_with_worker()
+    setproctitle.setproctitle("magnetar spark host")
+    for ignored in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(ignored, signal.SIG_IGN)  # a terminal's Ctrl-C reaches us too; the worker decides
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s spark host: %(message)s")
+    commands = socket.socket(fileno=descriptor)
+    commands.set_inheritable(False)
+    code = 0
+    try:
+        Host(commands, config_from_text(config_text), make_job).run()
+    except MagnetarError as error:
+        _log.error("%s", error)
+        code = 1
+    except BaseException:  # noqa: BLE001  the last place that can say why
+        _log.exception("the host of Spark functions ends")
+        code = 1
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # Not sys.exit: threads of functions may go on for ever, and the interpreter would wait for them.
+        os._exit(code)
+
+
+def _die_with_worker() -> None:
+    parent = os.getppid()
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)  # it died before the line above
+
+
+def config_to_text(config: SessionConfig) -> str:
+    """Return a session's settings as text for `serve`."""
+    fields = asdict(config)
+    fields["settings"] = dict(config.settings)
+    return json.dumps(fields, default=str)
+
+
+def config_from_text(text: str) -> SessionConfig:
+    """Return the settings that `config_to_text` wrote."""
+    fields = json.loads(text)
+    fields["directory"] = Path(fields["directory"])
+    fields["log_file"] = Path(fields["log_file"]) if fields["log_file"] is not None else None
+    return SessionConfig(**fields)
+
+
+def main() -> None:
+    """Serve the socket whose descriptor is the first argument, with the session that the second describes."""
+    from .function_run import make_job
+
+    serve(int(sys.argv[1]), sys.argv[2], make_job)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""The latest run of a function, as its worker knows it; it outlives the host process that does the work."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+
+from ...wire.functions_pb2 import FunctionStatus
+from ..stats import InstanceStats
+from .progress import RunProgress
+
+RESUMES_MAX = 3
+"""How often a run is begun again whose host died: what kills it each time will do so for ever."""
+
+
+def now_ms() -> int:
+    """Return the time of day in milliseconds."""
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(slots=True)
+class Run:
+    """One run.
+
+    Attributes:
+        progress: the latest that is known.
+        started_ms: time of day.
+        ended_ms: time of day; 0 while it goes on.
+        resumes: how often it was begun again.
+        last_death: what ended its host the last time.
+    """
+
+    progress: RunProgress
+    started_ms: int = field(default_factory=now_ms)
+    ended_ms: int = 0
+    resumes: int = 0
+    last_death: str = ""
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it goes on."""
+        return not self.ended_ms
+
+    def take(self, progress: RunProgress, stats: InstanceStats) -> None:
+        """Note how far it is, and count what is new.
+
+        A run that was begun again counts its rows from the start; only what goes beyond is new.
+        """
+        if not self.is_active or progress.run_id != self.progress.run_id:
+            return
+        rows = progress.rows - self.progress.rows
+        if rows > 0:
+            stats.total.received += rows
+            stats.total.processed += rows
+            stats.last_invocation_ms = now_ms()
+        else:
+            progress = replace(progress, rows=self.progress.rows)
+        self.progress = progress
+        if progress.has_ended:
+            self.ended_ms = now_ms()
+            if progress.error and progress.is_user_error:
+                stats.user_exception(progress.error, self.ended_ms)
+            elif progress.error:
+                stats.system_exception(progress.error, self.ended_ms)
+
+    def cancel(self, stats: InstanceStats) -> None:
+        """Note that it is not wanted any more."""
+        self.take(replace(self.progress, stage="cancelled"), stats)
+
+    def fail(self, error: str, stats: InstanceStats) -> None:
+        """Note that it cannot go on."""
+        self.take(replace(self.progress, stage="failed", error=error), stats)
+
+    def resume(self, stats: InstanceStats) -> bool:
+        """Note that it is begun again, or, if that was done too often, that it failed; return whether it goes on."""
+        self.resumes += 1
+        if self.resumes > RESUMES_MAX:
+            self.fail(f"given up after {self.resumes} attempts; the last one ended so: {self.last_death}", stats)
+        return self.is_active
+
+    def record(self) -> FunctionStatus.Run:
+        """Return it as part of a status."""
+        progress = self.progress
+        return FunctionStatus.Run(
+            runId=progress.run_id,
+            stage=progress.stage,
+            tasksDone=progress.tasks_done,
+            tasksTotal=progress.tasks_total,
+            rows=progress.rows,
+            rowsPerSecond=progress.rows_per_s,
+            error=progress.error,
+            startedMs=self.started_ms,
+            endedMs=self.ended_ms,
+            lag=progress.lag,
+        )
