@@ -9,6 +9,9 @@ from typing import Protocol
 import pytest
 
 from tests.support.servers import Server, server
+from tests.support.waiting import wait_for
+
+from .mayhem import StatefulCluster
 
 
 class Logged(Protocol):
@@ -41,6 +44,26 @@ def _started(kind: str, directory: Path, request: pytest.FixtureRequest) -> Iter
         yield it
     finally:
         it.stop()
+
+
+@pytest.fixture(scope="module")
+def stateful_started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StatefulCluster]:
+    cluster = StatefulCluster(tmp_path_factory.mktemp("cluster"))
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+@pytest.fixture
+def stateful(stateful_started: StatefulCluster, request: pytest.FixtureRequest) -> StatefulCluster:
+    """Broker, state store and three workers, whole."""
+    request.node.stash[SERVER] = stateful_started
+    stateful_started.revive()
+    wait_for(lambda: len(stateful_started.get("/admin/v2/worker/cluster")) == len(stateful_started.workers), "members")
+    stateful_started.leader()
+    return stateful_started
 
 
 @pytest.hookimpl(wrapper=True)

@@ -78,17 +78,16 @@ class StatefulCluster(Cluster):
         for topic in topics:
             url = f"{self.broker.web_url}/admin/v2/{topic.replace('://', '/')}/stats"
             stats = httpx.get(url, timeout=5).raise_for_status().json()["subscriptions"][subscription]
-            found[topic] = ([one["consumerName"] for one in stats["consumers"]], stats["activeConsumerName"])
+            names = [one["consumerName"] for one in stats["consumers"]]
+            found[topic] = (names, stats.get("activeConsumerName", ""))
         return found
 
-    def backlog(self, topics: list[str], subscription: str) -> int:
-        """Entries that are not acknowledged."""
-        total = 0
-        for topic in topics:
-            url = f"{self.broker.web_url}/admin/v2/{topic.replace('://', '/')}/stats"
-            stats = httpx.get(url, timeout=5).raise_for_status().json()
-            total += stats["subscriptions"][subscription]["msgBacklog"]
-        return total
+    def backlog(self, topic: str, subscription: str) -> int:
+        """Entries of a partitioned topic that are not acknowledged."""
+        url = f"{self.broker.web_url}/admin/v2/persistent/public/default/{topic}/partitioned-stats?perPartition=true"
+        partitions = httpx.get(url, timeout=5).raise_for_status().json()["partitions"]
+        assert all(subscription in stats["subscriptions"] for stats in partitions.values())
+        return sum(stats["subscriptions"][subscription]["msgBacklog"] for stats in partitions.values())
 
 
 class Mayhem:
@@ -177,7 +176,7 @@ class Mayhem:
 
             def is_replaced() -> bool:
                 consumers = self._cluster.consumers(self._inputs, self._subscription).values()
-                return all(active and active not in frozen for _, active in consumers) and not names() & frozen
+                return all(all_names for all_names, _ in consumers) and not names() & frozen
 
             wait_for(is_replaced, f"others instead of {name}", FROZEN_S)
         return f"{name} of {len(frozen)} consumers"
