@@ -9,10 +9,7 @@ more (state, other topics, several entries), results go through a commit of the 
 made of an input is then decided once, and published as often as it takes.
 
 Everything here runs on the client's event loop but the methods of `Listener` and `Outside`, which the function's thread
-calls, and `_committed`, which the committer's does; they leave something in the mailbox.
-
-The first result that must be committed waits for all that went directly before it: what it commits is a position, and
-everything before that position must be stored by then.
+calls; they leave something in the mailbox.
 """
 
 from __future__ import annotations
@@ -22,8 +19,7 @@ import contextlib
 import logging
 import random
 import time
-from collections import deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine
 from dataclasses import replace
 from functools import partial
 from typing import cast
@@ -33,18 +29,14 @@ from ...api.serde import SerDe
 from ...client.client import AsyncClient
 from ...client.received import ReceivedEntry
 from ...errors import (
-    FencedByPosition,
     FunctionLoadError,
     InvalidConfig,
     MagnetarError,
-    StateRefused,
 )
 from ...wire.topic_name import parse_topic_name
 from ..batch_call import BatchCall
-from ..callbacks import Callbacks
 from ..details import compression_of, consumer_config, subscription_of
 from ..function_context import FunctionContext
-from ..gate import Gate
 from ..held_entries import HeldEntries
 from ..instance_lock import InstanceLock
 from ..loader import Home, load_function, load_serde
@@ -53,12 +45,12 @@ from ..logs import InstanceLog
 from ..mailbox import Mailbox
 from ..markers import HeaderMaker
 from ..publish_request import PublishRequest
-from ..publish_request import Result as Published
 from ..spec import InstanceSpec
 from ..state.naming import table_of
 from ..state.values import Position
 from ..stats import InstanceStats, format_error
 from .entries import ENTRY_BYTES_MAX, EntryMaker
+from .flow import ResultFlow
 from .identity import life_of, producer_name
 from .partition import InputPartition
 from .state import ExactState
@@ -69,8 +61,6 @@ from .work import Result, Source
 
 log = logging.getLogger(__name__)
 
-OUTPUT_MESSAGES_MAX = 100_000
-OUTPUT_BYTES_MAX = 64 * 1024 * 1024
 FAILURE_GRACE_S = 2.0  # for the function to return when the instance cannot go on
 SETTLE_S = 3.0  # for what is on its way when the instance is stopped
 _TICK_S = 1.0
@@ -85,7 +75,7 @@ class ExactPipeline:
         is_running: whether messages are being processed.
         abandoned: whether the function did not return when it was told to stop.
         grace_s: how long it was given for that.
-        client, guard, locks_topic, held, committer, direct_topic, owner: see `tenure.Workplace`.
+        client, guard, locks_topic, held, committer, flow, direct_topic, owner: see `tenure.Workplace`.
     """
 
     def __init__(self, spec: InstanceSpec, client: AsyncClient, home: Home, instance_log: InstanceLog) -> None:
@@ -109,20 +99,17 @@ class ExactPipeline:
         self._mailbox = Mailbox(self._action_failed)
         self._lock = InstanceLock(spec, client)
         self._log_topic = LogTopic(spec, instance_log) if spec.details.logTopic else None
-        self._gate = Gate(OUTPUT_MESSAGES_MAX, OUTPUT_BYTES_MAX)
+        self.flow = ResultFlow(
+            self._mailbox, self._commit, self.end, lambda text: self._user_failed(f"callback of publish failed: {text}")
+        )
         self._topics = OutputTopics(client, spec.admin_url)
         self._state = self._open_state()
-        self._thread = ExactThread(f"function {spec.key}", self._load, self, self.stats, self._gate)
+        self._thread = ExactThread(f"function {spec.key}", self._load, self, self.stats, self.flow.gate)
         self._loaded: asyncio.Future[Loaded] = self._loop.create_future()
         self._ended: asyncio.Future[str] = self._loop.create_future()
         self._thread_ended = asyncio.Event()
         self._partitions: dict[str, InputPartition] = {}
         self._tasks: list[asyncio.Task[None]] = []
-        self._callbacks = Callbacks(self._callback_failed)
-        self._is_broken = False
-        self._is_closing = False
-        self._directly = 0  # results that went directly and are not settled
-        self._commits: deque[Result] = deque()  # results that wait for those
         self._serdes: dict[str, SerDe] = {}
         self._consumer_suffix = f"{random.getrandbits(32):08x}"
         self._moved_back: set[tuple[str, Position]] = set()
@@ -139,7 +126,9 @@ class ExactPipeline:
         if not spec.state_url:
             return None
         life = life_of(spec.metadata)
-        return ExactState(spec.state_url, table_of(spec.metadata), spec.key, life, self._state_said, self._committed)
+        return ExactState(
+            spec.state_url, table_of(spec.metadata), spec.key, life, self._state_said, self.flow.committed
+        )
 
     # -- life -----------------------------------------------------------------------------------------------------
 
@@ -260,7 +249,7 @@ class ExactPipeline:
             return
         for source, entry in self._thread.unprocessed():
             cast(Tenure, source).skipped(entry)
-        if self._is_broken:
+        if self.flow.is_broken:
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SETTLE_S):
@@ -274,11 +263,10 @@ class ExactPipeline:
             self._state.stop_function()
 
     async def _close(self) -> None:
-        self._is_closing = True
+        self.flow.close()
         if self._state is not None:
             await asyncio.to_thread(self._state.close)
         await asyncio.gather(*(partition.close() for partition in self._partitions.values()))
-        self._callbacks.close()
         if self._log_topic is not None:
             await self._log_topic.close()
         await self._lock.close()
@@ -296,7 +284,7 @@ class ExactPipeline:
             self.end(_reason(error))
 
     def _action_failed(self, error: Exception) -> None:
-        self._is_broken = True
+        self.flow.is_broken = True
         self.end(_reason(error))
 
     def _trouble(self) -> str:
@@ -340,7 +328,7 @@ class ExactPipeline:
 
     def ship(self, result: Result) -> None:
         """See `thread.Listener`."""
-        self._mailbox.post(partial(self._take_result, result))
+        self._mailbox.post(partial(self.flow.take, result))
 
     def skipped(self, source: Source, entry: ReceivedEntry) -> None:
         """See `thread.Listener`."""
@@ -376,8 +364,7 @@ class ExactPipeline:
             " guarantee MANUAL"
         )
 
-    def _callback_failed(self, error: Exception) -> None:
-        text = f"callback of publish failed: {format_error(error)}"
+    def _user_failed(self, text: str) -> None:
         self.stats.user_exception(text, _now_ms())
         self._log.write("ERROR", text)
 
@@ -385,8 +372,6 @@ class ExactPipeline:
         if level == "ERROR":
             self.stats.system_exception(text, _now_ms())
         self._log.write(level, text)
-
-    # -- results --------------------------------------------------------------------------------------------------
 
     def _thread_has_ended(self, reason: str) -> None:
         self._thread_ended.set()
@@ -396,59 +381,13 @@ class ExactPipeline:
         """See `tenure.Workplace`."""
         self._thread.inbox.put((source, entry))
 
+    def _commit(self, result: Result) -> None:
+        assert self.committer is not None
+        self.committer.commit(cast(Tenure, result.source).ledger, result)
+
     def must_commit(self) -> None:
         """See `tenure.Workplace`."""
         self._thread.needs_commit = True
-
-    def _take_result(self, result: Result) -> None:
-        if self._is_closing:
-            return  # of an abandoned thread
-        if result.is_direct:
-            self._directly += 1
-            cast(Tenure, result.source).publish(result)
-            return
-        self._commits.append(result)
-        if not self._directly:
-            self._commit_waiting()
-
-    def _commit_waiting(self) -> None:
-        while self._commits:
-            result = self._commits.popleft()
-            tenure = cast(Tenure, result.source)
-            if not tenure.accepts_commits:
-                # The position to commit would pass by what was given up.
-                self._is_broken = True
-                self.end(f"{tenure.topic} was lost to another instance, or with its connection; begins again")
-                return
-            assert self.committer is not None
-            self.committer.commit(tenure.ledger, result)
-
-    def _committed(self, results: Sequence[Result], error: BaseException | None) -> None:
-        """See `Committer` (on the committer's thread)."""
-        self._mailbox.post(partial(self._publish, results, error))
-
-    def _publish(self, results: Sequence[Result], error: BaseException | None) -> None:
-        if self._is_closing:
-            return
-        if error is not None:
-            self._is_broken = True
-            self.end(_why_not_committed(results, error))
-            return
-        for result in results:
-            cast(Tenure, result.source).publish(result)
-
-    def left(self, results: Sequence[Result], is_settled: bool) -> None:
-        """See `tenure.Workplace`."""
-        messages = size = 0
-        for result in results:
-            messages += result.messages
-            size += result.size
-            self._directly -= result.is_direct
-            for request in result.published:
-                self._callbacks.call(request, Published.Ok if is_settled else Published.AlreadyClosed)
-        self._gate.leave(messages, size)
-        if not self._directly and self._commits:
-            self._commit_waiting()
 
     def moved_back(self, topic: str, first: Position, done: Position) -> None:
         """See `tenure.Workplace`."""
@@ -473,17 +412,6 @@ def _reason(error: BaseException) -> str:
     if isinstance(error, FunctionLoadError | MagnetarError):
         return f"{type(error).__name__}: {error}"
     return format_error(error)
-
-
-def _why_not_committed(results: Sequence[Result], error: BaseException) -> str:
-    where = "the outbox"
-    if results:
-        begin, end = results[0].position, results[-1].position
-        where = f"input {_shown(begin)} to {_shown(end)} of {results[0].source.topic}"
-    if isinstance(error, FencedByPosition):
-        return f"FENCED: {error}"
-    hint = "; nothing behind it is processed before it is" if isinstance(error, StateRefused) else ""
-    return f"{where} was not committed: {type(error).__name__}: {error}{hint}"
 
 
 def _shown(position: Position) -> str:

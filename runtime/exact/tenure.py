@@ -39,6 +39,13 @@ HELD_MESSAGES_MAX = 100_000  # of an instance; more than elsewhere: they stay un
 LOOK_S = 0.2  # between two looks whether the connection still stands
 
 
+class Flow(Protocol):
+    """What is told of results that come to their end."""
+
+    def left(self, results: Sequence[Result], is_settled: bool) -> None:
+        """Let go of results that are settled, or given up."""
+
+
 class Workplace(Protocol):
     """What an instance gives its partitions.
 
@@ -60,14 +67,15 @@ class Workplace(Protocol):
     direct_topic: str
     owner: str
 
+    @property
+    def flow(self) -> Flow:
+        """What is told of results that come to their end."""
+
     def process(self, source: Source, entry: ReceivedEntry) -> None:
         """Give an entry to the function's thread."""
 
     def must_commit(self) -> None:
         """Send nothing directly any more: the partition was committed to the state store before."""
-
-    def left(self, results: Sequence[Result], is_settled: bool) -> None:
-        """Let go of results that are settled, or given up."""
 
     def moved_back(self, topic: str, first: Position, done: Position) -> None:
         """Say that the subscription's cursor was moved back by other means than ours."""
@@ -253,7 +261,7 @@ class Tenure:
         """Drop a result whose input, or whose rows in the outbox, somebody deals with later."""
         if result.is_direct:
             self._has_given_up = True
-        self._work.left([result], False)
+        self._work.flow.left([result], False)
         self._let_go(result.entry)
 
     def _stored(self, result: Result, row: OutboxEntry, error: BaseException | None) -> None:
@@ -288,7 +296,7 @@ class Tenure:
         self._done = last.position
         if not last.is_direct:
             self.ledger.published = last.position
-        self._work.left(settled, True)
+        self._work.flow.left(settled, True)
         self._acknowledge()
 
     def _acknowledge(self) -> None:
