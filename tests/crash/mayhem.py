@@ -72,14 +72,13 @@ class StatefulCluster(Cluster):
         full = f"persistent://public/default/{name}"
         return [f"{full}-partition-{number}" for number in range(partitions)] or [full]
 
-    def consumers(self, topics: list[str], subscription: str) -> dict[str, tuple[list[str], str]]:
-        """The consumers of a subscription on each topic, and the active one."""
-        found = {}
+    def consumers(self, topics: list[str], subscription: str) -> list[dict[str, int]]:
+        """The names of a subscription's consumers on each topic, with the number of the instance that each is of."""
+        found = []
         for topic in topics:
             url = f"{self.broker.web_url}/admin/v2/{topic.replace('://', '/')}/stats"
             stats = httpx.get(url, timeout=5).raise_for_status().json()["subscriptions"][subscription]
-            names = [one["consumerName"] for one in stats["consumers"]]
-            found[topic] = (names, stats.get("activeConsumerName", ""))
+            found.append({one["consumerName"]: int(one["metadata"]["instance_id"]) for one in stats["consumers"]})
         return found
 
     def backlog(self, topic: str, subscription: str) -> int:
@@ -166,20 +165,22 @@ class Mayhem:
         """Freeze an instance until its partitions are served by others, and go on with it."""
         name, process = self._any_instance()
 
-        def names() -> set[str]:
-            consumers = self._cluster.consumers(self._inputs, self._subscription).values()
-            return {one for all_names, _ in consumers for one in all_names if one.startswith(its)}
+        def names(topics: list[dict[str, int]]) -> set[str]:
+            number = int(name.rpartition(":")[2])
+            return {one for consumers in topics for one, instance in consumers.items() if instance == number}
 
-        its = f"public/default/{name}-"
-        frozen = wait_for(names, f"consumers of {name}", FROZEN_S)
+        frozen = wait_for(lambda: names(self._consumers()), f"consumers of {name}", FROZEN_S)
         with _frozen([process]):
 
             def is_replaced() -> bool:
-                consumers = self._cluster.consumers(self._inputs, self._subscription).values()
-                return all(all_names for all_names, _ in consumers) and not names() & frozen
+                topics = self._consumers()
+                return all(topics) and not names(topics) & frozen
 
             wait_for(is_replaced, f"others instead of {name}", FROZEN_S)
-        return f"{name} of {len(frozen)} consumers"
+        return name
+
+    def _consumers(self) -> list[dict[str, int]]:
+        return self._cluster.consumers(self._inputs, self._subscription)
 
     def _frozen_worker(self) -> str:
         """Freeze a worker with everything below it until others run its instances, and go on with it."""
