@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from collections import Counter
+from pathlib import Path
 
 import httpx
 import pytest
@@ -15,7 +16,7 @@ from magnetar.runtime.state.client import Position, TableClient
 from magnetar.runtime.state.naming import table_of
 from magnetar.runtime.thread.runtime import ThreadRuntime
 
-from tests.support.exact import ExactSpec, all_messages, arrived, count, no_backlog, reset, running, send
+from tests.support.exact import ExactSpec, all_messages, arrived, count, eventually, no_backlog, reset, running, send
 from tests.support.pulsar import BROKERS, Broker
 from tests.support.servers import Server
 
@@ -177,3 +178,26 @@ async def test_a_new_incarnation_commits_anew(
         await no_backlog(server, f"{topic}-in")
     assert await all_messages(client, f"{topic}-out") == expected * 2
     assert number_of(tables, table_of(spec.metadata), b"all") == 100
+
+
+async def test_callbacks_of_publish_are_called_when_the_message_is_stored(
+    client: AsyncClient, server: Broker, committing_spec: ExactSpec, topic: str, tmp_path: Path
+) -> None:
+    await send(client, f"{topic}-in", 2, 3)
+    told = tmp_path / "told"
+    code = f"""
+def stored(result, message):
+    with open({str(told)!r}, "a") as file:
+        file.write(f"{{result.name}} {{message}}\\n")
+
+def process(text, context):
+    context.publish("{topic}-out", text, callback=stored)
+"""
+    async with running(server.service_url, committing_spec(code)):
+        await arrived(client, f"{topic}-out", 6)
+
+        async def is_told() -> bool:
+            return told.exists() and len(told.read_text().splitlines()) == 6
+
+        await eventually(is_told)
+    assert told.read_text().splitlines() == [f"Ok m{number}" for number in range(6)]
