@@ -37,7 +37,7 @@ test: $(DEV_STAMP)
 test-slow: $(DEV_STAMP)
 	$(PYTEST) -m "crash and not pulsar" --timeout 1800 $(ARGS)
 
-# One process: there is one JVM in it, which all tests share.
+# One process: PySpark has one JVM at a time in it, which the tests of a file share.
 test-spark: $(SPARK_STAMP)
 	$(PYTEST) -m spark $(ARGS)
 

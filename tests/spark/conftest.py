@@ -135,9 +135,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield it
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
-    """One JVM for all tests in this process: PySpark cannot have a second."""
+    """One JVM for the tests of a file; PySpark has one at a time in a process."""
     from magnetar.runtime.spark.session import SessionConfig, open_session
 
     directory = tmp_path_factory.mktemp("spark")
