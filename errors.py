@@ -121,6 +121,10 @@ class RunRefused(MagnetarError):
     """A function that works in runs cannot begin one now."""
 
 
+class RunNotYet(RunRefused):
+    """A function that works in runs is about to be ready to begin one."""
+
+
 class FunctionLoadError(MagnetarError):
     """The code of a function cannot be found, imported or called."""
 

@@ -13,6 +13,7 @@ from .failure import Failure
 from .function_cursor import reset_cursor
 from .function_flags import build_config, complete_names, config_options, is_remote
 from .function_state import putstate, querystate
+from .function_trigger import RUN_COLUMNS, run_cells, trigger
 from .lazy import Group
 from .output import Table, output_option, show_done, show_list, show_record
 from .rest import Admin, segment
@@ -154,10 +155,16 @@ def list_functions(ctx: click.Context, /, tenant: str, namespace: str) -> None:
 def status_table(status: dict[str, Any]) -> Table:
     """Return a function's status, one row an instance."""
     rows = []
+    works_in_runs = any("run" in instance["status"] for instance in status.get("instances", []))
+    run_columns = RUN_COLUMNS if works_in_runs else ()
     for instance in status.get("instances", []):
         found = instance["status"]
         exceptions = found.get("latestUserExceptions") or found.get("latestSystemExceptions") or []
-        error = found.get("error") or (exceptions[-1]["exceptionString"].strip() if exceptions else "")
+        error = (
+            found.get("error")
+            or found.get("run", {}).get("error")
+            or (exceptions[-1]["exceptionString"].strip() if exceptions else "")
+        )
         rows.append(
             (
                 instance["instanceId"],
@@ -168,12 +175,13 @@ def status_table(status: dict[str, Any]) -> Table:
                 found["numSystemExceptions"],
                 found["numRestarts"],
                 found.get("workerId", ""),
+                *(run_cells(found.get("run")) if works_in_runs else ()),
                 error.splitlines()[-1] if error else "",
             )
         )
     title = f"{status['numRunning']} of {status['numInstances']} instances running"
     columns = ("instance", "state", "received", "processed", "user errors", "system errors", "restarts", "worker")
-    return Table((*columns, "last error"), rows, title)
+    return Table((*columns, *run_columns, "last error"), rows, title)
 
 
 def _add_status(verb: str) -> None:
@@ -244,37 +252,6 @@ _add_switch("restart", "Restarted successfully", "Stop and start a function.")
 
 @functions.command()
 @target_options
-@click.option("--trigger-value", "--triggerValue", help="The message.")
-@click.option("--trigger-file", "--triggerFile", metavar="FILE", help="File that holds the message.")
-@click.option("--topic", help="Input topic, needed when there are several.")
-@output_option
-@click.pass_context
-def trigger(
-    ctx: click.Context, /, trigger_value: str | None, trigger_file: str | None, topic: str | None, **target: str | None
-) -> None:
-    """Send one message to a function and print what comes out."""
-    if (trigger_value is None) == (trigger_file is None):
-        raise Failure("give the message: either --trigger-value TEXT or --trigger-file FILE")
-    parts: dict[str, tuple[str | None, str | bytes, str]] = {}
-    if trigger_file is not None:
-        try:
-            parts["dataStream"] = (Path(trigger_file).name, Path(trigger_file).read_bytes(), "application/octet-stream")
-        except OSError as exc:
-            raise Failure(f"--trigger-file {trigger_file} cannot be read: {exc.strerror}") from exc
-    else:
-        parts["data"] = (None, trigger_value or "", "text/plain")
-    if topic is not None:
-        parts["topic"] = (None, topic, "text/plain")
-    with admin(ctx) as rest:
-        answer = rest.send_parts_raw("POST", f"{find_target(**target).path}/trigger", parts)
-    if current(ctx).output == "json":
-        click.echo(json.dumps({"output": answer.decode(errors="replace")}))
-    elif answer:
-        sys.stdout.buffer.write(answer + b"\n")
-
-
-@functions.command()
-@target_options
 @click.option("--instance-id", type=int, help="Only this instance.")
 @click.option("--tail", type=click.IntRange(0), default=100, show_default=True, help="Show so many lines of the past.")
 @click.option("-f", "--follow", is_flag=True, help="Go on printing what is logged from now on.")
@@ -309,6 +286,7 @@ def download(ctx: click.Context, /, destination_file: str, package_path: str | N
     show_done(ctx, "Downloaded successfully")
 
 
+functions.add_command(trigger)
 functions.add_command(querystate)
 functions.add_command(putstate)
 functions.add_command(reset_cursor)

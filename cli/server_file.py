@@ -128,6 +128,9 @@ WORKER_KEYS: dict[str, Key] = {
     "functionAssignmentTopicName": Key("worker", "assignments_topic", _text),
     "clusterCoordinationTopicName": Key("worker", "coordination_topic", _text),
     "stateStorageServiceUrl": Key("worker", "state_url", _text),
+    "sparkMaster": Key("worker", "spark_master", _text),
+    "sparkDriverMemory": Key("worker", "spark_driver_memory", _text),
+    "sparkIdleTimeoutSec": Key("worker", "spark_idle_s", _number),
     "failureCheckFreqMs": Key("worker", "failure_check_ms", _whole),
     "rescheduleTimeoutMs": Key("worker", "reschedule_timeout_ms", _whole),
     "rebalanceCheckFreqSec": Key("worker", "rebalance_check_s", _number),
@@ -144,7 +147,7 @@ WORKER_KEYS: dict[str, Key] = {
         "worker", "",
         _only(
             "org.apache.pulsar.functions.runtime.process.ProcessRuntimeFactory",
-            "each function chooses, by --runtime thread or process",
+            "each function chooses, by --runtime thread, process or spark",
         ),
     ),
     "authenticationEnabled": Key("worker", "", _only(False, "workers do not check who asks; keep their port private")),
@@ -152,7 +155,8 @@ WORKER_KEYS: dict[str, Key] = {
     "tlsEnabled": Key("worker", "", _only(False, "workers do not speak TLS; put a proxy in front")),
     "useTls": Key("worker", "", _only(False, "brokers are reached without TLS so far")),
 }  # fmt: skip
-"""Keys of functions_worker.yml; one without a field has one value here, which is what always happens."""
+"""Keys of functions_worker.yml; one without a field has one value here, which is what always happens. Those that begin
+with ``spark`` are ours."""
 
 REFUSED_WORKER_KEYS: dict[str, str] = {
     "instanceLivenessCheckFreqMs": "the end of an instance is noticed at once, without checks",

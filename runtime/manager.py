@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 
 from ..api.config_fields import runtime_options
+from ..errors import RunRefused
 from ..wire.functions_pb2 import STOPPED, Assignment, FunctionStatus, MetricsData, PackageLocationMetaData
 from .control import SOCKET_PATH_BYTES_MAX
 from .ports import Runtime
@@ -195,6 +196,18 @@ class RuntimeManager:
         supervisor = self._held[key].supervisor
         if supervisor is not None:
             await supervisor.restart(STOP_GRACE_S)
+
+    async def begin_run(self, key: str, run_id: str) -> None:
+        """Begin a run of a function that works in runs.
+
+        Raises:
+            KeyError: it is not assigned to this worker.
+            RunRefused: as `Triggered.begin_run`.
+        """
+        supervisor = self._held[key].supervisor
+        if supervisor is None:
+            raise RunRefused(f"{key} is stopped; start it with functions start")
+        await supervisor.begin_run(run_id)
 
     async def close(self) -> None:
         """Stop all instances."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from ..wire.functions_pb2 import FunctionStatus, MetricsData
 from .spec import InstanceSpec
@@ -27,6 +27,19 @@ class Instance(Protocol):
         """Return why the instance ended, with a traceback where there is one; empty if it was stopped.
 
         Cancellation: safe.
+        """
+
+
+@runtime_checkable
+class Triggered(Protocol):
+    """An instance that works when it is told to, and until its backlog of that moment is done."""
+
+    async def begin_run(self, run_id: str) -> None:
+        """Begin; how far it is stands in the status.
+
+        Raises:
+            RunNotYet: it will be able to in a moment.
+            RunRefused: it cannot begin, because of another run or a failure.
         """
 
 

@@ -12,9 +12,9 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 
-from ..errors import MagnetarError
+from ..errors import MagnetarError, RunNotYet, RunRefused
 from ..wire.functions_pb2 import FunctionStatus, MetricsData
-from .ports import Instance, Runtime
+from .ports import Instance, Runtime, Triggered
 from .restart_delay import RestartDelay
 from .spec import InstanceSpec
 from .stats import format_error
@@ -145,6 +145,22 @@ class Supervisor:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(RESTART_TIMEOUT_S):
                 await self._started.wait()
+
+    async def begin_run(self, run_id: str) -> None:
+        """Begin a run of the instance.
+
+        Raises:
+            RunNotYet: it is about to start.
+            RunRefused: it is down, is no such instance, or has another run.
+        """
+        instance = self._instance
+        if instance is None and self._failure:
+            raise RunRefused(f"{self._key} is not running: {last_line(self._failure)}")
+        if instance is None:
+            raise RunNotYet(f"{self._key} is about to start")
+        if not isinstance(instance, Triggered):
+            raise RunRefused(f"{self._key} works all the time, not in runs")
+        await instance.begin_run(run_id)
 
     async def status(self) -> FunctionStatus:
         """Return how the instance is."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import InvalidConfig
+from ..runtime.spark.session import SessionConfig
 from ..runtime.state.limits import address_of
 
 
@@ -30,6 +31,10 @@ class WorkerConfig:
         locks_topic: of the one by which no two workers run the same instance; ours, Pulsar has no key for it.
         cluster: name of the Pulsar cluster (`pulsarFunctionsCluster`).
         state_url: the table service, ``bk://host:port`` (`stateStorageServiceUrl`); empty: functions keep no state.
+        spark_master: where Spark functions run, ``local[N]``, ``local[*]`` or ``spark://host:port`` (`sparkMaster`).
+        spark_driver_memory: heap of their driver's JVM on this worker (`sparkDriverMemory`); it starts with the first
+            run.
+        spark_idle_s: how long their driver waits for another run before it ends (`sparkIdleTimeoutSec`).
         failure_check_ms: how often the leader looks who is there (`failureCheckFreqMs`). Ours is a thirtieth of
             Apache Pulsar's: one small request a second.
         reschedule_timeout_ms: how long a member may be absent before its instances go elsewhere.
@@ -57,6 +62,9 @@ class WorkerConfig:
     locks_topic: str = "instances"
     cluster: str = "standalone"
     state_url: str = ""
+    spark_master: str = "local[*]"
+    spark_driver_memory: str = "1g"
+    spark_idle_s: float = 600.0
     failure_check_ms: int = 1000
     reschedule_timeout_ms: int = 2000
     rebalance_check_s: float = -1
@@ -70,12 +78,17 @@ class WorkerConfig:
             raise InvalidConfig(f"workerPort {self.worker_port} is not a port: 0 to 65535")
         if self.state_url:
             address_of(self.state_url)
+        try:
+            SessionConfig(directory=self.data_dir, master=self.spark_master, heap=self.spark_driver_memory)
+        except InvalidConfig as exc:
+            raise InvalidConfig(f"sparkMaster or sparkDriverMemory: {exc}") from exc
         if len(self.functions_namespace.split("/")) != 2:
             raise InvalidConfig(f"pulsarFunctionsNamespace {self.functions_namespace!r} is not tenant/namespace")
         names = self.topics
         if len(set(names)) < len(names) or not all(names) or any("/" in name for name in names):
             raise InvalidConfig(f"the internal topics {', '.join(map(repr, names))} must be different names without /")
-        for name in ("failure_check_ms", "reschedule_timeout_ms", "trigger_timeout_s", "request_timeout_s"):
+        positive = ("failure_check_ms", "reschedule_timeout_ms", "trigger_timeout_s", "request_timeout_s")
+        for name in (*positive, "spark_idle_s"):
             if getattr(self, name) <= 0:
                 raise InvalidConfig(f"{name} {getattr(self, name)} must be positive")
 

@@ -11,6 +11,7 @@ import asyncio
 from ..errors import RequestRefused
 from ..runtime.exact.deduplication import DeduplicationOff, partitions_of, switch_on
 from ..wire.functions_pb2 import EFFECTIVELY_ONCE, FunctionDetails
+from .spark_readiness import is_spark
 
 
 class ExactOutputs:
@@ -31,7 +32,7 @@ class ExactOutputs:
             ConnectionLost: the broker does not answer; ask again.
         """
         topic = details.sink.topic
-        if details.processingGuarantees != EFFECTIVELY_ONCE or not topic:
+        if not topic or (details.processingGuarantees != EFFECTIVELY_ONCE and not is_spark(details)):
             return
         if not self._has_state_store and (count := await asyncio.to_thread(partitions_of, self._admin_url, topic)):
             raise RequestRefused(
@@ -43,4 +44,5 @@ class ExactOutputs:
         try:
             await asyncio.to_thread(switch_on, self._admin_url, topic)
         except DeduplicationOff as exc:
-            raise RequestRefused(400, str(exc)) from exc
+            why = "outputs of a Spark function are there exactly once: " if is_spark(details) else ""
+            raise RequestRefused(400, f"{why}{exc}") from exc

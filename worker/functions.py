@@ -28,6 +28,7 @@ from .exact_outputs import ExactOutputs
 from .hand_over import NO_LEADER, HandOver
 from .package_check import check_package
 from .patience import Patience
+from .spark_readiness import SparkReadiness
 from .subscriptions import InputSubscriptions
 
 PACKAGE_PREFIX = "package-"
@@ -65,15 +66,17 @@ class Deployment:
 
 @dataclass(frozen=True, slots=True)
 class FunctionTopics:
-    """What is made of a function's topics before it exists.
+    """What is made sure of before a function exists.
 
     Attributes:
         inputs: their subscriptions.
         outputs: their deduplication.
+        spark: whether functions can run by Spark at all.
     """
 
     inputs: InputSubscriptions
     outputs: ExactOutputs
+    spark: SparkReadiness
 
 
 class Functions:
@@ -129,6 +132,7 @@ class Functions:
             check(config)
         except InvalidConfig as exc:
             raise RequestRefused(400, str(exc)) from exc
+        await self._topics.spark.check(to_details(config))
         location = await self._keep(deployment, config, patience)
         if location is None:
             raise RequestRefused(400, "Function package is not provided")

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import httpx
 
-from ..errors import MagnetarError, RequestRefused
+from ..errors import MagnetarError, RequestRefused, RunNotYet, RunRefused
 from ..membership.manager import MembershipManager
 from ..scheduler.manager import SchedulerManager
 from ..wire.functions_pb2 import STOPPED, Assignment, FunctionMetaData, FunctionStatus, MetricsData
@@ -28,6 +28,9 @@ PEER_TIMEOUT_S = 2.0
 
 RESTART_TIMEOUT_S = 20.0
 """How long another worker may take to stop an instance and start it again."""
+
+RUN_TIMEOUT_S = 10.0
+"""How long another worker may take to begin a run; it may have to start a process first."""
 
 SETTLE_TIMEOUT_S = 5.0
 """How long a request waits to see its change in the assignments before it answers all the same."""
@@ -50,6 +53,9 @@ class RunningInstances(Protocol):
 
     async def restart(self, key: str) -> None:
         """Stop an instance and start it again."""
+
+    async def begin_run(self, key: str, run_id: str) -> None:
+        """Begin a run of a function that works in runs."""
 
     def log_file(self, key: str) -> Path:
         """Return where an instance's log is."""
@@ -200,6 +206,24 @@ class Instances:
             await self._runtime.restart(f"{name}:{instance_id}")
         except KeyError:
             raise RequestRefused(400, f"{name}/{instance_id} has not been assigned yet") from None
+
+    async def begin_run(self, name: FunctionName, instance_id: int, run_id: str) -> None:
+        """Begin a run of an instance; 409 if it cannot begin now, 503 if it can in a moment."""
+        owner = self._owner(name, instance_id)
+        if owner is None:
+            raise RequestRefused(503, f"{name} has not been assigned to a worker yet")
+        if owner != self._membership.me.worker_id:
+            path = f"{_path(name, instance_id, 'trigger')}?runId={quote(run_id, safe='')}"
+            await self._round().ask(owner, "POST", path, RUN_TIMEOUT_S)
+            return
+        try:
+            await self._runtime.begin_run(f"{name}:{instance_id}", run_id)
+        except KeyError:
+            raise RequestRefused(503, f"{name} is about to start on worker {owner}") from None
+        except RunNotYet as exc:
+            raise RequestRefused(503, str(exc)) from exc
+        except RunRefused as exc:
+            raise RequestRefused(409, str(exc)) from exc
 
     async def own_stats(self) -> list[Json]:
         """Return name and statistics of every instance on this worker."""

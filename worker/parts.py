@@ -44,6 +44,8 @@ from .rest.connectors import connectors_router
 from .rest.functions import FunctionsRoutes
 from .rest.reset_cursor import ResetCursorRoute
 from .rest.state import StateRoutes
+from .runs import Runs
+from .spark_readiness import SparkReadiness
 from .state_tables import StateTables
 from .subscriptions import InputSubscriptions
 from .topic_log import TailedLog
@@ -112,7 +114,11 @@ class Parts:
         )
         hand_over = HandOver(self.metadata, self.membership, http, config.request_timeout_s)
         self.tables = StateTables(config.state_url)
-        function_topics = FunctionTopics(InputSubscriptions(client), ExactOutputs(config.admin_url, config.state_url))
+        function_topics = FunctionTopics(
+            InputSubscriptions(client),
+            ExactOutputs(config.admin_url, config.state_url),
+            SparkReadiness(me.worker_id, config.spark_master, config.state_url),
+        )
         self.functions = Functions(self.metadata, self.packages, admin, hand_over, function_topics, _now_ms)
 
     def _function_changed(self, change: Change) -> None:
@@ -182,6 +188,7 @@ class Parts:
             self.packages,
             Trigger(self._client, self._config.trigger_timeout_s),
             self.tables,
+            Runs(instances),
         )
         state = StateRoutes(self.functions, self.tables)
         reset = ResetCursorRoute(CursorReset(self.functions, instances, self._admin))

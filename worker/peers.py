@@ -22,6 +22,8 @@ ANSWER_TIMEOUT_S = 1.5
 _AT_ONCE = 8
 """Questions to one worker: those to a silent one must leave connections for the others."""
 
+_REASON_CHARACTERS = 500
+
 Json = dict[str, Any]
 
 
@@ -59,7 +61,7 @@ class Round:
                 peer.failure = f"worker {worker_id} does not answer: {reason}"
                 raise RequestRefused(503, peer.failure) from exc
         if not response.is_success:
-            raise RequestRefused(response.status_code, f"worker {worker_id} refuses: {response.text[:200]}")
+            raise RequestRefused(response.status_code, f"worker {worker_id} refuses: {_told(response)}")
         answer = response.json() if response.content else {}
         return answer if isinstance(answer, dict) else {}
 
@@ -71,6 +73,15 @@ class Round:
         if member is None:
             raise RequestRefused(503, "it is not there")
         return await self._http.request(method, f"{member.url}{path}", timeout=timeout_s)
+
+
+def _told(response: httpx.Response) -> str:
+    """Return what an answer that is an error says."""
+    try:
+        reason = response.json()["reason"]
+    except (ValueError, LookupError, TypeError):
+        reason = response.text
+    return str(reason)[:_REASON_CHARACTERS]
 
 
 def _reason(exc: Exception) -> str:

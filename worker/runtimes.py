@@ -8,6 +8,7 @@ from pathlib import Path
 from ..runtime.manager import RuntimeManager, Surroundings
 from ..runtime.ports import Runtime
 from ..runtime.process.runtime import ProcessRuntime
+from ..runtime.spark.runtime import SparkConfig, SparkRuntime
 from ..runtime.thread.runtime import ThreadRuntime
 from ..wire.functions_pb2 import PackageLocationMetaData
 from .config import WorkerConfig
@@ -26,5 +27,16 @@ async def make_runtime_manager(
         state_url=config.state_url,
         locks_topic=config.topic(config.locks_topic),
     )
-    runtimes: dict[str, Runtime] = {"process": ProcessRuntime(), "thread": ThreadRuntime(config.service_url)}
+    spark = SparkConfig(
+        data_dir=config.data_dir,
+        master=config.spark_master,
+        heap=config.spark_driver_memory,
+        driver_host=config.reachable_host,
+        idle_s=config.spark_idle_s,
+    )
+    runtimes: dict[str, Runtime] = {
+        "process": ProcessRuntime(),
+        "thread": ThreadRuntime(config.service_url),
+        "spark": SparkRuntime(spark),
+    }
     return RuntimeManager(runtimes, fetch_package, surroundings)

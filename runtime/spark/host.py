@@ -4,15 +4,14 @@ Design: it is started by exec, not forked from the zygote, because Spark makes t
 nothing but one socket, over which both send JSON objects (`process/messages`). The main thread serves that socket and
 never waits for Spark; each function has a thread of its own, which loads the code and then does one run after the
 other. The JVM starts with the first run that needs it, so that a mistake in a function is told without waiting for it,
-and its end is the end of this process: the worker starts another. When the worker dies, the kernel ends this process, and the JVM
-ends with the pipe that is its standard input.
+and its end is the end of this process: the worker starts another. When the worker dies, the kernel ends this process,
+and the JVM ends with the pipe that is its standard input.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import json
 import logging
 import os
 import selectors
@@ -24,7 +23,6 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Protocol
 
@@ -36,6 +34,7 @@ from ..process.messages import encode, take
 from ..spec import InstanceSpec, from_json
 from ..stats import format_error
 from ..thread.routing import OutputRouter
+from .host_config import config_from_text
 from .progress import RunProgress
 from .session import Session, SessionConfig, open_session
 
@@ -287,7 +286,7 @@ def serve(descriptor: int, config_text: str, make_job: MakeJob) -> None:
 
     Args:
         descriptor: of the socket.
-        config_text: what `SessionConfig` is made of, as `config_to_text` gives it.
+        config_text: what `SessionConfig` is made of, as `host_config` gives it.
         make_job: loads a function.
     """
     _die_with_worker()
@@ -318,21 +317,6 @@ def _die_with_worker() -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)  # it died before the line above
-
-
-def config_to_text(config: SessionConfig) -> str:
-    """Return a session's settings as text for `serve`."""
-    fields = asdict(config)
-    fields["settings"] = dict(config.settings)
-    return json.dumps(fields, default=str)
-
-
-def config_from_text(text: str) -> SessionConfig:
-    """Return the settings that `config_to_text` wrote."""
-    fields = json.loads(text)
-    fields["directory"] = Path(fields["directory"])
-    fields["log_file"] = Path(fields["log_file"]) if fields["log_file"] is not None else None
-    return SessionConfig(**fields)
 
 
 def main() -> None:

@@ -18,11 +18,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...errors import ClosedError, InvalidConfig, RunRefused, SparkFailed
+from ...errors import ClosedError, InvalidConfig, RunNotYet, RunRefused, SparkFailed
 from ...wire.functions_pb2 import FunctionStatus, MetricsData
 from ..spec import InstanceSpec
 from ..stats import InstanceStats
-from .host import config_to_text
+from .host_config import config_to_text
 from .host_process import Event, HostProcess
 from .progress import RunProgress
 from .readiness import check_ready
@@ -121,11 +121,14 @@ class SparkInstance:
         """Begin to work the backlog off.
 
         Raises:
-            RunRefused: the function is not ready, or another run is under way.
+            RunNotYet: the function is being loaded, or ends.
+            RunRefused: another run is under way.
         """
         if not self._is_ready or self._is_stopping or self._ended.done():
-            raise RunRefused(f"{self.spec.function_name} is not running; functions status says why")
+            raise RunNotYet(f"{self.spec.function_name} is being loaded")
         run = self._runtime.run_of(self.spec)
+        if run is not None and run.progress.run_id == run_id:
+            return  # asked again, because the first answer was lost
         if run is not None and run.is_active:
             progress = run.progress
             raise RunRefused(

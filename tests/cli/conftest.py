@@ -65,10 +65,15 @@ class FakeRest:
     url: str = ""
     requests: list[Request] = field(default_factory=list)
     answers: dict[str, tuple[int, bytes, dict[str, str]]] = field(default_factory=dict)
+    turns: dict[str, list[Any]] = field(default_factory=dict)
 
     def answer(self, call: str, value: Any, status: int = 200, headers: dict[str, str] | None = None) -> None:
         body = value if isinstance(value, bytes) else json.dumps(value).encode()
         self.answers[call] = (status, body, headers or {"Content-Type": "application/json"})
+
+    def answer_in_turn(self, call: str, values: list[Any]) -> None:
+        """Answer with one value after the other, and with the last one from then on."""
+        self.turns[call] = list(values)
 
     @property
     def last(self) -> Request:
@@ -85,6 +90,8 @@ def rest() -> Iterator[FakeRest]:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             content_type = self.headers.get("Content-Type", "")
             fake.requests.append(Request(self.command, split.path, dict(parse_qsl(split.query)), content_type, body))
+            if turns := fake.turns.get(f"{self.command} {split.path}"):
+                fake.answer(f"{self.command} {split.path}", turns.pop(0) if len(turns) > 1 else turns[0])
             status, content, headers = fake.answers.get(f"{self.command} {split.path}", (204, b"", {}))
             self.send_response(status)
             for name, value in headers.items():

@@ -106,7 +106,11 @@ def test_update_sends_only_what_was_given(magnetar: Magnetar, rest: FakeRest) ->
         (("get",), ("--name", "--fqfn")),
         (("get", "--fqfn", "a/b"), ("tenant/namespace/name",)),
         (("get", "--fqfn", "a/b/c", "--name", "c"), ("--fqfn", "leave out")),
-        (("trigger", "--name", "f"), ("--trigger-value", "--trigger-file")),
+        (
+            ("trigger", "--name", "f", "--trigger-value", "a", "--trigger-file", "b"),
+            ("--trigger-value", "--trigger-file"),
+        ),
+        (("trigger", "--name", "f", "--trigger-value", "a", "--no-wait"), ("--no-wait",)),
         (("stat",), ("unknown command stat", "did you mean stats")),
     ],
     ids=lambda value: " ".join(value[:3]) if isinstance(value, tuple) else "",

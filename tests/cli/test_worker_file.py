@@ -22,6 +22,9 @@ functionMetadataTopicName: m
 functionAssignmentTopicName: a
 clusterCoordinationTopicName: c
 failureCheckFreqMs: 500
+sparkMaster: spark://a:7077
+sparkDriverMemory: 512m
+sparkIdleTimeoutSec: 60
 rescheduleTimeoutMs: 3000
 rebalanceCheckFreqSec: 60
 topicCompactionFrequencySec: 900
@@ -59,6 +62,7 @@ def test_every_key_sets_what_it_names(tmp_path: Path) -> None:
     assert (config.functions_namespace, config.cluster) == ("public/magnetar", "east")
     assert (config.metadata_topic, config.assignments_topic, config.coordination_topic) == ("m", "a", "c")
     assert (config.failure_check_ms, config.reschedule_timeout_ms) == (500, 3000)
+    assert (config.spark_master, config.spark_driver_memory, config.spark_idle_s) == ("spark://a:7077", "512m", 60)
     assert (config.rebalance_check_s, config.compaction_s, config.broker_wait_s) == (60, 900, 5)
 
 

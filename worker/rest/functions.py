@@ -17,12 +17,15 @@ from ...wire.functions_pb2 import FunctionMetaData
 from ..functions import Deployment, FunctionName, Functions, package_id
 from ..hand_over import REQUEST_ID_HEADER
 from ..instances import Instances
+from ..runs import Runs
+from ..spark_readiness import is_spark
 from ..state_tables import StateTables
 from ..trigger import Trigger
 from .answers import finite, nothing
 from .logs import merged
 from .multipart import Form, Part, json_part, read_form
 
+_TRIGGER_PARTS = {"data", "dataStream", "topic"}
 COMMANDS = ("start", "stop", "restart")
 
 
@@ -36,12 +39,14 @@ class FunctionsRoutes:
         packages: PackageStore,
         trigger: Trigger,
         tables: StateTables,
+        runs: Runs,
     ) -> None:
         self._functions = functions
         self._tables = tables
         self._instances = instances
         self._packages = packages
         self._trigger = trigger
+        self._runs = runs
 
     def router(self) -> APIRouter:
         """Return the routes."""
@@ -64,6 +69,7 @@ class FunctionsRoutes:
             ("GET", one + "/logs", self.logs),
             ("GET", one + "/download", self.download),
             ("POST", one + "/trigger", self.trigger),
+            ("POST", one + "/{instance_id}/trigger", self.begin_run),
             ("GET", one + "/{instance_id}/status", self.instance_status),
             ("GET", one + "/{instance_id}/stats", self.instance_stats),
             ("GET", one + "/{instance_id}/logs", self.instance_logs),
@@ -173,9 +179,32 @@ class FunctionsRoutes:
         await self._instances.restart(function, None if instance_id is None else _number(instance_id, "restart"))
         return nothing()
 
-    async def trigger(self, request: Request, tenant: str, namespace: str, name: str) -> Response:
-        """Send the part data (or dataStream) through the function and return what comes out."""
-        metadata = self._functions.find(FunctionName(tenant, namespace, name))
+    async def trigger(
+        self,
+        request: Request,
+        tenant: str,
+        namespace: str,
+        name: str,
+        noWait: bool = False,
+    ) -> Response:
+        """Send the part data (or dataStream) through the function and return what comes out.
+
+        A function that works in runs begins one instead, and takes no data; returned is the record of the run when it
+        has ended, with `noWait` its id at once.
+        """
+        function = FunctionName(tenant, namespace, name)
+        metadata = self._functions.find(function)
+        if is_spark(metadata.functionDetails):
+            if "content-type" in request.headers and (await read_form(request)).keys() & _TRIGGER_PARTS:
+                raise RequestRefused(
+                    400, f"Function {name} runs by Spark, over the backlog of its inputs: trigger it without data"
+                )
+            run_id = await self._runs.begin(function)
+            return JSONResponse(
+                {"runId": run_id} if noWait else finite(await self._runs.wait(function, metadata, run_id))
+            )
+        if noWait:
+            raise RequestRefused(400, f"noWait: Function {name} does not work in runs; leave it out")
         form = await read_form(request)
         part = form.get("data") or form.get("dataStream")
         if part is None:
@@ -183,6 +212,13 @@ class FunctionsRoutes:
         topic = form["topic"].content.decode("utf-8", "replace") if "topic" in form else None
         output = await self._trigger.run(metadata, part.content, topic)
         return nothing() if output is None else Response(output, media_type="application/json")
+
+    async def begin_run(self, tenant: str, namespace: str, name: str, instance_id: str, runId: str) -> Response:
+        """Begin a run that another worker was asked for; only on the worker that has the function."""
+        function = FunctionName(tenant, namespace, name)
+        self._functions.find(function)
+        await self._instances.begin_run(function, _number(instance_id, "trigger"), runId)
+        return nothing()
 
     async def list_nothing(self) -> Response:
         """Return the built-in functions and connectors: none yet."""

@@ -31,11 +31,29 @@ def instance_status(status: FunctionStatus, worker_id: str) -> Json:
         "lastInvocationTime": status.lastInvocationTime,
         "workerId": worker_id,
     }
+    if status.HasField("run"):
+        answer["run"] = _run(status.run)
     if not status.running:
         for name in ("latestUserExceptions", "latestSystemExceptions"):
             if not answer[name]:
                 del answer[name]
     return answer
+
+
+def _run(run: FunctionStatus.Run) -> Json:
+    """Return what is ours: how far the latest run of a function is that works in runs."""
+    return {
+        "runId": run.runId,
+        "stage": run.stage,
+        "tasksDone": run.tasksDone,
+        "tasksTotal": run.tasksTotal,
+        "rows": run.rows,
+        "rowsPerSecond": round(run.rowsPerSecond, 1),
+        "lag": run.lag if run.lag >= 0 else None,
+        "error": run.error,
+        "startedMs": run.startedMs,
+        "endedMs": run.endedMs,
+    }
 
 
 def _exceptions(records: Iterable[FunctionStatus.ExceptionInformation]) -> list[Json]:

@@ -1,0 +1,80 @@
+"""Runs of functions that work in runs: begun on the worker that has the function, and waited for from any."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from time import monotonic
+from typing import Any
+
+from ..errors import RequestRefused
+from ..runtime.spark.progress import ENDED
+from ..wire.functions_pb2 import FunctionMetaData
+from .functions import FunctionName
+from .instances import Instances
+
+POLL_S = 0.2
+READY_WITHIN_S = 15.0
+"""How long a function that was just created, or has moved, may take to be ready."""
+LOST_AFTER_S = 15.0
+"""How long a run may be unknown to the worker that has the function: it may be about to start, or have moved."""
+_INSTANCE = 0
+Json = dict[str, Any]
+
+
+class Runs:
+    """Begins runs and waits for their end, wherever they are done."""
+
+    def __init__(self, instances: Instances) -> None:
+        self._instances = instances
+
+    async def begin(self, name: FunctionName) -> str:
+        """Begin a run and return its id; waits for a function that is about to start.
+
+        Cancellation: it may have begun.
+
+        Raises:
+            RequestRefused: 409 if another run is under way or the function is down, 503 if nobody could begin it.
+        """
+        run_id = uuid.uuid4().hex[:12]
+        deadline_s = monotonic() + READY_WITHIN_S
+        while True:
+            try:
+                await self._instances.begin_run(name, _INSTANCE, run_id)
+                return run_id
+            except RequestRefused as exc:
+                if exc.status != 503 or monotonic() > deadline_s:
+                    raise
+            await asyncio.sleep(POLL_S)
+
+    async def wait(self, name: FunctionName, metadata: FunctionMetaData, run_id: str) -> Json:
+        """Return the record of a run when it has ended well.
+
+        Cancellation: the run goes on.
+
+        Raises:
+            RequestRefused: it failed, was cancelled, or its worker is gone.
+        """
+        seen_s = monotonic()
+        while True:
+            status = await self._instances.instance_status(name, metadata, _INSTANCE)
+            run = status.get("run") or {}
+            if run.get("runId") == run_id:
+                seen_s = monotonic()
+                if run["stage"] in ENDED:
+                    return _ended_well(run)
+            elif monotonic() - seen_s > LOST_AFTER_S:
+                raise RequestRefused(
+                    503,
+                    f"run {run_id} is unknown since {LOST_AFTER_S:g} s: {status.get('error') or 'its worker is gone'};"
+                    " trigger the function again, which finishes what was begun",
+                )
+            await asyncio.sleep(POLL_S)
+
+
+def _ended_well(run: Json) -> Json:
+    if run["stage"] == "done":
+        return run
+    reason = str(run["error"]).rstrip().rpartition("\n")[2]
+    what = f"run {run['runId']} was cancelled" if run["stage"] == "cancelled" else f"run {run['runId']} failed"
+    raise RequestRefused(500, f"{what}: {reason}; functions logs shows all of it" if reason else what)
