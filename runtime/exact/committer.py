@@ -3,7 +3,8 @@
 Design: one commit is under way at a time, and what waits meanwhile is merged into the next one of its partition. The
 order matters: a function reads through changes that are not committed yet, so a result may depend on changes that an
 earlier result wrote, also on one of another partition. It must not be committed before them. Increments are never read
-through (the session waits for their commit), so results that wrote nothing may be overtaken.
+through (the session waits for their commit), so results that wrote nothing may be overtaken, but only by others that
+wrote nothing: an increment does not survive what is written over it, and must not come after it.
 
 The position that a commit expects is the one that this instance committed last. A store that holds another one has
 heard from an instance that took over; then this one is fenced and must stop.
@@ -154,7 +155,7 @@ class Committer:
         while self._waiting:
             job = self._waiting.popleft()
             fits = rows + job.rows <= COMMIT_ROWS_MAX and size + job.size <= COMMIT_BYTES_MAX
-            if job.ledger is first.ledger and job.opening is None and fits:
+            if job.ledger is first.ledger and job.opening is None and fits and not (job.writes and kept):
                 taken.append(job)
                 rows += job.rows
                 size += job.size

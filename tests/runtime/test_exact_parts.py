@@ -235,6 +235,21 @@ def test_results_that_wrote_are_not_overtaken() -> None:
     ]
 
 
+def test_what_writes_overtakes_nothing_that_counted() -> None:
+    """The other way round the store would count on top of what was written afterwards."""
+    desk, a, b = Desk(), Ledger("a"), Ledger("b")
+    desk.begin(a)
+    desk.commit(a, 1)
+    desk.commit(b, 1, counted("k"))
+    desk.commit(a, 2, written("k"))
+    desk.finish(4)
+    assert [commit[:3] for commit in desk.store.commits[1:]] == [
+        ("a", Position(7, 0), Position(7, 1)),
+        ("b", None, Position(7, 1)),
+        ("a", Position(7, 1), Position(7, 2)),
+    ]
+
+
 @pytest.mark.parametrize("error", [FencedByPosition("gone"), StateRefused("no", b"k"), RuntimeError("a defect")])
 def test_nothing_is_committed_behind_what_failed(error: Exception) -> None:
     desk, ledger = Desk(), Ledger("a")
