@@ -12,6 +12,7 @@ from pathlib import Path
 
 from . import machine, report
 from .client_rates import measure_consume, measure_publish
+from .exact_rates import measure_exact
 from .failover import measure_failover
 from .figure import Figure, table
 from .footprint import measure_idle, measure_start, measure_threads
@@ -20,6 +21,8 @@ from .group_commit import measure_group_commit
 from .latency import measure_latency
 from .plan import Plan
 from .spark_read import measure_spark
+from .state_rates import measure_state
+from .state_size import measure_state_size
 
 BENCHMARKS: dict[str, Callable[[Plan], Iterator[Figure]]] = {
     "publish": measure_publish,
@@ -31,6 +34,9 @@ BENCHMARKS: dict[str, Callable[[Plan], Iterator[Figure]]] = {
     "idle": measure_idle,
     "threads": measure_threads,
     "failover": measure_failover,
+    "state": measure_state,
+    "exactly": measure_exact,
+    "state-size": measure_state_size,
     "spark": measure_spark,
 }
 

@@ -1,0 +1,205 @@
+"""State through the context: words counted, and single calls, beside one question to the state store for each call."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import httpx
+from magnetar.runtime.state.client import TableClient
+from magnetar.runtime.state.values import Increment, Put
+
+from tests.support.functions import Functions
+from tests.support.servers import Server
+
+from .figure import Figure
+from .load import hold, publish_entries
+from .plan import Plan
+
+WORD_COUNT = """
+from pulsar import Function
+
+class WordCount(Function):
+    def process(self, input, context):
+        for word in input.split():
+            context.incr_counter(word, 1)
+"""
+CALLS = """
+def process(text, context):
+    call, key = text.split()
+    if call == "get":
+        context.get_state(key)
+    elif call == "put":
+        context.put_state(key, "fifty bytes of text, as a small value usually is..")
+    else:
+        context.incr_counter(key, 1)
+"""
+BATCH = 1000
+WORDS = 5  # of a message
+VOCABULARY = 2000
+KEYS = 1000
+WORDS_TARGET = 100_000
+EXPECTED_WORDS = 800_000  # a second; only to choose how many messages a measurement needs
+EXPECTED_CALLS = 300_000
+POLL_S = 0.02
+TIMEOUT_S = 120
+PEER = "one RPC per call"
+
+
+def measure_state(plan: Plan) -> Iterator[Figure]:
+    """Words per second of one instance, then each kind of call per second."""
+    with plan.server("standalone") as server:
+        messages = int(EXPECTED_WORDS / WORDS * plan.seconds) // BATCH * BATCH
+        ours = [_words(server, messages, seed) for seed in range(plan.repeats)]
+        with Direct(server) as direct:
+            yield Figure(
+                name="stateful word count, input batches of 1000",
+                ours=statistics.median(ours),
+                unit="words/s",
+                peer=direct.rate(lambda key: direct.increment(key), plan.seconds),
+                peer_name=PEER,
+                target=WORDS_TARGET,
+                note=f"{WORDS} words a message, {VOCABULARY:,} different ones; every count compared",
+            )
+            yield from _calls(plan, server, direct)
+
+
+def _words(server: Server, messages: int, seed: int) -> float:
+    """Count words with a function of its own; return words per second."""
+    rng = random.Random(seed)
+    name, topic = f"words{seed}", f"words{seed}-in"
+    vocabulary = [f"word{number}" for number in range(VOCABULARY)]
+    texts = [" ".join(rng.choices(vocabulary, k=WORDS)) for _ in range(messages)]
+    hold(server.service_url, topic, f"public/default/{name}")
+    publish_entries(server.service_url, topic, [text.encode() for text in texts], BATCH)
+    with deployed(server, name, f"{name}.WordCount", WORD_COUNT):
+        rate = Processed(server, topic, name).slope(messages // BATCH) * BATCH * WORDS
+        expected = Counter(word for text in texts for word in text.split())
+        found = _counters(server, name, list(expected))
+    assert found == dict(expected), f"{name} counted wrong"
+    return rate
+
+
+def _counters(server: Server, name: str, keys: list[str]) -> dict[str, int | None]:
+    tables = TableClient(str(server.addresses["stateStorageServiceUrl"]))
+    try:
+        (table,) = tables.tables(f"public/default/{name}@")
+        values = tables.read(table, [key.encode() for key in keys])
+    finally:
+        tables.close()
+    return {key: None if value is None else value.number for key, value in zip(keys, values, strict=True)}
+
+
+def _calls(plan: Plan, server: Server, direct: Direct) -> Iterator[Figure]:
+    peers = {"put": direct.put, "get": direct.get, "increment": direct.increment}
+    messages = int(EXPECTED_CALLS * plan.seconds) // BATCH * BATCH
+    name = "calls"
+    hold(server.service_url, f"{name}-in", f"public/default/{name}")
+    processed = Processed(server, f"{name}-in", name)
+    with deployed(server, name, f"{name}.process", CALLS):
+        for call, peer in peers.items():
+            rates = [_one_call(server, processed, call, messages, seed) for seed in range(plan.repeats)]
+            yield Figure(
+                name=f"{call} through the context, input batches of 1000",
+                ours=statistics.median(rates),
+                unit="calls/s",
+                peer=direct.rate(peer, plan.seconds),
+                peer_name=PEER,
+                note=f"{KEYS:,} keys at random, one call a message",
+            )
+
+
+def _one_call(server: Server, processed: Processed, call: str, messages: int, seed: int) -> float:
+    rng = random.Random(seed)
+    prefix = "counter" if call == "increment" else "key"
+    inputs = [f"{call} {prefix}{rng.randrange(KEYS)}".encode() for _ in range(messages)]
+    publish_entries(server.service_url, processed.topic, inputs, BATCH)
+    return processed.slope(messages // BATCH) * BATCH
+
+
+@contextlib.contextmanager
+def deployed(server: Server, name: str, class_name: str, source: str, **config: object) -> Iterator[None]:
+    """A function while the context lasts; its input is `<name>-in`."""
+    full = {
+        "className": class_name,
+        "inputs": [f"{name}-in"],
+        "subscriptionPosition": "Earliest",
+        "runtimeEnv": "process",
+        **config,
+    }
+    with Functions(server.web_url) as functions:
+        functions.create(name, source, full).raise_for_status()
+        yield
+        functions.delete(name)
+
+
+class Processed:
+    """Watches how many entries a function has acknowledged."""
+
+    def __init__(self, server: Server, topic: str, function: str) -> None:
+        self.topic = topic
+        self._server = server
+        self._function = function
+        self._url = f"{server.web_url}/admin/v2/persistent/public/default/{topic}/stats"
+
+    def slope(self, entries: int) -> float:
+        """Wait until nothing is left of so many entries; return entries per second between 10 % and 95 %."""
+        samples: list[tuple[float, int]] = []
+        deadline = time.monotonic() + TIMEOUT_S
+        with httpx.Client(timeout=10) as http:
+            while not samples or samples[-1][1] < entries:
+                subscriptions = http.get(self._url).raise_for_status().json()["subscriptions"]
+                left = int(subscriptions[f"public/default/{self._function}"]["msgBacklog"])
+                samples.append((time.perf_counter(), entries - left))
+                if time.monotonic() > deadline:
+                    tail = self._server.log_tail()
+                    raise TimeoutError(f"{left} of {entries} entries left after {TIMEOUT_S} s:\n{tail}")
+                time.sleep(POLL_S)
+        inside = [sample for sample in samples if 0.1 * entries <= sample[1] <= 0.95 * entries]
+        if len(inside) < 2:
+            raise AssertionError(f"too few samples between 10 % and 95 %: {samples[-5:]}; measure for longer")
+        (t0, n0), (t1, n1) = inside[0], inside[-1]
+        return (n1 - n0) / (t1 - t0)
+
+
+class Direct:
+    """The peer: a question to the state store for every call, as a program without batches would make them."""
+
+    def __init__(self, server: Server) -> None:
+        self._tables = TableClient(str(server.addresses["stateStorageServiceUrl"]))
+        self._writer = os.urandom(16)
+        self._sequence = 0
+
+    def __enter__(self) -> Direct:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self._tables.close()
+
+    def get(self, key: bytes) -> None:
+        self._tables.read("public/default/direct", [key])
+
+    def put(self, key: bytes) -> None:
+        self._apply(Put(key, b"fifty bytes of text, as a small value usually is.."))
+
+    def increment(self, key: bytes) -> None:
+        self._apply(Increment(b"counter" + key, 1))
+
+    def _apply(self, change: Put | Increment) -> None:
+        self._sequence += 1
+        self._tables.apply("public/default/direct", self._writer, self._sequence, [change])
+
+    def rate(self, call: Callable[[bytes], None], seconds: float) -> float:
+        """Call one after the other; return calls per second."""
+        rng = random.Random(1)
+        began = time.perf_counter()
+        count = 0
+        while (took_s := time.perf_counter() - began) < seconds:
+            call(b"key%d" % rng.randrange(KEYS))
+            count += 1
+        return count / took_s
