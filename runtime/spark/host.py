@@ -121,6 +121,47 @@ class Sessions:
         os.truncate(path, 0)  # the JVM writes at the end of the file, wherever that is
 
 
+class Throttle:
+    """Passes a run's progress on: a new stage at once, the latest of all else every `REPORT_PERIOD_S`."""
+
+    def __init__(self, tell: Callable[[RunProgress], None]) -> None:
+        """Tell by ``tell``."""
+        self._tell = tell
+        self._lock = threading.Lock()
+        self._latest: RunProgress | None = None
+        self._timer: threading.Timer | None = None
+        self._stage = ""
+
+    def take(self, progress: RunProgress) -> None:
+        """Take a report; from any thread."""
+        if progress.has_ended:
+            return  # told once `run` has returned, when another may begin
+        with self._lock:
+            self._latest = progress
+            if progress.stage != self._stage:
+                self._stage = progress.stage
+                self._flush()
+            elif self._timer is None:
+                self._timer = threading.Timer(REPORT_PERIOD_S, self._later)
+                self._timer.daemon = True
+                self._timer.start()
+
+    def _later(self) -> None:
+        with self._lock:
+            self._timer = None
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._latest is not None:
+            self._tell(self._latest)
+            self._latest = None
+
+    def end(self) -> None:
+        """Drop what was not told yet: the run has ended."""
+        with self._lock:
+            self._latest, self._stage = None, ""
+
+
 class HostedFunction:
     """One function and its thread."""
 
@@ -132,8 +173,7 @@ class HostedFunction:
         self._job: Job | None = None
         self._orders: SimpleQueue[str | None] = SimpleQueue()
         self._cancelled: set[str] = set()
-        self._told_s = 0.0
-        self._told_stage = ""
+        self._reports = Throttle(self._tell_progress)
         self._thread = threading.Thread(target=self._live, name=f"function {spec.key}", daemon=True)
         self._thread.start()
 
@@ -193,22 +233,15 @@ class HostedFunction:
             end = RunProgress(run_id=run_id, stage="cancelled")
         else:
             try:
-                end = self._job.run(run_id, self._report)
+                end = self._job.run(run_id, self._reports.take)
             except BaseException as error:  # noqa: BLE001  the last place that can say why
                 end = RunProgress(run_id=run_id, stage="failed", error=format_error(error))
         self._cancelled.discard(run_id)
         took_s = time.monotonic() - began_s
         what = f"run {run_id} is {end.stage} after {took_s:.1f} s: {end.rows} rows in {end.tasks_done} tasks"
         instance_log.write("ERROR" if end.error else "INFO", f"{what}; {end.error}" if end.error else what)
+        self._reports.end()
         self._tell_progress(end)
-
-    def _report(self, progress: RunProgress) -> None:
-        if progress.has_ended:
-            return  # told once `run` has returned, when another may begin
-        now_s = time.monotonic()
-        if progress.stage != self._told_stage or now_s - self._told_s >= REPORT_PERIOD_S:
-            self._told_s, self._told_stage = now_s, progress.stage
-            self._tell_progress(progress)
 
     def _tell_progress(self, progress: RunProgress) -> None:
         self._host.tell({"event": "progress", "id": self._number, "progress": asdict(progress)})

@@ -1,0 +1,70 @@
+"""A host of Spark functions without Spark: its functions do what files beside their code tell them to.
+
+``broken``: loading fails with the file's text. ``slow``: loading takes until the file is gone. ``tasks``: of a run;
+each waits for a file ``go`` that says ``all`` or a number above its own. ``deaf``: the run ignores cancel.
+``raises``: what the function raises in the end.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from magnetar.errors import FunctionLoadError
+from magnetar.runtime.spark.host import OpenSession, serve
+from magnetar.runtime.spark.progress import RunProgress
+from magnetar.runtime.spec import InstanceSpec
+
+ROWS_A_TASK = 10
+POLL_S = 0.01
+
+
+class FakeJob:
+    def __init__(self, spec: InstanceSpec, open_session: OpenSession) -> None:
+        self._directory = spec.package
+        self._cancelled = threading.Event()
+        if self._text("broken"):
+            raise FunctionLoadError(self._text("broken"))
+        while (self._directory / "slow").exists():
+            time.sleep(POLL_S)
+
+    def _text(self, name: str) -> str:
+        path = self._directory / name
+        return path.read_text() if path.exists() else ""
+
+    def run(self, run_id: str, report: Callable[[RunProgress], None]) -> RunProgress:
+        print("the function speaks")
+        with (self._directory / "runs").open("a") as file:
+            file.write(f"{run_id}\n")
+        self._cancelled.clear()
+        total = int(self._text("tasks") or 0)
+        progress = RunProgress(run_id=run_id, stage="planning")
+        for done in range(total):
+            progress = RunProgress(
+                run_id=run_id, stage="running", tasks_done=done, tasks_total=total, rows=done * ROWS_A_TASK
+            )
+            report(progress)
+            while not self._may_go(done):
+                if self._cancelled.wait(POLL_S) and not self._text("deaf"):
+                    return RunProgress(run_id=run_id, stage="cancelled", tasks_done=done, tasks_total=total)
+        if self._text("raises"):
+            return RunProgress(run_id=run_id, stage="failed", error=self._text("raises"), is_user_error=True)
+        return RunProgress(
+            run_id=run_id, stage="done", tasks_done=total, tasks_total=total, rows=total * ROWS_A_TASK, lag=0
+        )
+
+    def _may_go(self, done: int) -> bool:
+        text = self._text("go")
+        return text == "all" or int(text or 0) > done
+
+    def cancel(self) -> None:
+        self._cancelled.set()
+
+
+PROGRAM = (sys.executable, "-P", str(Path(__file__)))
+
+if __name__ == "__main__":
+    serve(int(sys.argv[1]), sys.argv[2], FakeJob)
