@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from ...client.config import Compression
 from ...client.outgoing import describe, encode_entry, seal_entry
 from ...client.routing import key_partition
+from ...errors import MessageTooLarge
 from ...wire.pulsar_api_pb2 import SingleMessageMetadata
 from ..publish_request import PublishRequest
 from ..state.values import OutboxEntry
@@ -17,7 +18,10 @@ from .sequence import sequence_id
 from .work import Result
 
 ENTRY_BYTES_MAX = 5 * 1024 * 1024 - 64 * 1024
-"""Of an entry before compression: the frame limit of the protocol less room for metadata."""
+"""Of an entry before compression: the frame limit of the protocol less room for metadata. Readers hold what they
+decompress to the same limit, and would drop a larger one."""
+_FRAMING_BYTES = 16
+"""Of a message in an entry, beside payload and header: their sizes, at most."""
 
 Header = SingleMessageMetadata | None
 
@@ -61,6 +65,7 @@ class EntryMaker:
             headers: the metadata of each, if any has some.
 
         Raises:
+            MessageTooLarge: a message fits no entry.
             SequenceOverflow: the position or the number of entries does not fit into a sequence id.
         """
         drafts: dict[tuple[str, bool], _Draft] = {}
@@ -73,7 +78,7 @@ class EntryMaker:
             self._add(request, drafts)
         counts: dict[str, int] = {}
         for (topic, _), draft in drafts.items():
-            for payloads, some_headers in _cut(draft):
+            for payloads, some_headers in _cut(topic, draft):
                 number = counts[topic] = counts.get(topic, -1) + 1
                 entry = encode_entry(payloads, some_headers, compression=draft.compression)
                 sequence = sequence_id(result.position, number)
@@ -105,22 +110,36 @@ class EntryMaker:
         draft.headers.append(header)
 
 
-def is_one_entry(outputs: Sequence[bytes]) -> bool:
+def size_of(payload: bytes, header: Header) -> int:
+    """Return how much of an entry a message takes, at most."""
+    return len(payload) + _FRAMING_BYTES + (0 if header is None else header.ByteSize())
+
+
+def is_one_entry(payloads: Sequence[bytes], headers: Sequence[Header] | None) -> bool:
     """Return whether messages fit into one entry."""
-    return sum(map(len, outputs)) <= ENTRY_BYTES_MAX
+    size = sum(map(len, payloads)) + _FRAMING_BYTES * len(payloads)
+    if headers is not None and size <= ENTRY_BYTES_MAX:
+        size += sum(header.ByteSize() for header in headers if header is not None)
+    return size <= ENTRY_BYTES_MAX
 
 
-def _cut(draft: _Draft) -> Iterator[tuple[list[bytes], list[Header] | None]]:
+def _cut(topic: str, draft: _Draft) -> Iterator[tuple[list[bytes], list[Header] | None]]:
     """Cut messages into entries that keep the limit, usually one."""
     payloads = draft.payloads
     headers = draft.headers if draft.has_headers else None
-    if is_one_entry(payloads):
+    if is_one_entry(payloads, headers):
         yield payloads, headers
         return
     begin = size = 0
     for position, payload in enumerate(payloads):
-        if size + len(payload) > ENTRY_BYTES_MAX and position > begin:
+        bytes_ = size_of(payload, None if headers is None else headers[position])
+        if bytes_ > ENTRY_BYTES_MAX:
+            raise MessageTooLarge(
+                f"message of {bytes_} bytes for {topic} exceeds the limit of {ENTRY_BYTES_MAX} bytes with its key and"
+                " properties; send less, or store it elsewhere and send where"
+            )
+        if size + bytes_ > ENTRY_BYTES_MAX:
             yield payloads[begin:position], None if headers is None else headers[begin:position]
             begin, size = position, 0
-        size += len(payload)
+        size += bytes_
     yield payloads[begin:], None if headers is None else headers[begin:]

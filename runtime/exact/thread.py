@@ -246,7 +246,7 @@ class ExactThread(threading.Thread):
                 f"an output of {largest} bytes of entry {_place(result.source, result.entry)} exceeds the limit of"
                 f" {ENTRY_BYTES_MAX} bytes for a message; return less, or store it elsewhere and return where"
             )
-        if result.changes is not None or result.published or not is_one_entry(outputs):
+        if result.changes is not None or result.published or not is_one_entry(outputs, headers):
             self.needs_commit = True
         if self.needs_commit and not loaded.can_commit:
             raise PoisonMessage(

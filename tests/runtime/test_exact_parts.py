@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from magnetar.client.received import ReceivedEntry
-from magnetar.errors import FencedByPosition, StateRefused
+from magnetar.errors import FencedByPosition, MessageTooLarge, StateRefused
 from magnetar.runtime.exact import sequence
 from magnetar.runtime.exact.committer import COMMIT_ROWS_MAX, Committer, Ledger
 from magnetar.runtime.exact.entries import ENTRY_BYTES_MAX, EntryMaker
@@ -22,7 +22,9 @@ from magnetar.runtime.state.patience import Patience
 from magnetar.runtime.state.session import StateSession
 from magnetar.runtime.state.values import Change, Delete, Increment, Opened, OutboxEntry, Position
 from magnetar.wire.batch import decode_batch
+from magnetar.wire.frames import DEFAULT_MAX_MESSAGE_BYTES
 from magnetar.wire.payload import open_payload
+from magnetar.wire.pulsar_api_pb2 import KeyValue, SingleMessageMetadata
 
 # -- sequence ids ---------------------------------------------------------------------------------------------------
 
@@ -119,10 +121,33 @@ def test_messages_with_keys_go_where_their_keys_say() -> None:
 
 
 def test_more_bytes_than_an_entry_may_have_are_several() -> None:
-    outputs = [b"x" * (ENTRY_BYTES_MAX // 2), b"y" * (ENTRY_BYTES_MAX // 2), b"z"]
+    outputs = [b"x" * (ENTRY_BYTES_MAX // 2 - 20), b"y" * (ENTRY_BYTES_MAX // 2 - 20), b"z"]
     entries = made(result_at(3), outputs)
     assert [messages for _, _, messages in entries] == [outputs[:2], outputs[2:]]
     assert [number for _, number, _ in entries] == [sequence_id(Position(7, 3), j) for j in (0, 1)]
+
+
+@pytest.mark.parametrize("with_headers", [False, True])
+def test_an_entry_keeps_the_limit_with_everything_that_frames_its_messages(with_headers: bool) -> None:
+    """Readers refuse a larger one, compressed or not, and would drop it."""
+    outputs = [b"%08d" % number * 32 for number in range(ENTRY_BYTES_MAX // 256)]
+    headers: list[SingleMessageMetadata | None] | None = None
+    if with_headers:
+        properties = [KeyValue(key="origin", value="v" * 50)]
+        headers = [SingleMessageMetadata(payload_size=0, properties=properties)] * len(outputs)
+    result = result_at(3)
+    EntryMaker("out", "ZLIB", lambda topic: [topic]).make(result, outputs, headers)
+    for row in result.rows:
+        metadata, _ = open_payload(row.payload)
+        assert metadata.uncompressed_size < DEFAULT_MAX_MESSAGE_BYTES
+    assert [message for row in result.rows for message in opened(row)[2]] == outputs
+
+
+def test_a_message_that_fits_no_entry_is_refused_before_it_is_committed() -> None:
+    properties = {"origin": "v" * (ENTRY_BYTES_MAX // 2)}
+    request = PublishRequest("other", b"p" * (ENTRY_BYTES_MAX // 2), options={"properties": properties})
+    with pytest.raises(MessageTooLarge, match=f"for other exceeds the limit of {ENTRY_BYTES_MAX} bytes"):
+        made(result_at(3, [request]), [])
 
 
 # -- commits --------------------------------------------------------------------------------------------------------
