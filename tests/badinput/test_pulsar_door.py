@@ -14,6 +14,8 @@ import pytest
 from tests.support.pulsar import STARTER, URL, WEB_URL, ApachePulsar, what_is_wrong
 from tests.support.servers import ROOT, ServerFailed
 
+OF_MAKE = ("MAKELEVEL", "MAKEFLAGS", "MFLAGS")
+"""Set where these tests run below a make; the inner one would then say where it stands."""
 OBEDIENT = f"""#!{sys.executable}
 import http.server, json, os, signal, subprocess, sys
 options = dict(zip(sys.argv[2::2], sys.argv[3::2]))
@@ -76,7 +78,7 @@ def test_settings_that_cannot_work_are_named(environment: dict[str, str], wrong:
 def test_make_says_in_one_line_what_is_missing(argument: str, said: str) -> None:
     if shutil.which("make") is None:
         pytest.skip("no make; on Debian: apt-get install make")
-    clean = {name: value for name, value in os.environ.items() if name not in (STARTER, URL, WEB_URL)}
+    clean = {name: value for name, value in os.environ.items() if name not in (STARTER, URL, WEB_URL, *OF_MAKE)}
     done = subprocess.run(
         ["make", "-s", "pulsar-given", argument], cwd=ROOT, env=clean, capture_output=True, text=True, timeout=20
     )
