@@ -507,6 +507,10 @@ class Consumer:
 
     def handle_active_change(self, is_active: bool) -> None:
         """Learn whether this consumer is the active one (called by the connection)."""
+        if not is_active and self.is_active:
+            # Somebody else gets what is queued, from the first entry that is not acknowledged on. Kept until this
+            # consumer is active again, it would come before what it belongs behind.
+            self._release(self._queue.clear())
         self._set_active(is_active)
 
     def _set_active(self, is_active: bool) -> None:

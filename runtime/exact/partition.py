@@ -30,8 +30,7 @@ class InputPartition:
         self._consumer: Consumer | None = None
         self._tenure: Tenure | None = None
         self._active = asyncio.Event()
-        self._inactive = asyncio.Event()
-        self._inactive.set()
+        self._over = asyncio.Event()  # of the tenure: it stays over, however soon the partition is ours again
 
     async def open(self, subscription: str, config: ConsumerConfig) -> None:
         """Subscribe.
@@ -46,11 +45,10 @@ class InputPartition:
 
     def _change(self, is_active: bool) -> None:
         if is_active:
-            self._inactive.clear()
             self._active.set()
         else:
             self._active.clear()
-            self._inactive.set()
+            self._over.set()
             if self._tenure is not None:
                 self._tenure.is_over = True
 
@@ -75,18 +73,21 @@ class InputPartition:
         assert self._consumer is not None
         while True:
             await self._active.wait()
+            over = self._over = asyncio.Event()
+            if not self._active.is_set():
+                continue  # lost again before this turn
             confirmed = None if self._tenure is None else self._tenure.confirmed
             tenure = self._tenure = Tenure(self._work, self._consumer, self._serde, self._producer_name, confirmed)
             serving = asyncio.ensure_future(tenure.serve())
-            inactive = asyncio.ensure_future(self._inactive.wait())
+            losing = asyncio.ensure_future(over.wait())
             try:
-                await asyncio.wait((serving, inactive), return_when=asyncio.FIRST_COMPLETED)
-                if serving.done():
-                    serving.result()
+                await asyncio.wait((serving, losing), return_when=asyncio.FIRST_COMPLETED)
+                if serving.done() and not over.is_set():
+                    serving.result()  # else it failed because the partition was lost; what is wrong beside comes again
             finally:
                 serving.cancel()
-                inactive.cancel()
-                await asyncio.gather(serving, inactive, return_exceptions=True)
+                losing.cancel()
+                await asyncio.gather(serving, losing, return_exceptions=True)
             await tenure.leave()
 
     def clear_outbox(self) -> None:

@@ -144,7 +144,7 @@ class Tenure:
     # -- beginning ------------------------------------------------------------------------------------------------
 
     async def serve(self) -> None:
-        """Begin, then take input until cancelled.
+        """Begin, then take input until cancelled, or the partition is lost.
 
         Cancellation: call `leave` afterwards.
 
@@ -164,12 +164,13 @@ class Tenure:
         if self._done is not None:
             self._acknowledge()
         held, consumer = work.held, self._consumer
-        while True:
+        # What comes once the partition is lost, even if it is ours again by then, is for the next activity.
+        while not self.is_over:
             await held.room.wait()
-            entry: ReceivedEntry | None = await consumer.receive_entry()
-            while entry is not None:
+            while held.room.is_set() and not self.is_over and (entry := consumer.poll_entry()) is not None:
                 self._take(entry)
-                entry = consumer.poll_entry() if held.room.is_set() else None
+            if held.room.is_set():
+                await consumer.arrival()
 
     async def _recover(self, committer: Committer) -> None:
         """Learn how far the partition was committed, and publish what may not be published yet."""
