@@ -9,14 +9,17 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from magnetar.client.client import AsyncClient
 from magnetar.client.config import ProducerConfig
 from magnetar.client.outgoing import encode_entry
 
 ENTRY_MESSAGES = (1, 3, 50, 200, 700)
+SMALL_ENTRIES = (1, 2, 4, 20)  # many of them on their way at any moment
 _LOOK_S = 0.005
+
+Text = Callable[[random.Random, int], bytes]
 
 
 class Feed:
@@ -27,7 +30,9 @@ class Feed:
         entries: in so many entries.
     """
 
-    def __init__(self, service_url: str, topics: list[str], text: Callable[[random.Random, int], bytes], seed: int):
+    def __init__(
+        self, service_url: str, topics: list[str], text: Text, seed: int, sizes: Sequence[int] = ENTRY_MESSAGES
+    ):
         """Start; nothing is published before `allow`.
 
         Args:
@@ -35,12 +40,14 @@ class Feed:
             topics: partitions, each with a producer of its own.
             text: makes the message of a number.
             seed: of the entries' sizes and partitions, and of the texts.
+            sizes: of entries, in messages.
         """
         self.published = 0
         self.entries = 0
         self._url = service_url
         self._topics = topics
         self._text = text
+        self._sizes = sizes
         self._rng = random.Random(seed)
         self._allowed = 0
         self._is_over = False
@@ -80,7 +87,7 @@ class Feed:
                 if self.published >= self._allowed:
                     await asyncio.sleep(_LOOK_S)
                     continue
-                size = min(self._rng.choice(ENTRY_MESSAGES), self._allowed - self.published)
+                size = min(self._rng.choice(self._sizes), self._allowed - self.published)
                 texts = [self._text(self._rng, number) for number in range(self.published, self.published + size)]
                 producer = self._rng.choice(producers)
                 await producer.ready()

@@ -6,6 +6,7 @@ import asyncio
 import random
 import time
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from magnetar.client.client import AsyncClient
@@ -14,7 +15,7 @@ from magnetar.runtime.state.client import TableClient, Value
 from tests.support.exact import all_messages
 from tests.support.waiting import wait_for
 
-from .feed import Feed
+from .feed import ENTRY_MESSAGES, Feed
 from .mayhem import Mayhem, StatefulCluster
 
 PARTITIONS = 6
@@ -37,7 +38,15 @@ def process(text, context):
 class Run:
     """One function of three instances, its input, and what becomes of it."""
 
-    def __init__(self, cluster: StatefulCluster, name: str, seed: int, source: str, **config: Any) -> None:
+    def __init__(
+        self,
+        cluster: StatefulCluster,
+        name: str,
+        seed: int,
+        source: str,
+        sizes: Sequence[int] = ENTRY_MESSAGES,
+        **config: Any,
+    ) -> None:
         """Create the function and its input topic; nothing is published yet.
 
         Args:
@@ -45,6 +54,7 @@ class Run:
             name: of the function; its input is `<name>-in`.
             seed: of everything that is random.
             source: the text of its module. If it keeps state, its counter `all` counts the messages.
+            sizes: of the input's entries, in messages.
             config: more of its config.
         """
         print(f"seed {seed}")
@@ -58,7 +68,7 @@ class Run:
         with cluster.functions() as functions:
             functions.create(name, source, full).raise_for_status()
         self.tables = TableClient(cluster.state_url)
-        self.feed = Feed(cluster.broker.service_url, self.inputs, sentence, seed)
+        self.feed = Feed(cluster.broker.service_url, self.inputs, sentence, seed, sizes)
         self.mayhem = Mayhem(cluster, name, self.inputs, self.rng)
 
     def table(self) -> str:

@@ -18,7 +18,7 @@ from tests.support.functions import Functions
 from tests.support.servers import Server, descendants
 from tests.support.waiting import wait_for
 
-from .feed import Feed
+from .feed import ENTRY_MESSAGES, SMALL_ENTRIES, Feed
 from .mayhem import StatefulCluster
 from .stateful_run import WORD_COUNT, WORDS, Run, counters_of, recount, sentence
 
@@ -34,18 +34,22 @@ CLEARED_S = 15.0
     [
         pytest.param(1, ["instance", "store"], 20_000, id="few", marks=pytest.mark.slow),
         pytest.param(2, [*KINDS * 2, "frozen worker"], 200_000, id="many", marks=[pytest.mark.slow, pytest.mark.crash]),
+        pytest.param(3, ["store"] * 10, 150_000, id="store only", marks=[pytest.mark.slow, pytest.mark.crash]),
     ],
 )
 def test_counts_at_least_once_are_never_too_low(
     stateful: StatefulCluster, seed: int, kills: list[str], messages: int
 ) -> None:
-    run = Run(stateful, f"least{seed}", seed, WORD_COUNT, processingGuarantees="ATLEAST_ONCE")
+    sizes = SMALL_ENTRIES if set(kills) == {"store"} else ENTRY_MESSAGES
+    run = Run(stateful, f"least{seed}", seed, WORD_COUNT, sizes, processingGuarantees="ATLEAST_ONCE")
     try:
         run.survive(kills, messages)
         expected = recount([text for texts in run.input_texts() for text in texts])
         found = counters_of(run, sorted(expected))
         low = {key: (found[key], times) for key, times in expected.items() if found[key] < times}
         assert not low, f"{len(low)} of {len(found)} counters are too low (found, true): {list(low.items())[:10]}"
+        if set(kills) == {"store"}:
+            assert found == expected, "a repeated call was counted twice"
         print(f"counted twice: {found['all'] - expected['all']} of {expected['all']} messages")
     finally:
         run.close()
