@@ -16,7 +16,7 @@ from .target import find_target, target_options
 LATEST_ID = {"ledgerId": (1 << 63) - 1, "entryId": (1 << 63) - 1}
 
 
-@click.command("reset-cursor")
+@click.command("reset-cursor", epilog="\b\nmagnetar functions reset-cursor --name exclamation --message-id earliest")
 @target_options
 @click.option("-t", "--time", "back", metavar="DURATION", help="To the first message after that long ago, such as 10m.")
 @click.option(
@@ -29,13 +29,10 @@ LATEST_ID = {"ledgerId": (1 << 63) - 1, "entryId": (1 << 63) - 1}
 def reset_cursor(
     ctx: click.Context, /, back: str | None, message_id: str | None, topic: str | None, **target: str | None
 ) -> None:
-    r"""Have a function begin again at an earlier or later message of its inputs.
+    """Have a function begin again at an earlier or later message of its inputs.
 
     Its instances stop, the cursors move, and the instances start again. Under EFFECTIVELY_ONCE this is the only way to
     process messages again: `topics reset-cursor` alone brings them back, and they are skipped as done.
-
-    \b
-    magnetar functions reset-cursor --name exclamation --message-id earliest
     """
     from .topic_actions import parse_duration, parse_message_id  # with it come the client's libraries
 

@@ -16,6 +16,9 @@ from .settings import current
 from .target import find_target, target_options
 
 WATCH_EVERY_S = 1.0
+NUMBER_BYTES = 8
+_VALUES = ("stringValue", "byteValue", "numberValue")
+_PUT_EXAMPLE = """magnetar functions putstate --name WordCount --state '{"key": "hello", "numberValue": 5}'"""
 _NOT_FOUND = 404
 
 
@@ -41,7 +44,7 @@ def querystate(ctx: click.Context, /, key: str, watch: bool, **target: str | Non
             time.sleep(WATCH_EVERY_S)
 
 
-@click.command()
+@click.command(epilog=f"\b\n{_PUT_EXAMPLE}")
 @target_options
 @click.option(
     "-s", "--state", required=True, metavar="JSON", help='The key and its value: {"key": "k", "stringValue": "v"}.'
@@ -49,12 +52,9 @@ def querystate(ctx: click.Context, /, key: str, watch: bool, **target: str | Non
 @output_option
 @click.pass_context
 def putstate(ctx: click.Context, /, state: str, **target: str | None) -> None:
-    r"""Set a key of a function's state.
+    """Set a key of a function's state.
 
-    The value is a stringValue, a byteValue (base64) or a numberValue.
-
-    \b
-    magnetar functions putstate --name WordCount --state '{"key": "hello", "numberValue": 5}'
+    The value is a stringValue, a byteValue (base64) or a numberValue. What querystate shows may be put again.
     """
     record = _record(state)
     parts = {"state": (None, json.dumps(record), "application/json")}
@@ -79,10 +79,32 @@ def _record(text: str) -> dict[str, Any]:
         raise Failure(f"--state must be a JSON object, not {type(record).__name__}")
     if not isinstance(record.get("key"), str) or not record["key"]:
         raise Failure('--state names no key: give it as {"key": "k", "stringValue": "v"}')
-    unknown = sorted(set(record) - {"key", "stringValue", "byteValue", "numberValue", "version"})
+    unknown = sorted(set(record) - {"key", *_VALUES, "version"})
     if unknown:
-        raise Failure(f"--state has the unknown field {unknown[0]}; known: key, stringValue, byteValue, numberValue")
+        raise Failure(f"--state has the unknown field {unknown[0]}; known: key, {', '.join(_VALUES)}")
+    if all(record.get(name) is None for name in _VALUES):
+        raise Failure(f"--state gives the key {record['key']!r} no value; add one of {', '.join(_VALUES)}")
+    _check_agreement(record)
     return record
+
+
+def _check_agreement(record: dict[str, Any]) -> None:
+    """Refuse several values but those of one: eight bytes of whatever kind are shown as a number, too."""
+    given = [name for name in _VALUES if record.get(name) is not None]
+    if len(given) > 1 and not (given[1:] == ["numberValue"] and _shown_number(record) == record["numberValue"]):
+        raise Failure(f"--state gives the key {record['key']!r} several values, {' and '.join(given)}; give one")
+
+
+def _shown_number(record: dict[str, Any]) -> int | None:
+    """Return a text or a printed list of bytes as the number that querystate shows for it, None if it shows none."""
+    text, data = record.get("stringValue"), record.get("byteValue")
+    if isinstance(data, list) and all(isinstance(byte, int) for byte in data):
+        found = bytes(byte & 0xFF for byte in data)
+    elif isinstance(text, str):
+        found = text.encode()
+    else:
+        return None
+    return int.from_bytes(found, "big", signed=True) if len(found) == NUMBER_BYTES else None
 
 
 def _path(key: str, target: dict[str, str | None]) -> str:

@@ -26,6 +26,10 @@ CHUNK_BYTES = 64 * 1024
 NOT_HERE = ("available-functions", "localrun", "reload", "upload")
 """Commands of Pulsar that this version lacks; whoever calls one is told so."""
 
+_CREATE_EXAMPLE = """\b
+magnetar functions create --py exclamation.py --classname exclamation.process \\
+    --inputs persistent://public/default/in --output persistent://public/default/out"""
+
 
 @click.group(cls=Group, not_here=NOT_HERE)
 def functions() -> None:
@@ -72,19 +76,14 @@ def prepare(names: tuple[str | None, str | None, str | None, str | None], flags:
     return config
 
 
-@functions.command()
+@functions.command(epilog=_CREATE_EXAMPLE)
 @target_options
 @config_options
 @click.pass_context
 def create(
     ctx: click.Context, /, fqfn: str | None, tenant: str | None, namespace: str | None, name: str | None, **flags: Any
 ) -> None:
-    r"""Deploy a function.
-
-    \b
-    magnetar functions create --py exclamation.py --classname exclamation.process \
-        --inputs persistent://public/default/in --output persistent://public/default/out
-    """
+    """Deploy a function."""
     config = prepare((fqfn, tenant, namespace, name), flags)
     if not config.get("className"):
         raise Failure("No Function Classname specified: give --classname module.Class or module.function")
@@ -153,8 +152,8 @@ def list_functions(ctx: click.Context, /, tenant: str, namespace: str) -> None:
 
 
 def status_table(status: dict[str, Any]) -> Table:
-    """Return a function's status, one row an instance."""
-    rows = []
+    """Return a function's status, one row an instance, and below them the last error of each."""
+    rows, errors = [], []
     works_in_runs = any("run" in instance["status"] for instance in status.get("instances", []))
     run_columns = RUN_COLUMNS if works_in_runs else ()
     for instance in status.get("instances", []):
@@ -176,12 +175,19 @@ def status_table(status: dict[str, Any]) -> Table:
                 found["numRestarts"],
                 found.get("workerId", ""),
                 *(run_cells(found.get("run")) if works_in_runs else ()),
-                error.splitlines()[-1] if error else "",
             )
         )
+        if error:
+            errors.append(f"{instance['instanceId']}: {_in_short(error)}")
     title = f"{status['numRunning']} of {status['numInstances']} instances running"
     columns = ("instance", "state", "received", "processed", "user errors", "system errors", "restarts", "worker")
-    return Table((*columns, *run_columns, "last error"), rows, title)
+    return Table((*columns, *run_columns), rows, title, errors)
+
+
+def _in_short(error: str) -> str:
+    """Return an error as one line: of one with a traceback, what stands before it and what it comes down to."""
+    said, traceback, frames = error.partition("Traceback (most recent call last):")
+    return said + frames.splitlines()[-1] if traceback else error.splitlines()[-1]
 
 
 def _add_status(verb: str) -> None:

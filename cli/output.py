@@ -71,12 +71,16 @@ class Table:
         columns: names of the columns.
         rows: one sequence of cells a row; None is an empty cell.
         title: what the table shows, or nothing.
+        notes: lines below it, for what is too long for a cell.
     """
 
-    def __init__(self, columns: Sequence[str], rows: Sequence[Sequence[object]], title: str = "") -> None:
+    def __init__(
+        self, columns: Sequence[str], rows: Sequence[Sequence[object]], title: str = "", notes: Sequence[str] = ()
+    ) -> None:
         self.columns = columns
         self.rows = rows
         self.title = title
+        self.notes = notes
 
 
 def key_value_table(record: Mapping[str, Any]) -> Table:
@@ -89,14 +93,23 @@ def key_value_table(record: Mapping[str, Any]) -> Table:
 
 
 def print_table(table: Table) -> None:
-    """Print a table with the lines and colours of the terminal."""
+    """Print a table as wide as the terminal at the most: headings that ask for more stand in several lines."""
+    from rich import box
     from rich.console import Console
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    shown = RichTable(title=table.title or None, title_justify="left")
-    for column in table.columns:
-        shown.add_column(column, overflow="fold")
-    for row in table.rows:
-        shown.add_row(*(Text("" if cell is None else str(cell)) for cell in row))
-    Console().print(shown)
+    console = Console()
+    rows = [["" if cell is None else str(cell) for cell in row] for row in table.rows]
+    columns = zip(table.columns, *rows, strict=True)
+    is_wide = sum(max(map(len, column)) + 1 for column in columns) > console.width + 1
+    shown = RichTable(box=box.SIMPLE_HEAD, show_edge=False, padding=0)
+    for name in table.columns:
+        shown.add_column(name.replace(" ", "\n") if is_wide else name, overflow="fold")
+    for row in rows:
+        shown.add_row(*map(Text, row))
+    if table.title:
+        console.print(Text(table.title, style="italic"), soft_wrap=True)
+    console.print(shown)
+    for note in table.notes:
+        console.print(Text(note), soft_wrap=True)

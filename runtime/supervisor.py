@@ -58,6 +58,7 @@ class Supervisor:
         self._delay = RestartDelay()
         self._instance: Instance | None = None
         self._failure = ""
+        self._last_end: FunctionStatus.ExceptionInformation | None = None
         self._restarts = 0
         self._is_stopping = False
         self._grace_s = 0.0
@@ -83,6 +84,7 @@ class Supervisor:
                 self._is_restarting = False
                 continue
             self._failure = reason or "the instance ended without being told to"
+            self._last_end = _told_now(self._failure)
             delay_s = self._delay.after(self._clock() - began_s)
             log.warning("instance %s ended and starts again in %.1f s: %s", self._key, delay_s, last_line(reason))
             with contextlib.suppress(TimeoutError):
@@ -138,6 +140,7 @@ class Supervisor:
     async def restart(self, grace_s: float) -> None:
         """Stop the instance and start it again at once; returns when it has been started, or cannot be so soon."""
         self._failure = ""
+        self._last_end = None
         if self._instance is not None:
             self._is_restarting = True
             await self._instance.stop(grace_s)
@@ -168,18 +171,26 @@ class Supervisor:
         status = FunctionStatus() if instance is None else await instance.status()
         if not status.running and not status.failureException and not self._is_stopping:
             status.failureException = self._failure
+        past = [_told_now(leftover) for leftover in self.leftovers]
         if status.running:
             self._failure = ""
+            if (
+                self._last_end is not None
+            ):  # who looks between two ends sees a running instance, and must see why it ended
+                past.append(self._last_end)
         status.numRestarts = self._restarts
-        for leftover in self.leftovers:
-            status.numSystemExceptions += 1
-            status.latestSystemExceptions.add(exceptionString=leftover, msSinceEpoch=time.time_ns() // 1_000_000)
+        status.numSystemExceptions += len(past)
+        status.latestSystemExceptions.extend(past)
         return status
 
     async def metrics(self, reset: bool) -> MetricsData:
         """Return the instance's counters; zeros while it is not running."""
         instance = self._instance
         return MetricsData() if instance is None else await instance.metrics(reset)
+
+
+def _told_now(text: str) -> FunctionStatus.ExceptionInformation:
+    return FunctionStatus.ExceptionInformation(exceptionString=text, msSinceEpoch=time.time_ns() // 1_000_000)
 
 
 def last_line(reason: str) -> str:

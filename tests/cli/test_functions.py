@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from magnetar.cli.functions import stats_table, status_table
+from magnetar.cli.output import print_table
 
 from .conftest import FakeRest, Magnetar
 
@@ -194,12 +195,73 @@ def test_download_writes_the_package(magnetar: Magnetar, rest: FakeRest, tmp_pat
     assert target.read_bytes() == b"\x00code"
 
 
+def test_status_fits_a_terminal_without_broken_words(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    error = "message 10:1 failed: Traceback (most recent call last):\n  File x\nValueError: " + "no " * 50
+    counters = {"numReceived": 12345678, "numSuccessfullyProcessed": 123456789, "numUserExceptions": 1}
+    found = {
+        "running": False,
+        "error": error,
+        "numRestarts": 2,
+        "numSystemExceptions": 0,
+        "workerId": "127.0.0.1-45197",
+    }
+    status = {"instanceId": 0, "status": {**found, **counters}}
+    print_table(status_table({"numInstances": 1, "numRunning": 0, "instances": [status]}))
+    title, *_, headings, _line, row, note = capsys.readouterr().out.splitlines()
+    assert title == "0 of 1 instances running"
+    assert headings.split() == ["instance", "state", "received", "processed", "errors", "errors", "restarts", "worker"]
+    assert row.split() == ["0", "down", "12345678", "123456789", "1", "0", "2", "127.0.0.1-45197"]
+    assert note.rstrip() == "0: message 10:1 failed: ValueError: " + "no " * 49 + "no"
+
+
+@pytest.mark.parametrize(
+    ("state", "complaint"),
+    [
+        ('{"key": "k"}', "no value; add one of stringValue"),
+        ('{"key": "k", "stringValue": null}', "no value"),
+        ('{"key": "k", "stringValue": "a", "numberValue": 3}', "several values, stringValue and numberValue; give one"),
+        ('{"key": "k", "byteValue": "YQ==", "stringValue": "a"}', "several values, stringValue and byteValue"),
+        ('{"key": "k", "numberValu": 3}', "unknown field numberValu"),
+    ],
+)
+def test_state_without_one_value_is_refused_before_it_is_sent(
+    magnetar: Magnetar, rest: FakeRest, state: str, complaint: str
+) -> None:
+    result = magnetar("functions", "putstate", "--name", "f", "--state", state)
+    assert result.code == 1
+    assert complaint in result.err
+    assert not rest.requests
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"stringValue": "abcdefgh", "numberValue": 0x6162636465666768},
+        {"byteValue": [-1, -1, -1, -1, -1, -1, -1, -2], "numberValue": -2},
+    ],
+)
+def test_state_is_put_as_it_was_shown(magnetar: Magnetar, rest: FakeRest, value: dict[str, Any]) -> None:
+    rest.answer("POST /admin/v3/functions/public/default/f/state/k", None)
+    shown = {"key": "k", **value, "version": 3}
+    assert magnetar("functions", "putstate", "--name", "f", "--state", json.dumps(shown)).code == 0
+
+
+@pytest.mark.parametrize("command", ["create", "putstate", "reset-cursor"])
+def test_example_of_a_command_can_be_copied_from_its_help(magnetar: Magnetar, command: str) -> None:
+    shown = magnetar("functions", command, "--help").out
+    assert f"\n  magnetar functions {command} --" in shown
+
+
 def test_tables_of_a_function_have_a_row_for_each_instance() -> None:
     down = {"running": False, "error": "boom\nlast line", "numRestarts": 2}
     counters = {"numReceived": 1, "numSuccessfullyProcessed": 0, "numUserExceptions": 1, "numSystemExceptions": 0}
     status = {"instanceId": 0, "status": {**down, **counters, "workerId": "w"}}
     table = status_table({"numInstances": 2, "numRunning": 0, "instances": [status]})
-    assert [tuple(row) for row in table.rows] == [(0, "down", 1, 0, 1, 0, 2, "w", "last line")]
+    assert [tuple(row) for row in table.rows] == [(0, "down", 1, 0, 1, 0, 2, "w")]
+    assert table.notes == ["0: last line"]
     assert len(table.columns) == len(table.rows[0])
 
     counted = {

@@ -191,6 +191,10 @@ async def test_function_that_cannot_start_says_why_and_is_tried_again(
     status = await manager.status(KEY)
     assert status.numRestarts >= 1
     assert status.failureException == ""
+    assert "first attempt" in status.latestSystemExceptions[-1].exceptionString
+    assert "first attempt" in (await manager.status(KEY)).latestSystemExceptions[-1].exceptionString, (
+        "forgotten when asked"
+    )
     assert "first attempt" in manager.log_file(KEY).read_text()
 
 

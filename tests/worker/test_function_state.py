@@ -126,7 +126,7 @@ def test_wrong_calls_are_refused_in_one_line(standalone: Server) -> None:
     cli(standalone, "functions", "querystate", "--name", "nobody", "-k", "k").refused("'nobody' is not found")
     put(standalone, "no json").refused("--state is not JSON")
     put(standalone, {"stringValue": "v"}).refused("names no key")
-    put(standalone, {"key": "k"}).refused("Invalid state value")
+    put(standalone, {"key": "k"}).refused("gives the key 'k' no value")
     put(standalone, {"key": "k", "text": "v"}).refused("unknown field text")
     put(standalone, {"key": "k" * 5000, "stringValue": "v"}).refused("4096")
 
