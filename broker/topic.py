@@ -206,6 +206,8 @@ class Topic:
         """
         async with self._claim:
             await self._free_name(producer)
+            # Who joins while ids are being read again would be told one too low, and what it repeats be taken as new.
+            await self.deduplication.adjust()
             await self.deduplication.settled(producer.name)
             if producer.connection.is_closed:
                 # Released already: a producer that joined now would never be removed.

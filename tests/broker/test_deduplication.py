@@ -335,6 +335,30 @@ async def test_switched_on_it_counts_from_then_on_and_what_was_under_way(tmp_pat
         assert DEDUPLICATION_CURSOR not in topic.log.cursors
 
 
+async def test_a_producer_that_comes_back_waits_until_the_ids_are_known(tmp_path: Path) -> None:
+    disk = MoodyDisk()
+    async with running_broker(tmp_path, disk) as broker:
+        p = await producer(broker)
+        topic = broker.topics[TOPIC]
+        disk.may_sync.clear()
+        p.send(8)
+        await until(lambda: topic.producers["p"].pending_entries == 1, "an entry under way")
+        switching = asyncio.create_task(switch(broker, True))
+        await until(lambda: topic.deduplication.status is Status.RECOVERING, "recovering")
+        await p.raw.close()
+        await until(lambda: "p" not in topic.producers, "the producer gone")
+        again = asyncio.create_task(producer(broker))
+        done, _ = await asyncio.wait([again], timeout=0.05)
+        assert not done
+        disk.may_sync.set()
+        p = await again
+        await switching
+        assert p.last == 8
+        p.send(8)
+        p.send(9)
+        assert [answer[1] == REPEATED for answer in await p.answers(2)] == [True, False]
+
+
 async def test_switched_off_and_on_again_it_knows_nothing_of_before(tmp_path: Path) -> None:
     async with running_broker(tmp_path, deduplication=True) as broker:
         p = await producer(broker)
