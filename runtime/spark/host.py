@@ -22,7 +22,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from concurrent.futures import Future
+from dataclasses import asdict, replace
 from queue import SimpleQueue
 from typing import Any, Protocol
 
@@ -43,6 +44,7 @@ REPORT_PERIOD_S = 0.1
 ORDERLY_END_S = 3.0
 LOG_LINES_OF_A_CRASH = 10
 _CHECK_S = 1.0
+_OPENING_POLL_S = 0.1
 _READ_BYTES = 64 * 1024
 _PR_SET_PDEATHSIG = 1
 _log = logging.getLogger(__name__)
@@ -58,6 +60,10 @@ class Job(Protocol):
         """Stop the run within a second; from any thread."""
 
 
+class RunCancelled(MagnetarError):
+    """The run is not wanted any more."""
+
+
 OpenSession = Callable[[], Session]
 MakeJob = Callable[[InstanceSpec, OpenSession], Job]
 """Loads a function; FunctionLoadError or whatever its code raises if that fails."""
@@ -71,21 +77,37 @@ class Sessions:
         """Prepare; ``has_died`` is told when the JVM ends by itself."""
         self._config = config
         self._has_died = has_died
-        self._session: Session | None = None
+        self._opening: Future[Session] | None = None
         self._lock = threading.Lock()
         self._is_closing = False
 
-    def open(self) -> Session:
+    def open(self, is_cancelled: Callable[[], bool]) -> Session:
         """Return the session.
 
         Raises:
             InvalidConfig, SparkFailed: it cannot be started.
+            RunCancelled: nobody wants it any more; it is opened all the same, for the next.
         """
         with self._lock:
-            if self._session is None:
-                self._session = open_session(self._config)
-                threading.Thread(target=self._watch, args=(self._session.pid,), name="JVM watch", daemon=True).start()
-            return self._session
+            if self._opening is None:
+                self._opening = Future()
+                threading.Thread(target=self._open, args=(self._opening,), name="opening", daemon=True).start()
+            opening = self._opening
+        while not is_cancelled():
+            with contextlib.suppress(TimeoutError):
+                return opening.result(_OPENING_POLL_S)
+        raise RunCancelled("the run was cancelled while Spark started")
+
+    def _open(self, opening: Future[Session]) -> None:
+        try:
+            session = open_session(self._config)
+        except BaseException as error:  # noqa: BLE001  told to all who wait
+            with self._lock:
+                self._opening = None
+            opening.set_exception(error)
+            return
+        threading.Thread(target=self._watch, args=(session.pid,), name="JVM watch", daemon=True).start()
+        opening.set_result(session)
 
     def _watch(self, pid: int) -> None:
         # Not reaped here: the session's own process object does that.
@@ -99,10 +121,13 @@ class Sessions:
     def close(self) -> None:
         """End the session in order, by force after `ORDERLY_END_S`."""
         self._is_closing = True
-        if not self._lock.acquire(timeout=ORDERLY_END_S):
-            return  # it is being opened; what there is of it ends with this process
-        session = self._session
-        if session is None:
+        with self._lock:
+            opening = self._opening
+        if opening is None:
+            return
+        try:
+            session = opening.result(ORDERLY_END_S)
+        except Exception:  # noqa: BLE001  there is none, or what there is of it ends with this process
             return
         stopping = threading.Thread(target=session.stop, daemon=True)
         stopping.start()
@@ -173,6 +198,7 @@ class HostedFunction:
         self._job: Job | None = None
         self._orders: SimpleQueue[str | None] = SimpleQueue()
         self._cancelled: set[str] = set()
+        self._current = ""
         self._reports = Throttle(self._tell_progress)
         self._thread = threading.Thread(target=self._live, name=f"function {spec.key}", daemon=True)
         self._thread.start()
@@ -184,6 +210,10 @@ class HostedFunction:
     def cancel(self, run_id: str) -> None:
         """Stop a run, whether or not it has begun."""
         self._cancelled.add(run_id)
+        # Asking the JVM may take long, or for ever; the main thread has other functions to serve.
+        threading.Thread(target=self._cancel, args=(run_id,), name=f"cancel {run_id}", daemon=True).start()
+
+    def _cancel(self, run_id: str) -> None:
         if self._job is not None:
             try:
                 self._job.cancel()
@@ -213,7 +243,7 @@ class HostedFunction:
     def _load(self, instance_log: InstanceLog) -> str:
         """Load the function; return why that failed."""
         try:
-            self._job = self._host.make_job(self._spec, self._host.sessions.open)
+            self._job = self._host.make_job(self._spec, self._open_session)
         except FunctionLoadError as error:
             reason = f"{type(error).__name__}: {error}"
         except BaseException as error:  # noqa: BLE001  user code raises what it likes
@@ -225,8 +255,12 @@ class HostedFunction:
         instance_log.write("ERROR", f"instance {self._spec.key} ends: {reason}")
         return reason
 
+    def _open_session(self) -> Session:
+        return self._host.sessions.open(lambda: self._current in self._cancelled)
+
     def _run(self, run_id: str, instance_log: InstanceLog) -> None:
         assert self._job is not None
+        self._current = run_id
         instance_log.write("INFO", f"run {run_id} begins")
         began_s = time.monotonic()
         if run_id in self._cancelled:
@@ -236,6 +270,8 @@ class HostedFunction:
                 end = self._job.run(run_id, self._reports.take)
             except BaseException as error:  # noqa: BLE001  the last place that can say why
                 end = RunProgress(run_id=run_id, stage="failed", error=format_error(error))
+            if run_id in self._cancelled and end.stage == "failed":
+                end = replace(end, stage="cancelled", error="")  # whatever it met on its way out
         self._cancelled.discard(run_id)
         took_s = time.monotonic() - began_s
         what = f"run {run_id} is {end.stage} after {took_s:.1f} s: {end.rows} rows in {end.tasks_done} tasks"

@@ -218,7 +218,11 @@ class SparkInstance:
 
 
 class SparkRuntime:
-    """Starts instances in a host process, which it starts and ends as needed."""
+    """Starts instances in a host process, which it starts and ends as needed.
+
+    Attributes:
+        config: of the host.
+    """
 
     def __init__(self, config: SparkConfig, clock: Callable[[], float] = time.monotonic) -> None:
         """Prepare; nothing is started before the first instance.
@@ -227,7 +231,7 @@ class SparkRuntime:
             config: of the host.
             clock: rising seconds, for the end of an idle host.
         """
-        self._config = config
+        self.config = config
         self._clock = clock
         self._host: HostProcess | None = None
         self._instances: dict[int, SparkInstance] = {}
@@ -245,7 +249,7 @@ class SparkRuntime:
 
     async def warm_up(self) -> None:
         """Remove what hosts of an earlier worker left behind."""
-        await asyncio.to_thread(sweep, self._config.session().directory)
+        await asyncio.to_thread(sweep, self.config.session().directory)
 
     async def start(self, spec: InstanceSpec) -> SparkInstance:
         """Start an instance: its function is loaded, and a run whose host died is begun again.
@@ -254,7 +258,7 @@ class SparkRuntime:
             InvalidConfig, SparkFailed: this machine cannot run Spark functions.
             ClosedError: the worker is stopping.
         """
-        await asyncio.to_thread(check_ready, self._config.master)
+        await asyncio.to_thread(check_ready, self.config.master)
         instance = SparkInstance(spec, next(self._numbers), self)
         try:
             await self.add(instance)
@@ -284,11 +288,11 @@ class SparkRuntime:
             self._host.tell({"command": "add", "id": instance.number, "spec": instance.spec.to_json()})
 
     async def _start_host(self) -> None:
-        session = self._config.session()
+        session = self.config.session()
         for directory in (session.directory, session.log_file.parent if session.log_file else session.directory):
             directory.mkdir(parents=True, exist_ok=True)
         host = HostProcess(self._take_event, self._host_ended)
-        await host.start(self._config.program, config_to_text(session))
+        await host.start(self.config.program, config_to_text(session))
         self._host = host
         if self._watching is None:
             self._watching = asyncio.create_task(self._watch(), name="idle Spark host")
@@ -328,7 +332,7 @@ class SparkRuntime:
 
     async def _watch(self) -> None:
         while True:
-            await asyncio.sleep(self._config.idle_s / IDLE_CHECKS)
+            await asyncio.sleep(self.config.idle_s / IDLE_CHECKS)
             await self.end_if_idle()
 
     async def end_if_idle(self) -> None:
@@ -337,8 +341,8 @@ class SparkRuntime:
             host = self._host
             if host is None or any(instance.is_busy for instance in self._instances.values()):
                 return
-            if self._clock() - self._used_s >= self._config.idle_s:
-                _log.info("the host of Spark functions ends: no run for %g s", self._config.idle_s)
+            if self._clock() - self._used_s >= self.config.idle_s:
+                _log.info("the host of Spark functions ends: no run for %g s", self.config.idle_s)
                 await host.end()
 
     async def close(self) -> None:  # noqa: D102  documented in ports.Runtime

@@ -6,6 +6,8 @@ import asyncio
 import os
 import threading
 from collections.abc import Coroutine, Iterator
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
@@ -14,6 +16,7 @@ from magnetar.wire.topic_name import parse_topic_name
 
 from tests.client.clusters import OurBroker
 from tests.client.proxy import Proxy
+from tests.spark.specs import MakeSpec, make_spec
 from tests.support.servers import Server, running
 
 if TYPE_CHECKING:
@@ -151,3 +154,8 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
 @pytest.fixture
 def spark(session: Session) -> SparkSession:
     return session.spark
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> MakeSpec:
+    return partial(make_spec, tmp_path)

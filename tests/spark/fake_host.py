@@ -1,4 +1,4 @@
-"""A host of Spark functions without Spark: its functions do what files beside their code tell them to.
+"""A host of Spark functions without Spark: its functions do what files in a directory of theirs tell them to.
 
 ``broken``: loading fails with the file's text. ``slow``: loading takes until the file is gone. ``tasks``: of a run;
 each waits for a file ``go`` that says ``all`` or a number above its own. ``deaf``: the run ignores cancel.
@@ -7,6 +7,7 @@ each waits for a file ``go`` that says ``all`` or a number above its own. ``deaf
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
 import time
@@ -24,7 +25,8 @@ POLL_S = 0.01
 
 class FakeJob:
     def __init__(self, spec: InstanceSpec, open_session: OpenSession) -> None:
-        self._directory = spec.package
+        config = json.loads(spec.details.userConfig or "{}")
+        self._directory = Path(config.get("directory", spec.package))
         self._cancelled = threading.Event()
         if self._text("broken"):
             raise FunctionLoadError(self._text("broken"))

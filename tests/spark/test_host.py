@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import psutil
@@ -14,10 +14,11 @@ from magnetar.errors import InvalidConfig, RunNotYet, RunRefused, SparkFailed
 from magnetar.runtime.spark.runs import RESUMES_MAX
 from magnetar.runtime.spark.runtime import SparkConfig, SparkInstance, SparkRuntime
 from magnetar.runtime.spec import InstanceSpec
-from magnetar.wire.functions_pb2 import FunctionDetails, FunctionMetaData, FunctionStatus
+from magnetar.wire.functions_pb2 import FunctionStatus
 
 from tests.runtime.conftest import until
 from tests.spark.fake_host import PROGRAM, ROWS_A_TASK
+from tests.spark.specs import MakeSpec
 
 pytestmark = pytest.mark.spark
 
@@ -42,26 +43,6 @@ async def runtime(tmp_path: Path, clock: Clock) -> AsyncIterator[SparkRuntime]:
     pid = it.host_pid
     await it.close()
     assert not pid or not psutil.pid_exists(pid)
-
-
-MakeSpec = Callable[..., InstanceSpec]
-
-
-@pytest.fixture
-def make(tmp_path: Path) -> MakeSpec:
-    def make(name: str = "f", **files: str) -> InstanceSpec:
-        package = tmp_path / name
-        package.mkdir(exist_ok=True)
-        for file, text in files.items():
-            (package / file).write_text(text)
-        details = FunctionDetails(tenant="public", namespace="default", name=name, className="f.process")
-        return InstanceSpec(
-            metadata=FunctionMetaData(functionDetails=details, functionUuid=f"uuid of {name}"),
-            instance_id=0, package=package, worker_id="w", service_url="", admin_url="",
-            log_file=tmp_path / f"{name}.log", control_socket=tmp_path / "socket", last_words=tmp_path / "words",
-        )  # fmt: skip
-
-    return make
 
 
 async def started(runtime: SparkRuntime, spec: InstanceSpec) -> SparkInstance:

@@ -1,0 +1,66 @@
+"""A host of Spark functions whose runs count numbers by Spark.
+
+Where a file ``slow`` lies beside the function its tasks wait until it is gone; they make a file ``begun``.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from magnetar.runtime.spark.host import OpenSession, serve
+from magnetar.runtime.spark.progress import RunProgress
+from magnetar.runtime.spec import InstanceSpec
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+TASKS = 4
+ROWS = 1000
+PAUSE_S = 60.0
+
+
+class CountingJob:
+    def __init__(self, spec: InstanceSpec, open_session: OpenSession) -> None:
+        self._directory = spec.package
+        self._open_session = open_session
+        self._tag = spec.key.replace("/", "-")
+        self._cancelled = False
+        self._context: SparkContext | None = None
+
+    def run(self, run_id: str, report: Callable[[RunProgress], None]) -> RunProgress:
+        self._cancelled = False
+        context = self._context = self._open_session().spark.sparkContext
+        context.addJobTag(self._tag)
+        progress = RunProgress(run_id=run_id, stage="running", tasks_total=TASKS)
+        report(progress)
+        slow, begun = self._directory / "slow", self._directory / "begun"
+
+        def slowly(numbers: Iterator[int]) -> Iterator[int]:
+            begun.touch()
+            deadline = time.monotonic() + PAUSE_S
+            while slow.exists() and time.monotonic() < deadline:
+                time.sleep(0.02)
+            yield from numbers
+
+        try:
+            rows = context.range(0, ROWS, 1, TASKS).mapPartitions(slowly).count()
+        except Exception as error:  # noqa: BLE001  the contract
+            if self._cancelled:
+                return RunProgress(run_id=run_id, stage="cancelled", tasks_total=TASKS)
+            return RunProgress(run_id=run_id, stage="failed", error=str(error))
+        return RunProgress(run_id=run_id, stage="done", tasks_done=TASKS, tasks_total=TASKS, rows=rows)
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        if self._context is not None:
+            self._context.cancelJobsWithTag(self._tag)
+
+
+PROGRAM = (sys.executable, "-P", str(Path(__file__)))
+
+if __name__ == "__main__":
+    serve(int(sys.argv[1]), sys.argv[2], CountingJob)
