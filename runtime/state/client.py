@@ -24,7 +24,15 @@ from ...errors import (
 )
 from ...wire import state_pb2 as pb
 from .codec import decode_outbox, decode_position, decode_values, encode_changes, encode_outbox, encode_position
-from .limits import MESSAGE_BYTES_MAX, NAMES_PER_ANSWER, address_of, check_changes, check_keys, check_put
+from .limits import (
+    COMMIT_CHANGES_MAX,
+    MESSAGE_BYTES_MAX,
+    NAMES_PER_ANSWER,
+    address_of,
+    check_changes,
+    check_keys,
+    check_put,
+)
 from .values import Change, Delete, Increment, Opened, OutboxEntry, Position, Put, Value
 
 __all__ = [
@@ -170,7 +178,7 @@ class TableClient:
             StateRefused: as `apply`.
         """
         columns, entries = encode_changes(changes), encode_outbox(outbox)
-        check_changes(columns, entries, (expected, new))
+        check_changes(columns, entries, (expected, new), COMMIT_CHANGES_MAX)
         request = pb.CommitRequest(
             table=table,
             function_uuid=function_uuid,

@@ -17,6 +17,8 @@ VALUE_BYTES_MAX = 1024 * 1024
 """A value is read and written whole."""
 CHANGES_MAX = 20_000
 """Changes of one call: they are one transaction, and other functions wait behind it."""
+COMMIT_CHANGES_MAX = 200_000
+"""Changes of one commit: those of one input entry, a producer's batch, cannot be parted."""
 CALL_BYTES_MAX = 32 * 1024 * 1024
 """Keys, values and output entries of one call; several entries of the broker's largest size fit."""
 READ_KEYS_MAX = 20_000
@@ -49,12 +51,15 @@ def check_put(key: bytes, data: bytes) -> None:
 
 
 def check_changes(
-    changes: pb.Changes, outbox: Sequence[pb.OutboxEntry] = (), positions: Sequence[Position | None] = ()
+    changes: pb.Changes,
+    outbox: Sequence[pb.OutboxEntry] = (),
+    positions: Sequence[Position | None] = (),
+    changes_max: int = CHANGES_MAX,
 ) -> None:
     """Refuse a call with a change or output beyond its limits, or with more than one call may carry."""
     keys, data = changes.keys, changes.data
-    if len(keys) > CHANGES_MAX:
-        raise StateRefused(f"{len(keys)} state changes in one call, the limit is {CHANGES_MAX}; make several calls")
+    if len(keys) > changes_max:
+        raise StateRefused(f"{len(keys)} state changes in one call, the limit is {changes_max}; make several calls")
     kinds = changes.kinds
     counts = kinds.count(PUT), kinds.count(DELETE), kinds.count(INCREMENT)
     if (len(kinds), len(data), len(changes.amounts), sum(counts)) != (len(keys), counts[0], counts[2], len(kinds)):

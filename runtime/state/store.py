@@ -28,6 +28,7 @@ from . import tables
 from .codec import decode_position
 from .database import FILE, explain, open_reader, open_writer
 from .limits import (
+    COMMIT_CHANGES_MAX,
     NAMES_PER_ANSWER,
     READ_ANSWER_BYTES,
     check_changes,
@@ -202,7 +203,7 @@ class TableStore:
         check_table(request.table)
         expected = decode_position(request.expected) if request.HasField("expected") else None
         new = decode_position(request.new)
-        check_changes(request.changes, request.outbox, (expected, new))
+        check_changes(request.changes, request.outbox, (expected, new), COMMIT_CHANGES_MAX)
 
         def work(transaction: _Transaction) -> int:
             connection, table_id = transaction.connection, transaction.table_id(request.table)

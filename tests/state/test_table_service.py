@@ -12,7 +12,7 @@ from magnetar.errors import BadVersion, ClosedError, FencedByPosition, InvalidCo
 from magnetar.runtime.state.client import Delete, Increment, OutboxEntry, Position, Put, TableClient, Value
 from magnetar.runtime.state.codec import encode_changes
 from magnetar.runtime.state.database import open_reader, open_writer
-from magnetar.runtime.state.limits import READ_ANSWER_BYTES, VALUE_BYTES_MAX, address_of
+from magnetar.runtime.state.limits import COMMIT_CHANGES_MAX, READ_ANSWER_BYTES, VALUE_BYTES_MAX, address_of
 from magnetar.runtime.state.server import TableServer
 from magnetar.runtime.state.store import TableStore
 from magnetar.runtime.state.values import COUNTER_MAX, COUNTER_MIN
@@ -229,6 +229,15 @@ def test_commit_moves_the_position_with_changes_and_outputs(tables: TableClient)
     tables.commit(TABLE, UUID, INPUT, third, third, [], [], third)
     assert tables.open(TABLE, UUID, INPUT) == (third, [])
     assert held(tables, b"n") == [2]
+
+
+def test_commit_takes_what_a_large_input_batch_changes(tables: TableClient) -> None:
+    """It cannot be parted: 1,000 lines of 100 different words are 100,000 changes."""
+    changes = [Increment(b"word %d" % number, 1) for number in range(COMMIT_CHANGES_MAX)]
+    tables.commit(TABLE, UUID, INPUT, None, Position(1, 0), changes, [], None)
+    assert held(tables, b"word 0", b"word %d" % (COMMIT_CHANGES_MAX - 1)) == [1, 1]
+    with pytest.raises(StateRefused, match=f"{COMMIT_CHANGES_MAX + 1} state changes in one call, the limit is"):
+        tables.commit(TABLE, UUID, INPUT, Position(1, 0), Position(1, 1), [*changes, Increment(b"n", 1)], [], None)
 
 
 def test_repeated_commit_is_recognised_by_its_new_position(tables: TableClient) -> None:
