@@ -85,7 +85,7 @@ class FrameDecoder:
         while size - start >= 4:
             total = _U32.unpack_from(data, start)[0]
             if total > self.max_frame_bytes:
-                raise FrameTooLarge(f"frame of {total} bytes exceeds max_frame_bytes={self.max_frame_bytes}")
+                raise _refused(data[start : start + 4], total, self.max_frame_bytes)
             end = start + 4 + total
             if end > size:
                 self._wanted_bytes = 4 + total
@@ -97,6 +97,18 @@ class FrameDecoder:
         if start < size:
             kept += memoryview(data)[start:] if start else data
         return frames
+
+
+_HTTP = (b"HTTP", b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI")
+_TLS = b"\x16\x03"
+
+
+def _refused(head: bytes, total: int, max_frame_bytes: int) -> ProtocolError:
+    """Return the error for a size beyond the limit; a port that is another's is the usual cause."""
+    foreign = "HTTP" if head in _HTTP else "TLS" if head.startswith(_TLS) else ""
+    if foreign:
+        return ProtocolError(f"the other side speaks {foreign}, not Pulsar's binary protocol; correct scheme or port")
+    return FrameTooLarge(f"frame of {total} bytes exceeds max_frame_bytes={max_frame_bytes}")
 
 
 def _decode(data: bytes, start: int, end: int) -> Frame:

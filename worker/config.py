@@ -76,6 +76,8 @@ class WorkerConfig:
     def __post_init__(self) -> None:
         if not 0 <= self.worker_port < 65536:
             raise InvalidConfig(f"workerPort {self.worker_port} is not a port: 0 to 65535")
+        if not self.admin_url.startswith(("http://", "https://")):
+            raise InvalidConfig(f"pulsarWebServiceUrl {self.admin_url!r} (--admin-url) is not http://host:port")
         if self.state_url:
             address_of(self.state_url)
         try:

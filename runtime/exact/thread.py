@@ -17,6 +17,7 @@ from typing import Protocol
 from ...client.received import ReceivedEntry
 from ...errors import MagnetarError, ProtocolError
 from ...wire.pulsar_api_pb2 import SingleMessageMetadata
+from ...wire.topic_name import parse_topic_name
 from ..batch_call import BatchCall, Blame, Failure
 from ..function_context import FunctionContext
 from ..gate import Gate
@@ -226,7 +227,9 @@ class ExactThread(threading.Thread):
         message = f"message {_position(entry)}:{index} of {source.topic}"
         self._listener.reported(f"{message} failed: {text}")
         raise PoisonMessage(
-            f"{message} failed, and under EFFECTIVELY_ONCE nothing behind it is processed before it is: {text}"
+            f"{message} failed, and under EFFECTIVELY_ONCE nothing behind it is processed before it is; correct the"
+            f" function (functions update), or leave this entry out (functions reset-cursor {_behind(source, entry)}):"
+            f" {text}"
         ) from failure.error
 
     def _complete(
@@ -264,6 +267,13 @@ def _place(source: Source, entry: ReceivedEntry) -> str:
 
 def _position(entry: ReceivedEntry) -> str:
     return f"{entry.message_id.ledger_id}:{entry.message_id.entry_id}"
+
+
+def _behind(source: Source, entry: ReceivedEntry) -> str:
+    """Return the flags that have a function go on behind an entry."""
+    topic, at = parse_topic_name(source.topic), entry.message_id
+    partition = f":{topic.partition}" if topic.partition >= 0 else ""
+    return f"--topic {topic.base.text} --message-id {at.ledger_id}:{at.entry_id + 1}{partition}"
 
 
 def _now_ms() -> int:

@@ -143,6 +143,10 @@ def test_worker_whose_broker_is_not_there_names_it(
     )
 
 
+def test_worker_with_an_admin_url_without_scheme_is_refused(standalone: Server, tmp_path: Path) -> None:
+    worker(standalone, tmp_path, "--admin-url", "127.0.0.1:8080").refused("'127.0.0.1:8080'", "http://host:port")
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

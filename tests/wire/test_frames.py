@@ -82,6 +82,15 @@ def test_a_frame_above_the_limit_is_refused_before_it_is_buffered() -> None:
 
 
 @pytest.mark.parametrize(
+    ("data", "name"),
+    [(b"HTTP/1.1 400 Bad Request\r\n", "HTTP"), (b"GET / HTTP/1.1\r\n", "HTTP"), (b"\x16\x03\x01\x02\x00\x01", "TLS")],
+)
+def test_another_protocol_is_named(data: bytes, name: str) -> None:
+    with pytest.raises(ProtocolError, match=f"speaks {name}, not Pulsar's binary protocol; correct scheme or port"):
+        FrameDecoder().feed(data)
+
+
+@pytest.mark.parametrize(
     ("data", "text"),
     [
         (struct.pack(">I", 0), "no room for a command size"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -120,6 +121,30 @@ async def test_a_poison_message_shows_in_status_and_the_instance_tries_again(
         assert answer.status_code == 204, answer.text
         await arrived(client, f"{TOPICS}{name}-out", 10)
         assert await all_messages(client, f"{TOPICS}{name}-out") == [b"m%d!" % number for number in range(10)]
+
+
+@pytest.mark.parametrize("partitions", [0, 2])
+async def test_the_remedy_that_status_names_leaves_a_poisoned_entry_out(
+    server: Server, functions: Functions, partitions: int
+) -> None:
+    name = f"remedy{partitions}"
+    if partitions:
+        make_partitions(server, f"{name}-in")
+    async with AsyncClient(server.service_url) as client:
+        code = "def process(text):\n    if text == 'm0': raise ValueError('no 0')\n    return text + '!'\n"
+        answer = await asyncio.to_thread(functions.create, name, code, config(name))
+        assert answer.status_code == 204, answer.text
+        await send(client, f"{TOPICS}{name}-in" + ("-partition-1" if partitions else ""), 2, 5)
+
+        async def shown() -> str | None:
+            status = await asyncio.to_thread(functions.status, name)
+            found = re.search(r"leave this entry out \(([^)]*)\)", status["error"])
+            return found and found[1]
+
+        command = await eventually(shown, "remedy in status", 20)
+        (await asyncio.to_thread(call, *command.split(), "--name", name, admin_url=server.web_url)).ok()
+        await arrived(client, f"{TOPICS}{name}-out", 5)
+        assert await all_messages(client, f"{TOPICS}{name}-out") == [b"m%d!" % number for number in range(5, 10)]
 
 
 def test_what_contradicts_exactness_is_refused_by_name(functions: Functions) -> None:
