@@ -173,3 +173,20 @@ def test_without_a_state_store_the_answer_says_what_to_set(tmp_path: Path) -> No
             answer = httpx.get(f"{worker.worker_url}/admin/v3/functions/public/default/f/state/k")
             assert answer.status_code == 503
             assert "stateStorageServiceUrl" in answer.json()["reason"]
+
+
+@pytest.mark.slow
+def test_a_state_store_that_is_away_is_named_and_its_absence_is_no_error_of_the_worker(tmp_path: Path) -> None:
+    source = tmp_path / "remember.py"
+    source.write_text(SOURCE)
+    with running("broker", tmp_path) as broker:
+        url = ("--service-url", broker.service_url, "--admin-url", broker.web_url)
+        (tmp_path / "worker").mkdir()
+        with running("worker", tmp_path / "worker", *url, "--state-storage-service-url", "bk://127.0.0.1:1") as worker:
+            create = ("--py", str(source), "--classname", "remember.Remember", "--name", "f", "--inputs", "f-in")
+            call("functions", "create", *create, admin_url=worker.worker_url).ok()
+            path = f"{worker.worker_url}/admin/v3/functions/public/default/f/state/k"
+            put = {"state": (None, json.dumps({"key": "k", "numberValue": 1}), "application/json")}
+            for answer in (httpx.get(path, timeout=30), httpx.post(path, files=put, timeout=30)):
+                assert answer.status_code == 503
+                assert answer.json()["reason"].startswith("the state store at bk://127.0.0.1:1 ")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import binascii
 from base64 import b64decode, b64encode
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
-from ...errors import RequestRefused, StateRefused
+from ...errors import RequestRefused, StateRefused, StateStoreFailed, StateStoreUnavailable
 from ...runtime.state.naming import table_of
 from ...wire.functions_pb2 import FunctionMetaData
 from ..functions import FunctionName, Functions
@@ -74,6 +75,18 @@ def _from_base64(data: object) -> bytes:
     raise RequestRefused(400, "byteValue must be base64, or a list of bytes")
 
 
+@contextmanager
+def _errors_as_answers() -> Iterator[None]:
+    try:
+        yield
+    except StateRefused as error:
+        raise RequestRefused(400, str(error)) from error
+    except StateStoreUnavailable as error:
+        raise RequestRefused(503, str(error)) from error
+    except StateStoreFailed as error:
+        raise RequestRefused(500, str(error)) from error
+
+
 class StateRoutes:
     """The handlers; made once per worker."""
 
@@ -93,10 +106,8 @@ class StateRoutes:
         """Return what a key of the function's state holds."""
         self._tables.check_configured()
         table = table_of(self._find(tenant, namespace, name))
-        try:
+        with _errors_as_answers():
             value = await self._tables.get(table, key.encode())
-        except StateRefused as error:
-            raise RequestRefused(400, str(error)) from error
         if value is None:
             raise RequestRefused(404, f"key '{key}' doesn't exist.")
         return JSONResponse(shown(key, value))
@@ -108,10 +119,9 @@ class StateRoutes:
         state = json_part(await read_form(request), "state")
         if state is None:
             raise RequestRefused(400, "the part state is missing: a FunctionState as JSON")
-        try:
-            await self._tables.put(table, key.encode(), sent(state, key))
-        except StateRefused as error:
-            raise RequestRefused(400, str(error)) from error
+        data = sent(state, key)
+        with _errors_as_answers():
+            await self._tables.put(table, key.encode(), data)
         return nothing()
 
     def _find(self, tenant: str, namespace: str, name: str) -> FunctionMetaData:
