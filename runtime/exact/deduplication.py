@@ -35,10 +35,12 @@ class _Answer(NamedTuple):
         return 200 <= self.status < 300
 
 
-def switch_on(admin_url: str, topic: str) -> None:
+def switch_on(admin_url: str, topic: str) -> bool:
     """Switch deduplication on for a topic and all its partitions; returns once the broker says that it is on.
 
     A topic that does not exist is created, without partitions.
+
+    Returns: whether it was on before.
 
     Raises:
         DeduplicationOff: the broker refuses, or has no policies of topics; the text says what to do.
@@ -46,7 +48,7 @@ def switch_on(admin_url: str, topic: str) -> None:
     """
     path = f"/admin/v2/{parse_topic_name(topic).rest_path}"
     if _is_on(admin_url, path):
-        return
+        return True
     partitions = _partitions(admin_url, path)
     if not partitions:
         created = _call(admin_url, "PUT", path)
@@ -63,6 +65,7 @@ def switch_on(admin_url: str, topic: str) -> None:
             why = f"it was not on {EFFECTIVE_WITHIN_S:g} s after it had been asked for"
             raise DeduplicationOff(_refusal(topic, why))
         time.sleep(_POLL_S)
+    return False
 
 
 def _is_on(admin_url: str, path: str) -> bool:

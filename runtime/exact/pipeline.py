@@ -102,7 +102,7 @@ class ExactPipeline:
         self.flow = ResultFlow(
             self._mailbox, self._commit, self.end, lambda text: self._user_failed(f"callback of publish failed: {text}")
         )
-        self._topics = OutputTopics(client, spec.admin_url)
+        self._topics = OutputTopics(client, spec.admin_url, partial(self._state_said, "ERROR"))
         self._state = self._open_state()
         self._thread = ExactThread(f"function {spec.key}", self._load, self, self.stats, self.flow.gate)
         self._loaded: asyncio.Future[Loaded] = self._loop.create_future()
