@@ -20,7 +20,7 @@ class RunProgress:
         tasks_total: 0 while it is planned.
         rows: messages read by the tasks that are done.
         rows_per_s: since the tasks began.
-        lag: messages behind what this run reads, or -1 where that is not known.
+        lag: entries that are still to be processed, or -1 where only the broker knows.
         error: why it failed, with a traceback where user code raised; empty if it did not.
         is_user_error: the function raised.
     """

@@ -22,6 +22,7 @@ from ...errors import ClosedError, InvalidConfig, RunNotYet, RunRefused, SparkFa
 from ...wire.functions_pb2 import FunctionStatus, MetricsData
 from ..spec import InstanceSpec
 from ..stats import InstanceStats
+from .backlog import Backlog
 from .host_config import config_to_text
 from .host_process import Event, HostProcess
 from .progress import RunProgress
@@ -83,6 +84,7 @@ class SparkInstance:
         self.host: HostProcess | None = None
         self._runtime = runtime
         self._stats = InstanceStats(time.monotonic())
+        self._backlog = Backlog(spec)
         self._is_loaded = False
         self._is_ready = False
         self._is_stopping = False
@@ -108,6 +110,8 @@ class SparkInstance:
             status.failureException = self._ended.result()
         run = self._runtime.run_of(self.spec)
         status.run.CopyFrom(FunctionStatus.Run(stage="idle", lag=-1) if run is None else run.record())
+        if run is None or not run.is_active or run.progress.lag < 0:
+            status.run.lag = await self._backlog.entries()
         return status
 
     async def metrics(self, reset: bool = False) -> MetricsData:  # noqa: D102
@@ -182,6 +186,7 @@ class SparkInstance:
             self._end(reason)
 
     def _end(self, reason: str) -> None:
+        self._backlog.close()
         self._runtime.forget(self.number)
         self._let_go.set()
         if not self._ended.done():

@@ -79,7 +79,7 @@ async def test_a_run_is_shown_while_it_goes_on_and_counted_when_it_is_done(
     (spec.package / "go").write_text("all")
     run = await stage(instance, "done")
     assert run.endedMs >= run.startedMs > 0
-    assert (run.rows, run.lag) == (3 * ROWS_A_TASK, 0)
+    assert (run.rows, run.lag) == (3 * ROWS_A_TASK, -1)  # no broker is there to ask
     await instance.begin_run("r2")
     await stage(instance, "done", tasks_done=3)
     status = await instance.status()

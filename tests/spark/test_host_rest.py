@@ -18,6 +18,7 @@ from magnetar.worker.config import WorkerConfig
 from magnetar.worker.service import WorkerService
 
 from tests.spark.fake_host import PROGRAM, ROWS_A_TASK
+from tests.spark.topics import fill
 from tests.support.eventually import eventually
 from tests.support.servers import Server
 
@@ -96,6 +97,12 @@ async def workers(cluster: Server, tmp_path: Path, request: pytest.FixtureReques
 async def test_any_worker_triggers_a_run_and_tells_how_it_ended(workers: Workers) -> None:
     created = await workers.create("triggered")
     assert created.status_code == 204, created.text
+    await asyncio.to_thread(fill, workers.broker.service_url, "triggered-in", [[b"a", b"b"], [b"c"]])
+
+    async def is_behind() -> bool:
+        return bool((await workers.run_of("triggered")).get("lag") == 2)
+
+    await eventually(is_behind, "lag of two entries")
     (workers.directory / "tasks").write_text("2")
     (workers.directory / "go").write_text("all")
     for http in workers.https:

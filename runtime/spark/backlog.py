@@ -1,0 +1,78 @@
+"""How much a function has not processed yet: the backlog of its subscriptions, as the broker counts it.
+
+That is in entries: a batch counts once, however many messages it holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from typing import Any
+
+from ...errors import MagnetarError
+from ...wire.topic_name import parse_topic_name
+from ..details import subscription_of
+from ..spec import InstanceSpec
+from .rest import ask
+
+KEPT_S = 1.0
+"""How old an answer may be."""
+PATIENCE_S = 0.5
+"""A status does not wait longer for the broker; it shows what was known last."""
+UNKNOWN = -1
+_log = logging.getLogger(__name__)
+
+
+class Backlog:
+    """Of one function; asked for on an event loop, looked up in a thread."""
+
+    def __init__(self, spec: InstanceSpec) -> None:
+        """Prepare; nothing is asked yet."""
+        self._spec = spec
+        self._known = UNKNOWN
+        self._asked_s = 0.0
+        self._asking: asyncio.Task[None] | None = None
+
+    async def entries(self) -> int:
+        """Return the number of entries, `UNKNOWN` if the broker has not told it."""
+        if not self._spec.admin_url:
+            return UNKNOWN
+        if self._asking is None and time.monotonic() - self._asked_s > KEPT_S:
+            self._asking = asyncio.create_task(self._ask(), name=f"backlog of {self._spec.key}")
+        if self._asking is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(PATIENCE_S):
+                    await asyncio.shield(self._asking)
+        return self._known
+
+    async def _ask(self) -> None:
+        try:
+            self._known = await asyncio.to_thread(read_backlog, self._spec)
+        except (MagnetarError, ValueError, LookupError, TypeError) as error:
+            _log.debug("backlog of %s: %r", self._spec.key, error)
+            self._known = UNKNOWN
+        finally:
+            self._asked_s, self._asking = time.monotonic(), None
+
+    def close(self) -> None:
+        """Wait for no answer any more."""
+        if self._asking is not None:
+            self._asking.cancel()
+
+
+def read_backlog(spec: InstanceSpec) -> int:
+    """Return the number of entries that the function's subscriptions have not acknowledged. Blocking.
+
+    Raises:
+        MagnetarError: the broker does not tell.
+    """
+    subscription = subscription_of(spec)
+    total = 0
+    for topic in spec.details.source.inputSpecs:
+        path = f"/admin/v2/{parse_topic_name(topic).rest_path}"
+        partitions = ask(spec.admin_url, "GET", f"{path}/partitions")["partitions"]
+        stats: Any = ask(spec.admin_url, "GET", f"{path}/{'partitioned-stats' if partitions else 'stats'}")
+        total += int(stats["subscriptions"].get(subscription, {}).get("msgBacklog", 0))
+    return total
