@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ...api.serde import SerDe
@@ -106,3 +107,18 @@ class InputPartition:
             await self._tenure.close()
         if self._consumer is not None:
             await self._consumer.close()
+
+
+async def open_all(partitions: Sequence[InputPartition], subscription: str, config: ConsumerConfig) -> None:
+    """Subscribe to partitions, to all or to none.
+
+    Cancellation: close them.
+
+    Raises:
+        MagnetarError: the broker refuses one.
+    """
+    opening = (partition.open(subscription, config) for partition in partitions)
+    for error in await asyncio.gather(*opening, return_exceptions=True):
+        if error is not None:
+            await asyncio.gather(*(partition.close() for partition in partitions))
+            raise error

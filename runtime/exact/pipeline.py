@@ -52,7 +52,7 @@ from ..stats import InstanceStats, format_error
 from .entries import ENTRY_BYTES_MAX, EntryMaker
 from .flow import ResultFlow
 from .identity import life_of, producer_name
-from .partition import InputPartition
+from .partition import InputPartition, open_all
 from .state import ExactState
 from .tenure import HELD_MESSAGES_MAX, Tenure
 from .thread import ExactThread, Loaded, PoisonMessage
@@ -208,7 +208,12 @@ class ExactPipeline:
         made = [InputPartition(self, name, serde, producer_name(spec, name)) for name in names]
         for partition in made:
             self._partitions[partition.topic] = partition
-        await asyncio.gather(*(partition.open(subscription_of(spec), config) for partition in made))
+        try:
+            await open_all(made, subscription_of(spec), config)
+        except MagnetarError:
+            for partition in made:  # looked for again, or nobody would ever process them
+                del self._partitions[partition.topic]
+            raise
         return made
 
     async def _follow_partitions(self) -> None:

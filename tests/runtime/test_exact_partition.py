@@ -11,8 +11,8 @@ from magnetar.client.config import ConsumerConfig
 from magnetar.client.consumer import Consumer
 from magnetar.client.link import Link
 from magnetar.client.received import ReceivedEntry
-from magnetar.errors import MagnetarError
-from magnetar.runtime.exact.partition import InputPartition
+from magnetar.errors import ClosedError, MagnetarError
+from magnetar.runtime.exact.partition import InputPartition, open_all
 from magnetar.runtime.exact.tenure import Tenure, Workplace
 from magnetar.runtime.exact.work import Source
 from magnetar.runtime.held_entries import HeldEntries
@@ -21,6 +21,16 @@ from magnetar.wire.pulsar_api_pb2 import CommandMessage, MessageMetadata
 from magnetar.wire.topic_name import parse_topic_name
 
 TOPIC = parse_topic_name("persistent://public/default/in")
+
+
+class Detached(Link):
+    """The way to no broker at all."""
+
+    def __init__(self) -> None:
+        """Prepare nothing."""
+
+    async def close(self) -> None:
+        """Do nothing."""
 
 
 @dataclass
@@ -33,8 +43,9 @@ class Broker:
     answers: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def subscribe(self, topic: str, subscription: str, config: ConsumerConfig) -> Consumer:
-        assert topic == TOPIC.text
-        self.consumer = Consumer(TOPIC, subscription, 1, config, cast(Link, None))
+        if topic != TOPIC.text:
+            raise self.refusal or AssertionError(topic)
+        self.consumer = Consumer(TOPIC, subscription, 1, config, Detached())
         return self.consumer
 
     async def create_producer(self, topic: str, config: object) -> object:
@@ -167,3 +178,15 @@ async def test_what_fails_while_the_partition_is_ours_ends_the_instance() -> Non
     with pytest.raises(MagnetarError, match="no producers here"):
         async with asyncio.timeout(5):
             await partition.run()
+
+
+async def test_all_partitions_are_subscribed_to_or_none() -> None:
+    """Those that were left half open would be known, and never processed."""
+    work = Work(Broker(refusal=MagnetarError("no consumers here")))
+    topics = (TOPIC.text, "persistent://public/default/refused")
+    partitions = [InputPartition(cast(Workplace, work), topic, cast(Any, None), "name") for topic in topics]
+    with pytest.raises(MagnetarError, match="no consumers here"):
+        await open_all(partitions, "sub", ConsumerConfig(type="Failover"))
+    assert work.client.consumer is not None
+    with pytest.raises(ClosedError):
+        work.client.consumer.poll_entry()
