@@ -1,6 +1,6 @@
 """Three workers on one broker: deploy a function six times over, kill a worker, and see the others take its part.
 
-    python examples/three-workers/run.py [DIRECTORY]
+    .venv/bin/python examples/three-workers/run.py [DIRECTORY]
 
 Starts everything on free ports, keeps its data below DIRECTORY (default: a temporary one), prints `status` before and
 after, and stops everything again.
@@ -37,7 +37,8 @@ def server(directory: Path, kind: str, *flags: str) -> Iterator[tuple[subprocess
         try:
             wait_for(lambda: ready.exists() or process.poll() is not None, f"ready {kind}", START_TIMEOUT_S)
             if process.poll() is not None:
-                sys.exit(f"{kind} did not start; {directory / 'log'} says why")
+                why = (directory / "log").read_text().strip().splitlines() or ["it said nothing"]
+                sys.exit(f"{kind} did not start: {why[-1]}")
             yield process, json.loads(ready.read_text())
         finally:
             process.terminate()
