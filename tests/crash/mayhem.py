@@ -18,6 +18,8 @@ from tests.support.servers import descendants, server
 from tests.support.waiting import wait_for
 
 FROZEN_S = 25.0  # the broker notices silence after two to four seconds; then others must take over
+STORE_FROZEN_S = 0.4
+PRESS_S = 0.15  # what is published at once takes about so long to process
 AWAY_S = 3.0  # at most, until a worker that was killed is started again
 
 
@@ -81,12 +83,12 @@ class StatefulCluster(Cluster):
             found.append({one["consumerName"]: int(one["metadata"]["instance_id"]) for one in stats["consumers"]})
         return found
 
-    def backlog(self, topic: str, subscription: str) -> int:
-        """Entries of a partitioned topic that are not acknowledged."""
-        url = f"{self.broker.web_url}/admin/v2/persistent/public/default/{topic}/partitioned-stats?perPartition=true"
+    def backlog(self, topics: list[str], subscription: str) -> int:
+        """Entries of the partitions of a topic that are not acknowledged."""
+        path = topics[0].rpartition("-partition-")[0].replace("://", "/")
+        url = f"{self.broker.web_url}/admin/v2/{path}/partitioned-stats?perPartition=true"
         partitions = httpx.get(url, timeout=5).raise_for_status().json()["partitions"]
-        assert all(subscription in stats["subscriptions"] for stats in partitions.values())
-        return sum(stats["subscriptions"][subscription]["msgBacklog"] for stats in partitions.values())
+        return sum(partitions[topic]["subscriptions"][subscription]["msgBacklog"] for topic in topics)
 
 
 class Mayhem:
@@ -111,6 +113,7 @@ class Mayhem:
         self._subscription = f"public/default/{function}"
         self._inputs = inputs
         self._rng = rng
+        self._more: Callable[[], None] = lambda: None
         self._strikes: dict[str, Callable[[], str]] = {
             "instance": self._instance,
             "worker": self._worker,
@@ -120,12 +123,22 @@ class Mayhem:
             "frozen worker": self._frozen_worker,
         }
 
-    def strike(self, kind: str) -> None:
-        """Kill or freeze something of a kind, and start it again."""
+    def strike(self, kind: str, more: Callable[[], None]) -> None:
+        """Kill or freeze something of a kind, and start it again.
+
+        Args:
+            kind: of process.
+            more: publishes more; called a moment before the blow, so that it falls on something in work.
+        """
         began = time.monotonic()
+        self._more = more
         what = self._strikes[kind]()
         self.done.append(f"{kind}: {what}, {time.monotonic() - began:.1f} s")
         print(self.done[-1], flush=True)
+
+    def _press(self, at_most_s: float) -> None:
+        self._more()
+        time.sleep(self._rng.uniform(0, at_most_s))  # the random moment of the blow, not a wait for anything
 
     def _any_instance(self) -> tuple[str, psutil.Process]:
         def some() -> dict[str, psutil.Process]:
@@ -137,11 +150,13 @@ class Mayhem:
 
     def _instance(self) -> str:
         name, process = self._any_instance()
+        self._press(PRESS_S)
         process.kill()
         return name
 
     def _worker(self) -> str:
         name = self._rng.choice(self._cluster.living())
+        self._press(PRESS_S)
         self._cluster.workers[name].kill()
         away_s = self._rng.choice((0.0, self._rng.uniform(0, AWAY_S)))
         time.sleep(away_s)  # the random moment, not a wait for anything: longer, and its instances move
@@ -149,6 +164,7 @@ class Mayhem:
         return f"{name}, away for {away_s:.1f} s"
 
     def _store(self) -> str:
+        self._press(PRESS_S)
         self._cluster.store.kill()
         away_s = self._rng.uniform(0, 1)
         time.sleep(away_s)  # the random moment, not a wait for anything
@@ -157,6 +173,7 @@ class Mayhem:
 
     def _broker(self) -> str:
         broker = self._cluster.broker
+        self._press(PRESS_S)
         broker.kill()
         broker.restart()
         return "started again"
@@ -170,14 +187,22 @@ class Mayhem:
             return {one for consumers in topics for one, instance in consumers.items() if instance == number}
 
         frozen = wait_for(lambda: names(self._consumers()), f"consumers of {name}", FROZEN_S)
+        with _frozen([psutil.Process(self._cluster.store.pid)]):
+            # Results pile up before the store: the instance will have something to commit when it goes on.
+            self._press(STORE_FROZEN_S)
+            process.suspend()
         with _frozen([process]):
 
             def is_replaced() -> bool:
                 topics = self._consumers()
-                return all(topics) and not names(topics) & frozen
+                return all(topics) and not names(topics) & frozen and self._is_done()
 
-            wait_for(is_replaced, f"others instead of {name}", FROZEN_S)
+            wait_for(is_replaced, f"others that do the work of {name}", FROZEN_S)
         return name
+
+    def _is_done(self) -> bool:
+        """Whether all input is acknowledged: what a frozen instance has in its hands, somebody else has done."""
+        return self._cluster.backlog(self._inputs, self._subscription) == 0
 
     def _consumers(self) -> list[dict[str, int]]:
         return self._cluster.consumers(self._inputs, self._subscription)
@@ -188,9 +213,11 @@ class Mayhem:
         owners = {name: list(cluster.instances([name])) for name in cluster.living()}
         victim = self._rng.choice([name for name, owned in owners.items() if owned] or list(owners))
         others = [name for name in cluster.living() if name != victim]
+        self._press(PRESS_S)
         with _frozen([psutil.Process(cluster.workers[victim].pid), *descendants(cluster.workers[victim].pid)]):
             wanted = {name for owned in owners.values() for name in owned}
             wait_for(lambda: wanted <= set(cluster.instances(others)), f"{wanted} on {others}", FROZEN_S)
+            wait_for(self._is_done, f"others that do the work of {owners[victim]}", FROZEN_S)
         return f"{victim} with {owners[victim]}"
 
 

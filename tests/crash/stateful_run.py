@@ -7,6 +7,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from magnetar.client.client import AsyncClient
@@ -94,8 +95,7 @@ class Run:
             (done,) = wait_for(lambda aim=aim: self.progress(aim), f"{aim} messages processed", PROGRESS_S)  # type: ignore[misc]
             print(f"{done} of {self.feed.published} processed:", end=" ")
             in_work += done < self.feed.published
-            self.feed.allow(min(messages, allowed + step))  # input goes on, for whoever is left
-            self.mayhem.strike(kind)
+            self.mayhem.strike(kind, partial(self.feed.allow, min(messages, allowed + step)))
         assert in_work >= len(kinds) / 3, f"only {in_work} of {len(kinds)} strikes came while there was work"
         self.feed.allow(messages)
         self.feed.finish()
@@ -110,11 +110,11 @@ class Run:
 
     def _acknowledged(self) -> int:
         """About as many messages as are acknowledged."""
-        share = 1 - self.cluster.backlog(f"{self.name}-in", self._subscription) / max(1, self.feed.entries)
+        share = 1 - self.cluster.backlog(self.inputs, self._subscription) / max(1, self.feed.entries)
         return int(self.feed.published * share)
 
     def is_drained(self) -> bool:
-        return self.cluster.backlog(f"{self.name}-in", self._subscription) == 0
+        return self.cluster.backlog(self.inputs, self._subscription) == 0
 
     def stored(self, topic: str) -> list[bytes]:
         """Everything that a topic has ever been given."""
