@@ -39,6 +39,7 @@ _ANSWERS = {
     BaseCommand.PARTITIONED_METADATA_RESPONSE: "partitionMetadataResponse",
     BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE: "getLastMessageIdResponse",
     BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE: "getTopicsOfNamespaceResponse",
+    BaseCommand.ACK_RESPONSE: "ackResponse",
 }
 """The answers to what is asked here, by the name of their field."""
 

@@ -69,7 +69,17 @@ class RangeReader:
         lost_entries: how many were gone, at least; only with ``fail_on_data_loss`` off.
     """
 
-    def __init__(self, routes: Routes, wanted: TopicRange, *, poll_timeout_ms: int, fail_on_data_loss: bool):
+    def __init__(
+        self,
+        routes: Routes,
+        wanted: TopicRange,
+        *,
+        poll_timeout_ms: int,
+        fail_on_data_loss: bool,
+        remedy: str = "set failOnDataLoss=false to go on with what there is",
+    ):
+        """Prepare; ``remedy`` is what the user can do about a loss."""
+        self._remedy = remedy
         self.lost_entries = 0
         self._routes = routes
         self._range = wanted
@@ -185,7 +195,7 @@ class RangeReader:
     def _lose(self, what: str, entries: int) -> None:
         text = f"{self._range}: {what}; at least {entries} entries are gone"
         if self._fail_on_data_loss:
-            raise DataLoss(f"{text}; set failOnDataLoss=false to go on with what there is")
+            raise DataLoss(f"{text}; {self._remedy}")
         self.lost_entries += entries
         log.warning("%s", text)
 
@@ -193,7 +203,7 @@ class RangeReader:
         cause = f" ({setback})" if setback is not None and str(setback) else ""
         text = f"{self._range}: entry {self._next} did not come within {self._poll_timeout_s:g} s{cause}"
         if self._fail_on_data_loss:
-            raise DataLoss(f"{text}; raise pollTimeoutMs, or set failOnDataLoss=false to go on with what there is")
+            raise DataLoss(f"{text}; raise pollTimeoutMs, or {self._remedy}")
         self.lost_entries += self._left
         log.warning("%s", text)
 

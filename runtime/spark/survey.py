@@ -116,6 +116,19 @@ def extent(routes: Routes, topic: str, options: ReadOptions) -> TopicRange | Non
     return TopicRange(topic, kept, first_index, stop_index)
 
 
+def backlog(routes: Routes, topic: str, done: Position, admin_url: str | None) -> TopicRange | None:
+    """Return what of a topic lies behind the entry ``done``, None if that is nothing; whole entries.
+
+    Raises:
+        TopicNotFound: the topic does not exist.
+        MagnetarError: the broker cannot be asked.
+    """
+    with contextlib.closing(routes.link_to(topic)) as link:
+        spans, _ = _spans(routes, link, topic, admin_url)
+    kept = clip(spans, _after(done), None)
+    return TopicRange(topic, kept) if kept else None
+
+
 def _starting(options: ReadOptions, topic: str) -> MessageId | None:
     return _place(options.starting.of(topic, "earliest"), options.starting.by_topic, topic)
 

@@ -1,0 +1,131 @@
+"""The durable subscription of a function: where it stands, and moving it behind what is done.
+
+A consumer is attached for these questions alone and is never sent a message. It is exclusive, so nobody else consumes
+under the subscription's name meanwhile; a cumulative acknowledgement would be refused to a shared one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from ...errors import BrokerError, ConnectionLost, ConsumerBusy, InvalidConfig, OperationTimeout, broker_error
+from ...wire import requests
+from ...wire.message_id import signed_64
+from ...wire.pulsar_api_pb2 import BaseCommand, CommandAck, CommandSubscribe, MessageIdData
+from .link import BrokerLink, Routes
+from .ranges import Position
+
+PATIENCE_S = 60.0
+"""How long the broker may be away, or hold the connection of a driver that is gone."""
+_PAUSE_S = 0.2
+_CONSUMER_ID = 1
+_T = TypeVar("_T")
+
+
+class Subscription:
+    """One durable subscription on one topic; connects for each call.
+
+    Attributes:
+        topic: full name, of the partition where there are some.
+    """
+
+    def __init__(self, routes: Routes, topic: str, name: str, *, from_earliest: bool) -> None:
+        """Prepare.
+
+        Args:
+            routes: to the broker.
+            topic: full name.
+            name: of the subscription.
+            from_earliest: where it begins if it does not exist yet; else behind the last message.
+        """
+        self.topic = topic
+        self._routes = routes
+        self._name = name
+        self._from_earliest = from_earliest
+
+    def stand(self) -> Position:
+        """Return the last entry that is done, making subscription and topic where they are missing.
+
+        Raises:
+            MagnetarError: the broker does not tell, or not within `PATIENCE_S`.
+        """
+        return self._patiently(self._stand)
+
+    def move(self, end: Position) -> None:
+        """Acknowledge all entries up to and including ``end``; does nothing where that is done already.
+
+        Raises: as `stand`.
+        """
+
+        def move(link: BrokerLink) -> None:
+            if self._stand(link) >= end:
+                return
+            answer = link.request(
+                f"acknowledging {end} of {self.topic}",
+                lambda request_id: BaseCommand(
+                    type=BaseCommand.ACK,
+                    ack=CommandAck(
+                        consumer_id=_CONSUMER_ID,
+                        ack_type=CommandAck.Cumulative,
+                        message_id=[MessageIdData(ledgerId=end.ledger_id, entryId=end.entry_id)],
+                        request_id=request_id,
+                    ),
+                ),
+            )
+            if answer.HasField("error"):
+                raise broker_error(answer.error, answer.message)
+
+        self._patiently(move)
+
+    def _stand(self, link: BrokerLink) -> Position:
+        answer = link.request(
+            f"last message of {self.topic}", lambda request_id: requests.last_message_id(request_id, _CONSUMER_ID)
+        )
+        if answer.HasField("consumer_mark_delete_position"):
+            data = answer.consumer_mark_delete_position
+            return Position(signed_64(data.ledgerId), signed_64(data.entryId))
+        raise InvalidConfig(
+            f"{link.address.physical} does not tell where subscription {self._name} stands on {self.topic}; the bundled"
+            " broker does, and so does Apache Pulsar from 2.8 on"
+        )
+
+    def _attach(self, link: BrokerLink) -> None:
+        start = CommandSubscribe.Earliest if self._from_earliest else CommandSubscribe.Latest
+        link.request(
+            f"subscription {self._name} of {self.topic}",
+            lambda request_id: requests.subscribe(
+                CommandSubscribe(
+                    topic=self.topic,
+                    subscription=self._name,
+                    subType=CommandSubscribe.Exclusive,
+                    consumer_id=_CONSUMER_ID,
+                    request_id=request_id,
+                    durable=True,
+                    initialPosition=start,
+                )
+            ),
+        )
+
+    def _patiently(self, work: Callable[[BrokerLink], _T]) -> _T:
+        deadline_s = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                with contextlib.closing(self._routes.link_to(self.topic)) as link:
+                    self._attach(link)
+                    result = work(link)
+                    link.request(
+                        "end of a question", lambda request_id: requests.close_consumer(request_id, _CONSUMER_ID)
+                    )
+                    return result
+            except (ConnectionLost, OperationTimeout, BrokerError) as error:
+                is_over = time.monotonic() > deadline_s
+                if isinstance(error, ConsumerBusy) and is_over:
+                    raise ConsumerBusy(
+                        f"subscription {self._name} of {self.topic} is in use by another consumer; stop it"
+                    ) from error
+                if is_over or (getattr(error, "is_final", False) and not isinstance(error, ConsumerBusy)):
+                    raise
+                time.sleep(_PAUSE_S)

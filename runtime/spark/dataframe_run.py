@@ -1,0 +1,151 @@
+"""A run of a DataFrame function: called once with the backlog, its result written to the output topic exactly once.
+
+Design: what is read is what the plan says. What is written carries the plan's number in the producers' names, and row
+numbers as sequence ids (`writer`), so a plan that is run again writes nothing twice if it makes the same rows in the
+same order in the same partitions. Spark does that by itself as long as rows are not shuffled. After a shuffle their
+order is nobody's promise; so they are sorted within their partitions, by all that they hold, and the partitions' number
+is the plan's.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ...errors import InvalidConfig
+from ..details import compression_of
+from ..exact.identity import producer_name
+from ..spec import InstanceSpec
+from .function_contexts import DataFrameContext
+from .plans import Plan
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+PARAMETER = "df"
+_PARTITION = "dataframe"
+
+
+def takes_dataframe(function: Callable[..., Any]) -> bool:
+    """Return whether a function takes a DataFrame: its first parameter is called ``df`` or annotated so."""
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return False
+    if not parameters:
+        return False
+    first, annotation = parameters[0], parameters[0].annotation
+    if first.name == PARAMETER:
+        return True
+    if isinstance(annotation, str):
+        return annotation.rpartition(".")[2] == "DataFrame"
+    return (
+        getattr(annotation, "__name__", "") == "DataFrame"
+        and getattr(annotation, "__module__", "").partition(".")[0] == "pyspark"
+    )
+
+
+class DataFrameRun:
+    """One run.
+
+    Attributes:
+        rows: messages that were read, once they are known.
+    """
+
+    def __init__(
+        self,
+        spec: InstanceSpec,
+        spark: SparkSession,
+        plan: Plan,
+        call: tuple[Callable[..., Any], bool],
+        logger: logging.Logger,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            spec: of the function.
+            spark: the session of the host.
+            plan: to follow.
+            call: the function, and whether it takes a context.
+            logger: of the function.
+        """
+        self.rows = 0
+        self._spec = spec
+        self._spark = spark.newSession()
+        self._plan = plan
+        self._function, self._takes_context = call
+        self._logger = logger
+
+    def run(self) -> None:
+        """Call the function and write what it returns.
+
+        Raises:
+            InvalidConfig: it returned what cannot be written.
+            Exception: whatever the function or its jobs raise.
+        """
+        from pyspark.sql import DataFrame, Observation
+        from pyspark.sql.functions import count, lit
+
+        from .planned_source import FORMAT, PlannedSource, options_of
+        from .source import MagnetarSource
+
+        for source in (MagnetarSource, PlannedSource):
+            self._spark.dataSource.register(source)
+        # How many tasks a shuffle has must not follow from what this run meets.
+        self._spark.conf.set("spark.sql.adaptive.enabled", "false")
+        self._spark.conf.set("spark.sql.shuffle.partitions", str(self._plan.shuffles))
+        options = options_of(self._plan.tasks, self._spec.service_url)
+        backlog = self._spark.read.format(FORMAT).options(**options).load()
+        seen = Observation()
+        observed = backlog.observe(seen, count(lit(1)).alias("rows"))
+        run = self._plan.run_id, self._plan.number
+        context = DataFrameContext(self._spec, self._spark, self._logger, run)
+        result = self._function(observed, context) if self._takes_context else self._function(observed)
+        if isinstance(result, DataFrame):
+            self._write(result)
+        elif result is not None:
+            raise InvalidConfig(
+                f"{self._spec.details.className} returned {type(result).__name__}; a DataFrame function returns a"
+                " DataFrame, or None"
+            )
+        self.rows = _observed(seen)
+
+    def _write(self, frame: DataFrame) -> None:
+        output = self._spec.details.sink.topic
+        if not output:
+            raise InvalidConfig(
+                f"{self._spec.details.className} returned a DataFrame, and there is no output topic; set output,"
+                " or return None"
+            )
+        if "value" not in frame.columns:
+            frame = frame.selectExpr("to_json(struct(*)) AS value")
+        if _is_shuffled(frame):
+            frame = frame.sortWithinPartitions(*map(_sortable, frame.schema.fields))
+        (
+            frame.write.format("magnetar")
+            .mode("append")
+            .option("service.url", self._spec.service_url)
+            .option("topic", output)
+            .option("compression", compression_of(self._spec))
+            .option("producer.name.prefix", f"{producer_name(self._spec, _PARTITION)}/{self._plan.number}")
+            .save()
+        )
+
+
+def _is_shuffled(frame: DataFrame) -> bool:
+    plan = frame._jdf.queryExecution().executedPlan().toString()
+    return "Exchange" in plan
+
+
+def _sortable(field: Any) -> Any:
+    from pyspark.sql.functions import col, to_json
+
+    return to_json(col(field.name)) if field.dataType.typeName() == "map" else col(field.name)
+
+
+def _observed(seen: Any) -> int:
+    """Return the number of rows that were read; 0 where no action of the function read all of them."""
+    found = seen._jo.getRowOrEmpty() if seen._jo is not None else None
+    return int(found.get().getLong(0)) if found is not None and found.isDefined() else 0

@@ -1,0 +1,157 @@
+"""A function whose work is Spark jobs: loaded in the driver, run over its backlog when it is told to.
+
+The life of a run is in `PlannedRun`; this is what stays between runs: the code, the subscriptions, and the way to stop.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...errors import FunctionLoadError, MagnetarError
+from ...wire.functions_pb2 import EARLIEST
+from ...wire.topic_name import parse_topic_name
+from ..details import subscription_of
+from ..loader import load_function
+from ..pipeline import instance_logger
+from ..spec import InstanceSpec
+from .cursor import Subscription
+from .dataframe_run import takes_dataframe
+from .link import Routes
+from .planned_run import PlannedRun
+from .progress import RunProgress
+from .rest import ask
+from .session import Session
+from .user_code import SparkHome
+
+Report = Callable[[RunProgress], None]
+OpenSession = Callable[[], Session]
+
+
+class SparkFunction:
+    """One function in the process of the driver.
+
+    Attributes:
+        spec: of it.
+        call: the function in this process, and whether it takes a context.
+        is_dataframe: it takes a DataFrame; else each message.
+        owner: names this driver in plans.
+        open_session: returns the session, starting it if needed.
+        logger: writes into the function's log.
+        cancelled: set once the run at hand is not wanted any more.
+    """
+
+    def __init__(self, spec: InstanceSpec, open_session: OpenSession) -> None:
+        """Load the function and make its subscriptions; no session is needed for it.
+
+        Args:
+            spec: of the function.
+            open_session: called by the first run, on its thread.
+
+        Raises:
+            FunctionLoadError: there is no such function, or it is of a kind that cannot run so.
+            MagnetarError: the broker does not answer.
+            Exception: whatever the function's code raises.
+        """
+        self.spec = spec
+        self.owner = f"{spec.worker_id}/{uuid.uuid4().hex[:12]}"
+        self.open_session = open_session
+        self.logger: logging.Logger = instance_logger(spec)
+        self.logger.setLevel(logging.INFO)
+        self.cancelled = threading.Event()
+        self._stop_jobs: Callable[[], None] | None = None
+        self._check()
+        home = SparkHome(spec, spec.package, None)
+        home.enter_thread()
+        loaded = load_function(spec, home)
+        self.call = loaded.call, loaded.takes_context
+        self.is_dataframe = takes_dataframe(loaded.call)
+        if self.is_dataframe:
+            home.pickle_by_value()
+        for subscription in self.subscriptions():
+            subscription.stand()
+
+    def _check(self) -> None:
+        for topic, given in self.spec.details.source.inputSpecs.items():
+            if given.isRegexPattern:
+                raise FunctionLoadError(
+                    f"input {topic!r} is a pattern, which runtimeEnv spark does not support; name the topics"
+                )
+        if not self.spec.state_url:
+            raise FunctionLoadError(
+                "a Spark function keeps its plans in the state store, and there is none; set stateStorageServiceUrl"
+            )
+
+    def subscriptions(self) -> list[Subscription]:
+        """Return the subscriptions of all inputs, each partition its own.
+
+        Raises:
+            MagnetarError: the broker does not answer.
+        """
+        source = self.spec.details.source
+        routes = Routes(self.spec.service_url)
+        name = subscription_of(self.spec)
+        found: dict[str, Subscription] = {}
+        for text in source.inputSpecs:
+            topic = parse_topic_name(text)
+            count = routes.partitions(topic) if topic.partition < 0 else 0
+            for part in [topic.partition_name(index) for index in range(count)] or [topic]:
+                found[part.text] = Subscription(
+                    routes, part.text, name, from_earliest=source.subscriptionPosition == EARLIEST
+                )
+        return [found[topic] for topic in found]
+
+    def run(self, run_id: str, report: Report) -> RunProgress:
+        """Work the backlog off and return how it ended; blocking.
+
+        A plan that a run before did not finish is finished first, exactly as it was stored; if it was this very run's,
+        nothing else is done.
+
+        Args:
+            run_id: names the run.
+            report: is told how far it is, from any thread.
+        """
+        self.cancelled.clear()
+        run = PlannedRun(self, run_id, report)
+        self._stop_jobs = run.stop_jobs
+        try:
+            return run.run()
+        finally:
+            self._stop_jobs = None
+
+    def cancel(self) -> None:
+        """Stop the run at hand within a second, if there is one; from any thread. Its plan is kept."""
+        self.cancelled.set()
+        stop_jobs = self._stop_jobs
+        if stop_jobs is not None:
+            stop_jobs()
+
+    def lag(self) -> int:
+        """Return how many messages wait for a run, -1 where that is not known."""
+        try:
+            return backlog_messages(self.spec, self.subscriptions())
+        except MagnetarError:
+            return -1
+
+
+def backlog_messages(spec: InstanceSpec, subscriptions: Sequence[Subscription]) -> int:
+    """Return how many messages subscriptions have before them.
+
+    Raises:
+        MagnetarError: the broker does not tell.
+    """
+    name = subscription_of(spec)
+    total = 0
+    for subscription in subscriptions:
+        path = f"/admin/v2/{parse_topic_name(subscription.topic).rest_path}/stats"
+        statistics: Any = ask(spec.admin_url, "GET", path)
+        total += int(statistics["subscriptions"].get(name, {}).get("msgBacklog", 0))
+    return total
+
+
+def make_job(spec: InstanceSpec, open_session: OpenSession) -> SparkFunction:
+    """Load a function for the host process; raises as `SparkFunction`."""
+    return SparkFunction(spec, open_session)

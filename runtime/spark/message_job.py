@@ -1,0 +1,69 @@
+"""The job of a message function: its plan's tasks as an RDD, each partition one range."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark import AccumulatorParam, SparkFiles
+
+from .plans import Plan, Task
+from .range_task import Shipment, TaskResult, run_task
+
+if TYPE_CHECKING:
+    from pyspark import Accumulator, Broadcast, SparkContext
+
+
+class _Listing(AccumulatorParam[list[TaskResult]]):
+    """Collects what tasks report, once for each that succeeded."""
+
+    def zero(self, value: list[TaskResult]) -> list[TaskResult]:
+        """Return the beginning."""
+        return []
+
+    def addInPlace(self, value1: list[TaskResult], value2: list[TaskResult]) -> list[TaskResult]:
+        """Return both."""
+        value1.extend(value2)
+        return value1
+
+
+class _Work:
+    """What Spark carries to its workers; holds nothing but what can be pickled."""
+
+    def __init__(self, shipment: Broadcast[Shipment], results: Accumulator[list[TaskResult]]) -> None:
+        self._shipment = shipment
+        self._results = results
+
+    def __call__(self, tasks: Iterable[Task]) -> None:
+        for task in tasks:
+            self._results.add([run_task(self._shipment.value, task, Path(SparkFiles.getRootDirectory()))])
+
+
+class MessageJob:
+    """One job.
+
+    Attributes:
+        results: of the tasks that are done; grows while `run` goes on in another thread.
+    """
+
+    def __init__(self, context: SparkContext, shipment: Shipment, plan: Plan) -> None:
+        """Prepare."""
+        self.results: list[TaskResult] = []
+        self._context = context
+        self._plan = plan
+        self._shipment = shipment
+        self._accumulator: Any = context.accumulator(self.results, _Listing())
+
+    def run(self) -> None:
+        """Run all tasks to their end.
+
+        Raises:
+            Py4JError: the job failed, or was cancelled.
+        """
+        tasks = self._plan.tasks
+        shipment = self._context.broadcast(self._shipment)
+        try:
+            self._context.parallelize(tasks, len(tasks)).foreachPartition(_Work(shipment, self._accumulator))
+        finally:
+            shipment.destroy()

@@ -1,0 +1,294 @@
+"""One run of a Spark function, from the plan to the moved subscription.
+
+    planning    what a run before left unfinished, then: where the subscriptions stand, what lies behind, cut into tasks
+    running     the plan is stored; its job runs
+    committing  the outputs are stored: note it beside the plan, then move the subscriptions
+
+Whatever happens at any point, the next run goes on from what is stored: a plan that is not done is run again as it is,
+one that is done moves the subscriptions again, which does nothing where they stand there already. A driver whose
+function was taken over finds another version of the plan, within a second while its job runs, and stops.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ...errors import MagnetarError
+from ...wire.topic_name import parse_topic_name
+from ..exact.deduplication import switch_on
+from ..exact.identity import life_of
+from ..state.client import TableClient
+from ..state.naming import table_of
+from ..stats import format_error
+from .cursor import Subscription
+from .link import Routes
+from .plans import Plan, PlanStore, RunFenced, make_tasks
+from .progress import RunProgress
+from .ranges import TopicRange
+from .spark_job import told, watched
+from .survey import backlog
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+    from .function_run import SparkFunction
+    from .message_job import MessageJob
+
+FENCE_PERIOD_S = 1.0
+SHUFFLES_PER_CORE = 2
+
+
+class RunFailed(Exception):
+    """The run cannot go on.
+
+    Attributes:
+        is_user_error: the function raised.
+    """
+
+    def __init__(self, text: str, is_user_error: bool) -> None:
+        super().__init__(text)
+        self.is_user_error = is_user_error
+
+
+class RunCancelled(Exception):
+    """The run is not wanted any more."""
+
+
+class PlannedRun:
+    """One run."""
+
+    def __init__(self, function: SparkFunction, run_id: str, report: Callable[[RunProgress], None]) -> None:
+        """Prepare.
+
+        Args:
+            function: to run.
+            run_id: names the run.
+            report: is told how far it is.
+        """
+        self._function = function
+        self._spec = function.spec
+        self._report = report
+        self._progress = RunProgress(run_id=run_id, stage="planning")
+        self._is_fenced = False
+        self._fence_due_s = 0.0
+        self._began_s = 0.0
+        self._before = (0, 0)  # tasks and rows of the plan that was finished first
+        self._tag = f"magnetar {function.spec.key}"
+        self._context: SparkContext | None = None
+
+    def stop_jobs(self) -> None:
+        """End the jobs that run now; from any thread."""
+        if self._context is not None:
+            self._context.cancelJobsWithTag(self._tag)
+
+    def run(self) -> RunProgress:
+        """Do all of it; whatever goes wrong is in the result."""
+        try:
+            with contextlib.closing(TableClient(self._spec.state_url)) as tables:
+                self._run(tables)
+        except RunCancelled:
+            return self._end("cancelled")
+        except RunFailed as error:
+            return self._end("failed", str(error), is_user_error=error.is_user_error)
+        except RunFenced as error:
+            return self._end("failed", str(error))
+        except MagnetarError as error:
+            return self._end("failed", f"{type(error).__name__}: {error}")
+        except Exception as error:  # noqa: BLE001  of Spark, or ours: the status is where it is looked for
+            return self._end("failed", f"{format_error(error)}")
+        return self._end("done")
+
+    def _run(self, tables: TableClient) -> None:
+        self._report(self._progress)
+        metadata = self._spec.metadata
+        store = PlanStore(tables, table_of(metadata), life=life_of(metadata), owner=self._function.owner)
+        record = store.load()
+        subscriptions = {one.topic: one for one in self._function.subscriptions()}
+        self._move(store, subscriptions)
+        unfinished = record.open_plan
+        if unfinished is not None:
+            self._say(f"plan {unfinished.number} of run {unfinished.run_id} is not done and is run again as it is")
+            self._execute(store, unfinished, subscriptions)
+            if unfinished.run_id == self._progress.run_id:
+                return
+            self._before = self._progress.tasks_done, self._progress.rows
+        self._check_cancelled()
+        plan = self._plan(store, subscriptions)
+        if plan is None:
+            return
+        store.begin(plan)
+        self._execute(store, plan, subscriptions)
+
+    def _plan(self, store: PlanStore, subscriptions: dict[str, Subscription]) -> Plan | None:
+        """Return what to do now, None if there is nothing."""
+        from ...api.config_fields import min_partitions
+
+        routes = Routes(self._spec.service_url)
+        wholes: list[TopicRange] = []
+        for topic, subscription in subscriptions.items():
+            stands = subscription.stand()
+            done = store.record.ends.get(topic)
+            if done is not None and stands > done:
+                self._say(
+                    f"the subscription on {topic} stands at {stands}, the last run reached {done}: what lies between"
+                    " was skipped or expired on the broker, and is not processed"
+                )
+            whole = backlog(routes, topic, max(stands, done or stands), self._spec.admin_url or None)
+            if whole is not None:
+                wholes.append(whole)
+        if not wholes:
+            return None
+        details = self._spec.details
+        cores = self._open().defaultParallelism
+        output = details.sink.topic
+        return Plan(
+            number=store.next_number,
+            run_id=self._progress.run_id,
+            tasks=make_tasks(
+                wholes,
+                cores=cores,
+                min_tasks=min_partitions(details.customRuntimeOptions),
+                is_ordered=details.retainOrdering or details.retainKeyOrdering,
+            ),
+            outputs=routes.partitions(parse_topic_name(output)) if output else 0,
+            shuffles=SHUFFLES_PER_CORE * cores,
+        )
+
+    def _open(self) -> SparkContext:
+        if self._context is None:
+            self._context = self._function.open_session().spark.sparkContext
+        self._check_cancelled()
+        return self._context
+
+    def _execute(self, store: PlanStore, plan: Plan, subscriptions: dict[str, Subscription]) -> None:
+        """Run a stored plan, note that it is done, move the subscriptions."""
+        context = self._open()
+        if self._spec.details.sink.topic:
+            switch_on(self._spec.admin_url, self._spec.details.sink.topic)
+        self._began_s = time.monotonic()
+        tasks_before, rows_before = self._before
+        self._tell(stage="running", tasks_done=tasks_before, tasks_total=tasks_before + len(plan.tasks))
+        self._fence_due_s = time.monotonic() + FENCE_PERIOD_S
+        if self._function.is_dataframe:
+            rows = self._run_dataframe(context, store, plan)
+        else:
+            rows = self._run_messages(context, store, plan)
+        self._check_cancelled()
+        self._tell(
+            stage="committing",
+            tasks_done=self._progress.tasks_total,
+            rows=rows_before + rows,
+            rows_per_s=rows / max(time.monotonic() - self._began_s, 1e-3),
+        )
+        store.finish()
+        self._move(store, subscriptions)
+
+    def _run_messages(self, context: SparkContext, store: PlanStore, plan: Plan) -> int:
+        from .message_job import MessageJob
+        from .range_task import Shipment, count_messages
+        from .user_code import pack
+
+        is_local = context.master.startswith("local")
+        package = pack(self._spec.package, is_local and not context.master.startswith("local-"))
+        shipment = Shipment(self._spec.to_json(), package, plan.outputs, writes_log=not package.archive)
+        job = MessageJob(context, shipment, plan)
+        failure: Exception | None = None
+        try:
+            with watched(context, self._tag, lambda: self._look(store, job)):
+                job.run()
+        except Exception as error:  # noqa: BLE001  of py4j; why the job ended decides what it means
+            failure = error
+        bad = next((result.failure for result in job.results if result.failure is not None), None)
+        if bad is not None:
+            raise RunFailed(f"{bad.text}\n{_kept(plan)}", bad.is_user_error)
+        self._judge(failure, plan)
+        if len(job.results) != len(plan.tasks):
+            raise RunFailed(f"{len(job.results)} of {len(plan.tasks)} tasks reported an end\n{_kept(plan)}", False)
+        return count_messages(job.results)
+
+    def _run_dataframe(self, context: SparkContext, store: PlanStore, plan: Plan) -> int:
+        from .dataframe_run import DataFrameRun
+
+        spark = self._function.open_session().spark
+        run = DataFrameRun(self._spec, spark, plan, self._function.call, self._function.logger)
+        failure: Exception | None = None
+        try:
+            with watched(context, self._tag, lambda: self._look(store, None)):
+                run.run()
+        except Exception as error:  # noqa: BLE001  user code raises what it likes
+            failure = error
+        self._judge(failure, plan)
+        return run.rows
+
+    def _judge(self, failure: Exception | None, plan: Plan) -> None:
+        """Raise for a job that did not come to its end."""
+        if self._function.cancelled.is_set():
+            raise RunCancelled
+        if self._is_fenced:
+            raise RunFenced(f"another driver has taken over plan {plan.number}; this run ends here, that one goes on")
+        if failure is None:
+            return
+        is_of_spark = hasattr(failure, "java_exception") or type(failure).__module__.startswith(("pyspark", "py4j"))
+        is_user_error = not isinstance(failure, MagnetarError) and self._function.is_dataframe
+        text = told(failure) if is_of_spark or isinstance(failure, MagnetarError) else format_error(failure)
+        raise RunFailed(f"{text}\n{_kept(plan)}", is_user_error) from failure
+
+    def _look(self, store: PlanStore, job: MessageJob | None) -> bool:
+        """Tell how far the job is; return whether it must end. On the watching thread."""
+        if job is not None:
+            results = list(job.results)
+            if any(result.failure is not None for result in results):
+                return True
+            tasks_before, rows_before = self._before
+            rows = sum(result.messages for result in results)
+            self._tell(
+                tasks_done=tasks_before + len(results),
+                rows=rows_before + rows,
+                rows_per_s=rows / max(time.monotonic() - self._began_s, 1e-3),
+            )
+        if self._function.cancelled.is_set():
+            return True
+        if time.monotonic() >= self._fence_due_s:
+            self._is_fenced = self._is_fenced or store.is_fenced()
+            self._fence_due_s = time.monotonic() + FENCE_PERIOD_S
+        return self._is_fenced
+
+    def _move(self, store: PlanStore, subscriptions: dict[str, Subscription]) -> None:
+        """Move the subscriptions to what is done."""
+        for topic, end in store.record.ends.items():
+            subscription = subscriptions.get(topic)
+            if subscription is not None:  # it may be no input any more
+                subscription.move(end)
+
+    def _check_cancelled(self) -> None:
+        if self._function.cancelled.is_set():
+            raise RunCancelled
+
+    def _say(self, text: str) -> None:
+        self._function.logger.warning("%s", text)
+
+    def _tell(self, **changes: object) -> None:
+        progress = replace(self._progress, **changes)  # type: ignore[arg-type]
+        if progress != self._progress:
+            self._progress = progress
+            self._report(progress)
+
+    def _end(self, stage: str, error: str = "", *, is_user_error: bool = False) -> RunProgress:
+        return replace(
+            self._progress,
+            stage=stage,  # type: ignore[arg-type]  # one of the three ends
+            error=error,
+            is_user_error=is_user_error,
+            lag=self._function.lag(),
+        )
+
+
+def _kept(plan: Plan) -> str:
+    return (
+        f"plan {plan.number} is kept: the next run begins with it and repeats nothing that is stored; functions"
+        " reset-cursor gives it up"
+    )
