@@ -18,6 +18,7 @@ import asyncio
 import contextlib
 import logging
 import random
+import threading
 import time
 from collections.abc import Coroutine
 from dataclasses import replace
@@ -350,6 +351,11 @@ class ExactPipeline:
 
     def publish(self, request: PublishRequest) -> None:
         """See `function_context.Outside`."""
+        if threading.get_ident() != self._thread.ident:
+            raise InvalidConfig(
+                f"context.publish was called on thread {threading.current_thread().name!r}; under EFFECTIVELY_ONCE what"
+                " is published belongs to the input at hand: publish where the function is called"
+            )
         if "sequence_id" in request.options:
             raise InvalidConfig(
                 "message_conf key 'sequence_id' cannot be set under EFFECTIVELY_ONCE, which numbers outputs by their"

@@ -201,3 +201,29 @@ def process(text, context):
 
         await eventually(is_told)
     assert told.read_text().splitlines() == [f"Ok m{number}" for number in range(6)]
+
+
+async def test_only_the_thread_of_the_function_may_publish(
+    client: AsyncClient, server: Broker, committing_spec: ExactSpec, topic: str
+) -> None:
+    """What comes from elsewhere belongs to no input; taken with the next one it might be lost between two."""
+    code = f"""
+import threading
+
+def process(text, context):
+    said = []
+    def publish():
+        try:
+            context.publish("{topic}-other", text)
+        except Exception as error:
+            said.append(f"{{type(error).__name__}}: {{error}}")
+    thread = threading.Thread(target=publish)
+    thread.start()
+    thread.join()
+    return "".join(said)
+"""
+    await send(client, f"{topic}-in", 1, 1)
+    async with running(server.service_url, committing_spec(code)):
+        await arrived(client, f"{topic}-out", 1)
+    (said,) = await all_messages(client, f"{topic}-out")
+    assert said.startswith(b"InvalidConfig: context.publish was called on thread")
