@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -158,12 +159,9 @@ def status_table(status: dict[str, Any]) -> Table:
     run_columns = RUN_COLUMNS if works_in_runs else ()
     for instance in status.get("instances", []):
         found = instance["status"]
-        exceptions = found.get("latestUserExceptions") or found.get("latestSystemExceptions") or []
-        error = (
-            found.get("error")
-            or found.get("run", {}).get("error")
-            or (exceptions[-1]["exceptionString"].strip() if exceptions else "")
-        )
+        exceptions = [*found.get("latestUserExceptions", []), *found.get("latestSystemExceptions", [])]
+        newest = max(exceptions, key=itemgetter("timestampMs"), default={"exceptionString": ""})
+        error = found.get("error") or found.get("run", {}).get("error") or newest["exceptionString"].strip()
         rows.append(
             (
                 instance["instanceId"],

@@ -255,6 +255,20 @@ def test_example_of_a_command_can_be_copied_from_its_help(magnetar: Magnetar, co
     assert f"\n  magnetar functions {command} --" in shown
 
 
+def test_status_shows_the_newest_error_of_whatever_kind() -> None:
+    def exception(text: str, at_ms: int) -> dict[str, Any]:
+        return {"exceptionString": text, "timestampMs": at_ms}
+
+    counters = {"numReceived": 4, "numSuccessfullyProcessed": 0, "numUserExceptions": 2, "numSystemExceptions": 2}
+    exceptions = {
+        "latestUserExceptions": [exception("user 1", 1), exception("user 3", 3)],
+        "latestSystemExceptions": [exception("system 2", 2), exception("system 4", 4)],
+    }
+    found = {"running": True, "error": "", "numRestarts": 0, "workerId": "w", **counters, **exceptions}
+    table = status_table({"numInstances": 1, "numRunning": 1, "instances": [{"instanceId": 0, "status": found}]})
+    assert table.notes == ["0: system 4"]
+
+
 def test_tables_of_a_function_have_a_row_for_each_instance() -> None:
     down = {"running": False, "error": "boom\nlast line", "numRestarts": 2}
     counters = {"numReceived": 1, "numSuccessfullyProcessed": 0, "numUserExceptions": 1, "numSystemExceptions": 0}
