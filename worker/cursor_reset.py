@@ -78,7 +78,7 @@ class CursorReset:
     async def run(self, name: FunctionName, target: Target) -> None:
         """Have a function begin again at a target; returns when its instances are to start.
 
-        Cancellation: the function may stay stopped; repeat the request.
+        Cancellation: the function may stay stopped, as it does if this worker dies; start it, and repeat the request.
 
         Raises:
             RequestRefused: the target does not fit the inputs, or an instance does not stop.

@@ -32,7 +32,7 @@ class StateLink:
 
         Args:
             url: of the state store.
-            table: ``tenant/namespace/name``.
+            table: its name, see `naming.table_of`.
             name: of the instance.
             report: takes level and text of lines for the log, from any thread.
 

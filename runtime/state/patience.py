@@ -35,7 +35,7 @@ class Patience:
 
         Args:
             url: of the state store.
-            table: ``tenant/namespace/name``.
+            table: its name, see `naming.table_of`.
             report: takes level and text of a line for the log, when trouble begins and when it is over.
             clock: rising seconds.
 
