@@ -10,15 +10,28 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import httpx
 import pytest
 from magnetar.client.client import AsyncClient
+from magnetar.client.config import ConsumerConfig
+from magnetar.runtime.exact.tenure import HELD_MESSAGES_MAX
 from magnetar.runtime.process.runtime import ProcessRuntime
 from magnetar.runtime.spec import InstanceSpec
 from magnetar.runtime.state.client import TableClient
 from magnetar.runtime.state.naming import table_of
 
 from tests.runtime.conftest import MakeSpec, spec_maker
-from tests.support.exact import ExactSpec, all_messages, arrived, count, eventually, exact_spec_maker, running, send
+from tests.support.exact import (
+    SUBSCRIPTION,
+    ExactSpec,
+    all_messages,
+    arrived,
+    count,
+    eventually,
+    exact_spec_maker,
+    running,
+    send,
+)
 from tests.support.servers import Server
 from tests.support.servers import running as running_server
 
@@ -39,7 +52,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A broker that gives up a silent connection soon."""
     directory = tmp_path_factory.mktemp("bad-days")
     config = directory / "broker.yml"
-    config.write_text("keepAliveIntervalSeconds: 1\n")
+    config.write_text("keepAliveIntervalSeconds: 1\nactiveConsumerFailoverDelayTimeMillis: 0\n")
     with running_server("broker", directory, "--config", str(config)) as server:
         yield server
 
@@ -121,6 +134,34 @@ async def test_nothing_is_lost_or_repeated_when_the_state_store_is_killed(
         assert (await instance.status()).failureException == ""
     assert await all_messages(client, f"{topic}-out") == expected
     check_state(tables, spec)
+
+
+@pytest.mark.slow
+async def test_nothing_is_lost_or_repeated_when_a_partition_goes_and_comes_back_under_load(
+    client: AsyncClient, server: Server, tables: TableClient, spec: InstanceSpec, topic: str
+) -> None:
+    """More is there than an instance takes, so that some waits in its consumer when the partition goes."""
+    batches = HELD_MESSAGES_MAX // 1000 + 30
+    package = spec.package if spec.package.is_dir() else spec.package.parent
+    code = package / "user_code.py"
+    code.write_text(code.read_text().replace("time.sleep(0.001)", "text.endswith('999') and time.sleep(0.05)"))
+    async with httpx.AsyncClient(base_url=server.web_url) as http:
+        (await http.put(f"/admin/v2/{topic.replace('://', '/')}-in/partitions", json=1)).raise_for_status()
+    partition = f"{topic}-in-partition-0"
+    expected = await send(client, partition, batches, 1000)
+    first_of_all = ConsumerConfig(type="Failover", name="!", receiver_queue_size=1)
+    async with running(server.service_url, spec):
+        for _ in range(2):
+            before = await count(client, f"{topic}-out")
+            await arrived(client, f"{topic}-out", before + 2000, 60)
+            rival = await client.subscribe(partition, SUBSCRIPTION, first_of_all)
+            async with asyncio.timeout(20):
+                await rival.receive_entry()  # and never acknowledges it
+            await rival.close()
+        await arrived(client, f"{topic}-out", len(expected), 90)
+    assert await all_messages(client, f"{topic}-out") == expected
+    number = tables.read(table_of(spec.metadata), [b"all"])[0]
+    assert number is None or number.number == len(expected)
 
 
 async def test_the_outbox_of_an_idle_instance_is_cleared(
