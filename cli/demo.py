@@ -48,12 +48,17 @@ def demo(directory: str, keep: bool, files: int | None) -> None:
             say(f"magnetar standalone is ready after {time.monotonic() - started_s:.1f} s, in {directory}")
         with step("deploying the functions", server):
             deploy(server.addresses["webServiceUrl"])
+            no_spark = deploy_spark(server.addresses["webServiceUrl"])
         with step("streaming the corpus", server):
             progress, corpus = run(server, files)
         with step("checking the result", server):
             totals = corpus.count_directly()
             check(totals, server.addresses["stateStorageServiceUrl"])
             top = most_frequent(totals, server.addresses["webServiceUrl"])
+        spark_s = None
+        if not no_spark:
+            with step("counting by Spark", server):
+                spark_s = count_by_spark(server, totals)
         is_done = True
     finally:
         if not (keep and is_done):
@@ -61,6 +66,8 @@ def demo(directory: str, keep: bool, files: int | None) -> None:
         if is_done and not keep:
             server.clean_up()
     report(progress, totals, top, server if keep else None)
+    if spark_s is not None:
+        click.echo(f"A Spark function counted the same in {spark_s:.1f} s, its start included.")
 
 
 @contextmanager
@@ -121,6 +128,29 @@ def deploy(admin_url: str) -> None:
         for name in ("identifiers", COUNTER):
             wait_until_running(rest, name)
             say(f"function {name} runs")
+
+
+def deploy_spark(admin_url: str) -> str:
+    """Create the function that counts by Spark; return why that is not done, empty if it is."""
+    from . import demo_spark
+
+    reason = demo_spark.why_not()
+    if reason:
+        say(f"no Spark step: {reason}")
+        return reason
+    with Admin(admin_url) as rest:
+        demo_spark.deploy_spark(rest)
+        wait_until_running(rest, demo_spark.NAME)
+    say(f"function {demo_spark.NAME} waits for its run")
+    return ""
+
+
+def count_by_spark(server: DemoServer, totals: Counter[str]) -> float:
+    """Count the words of all lines by Spark; return the seconds that it took."""
+    from . import demo_spark
+
+    addresses = server.addresses
+    return demo_spark.count_by_spark(addresses["brokerServiceUrl"], addresses["webServiceUrl"], totals)
 
 
 def wait_until_running(rest: Admin, name: str) -> None:

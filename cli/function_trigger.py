@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 import click
 
@@ -91,8 +91,8 @@ def _trigger_run(ctx: click.Context, rest: Admin, target: Target, *, no_wait: bo
             click.echo(run_id)
         return
     try:
-        with _silent() if is_json else _bar() if wants_table(ctx) else _lines() as show:
-            run = _follow(rest, target, run_id, show)
+        with silent() if is_json else bar() if wants_table(ctx) else lines() as show:
+            run = follow(rest, target, run_id, show)
     except KeyboardInterrupt:
         raise Failure(
             f"not waited for: run {run_id} goes on; functions status shows it, functions stop ends it"
@@ -100,7 +100,7 @@ def _trigger_run(ctx: click.Context, rest: Admin, target: Target, *, no_wait: bo
     if is_json:
         print_json(run)
     if run["stage"] != "done":
-        reason = str(run["error"]).rstrip().rpartition("\n")[2]
+        reason = run["reason"]
         raise Failure(f"run {run_id} {_PAST[run['stage']]}" + (f": {reason}; see functions logs" if reason else ""))
     if not is_json:
         took_s = (run["endedMs"] - run["startedMs"]) / 1000
@@ -114,7 +114,7 @@ class _Show(Protocol):
     def __call__(self, run: Run) -> None: ...
 
 
-def _follow(rest: Admin, target: Target, run_id: str, show: _Show) -> Run:
+def follow(rest: Admin, target: Target, run_id: str, show: _Show) -> Run:
     """Show a run until it has ended, and return its last record."""
     known_s = time.monotonic()
     while True:
@@ -140,13 +140,14 @@ def _follow(rest: Admin, target: Target, run_id: str, show: _Show) -> Run:
 
 
 @contextmanager
-def _silent() -> Iterator[_Show]:
+def silent() -> Iterator[_Show]:
+    """Show nothing."""
     yield lambda run: None
 
 
 @contextmanager
-def _lines() -> Iterator[_Show]:
-    """Print a line when something has changed, with the stage at once, otherwise now and then."""
+def lines(file: IO[str] | None = None) -> Iterator[_Show]:
+    """Print a line when something has changed: the stage at once, all else now and then."""
     last: list[Any] = ["", "", 0.0]
 
     def show(run: Run) -> None:
@@ -156,7 +157,7 @@ def _lines() -> Iterator[_Show]:
             return
         if run["stage"] != last[0] or now_s - last[2] >= LINE_PERIOD_S:
             last[:] = [run["stage"], text, now_s]
-            click.echo(text)
+            click.echo(text, file=file)
 
     yield show
 
@@ -185,8 +186,9 @@ def run_cells(run: Run | None) -> tuple[str, ...]:
 
 
 @contextmanager
-def _bar() -> Iterator[_Show]:
+def bar(file: IO[str] | None = None) -> Iterator[_Show]:
     """Draw a bar of tasks on the terminal."""
+    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (
@@ -198,7 +200,7 @@ def _bar() -> Iterator[_Show]:
         TextColumn("{task.fields[rate]:,.0f} rows/s"),
         TimeElapsedColumn(),
     )
-    with Progress(*columns) as progress:
+    with Progress(*columns, console=Console(file=file)) as progress:
         task = progress.add_task("planning", total=None, rows=0, rate=0.0)
 
         def show(run: Run) -> None:

@@ -161,7 +161,7 @@ def status_table(status: dict[str, Any]) -> Table:
         found = instance["status"]
         exceptions = [*found.get("latestUserExceptions", []), *found.get("latestSystemExceptions", [])]
         newest = max(exceptions, key=itemgetter("timestampMs"), default={"exceptionString": ""})
-        error = found.get("error") or found.get("run", {}).get("error") or newest["exceptionString"].strip()
+        error = found.get("error") or found.get("run", {}).get("reason") or newest["exceptionString"].strip()
         rows.append(
             (
                 instance["instanceId"],

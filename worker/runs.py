@@ -75,6 +75,6 @@ class Runs:
 def _ended_well(run: Json) -> Json:
     if run["stage"] == "done":
         return run
-    reason = str(run["error"]).rstrip().rpartition("\n")[2]
+    reason = run["reason"]
     what = f"run {run['runId']} was cancelled" if run["stage"] == "cancelled" else f"run {run['runId']} failed"
     raise RequestRefused(500, f"{what}: {reason}; functions logs shows all of it" if reason else what)

@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
 Stage = Literal["planning", "running", "committing", "done", "failed", "cancelled"]
 ENDED: tuple[Stage, ...] = ("done", "failed", "cancelled")
+
+
+_KEPT = re.compile(r"plan \d+ is kept")
+
+
+def reason_of(error: str) -> str:
+    """Return a run's error in one line: of a traceback its end, and what stands before it."""
+    lines = [line.strip() for line in error.splitlines() if line.strip()]
+    if len(lines) > 1 and _KEPT.match(lines[-1]):
+        lines.pop()
+    before, traceback, _ = error.partition("Traceback (most recent call last):")
+    if not lines or not traceback:
+        return lines[0] if lines else ""
+    said = " ".join(before.split())
+    return f"{said} {lines[-1]}" if said else lines[-1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ TRIGGER = ("functions", "trigger", "--name", "f")
 def run_at(stage: str, **fields: Any) -> dict[str, Any]:
     run = {
         "runId": "r1", "stage": stage, "tasksDone": 0, "tasksTotal": 0, "rows": 0, "rowsPerSecond": 0.0, "lag": None,
-        "error": "", "startedMs": 1_000, "endedMs": 0,
+        "reason": "", "error": "", "startedMs": 1_000, "endedMs": 0,
     }  # fmt: skip
     return {"running": True, "error": "", "run": {**run, **fields}}
 
@@ -68,7 +68,10 @@ def test_a_run_that_is_not_waited_for_is_named(magnetar: Magnetar, spark_functio
 @pytest.mark.parametrize(
     ("end", "message"),
     [
-        (run_at("failed", error="Traceback:\nValueError: 7"), "run r1 failed: ValueError: 7; see functions logs"),
+        (
+            run_at("failed", reason="ValueError: 7", error="Traceback:\nValueError: 7"),
+            "run r1 failed: ValueError: 7; see functions logs",
+        ),
         (run_at("cancelled"), "run r1 was cancelled"),
     ],
 )

@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 from magnetar.errors import InvalidConfig, RunNotYet, RunRefused, SparkFailed
+from magnetar.runtime.spark.progress import reason_of
 from magnetar.runtime.spark.runs import RESUMES_MAX
 from magnetar.runtime.spark.runtime import SparkConfig, SparkInstance, SparkRuntime
 from magnetar.runtime.spec import InstanceSpec
@@ -157,13 +158,13 @@ async def instance_is_ready(instance: SparkInstance) -> None:
 
 
 async def test_a_run_that_fails_is_counted_with_its_traceback(runtime: SparkRuntime, make: MakeSpec) -> None:
-    instance = await started(runtime, make(raises="Traceback\nValueError: 7"))
+    instance = await started(runtime, make(raises="Traceback (most recent call last):\nValueError: 7"))
     await instance.begin_run("r1")
-    assert (await stage(instance, "failed")).error == "Traceback\nValueError: 7"
+    assert (await stage(instance, "failed")).error == "Traceback (most recent call last):\nValueError: 7"
     status = await instance.status()
     assert status.running
     assert status.numUserExceptions == 1
-    assert status.latestUserExceptions[0].exceptionString == "Traceback\nValueError: 7"
+    assert status.latestUserExceptions[0].exceptionString == "Traceback (most recent call last):\nValueError: 7"
     await instance.stop(5)
 
 
@@ -250,3 +251,20 @@ async def test_without_java_or_pyspark_or_a_master_nothing_is_started(
     with pytest.raises(InvalidConfig, match=r"pyspark is not installed; pip install 'magnetar\[spark\]'"):
         await runtime.start(make())
     assert runtime.host_pid == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        ("", ""),
+        ("StateStoreFailed: the disk is full\nplan 3 is kept: the next run", "StateStoreFailed: the disk is full"),
+        ("Traceback (most recent call last):\n  File\nValueError: 7", "ValueError: 7"),
+        (
+            "message 3:1:1 of in failed: Traceback (most recent call last):\n  File\nValueError: 7\nplan 1 is kept: go",
+            "message 3:1:1 of in failed: ValueError: 7",
+        ),
+        ("[PATH_NOT_FOUND] no such path\n\nmore of Spark", "[PATH_NOT_FOUND] no such path"),
+    ],
+)
+def test_an_error_is_told_in_one_line(error: str, reason: str) -> None:
+    assert reason_of(error) == reason

@@ -135,7 +135,7 @@ async def test_a_run_that_is_not_waited_for_is_shown_by_status_and_ended_by_stop
 
 async def test_a_run_that_fails_is_an_error_for_who_waits(workers: Workers) -> None:
     await workers.create("failing")
-    (workers.directory / "raises").write_text("Traceback\nValueError: 7")
+    (workers.directory / "raises").write_text("Traceback (most recent call last):\nValueError: 7")
     answer = await workers.https[1].post("failing/trigger")
     assert answer.status_code == 500
     reason = answer.json()["reason"]

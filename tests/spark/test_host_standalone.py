@@ -32,7 +32,7 @@ def process(message):
     if (HERE / "slow").exists():
         (HERE / "begun").touch()
         time.sleep(0.05)
-    return message + "!"
+    return f"{{message}}!"
 """
 
 
@@ -82,7 +82,7 @@ def slow_function(tmp_path: Path, name: str) -> Path:
 
 def test_the_same_file_gives_the_same_by_spark_and_as_a_process(server: Server) -> None:
     readings = [
-        json.dumps({"sensor": f"s{number % 7}", "celsius": number / 10 - (300 if number % 100 == 0 else 0)}).encode()
+        json.dumps({"sensor": f"s{number % 7}", "celsius": number / 10 - (1000 if number % 100 == 0 else 0)}).encode()
         for number in range(5_000)
     ]
     batches = [readings[first : first + 100] for first in range(0, 5_000, 100)]

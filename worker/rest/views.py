@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ...runtime.spark.progress import reason_of
 from ...wire.functions_pb2 import FunctionStatus, MetricsData
 
 Json = dict[str, Any]
@@ -50,6 +51,7 @@ def _run(run: FunctionStatus.Run) -> Json:
         "rows": run.rows,
         "rowsPerSecond": round(run.rowsPerSecond, 1),
         "lag": run.lag if run.lag >= 0 else None,
+        "reason": reason_of(run.error),
         "error": run.error,
         "startedMs": run.startedMs,
         "endedMs": run.endedMs,
