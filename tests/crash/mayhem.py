@@ -149,10 +149,12 @@ class Mayhem:
         return name, found[name]
 
     def _instance(self) -> str:
-        name, process = self._any_instance()
-        self._press(PRESS_S)
-        process.kill()
-        return name
+        while True:
+            name, process = self._any_instance()
+            self._press(PRESS_S)
+            with contextlib.suppress(psutil.NoSuchProcess):  # it was fenced just now, and another is about to start
+                process.kill()
+                return name
 
     def _worker(self) -> str:
         name = self._rng.choice(self._cluster.living())
@@ -180,7 +182,14 @@ class Mayhem:
 
     def _frozen_instance(self) -> str:
         """Freeze an instance until its partitions are served by others, and go on with it."""
-        name, process = self._any_instance()
+        while True:
+            name, process = self._any_instance()
+            with contextlib.suppress(psutil.NoSuchProcess):  # as above
+                self._freeze(name, process)
+                return name
+
+    def _freeze(self, name: str, process: psutil.Process) -> None:
+        """Freeze a process with commits in its hands until others have done its work."""
 
         def names(topics: list[dict[str, int]]) -> set[str]:
             number = int(name.rpartition(":")[2])
@@ -198,7 +207,6 @@ class Mayhem:
                 return all(topics) and not names(topics) & frozen and self._is_done()
 
             wait_for(is_replaced, f"others that do the work of {name}", FROZEN_S)
-        return name
 
     def _is_done(self) -> bool:
         """Whether all input is acknowledged: what a frozen instance has in its hands, somebody else has done."""
