@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import click
 
+from .failure import Failure
 from .lazy import Group
 from .output import Table, output_option, print_json, print_table, show_done, show_record, wants_table
 from .rest import Admin
 from .settings import current
 
 WORKER_COLUMNS = ("workerId", "workerHostname", "port")
+DRAIN_TIMEOUT_S = 60.0
 
 
 @click.group("functions-worker", cls=Group)
@@ -99,3 +102,25 @@ def rebalance(ctx: click.Context) -> None:
     with admin(ctx) as rest:
         rest.put("/admin/v2/worker/rebalance")
     show_done(ctx, "Rebalance command sent successfully")
+
+
+@functions_worker.command()
+@click.option("--worker-id", required=True, help="The worker to be emptied, as get-cluster shows it.")
+@output_option
+@click.pass_context
+def drain(ctx: click.Context, /, worker_id: str) -> None:
+    """Move everything away from a worker, and wait until it runs nothing; it gets nothing new until it has left."""
+    path = "/admin/v2/worker/leader/drain"
+    deadline_s = time.monotonic() + DRAIN_TIMEOUT_S
+    with admin(ctx) as rest:
+        rest.put(path, workerId=worker_id)
+        while True:
+            found = rest.get(path, workerId=worker_id)
+            if found["status"] == "SUCCESS":
+                break
+            if found["status"] == "ERROR":
+                raise Failure(f"draining {worker_id} failed: {found.get('lastError') or 'no reason given'}")
+            if time.monotonic() > deadline_s:
+                raise Failure(f"{worker_id} still runs something after {DRAIN_TIMEOUT_S:g} s; look at its log")
+            time.sleep(0.1)
+    show_done(ctx, f"{worker_id} runs nothing any more")

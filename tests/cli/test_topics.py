@@ -203,6 +203,17 @@ def test_workers_are_shown_one_by_one_or_as_an_array(magnetar: Magnetar, rest: F
     assert magnetar("functions-worker", "get-function-assignments").out == "w    [public/default/f:0]\n"
 
 
+def test_drain_waits_for_the_end_and_names_what_went_wrong(magnetar: Magnetar, rest: FakeRest) -> None:
+    drain = ("functions-worker", "drain", "--worker-id", "w2")
+    rest.answer("GET /admin/v2/worker/leader/drain", {"status": "SUCCESS", "lastError": ""})
+    assert magnetar(*drain).out == "w2 runs nothing any more\n"
+    assert [(asked.method, asked.query) for asked in rest.requests] == [
+        ("PUT", {"workerId": "w2"}), ("GET", {"workerId": "w2"}),
+    ]  # fmt: skip
+    rest.answer("GET /admin/v2/worker/leader/drain", {"status": "ERROR", "lastError": "w2 has gone"})
+    assert "draining w2 failed: w2 has gone" in magnetar(*drain).err
+
+
 def test_table_of_a_topic_tells_its_subscriptions_apart() -> None:
     topic = {"msgInCounter": 5, "msgOutCounter": 3, "backlogSize": 70, "storageSize": 1234, "publishers": [{}]}
     subscription = {
