@@ -24,6 +24,7 @@ if sys.argv[1] == "serve":
         def do_GET(self):
             self.send_response(200)
             self.end_headers()
+        do_PUT = do_DELETE = do_GET
         def log_message(self, *args):
             pass
     http.server.HTTPServer(("127.0.0.1", int(sys.argv[2])), Handler).serve_forever()
@@ -37,6 +38,17 @@ os.rename(options["--ready"] + "~", options["--ready"])
 child.wait()
 """
 """A starter with a web server in Pulsar's place; `--functions-worker` takes no value, and comes late enough."""
+
+SHORT_LIVED = OBEDIENT.replace(
+    "child.wait()",
+    """starts = open(options["--data"] + ".starts", "a+")
+starts.write("+" if "--functions-worker" in sys.argv else "-")
+starts.seek(0)
+if starts.read() == "+-+":
+    child.kill()
+child.wait()""",
+)
+"""The same, but it dies once, as soon as it is ready again after a kill."""
 
 
 def starter(directory: Path, text: str) -> str:
@@ -113,3 +125,33 @@ def test_starter_is_stopped_killed_and_started_again_on_its_ports_with_nothing_l
         pulsar.stop()
     assert pulsar.is_dead
     assert not psutil.wait_procs(family, timeout=2)[1]
+
+
+@pytest.mark.slow
+def test_killed_pulsar_is_started_until_it_serves(tmp_path: Path) -> None:
+    pulsar = ApachePulsar(tmp_path, starter(tmp_path, SHORT_LIVED))
+    try:
+        pulsar.start()
+        pulsar.kill()
+        pulsar.restart()
+        assert pulsar.is_serving()
+    finally:
+        pulsar.stop()
+    # Each start after an end that was not orderly is one without functions worker, and is stopped again.
+    assert (tmp_path / "data.starts").read_text() == "+-+-+"
+
+
+@pytest.mark.slow
+def test_pulsar_that_never_comes_back_is_given_up_with_its_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pulsar = ApachePulsar(tmp_path, starter(tmp_path, OBEDIENT))
+    pulsar.start()
+    pulsar.kill()
+    starter(tmp_path, "#!/bin/sh\necho bookie is gone >&2\nexit 3\n")
+    monkeypatch.setattr("tests.support.pulsar.RESTART_TIMEOUT_S", 0.2)
+    with pytest.raises(
+        ServerFailed, match=r"back within 0.2 s, started \d+ times; the last(?s:.*)with 3:(?s:.*)bookie is gone"
+    ):
+        pulsar.restart()
+    assert pulsar.is_dead

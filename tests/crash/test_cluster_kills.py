@@ -29,7 +29,7 @@ ROUNDS = [pytest.param(0, marks=pytest.mark.slow), *(pytest.param(n, marks=pytes
 
 @pytest.fixture(scope="module", params=BROKERS)
 def started(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    pulsar = request.getfixturevalue("apache_pulsar") if request.param == "pulsar" else None
+    pulsar = request.getfixturevalue("mortal_pulsar") if request.param == "pulsar" else None
     cluster = Cluster(tmp_path_factory.mktemp("cluster"), pulsar)
     try:
         cluster.start()

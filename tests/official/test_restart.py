@@ -25,8 +25,7 @@ RETURN_S = 75  # the official client tries again after up to a minute, the longe
 @pytest.fixture(params=BROKERS)
 def server(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Broker]:
     if request.param == "pulsar":
-        with mortal(request.getfixturevalue("apache_pulsar")) as it:
-            yield it
+        yield mortal(request.getfixturevalue("mortal_pulsar"))
         return
     with running("broker", tmp_path) as it:
         request.session.stash[SERVER] = it

@@ -20,7 +20,7 @@ import psutil
 from magnetar.errors import OperationTimeout
 
 from tests.support.functions import Functions
-from tests.support.pulsar import Broker, own_name
+from tests.support.pulsar import ApachePulsar, Broker, own_name
 from tests.support.servers import Server, descendants, server
 from tests.support.waiting import wait_for
 
@@ -102,6 +102,8 @@ class Cluster:
 
     def revive(self) -> None:
         """Start what was killed again."""
+        if isinstance(self.broker, ApachePulsar) and self.broker.is_dead:
+            self.broker.restart()
         for name, it in self.workers.items():
             if name not in self.living():
                 it.restart()

@@ -16,7 +16,7 @@ import socket
 import subprocess
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -26,7 +26,7 @@ import psutil
 import pytest
 
 from .servers import LOG_TAIL_BYTES, ROOT, ServerFailed, descendants
-from .waiting import POLL_S, wait_for
+from .waiting import wait_for
 
 STARTER = "MAGNETAR_TEST_PULSAR"
 URL = "MAGNETAR_TEST_PULSAR_URL"
@@ -34,6 +34,8 @@ WEB_URL = "MAGNETAR_TEST_PULSAR_WEB_URL"
 
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 30.0
+RESTART_TIMEOUT_S = 200.0
+FRESH_TOPICS = 5
 KEEP_ALIVE_S = 2
 HEAP = "1g"
 
@@ -66,7 +68,7 @@ class Broker(Protocol):
 
 @dataclass
 class ApachePulsar:
-    """One Apache Pulsar, shared by all tests of a session: each takes names of its own.
+    """One Apache Pulsar, shared by many tests: each takes names of its own.
 
     Attributes:
         directory: data and logs.
@@ -81,7 +83,7 @@ class ApachePulsar:
     command = ("pulsar",)
     _ports: list[str] = field(default_factory=list)
     _server_pid: int = 0
-    _was_killed: bool = False
+    _is_tidy: bool = True
 
     @property
     def service_url(self) -> str:
@@ -128,9 +130,14 @@ class ApachePulsar:
         Raises:
             ServerFailed: it ended, or did not serve in time.
         """
-        if self.starter is None:
-            self._wait_healthy()
-            return
+        if self.starter is not None:
+            self._launch("--functions-worker")
+        self._wait_serving()
+
+    def _launch(self, *flags: str) -> None:
+        """Return once a starter says that Pulsar is ready, which may be too early."""
+        assert self.starter is not None
+        self._is_tidy = False
         self._ports = self._ports or free_ports(3)
         ready_file = self.directory / "ready.json"
         ready_file.unlink(missing_ok=True)
@@ -138,74 +145,103 @@ class ApachePulsar:
         arguments = [
             self.starter, "run", "--data", str(self.directory / "data"), "--ready", str(ready_file),
             "--broker-port", broker_port, "--web-port", web_port, "--bookie-port", bookie_port,
-            "--heap", HEAP, "--functions-worker", "--set", f"keepAliveIntervalSeconds={KEEP_ALIVE_S}",
+            "--heap", HEAP, *flags, "--set", f"keepAliveIntervalSeconds={KEEP_ALIVE_S}",
         ]  # fmt: skip
         guarded = arguments
         if setpriv := shutil.which("setpriv"):  # however this process ends, it is told to end
             guarded = [setpriv, "--pdeathsig", "TERM", *arguments]
         with (self.directory / "starter.log").open("ab") as log:
             self.process = subprocess.Popen(guarded, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=ROOT)
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while not ready_file.exists():
-            if self.process.poll() is not None:
-                raise ServerFailed(f"{' '.join(arguments)} ended with {self.process.returncode}:\n{self.log_tail()}")
-            if time.monotonic() > deadline:
-                self.stop()
-                raise ServerFailed(f"{' '.join(arguments)} not ready after {START_TIMEOUT_S:g} s:\n{self.log_tail()}")
-            time.sleep(POLL_S)
+        self._wait(ready_file.exists, f"ready file of {' '.join(arguments)}")
         found = wait_for(lambda: json.loads(ready_file.read_text()), "whole ready file")
         self._server_pid = int(found["pid"])
         self.addresses = {key: str(found[key]) for key in ("brokerServiceUrl", "webServiceUrl")}
         # A starter that looks into the log for its line may find that of the run before.
-        self._wait_healthy()
+        self._wait(lambda: self._answers("brokers/ready"), f"Apache Pulsar that is ready at {self.web_url}")
 
-    def _wait_healthy(self) -> None:
-        def is_healthy() -> bool:
-            answers = [
-                httpx.get(f"{self.web_url}/admin/v2/{path}", timeout=5).status_code
-                for path in ("brokers/ready", "namespaces/public", "persistent/public/default")
-            ]
-            return answers == [200, 200, 200]
+    def _wait_serving(self) -> None:
+        self._wait(self.is_serving, f"Apache Pulsar that serves at {self.web_url}")
 
-        wait_for(is_healthy, f"Apache Pulsar that serves at {self.web_url}", START_TIMEOUT_S)
+    def is_serving(self) -> bool:
+        """Whether it stores and reads messages, and makes ledgers for new topics; ready is not yet able."""
+        # `health` publishes a message and reads it.
+        paths = ("namespaces/public", "persistent/public/default", "brokers/health")
+        return all(self._answers(path) for path in paths) and all(self._makes_topic() for _ in range(FRESH_TOPICS))
+
+    def _answers(self, path: str) -> bool:
+        return httpx.get(f"{self.web_url}/admin/v2/{path}", timeout=10).status_code == 200
+
+    def _makes_topic(self) -> bool:
+        url = f"{self.web_url}/admin/v2/persistent/public/default/{own_name('health')}"
+        if not httpx.put(url, timeout=10).is_success:
+            return False
+        return httpx.delete(url, timeout=10).is_success
+
+    def _wait(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait for it as long as Pulsar lives, `START_TIMEOUT_S` at most; `ServerFailed` says what is missing."""
+
+        def is_over() -> bool:
+            return self.is_dead or condition()
+
+        try:
+            wait_for(is_over, what, START_TIMEOUT_S)
+        except AssertionError as error:
+            raise ServerFailed(f"{error}\n{self.log_tail()}") from error
+        if self.process is not None and self.is_dead:
+            raise ServerFailed(f"no {what}: it ended with {self.process.returncode}:\n{self.log_tail()}")
 
     def kill(self) -> None:
         """`kill -9` of Pulsar itself, as a power cut would; returns when it and its starter are gone."""
         assert self.process is not None
         assert self._server_pid in {one.pid for one in descendants(self.process.pid)}
         os.kill(self._server_pid, signal.SIGKILL)
-        self._was_killed = True
         self.process.wait(STOP_TIMEOUT_S)
 
     def restart(self) -> None:
-        """Start again on the same ports and data after `kill` or `stop`.
+        """Start again on the same ports and data after `kill` or `stop`; returns once it serves.
 
-        After a kill it is started twice: the store of 4.0.7 finds the registration that the dead one left, and its
-        bookie registers and is thrown out a hundred times a second from then on, so that new ledgers fail now and then.
+        After a kill it is started twice at least: the store of 4.0.7 finds the registration that the dead one left,
+        and its bookie registers and is thrown out a hundred times a second from then on, so that new ledgers fail now
+        and then. That also ends its functions worker while it starts, and all with it; so the first start is without.
         An orderly stop takes the registration away.
+
+        Raises:
+            ServerFailed: it did not serve within `RESTART_TIMEOUT_S`, however often it was started.
         """
         assert self.process is not None
         assert self.process.poll() is not None
-        if self._was_killed:
-            self.start()
+        deadline = time.monotonic() + RESTART_TIMEOUT_S
+        starts = 0
+        while True:
+            starts += 1
+            was_tidy = self._is_tidy
+            try:
+                if was_tidy:
+                    self.start()
+                    return
+                self._launch()
+            except ServerFailed as error:
+                if time.monotonic() > deadline:
+                    self.stop()
+                    said = f"Apache Pulsar did not come back within {RESTART_TIMEOUT_S:g} s, started {starts} times"
+                    raise ServerFailed(f"{said}; the last time: {error}") from error
             self.stop()
-        self._was_killed = False
-        self.start()
 
     def stop(self) -> None:
         """SIGTERM, and SIGKILL for what is left after half a minute."""
         if self.process is None:
             return
-        below = descendants(self.process.pid)
-        if self.process.poll() is None:
+        if not self.is_dead:
+            below = descendants(self.process.pid)
             self.process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(STOP_TIMEOUT_S)
-        _, left = psutil.wait_procs(below, timeout=2)
-        for one in left:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                one.kill()
-        if self.process.poll() is None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(STOP_TIMEOUT_S)
+            _, left = psutil.wait_procs(below, timeout=2)
+            for one in left:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    one.kill()
+            self._is_tidy = self.is_dead and not left
+        if not self.is_dead:
             self.process.kill()
         self.process.wait(STOP_TIMEOUT_S)
 
@@ -238,15 +274,12 @@ def running_pulsar(directory: Path) -> Iterator[ApachePulsar]:
         it.stop()
 
 
-@contextlib.contextmanager
-def mortal(pulsar: ApachePulsar) -> Iterator[ApachePulsar]:
-    """It, for a test that kills it: afterwards it lives again. Skips the test where it is not ours to kill."""
+def mortal(pulsar: ApachePulsar) -> ApachePulsar:
+    """It, alive, for a test that kills it. Skips the test where it is not ours to kill."""
     pulsar.require_starter()
-    try:
-        yield pulsar
-    finally:
-        if pulsar.is_dead:
-            pulsar.restart()
+    if pulsar.is_dead:
+        pulsar.restart()
+    return pulsar
 
 
 def free_ports(count: int) -> list[str]:

@@ -27,8 +27,7 @@ EXCLAIM = "def process(input):\n    return f'{input}!'\n"
 def broker_to_kill(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Broker]:
     """A broker that may be killed; it serves at the beginning."""
     if request.param == "pulsar":
-        with mortal(request.getfixturevalue("apache_pulsar")) as pulsar:
-            yield pulsar
+        yield mortal(request.getfixturevalue("mortal_pulsar"))
         return
     broker = server("broker", tmp_path / "broker")
     broker.start()
