@@ -97,7 +97,7 @@ class SparkFunction:
         found: dict[str, Subscription] = {}
         for text in source.inputSpecs:
             topic = parse_topic_name(text)
-            count = routes.partitions(topic) if topic.partition < 0 else 0
+            count = routes.partitions(topic, makes=True) if topic.partition < 0 else 0
             for part in [topic.partition_name(index) for index in range(count)] or [topic]:
                 found[part.text] = Subscription(
                     routes, part.text, name, from_earliest=source.subscriptionPosition == EARLIEST
@@ -130,15 +130,15 @@ class SparkFunction:
             stop_jobs()
 
     def lag(self) -> int:
-        """Return how many messages wait for a run, -1 where that is not known."""
+        """Return how many entries wait for a run, -1 where that is not known."""
         try:
-            return backlog_messages(self.spec, self.subscriptions())
+            return backlog_entries(self.spec, self.subscriptions())
         except MagnetarError:
             return -1
 
 
-def backlog_messages(spec: InstanceSpec, subscriptions: Sequence[Subscription]) -> int:
-    """Return how many messages subscriptions have before them.
+def backlog_entries(spec: InstanceSpec, subscriptions: Sequence[Subscription]) -> int:
+    """Return how many entries subscriptions have before them, as brokers count their backlog.
 
     Raises:
         MagnetarError: the broker does not tell.

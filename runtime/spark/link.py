@@ -224,10 +224,15 @@ class Routes:
             link.close()
             raise
 
-    def partitions(self, topic: TopicName) -> int:
-        """Return the number of partitions, 0 for a topic without; nothing is created."""
+    def partitions(self, topic: TopicName, *, makes: bool = False) -> int:
+        """Return the number of partitions, 0 for a topic without.
+
+        Args:
+            topic: which.
+            makes: one that is missing is created, as the broker's policy says; else nothing is.
+        """
         with contextlib.closing(self.service()) as link:
-            answer = link.request(f"partitions of {topic}", lambda id_: _ask_partitions(id_, topic.text))
+            answer = link.request(f"partitions of {topic}", lambda id_: _ask_partitions(id_, topic.text, makes))
             if answer.response == CommandPartitionedTopicMetadataResponse.Failed:
                 raise _refusal(answer.error, f"partitions of {topic}", answer.message)
             return int(answer.partitions)
@@ -246,8 +251,8 @@ def _refusal(code: int, what: str, message: str) -> BrokerError:
     return type(error)(f"{what}: {message or kind}")
 
 
-def _ask_partitions(request_id: int, topic: str) -> BaseCommand:
-    command = CommandPartitionedTopicMetadata(topic=topic, request_id=request_id, metadata_auto_creation_enabled=False)
+def _ask_partitions(request_id: int, topic: str, makes: bool) -> BaseCommand:
+    command = CommandPartitionedTopicMetadata(topic=topic, request_id=request_id, metadata_auto_creation_enabled=makes)
     return BaseCommand(type=BaseCommand.PARTITIONED_METADATA, partitionMetadata=command)
 
 

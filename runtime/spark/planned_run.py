@@ -28,7 +28,7 @@ from .cursor import Subscription
 from .link import Routes
 from .plans import Plan, PlanStore, RunFenced, make_tasks
 from .progress import RunProgress
-from .ranges import TopicRange
+from .ranges import Position, TopicRange
 from .spark_job import told, watched
 from .survey import backlog
 
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 FENCE_PERIOD_S = 1.0
 SHUFFLES_PER_CORE = 2
+NOTHING_DONE = Position(-1, -1)
 
 
 class RunFailed(Exception):
@@ -112,6 +113,7 @@ class PlannedRun:
         unfinished = record.open_plan
         if unfinished is not None:
             self._say(f"plan {unfinished.number} of run {unfinished.run_id} is not done and is run again as it is")
+            self._check_there(unfinished)
             self._execute(store, unfinished, subscriptions)
             if unfinished.run_id == self._progress.run_id:
                 return
@@ -122,6 +124,23 @@ class PlannedRun:
             return
         store.begin(plan)
         self._execute(store, plan, subscriptions)
+
+    def _check_there(self, plan: Plan) -> None:
+        """Fail at once for entries that are gone since they were planned; a task would wait for them."""
+        routes = Routes(self._spec.service_url)
+        ranges: dict[str, list[TopicRange]] = {}
+        for task in plan.tasks:
+            ranges.setdefault(task.wanted.topic, []).append(task.wanted)
+        for topic, wanted in ranges.items():
+            start, end = wanted[0].start, wanted[-1].end
+            there = backlog(routes, topic, NOTHING_DONE, self._spec.admin_url or None)
+            if there is None or there.start > start or there.end < end:
+                holds = "nothing" if there is None else f"{there.start} to {there.end}"
+                raise RunFailed(
+                    f"entries {start} to {end} of {topic} were planned and are not all there any more: it holds {holds};"
+                    f" was it trimmed, or deleted?\n{_kept(plan)}",
+                    False,
+                )
 
     def _plan(self, store: PlanStore, subscriptions: dict[str, Subscription]) -> Plan | None:
         """Return what to do now, None if there is nothing."""
@@ -154,7 +173,7 @@ class PlannedRun:
                 min_tasks=min_partitions(details.customRuntimeOptions),
                 is_ordered=details.retainOrdering or details.retainKeyOrdering,
             ),
-            outputs=routes.partitions(parse_topic_name(output)) if output else 0,
+            outputs=routes.partitions(parse_topic_name(output), makes=True) if output else 0,
             shuffles=SHUFFLES_PER_CORE * cores,
         )
 

@@ -1,0 +1,114 @@
+"""Functions as the host runs them, without host and worker: specs, and drivers in processes of their own."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from magnetar.runtime.spec import InstanceSpec
+from magnetar.wire.functions_pb2 import EARLIEST, ConsumerSpec, FunctionDetails, FunctionMetaData, SinkSpec, SourceSpec
+
+from tests.support.servers import Server
+
+DRIVER = """
+import json, sys
+from pathlib import Path
+from magnetar.runtime.spark.function_run import make_job
+from magnetar.runtime.spark.session import SessionConfig, open_session
+from magnetar.runtime.spec import from_json
+
+directory, master, spec, run_id = Path(sys.argv[1]), *sys.argv[2:]
+config = SessionConfig(directory=directory, master=master, heap="512m", log_file=directory / "jvm.log")
+sessions = []
+
+def session():
+    if not sessions:
+        sessions.append(open_session(config))
+    return sessions[0]
+
+try:
+    end = make_job(from_json(spec), session).run(run_id, lambda progress: print(progress.stage, flush=True))
+    print(json.dumps({"stage": end.stage, "rows": end.rows, "error": end.error}), flush=True)
+finally:
+    for one in sessions:
+        one.stop()
+"""
+"""A driver: runs a function once and says how it ended."""
+
+
+def make_spec(
+    directory: Path, broker: Server, state_url: str, code: str, *, output: str = "out", **details: Any
+) -> InstanceSpec:
+    """Return the spec of a function from topic ``in``; its file is ``user_code.py``."""
+    directory.mkdir(parents=True, exist_ok=True)
+    package = directory / "user_code.py"
+    package.write_text(code)
+    inputs = details.pop("inputs", {"in": ConsumerSpec()})
+    config = details.pop("user_config", {})
+    incarnation = details.pop("incarnation", 0)
+    package = details.pop("package", None) or package
+    if (minimum := details.pop("minimum", None)) is not None:
+        details["customRuntimeOptions"] = json.dumps({"runtimeEnv": "spark", "minPartitions": minimum})
+    sink = SinkSpec(topic=output, forwardSourceMessageProperty=True, **details.pop("sink", {}))
+    return InstanceSpec(
+        metadata=FunctionMetaData(
+            functionDetails=FunctionDetails(
+                tenant="public",
+                namespace="default",
+                name=details.pop("name", "f"),
+                className=details.pop("class_name", "user_code.process"),
+                userConfig=json.dumps(config),
+                source=SourceSpec(inputSpecs=inputs, subscriptionPosition=EARLIEST),
+                sink=sink,
+                **details,
+            ),
+            functionUuid="a-uuid",
+            cursorIncarnation=incarnation,
+        ),
+        instance_id=0,
+        package=package,
+        worker_id="w",
+        service_url=broker.service_url,
+        admin_url=broker.web_url,
+        log_file=directory / "function.log",
+        control_socket=directory / "control",
+        last_words=directory / "last-words",
+        state_url=state_url,
+    )
+
+
+class Driver:
+    """A run in a process of its own; its JVM and Python workers end with it."""
+
+    def __init__(self, directory: Path, spec: InstanceSpec, run_id: str, master: str = "local[2]") -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.log = directory / "driver.log"
+        command = [sys.executable, "-c", DRIVER, str(directory), master, spec.to_json(), run_id]
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=directory)
+
+    def __enter__(self) -> Driver:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def has_reached(self, stage: str) -> bool:
+        """Whether the run said so, or is over."""
+        return stage in self.log.read_text().splitlines() or self.process.poll() is not None
+
+    def wait(self, timeout_s: float = 150) -> dict[str, Any]:
+        """Return how the run ended."""
+        assert self.process.wait(timeout_s) == 0, self.log.read_text()[-4000:]
+        found: dict[str, Any] = json.loads(self.log.read_text().splitlines()[-1])
+        return found
+
+    def kill(self) -> None:
+        """End it as a crash would."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
