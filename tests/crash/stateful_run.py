@@ -96,7 +96,7 @@ class Run:
             print(f"{done} of {self.feed.published} processed:", end=" ")
             in_work += done < self.feed.published
             self.mayhem.strike(kind, partial(self.feed.allow, min(messages, allowed + step)))
-        assert in_work >= len(kinds) / 3, f"only {in_work} of {len(kinds)} strikes came while there was work"
+        assert in_work >= len(kinds) // 3, f"only {in_work} of {len(kinds)} strikes came while there was work"
         self.feed.allow(messages)
         self.feed.finish()
         began = time.monotonic()
