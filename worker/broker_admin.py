@@ -84,6 +84,12 @@ class BrokerAdmin:
         stats = (await self._call("GET", f"{parse_topic_name(topic).rest_path}/stats", ())).json()
         return stats if isinstance(stats, dict) else {}
 
+    async def consumers(self, topic: str, subscription: str) -> list[str]:
+        """Return who is connected to a subscription: the consumers' names."""
+        answer = await self._call("GET", f"{parse_topic_name(topic).rest_path}/stats", (404,))
+        found = answer.json().get("subscriptions", {}).get(subscription, {})
+        return [str(consumer.get("consumerName", "")) for consumer in found.get("consumers", [])]
+
     async def partitions(self, topic: str) -> int:
         """Return how many partitions a topic has, 0 if it has none."""
         answer = (await self._call("GET", f"{parse_topic_name(topic).rest_path}/partitions", ())).json()

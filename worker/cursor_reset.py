@@ -7,6 +7,8 @@ may run between the move and the record, or it would skip what the move brings b
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +19,10 @@ from ..wire.topic_name import parse_topic_name
 from .broker_admin import BrokerAdmin
 from .functions import FunctionName, Functions
 from .instances import Instances
+
+CONSUMERS_GONE_S = 5.0
+"""After the instances have said that they stopped; one that hangs may not have."""
+_POLL_S = 0.1
 
 EVERYWHERE = ((-1, -1), (2**63 - 1, 2**63 - 1))
 """Positions that every topic has: its first message, its end."""
@@ -97,6 +103,7 @@ class CursorReset:
                 raise RequestRefused(
                     409, f"an instance of {name} did not stop in time; its cursors stay where they are, try again later"
                 )
+            await self._alone(before)
             for topic in topics:
                 await self._move(topic, before, target)
                 moved += 1
@@ -112,9 +119,36 @@ class CursorReset:
     def _numbers(metadata: FunctionMetaData) -> range:
         return range(metadata.functionDetails.parallelism)
 
+    async def _alone(self, metadata: FunctionMetaData) -> None:
+        """Wait until nobody consumes the inputs: an instance of a worker that hangs still runs, whatever is assigned.
+
+        It would skip what the move brings back as done, and acknowledge it.
+        """
+        subscription = _subscription(metadata)
+        topics = [part for topic in _inputs(metadata) for part in await self._parts(topic)]
+        until_s = time.monotonic() + CONSUMERS_GONE_S
+        for topic in topics:
+            while True:
+                consumers = await self._admin.consumers(topic, subscription)
+                if not consumers:
+                    break
+                if time.monotonic() > until_s:
+                    raise RequestRefused(
+                        409,
+                        f"subscription {subscription} of {topic} still has the consumer {consumers[0]}, whose worker"
+                        " may hang; the cursors stay where they are. End it, or try again once the broker has given"
+                        " it up",
+                    )
+                await asyncio.sleep(_POLL_S)
+
+    async def _parts(self, topic: str) -> list[str]:
+        """Return a topic's partitions, or itself if it has none."""
+        count = await self._admin.partitions(topic)
+        return [parse_topic_name(topic).partition_name(number).text for number in range(count)] or [topic]
+
     async def _topics(self, metadata: FunctionMetaData, target: Target) -> list[str]:
         """Return the topics and partitions whose cursors are to move."""
-        inputs = {parse_topic_name(topic).text for topic in metadata.functionDetails.source.inputSpecs}
+        inputs = _inputs(metadata)
         chosen = inputs
         if target.topic is not None:
             chosen = {parse_topic_name(target.topic).text} & inputs
@@ -122,9 +156,7 @@ class CursorReset:
                 raise RequestRefused(400, f"{target.topic} is no input of the function; it reads {_listed(inputs)}")
         topics: list[str] = []
         for topic in sorted(chosen):
-            count = await self._admin.partitions(topic)
-            parts = [parse_topic_name(topic).partition_name(number).text for number in range(count)]
-            topics += parts or [topic]
+            topics += await self._parts(topic)
         if target.timestamp_ms is not None or target.position in EVERYWHERE:
             return topics
         if target.partition >= 0:
@@ -138,13 +170,20 @@ class CursorReset:
         return topics
 
     async def _move(self, topic: str, metadata: FunctionMetaData, target: Target) -> None:
-        details = metadata.functionDetails
-        name = f"{details.tenant}/{details.namespace}/{details.name}"
-        subscription = details.source.subscriptionName or name
+        subscription = _subscription(metadata)
         if target.timestamp_ms is not None:
             await self._admin.reset_to_time(topic, subscription, target.timestamp_ms)
         else:
             await self._admin.reset_to_position(topic, subscription, *target.position)
+
+
+def _inputs(metadata: FunctionMetaData) -> set[str]:
+    return {parse_topic_name(topic).text for topic in metadata.functionDetails.source.inputSpecs}
+
+
+def _subscription(metadata: FunctionMetaData) -> str:
+    details = metadata.functionDetails
+    return details.source.subscriptionName or f"{details.tenant}/{details.namespace}/{details.name}"
 
 
 def _listed(topics: set[str]) -> str:

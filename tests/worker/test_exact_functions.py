@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 from magnetar.client.client import AsyncClient
+from magnetar.client.config import ConsumerConfig
 from magnetar.errors import RequestRefused
 from magnetar.wire import functions_pb2 as records
 from magnetar.worker.exact_outputs import ExactOutputs
@@ -76,6 +77,25 @@ async def test_a_created_function_is_exact_and_begins_again_when_its_cursor_is_r
         assert answer.status_code == 204, answer.text
         await arrived(client, f"{TOPICS}{name}-out", 300)
         assert await all_messages(client, f"{TOPICS}{name}-out") == expected * 3
+
+
+async def test_cursors_stay_while_somebody_consumes_the_inputs(server: Server, functions: Functions) -> None:
+    """It may be an instance of a worker that hangs: it would skip all that comes back, as done."""
+    name = "watched"
+    reset = ("functions", "reset-cursor", "--name", name, "--message-id", "earliest")
+    async with AsyncClient(server.service_url) as client:
+        await send(client, f"{TOPICS}{name}-in", 1, 5)
+        answer = await asyncio.to_thread(functions.create, name, ECHO, config(name, runtimeEnv="thread"))
+        assert answer.status_code == 204, answer.text
+        await arrived(client, f"{TOPICS}{name}-out", 5)
+        still_there = ConsumerConfig(type="Failover", name="zombie")
+        zombie = await client.subscribe(f"{TOPICS}{name}-in", f"public/default/{name}", still_there)
+        refused = await asyncio.to_thread(call, *reset, admin_url=server.web_url)
+        assert refused.code != 0
+        assert "still has the consumer zombie, whose worker may hang" in refused.err
+        await zombie.close()
+        (await asyncio.to_thread(call, *reset, admin_url=server.web_url)).ok()
+        await arrived(client, f"{TOPICS}{name}-out", 10)
 
 
 async def test_a_partitioned_input_is_reset_by_position_of_one_partition(server: Server, functions: Functions) -> None:
