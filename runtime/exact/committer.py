@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ...errors import MagnetarError, StateRefused
+from ...errors import FencedByPosition, MagnetarError, StateRefused
 from ..state.layer import changes_of, merge
 from ..state.patience import Patience
 from ..state.session import StateSession
@@ -209,6 +209,8 @@ class Committer:
             self._patience.call(
                 lambda client: client.commit(table, self._function, partition, expected, new, changes, rows, published)
             )
+        except FencedByPosition as error:
+            return error if results else None  # with nothing to commit there is nothing to be kept from
         except MagnetarError as error:
             return error
         ledger.position = new

@@ -320,6 +320,20 @@ def test_an_idle_outbox_is_cleared_once() -> None:
     ]
 
 
+def test_an_outbox_that_is_somebody_elses_by_now_is_left_to_them() -> None:
+    desk, ledger = Desk(), Ledger("a")
+    desk.commit(ledger, 0)
+    desk.store.door.release(1000)
+    assert desk.has_said.acquire(timeout=10)
+    ledger.published = Position(7, 0)
+    desk.store.errors[Position(7, 0)] = FencedByPosition("another instance went on with it")
+    desk.committer.clear(ledger)
+    desk.commit(Ledger("b"), 1)
+    assert desk.has_said.acquire(timeout=10)
+    desk.committer.close(10)
+    assert desk.said == [([0], None), ([1], None)]
+
+
 def test_changes_keep_their_order_in_a_merged_commit() -> None:
     desk, ledger = Desk(), Ledger("a")
     desk.begin(ledger)
