@@ -37,7 +37,8 @@ KEYS_PER_READ = 10_000
 @click.option("--directory", default=".demo", show_default=True, metavar="DIR", help="For data and log; is removed.")
 @click.option("--keep", is_flag=True, help="Leave everything running and print the commands to try next.")
 @click.option("--files", type=click.IntRange(1), help="Only the first so many files of the library.")
-def demo(directory: str, keep: bool, files: int | None) -> None:
+@click.option("--no-spark", is_flag=True, help="Leave the Spark step out, though Spark is installed.")
+def demo(directory: str, keep: bool, files: int | None, no_spark: bool) -> None:
     """Count the identifiers of Python's standard library, exactly once each, in a function's state."""
     server = DemoServer(Path(directory))
     is_done = False
@@ -48,7 +49,7 @@ def demo(directory: str, keep: bool, files: int | None) -> None:
             say(f"magnetar standalone is ready after {time.monotonic() - started_s:.1f} s, in {directory}")
         with step("deploying the functions", server):
             deploy(server.addresses["webServiceUrl"])
-            no_spark = deploy_spark(server.addresses["webServiceUrl"])
+            has_spark = not no_spark and deploy_spark(server.addresses["webServiceUrl"])
         with step("streaming the corpus", server):
             progress, corpus = run(server, files)
         with step("checking the result", server):
@@ -56,7 +57,7 @@ def demo(directory: str, keep: bool, files: int | None) -> None:
             check(totals, server.addresses["stateStorageServiceUrl"])
             top = most_frequent(totals, server.addresses["webServiceUrl"])
         spark_s = None
-        if not no_spark:
+        if has_spark:
             with step("counting by Spark", server):
                 spark_s = count_by_spark(server, totals)
         is_done = True
@@ -130,19 +131,19 @@ def deploy(admin_url: str) -> None:
             say(f"function {name} runs")
 
 
-def deploy_spark(admin_url: str) -> str:
-    """Create the function that counts by Spark; return why that is not done, empty if it is."""
+def deploy_spark(admin_url: str) -> bool:
+    """Create the function that counts by Spark, if Spark is there; return whether it is."""
     from . import demo_spark
 
     reason = demo_spark.why_not()
     if reason:
         say(f"no Spark step: {reason}")
-        return reason
+        return False
     with Admin(admin_url) as rest:
         demo_spark.deploy_spark(rest)
         wait_until_running(rest, demo_spark.NAME)
     say(f"function {demo_spark.NAME} waits for its run")
-    return ""
+    return True
 
 
 def count_by_spark(server: DemoServer, totals: Counter[str]) -> float:

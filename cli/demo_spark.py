@@ -13,7 +13,7 @@ from ..client.client import AsyncClient
 from ..errors import InvalidConfig
 from ..runtime.spark.readiness import check_ready
 from ..wire.message_id import EARLIEST
-from .demo_stream import WORDS
+from .demo_stream import LATER, WORDS
 from .failure import Failure
 from .function_trigger import bar, follow, lines
 from .rest import Admin
@@ -21,7 +21,7 @@ from .target import Target
 
 FUNCTION_FILE = Path(__file__).with_name("demo_spark_function.py")
 COUNTS = "persistent://public/default/demo-spark-counts"
-NAME = "spark-count"
+NAME = LATER.rpartition("/")[2]
 _TARGET = Target("public", "default", NAME)
 
 

@@ -23,7 +23,7 @@ FILES = 12
 
 def test_demo_counts_exactly_and_leaves_nothing_behind(tmp_path: Path) -> None:
     directory = tmp_path / "demo"
-    answer = call("demo", "--directory", str(directory), "--files", str(FILES)).ok()
+    answer = call("demo", "--directory", str(directory), "--no-spark", "--files", str(FILES)).ok()
     corpus = Corpus(standard_library(), FILES)
     word, number = corpus.count_directly().most_common(1)[0]
     assert re.search(rf"^ +1  {word} +{number:,}$", answer.out, re.MULTILINE), answer.out
@@ -34,7 +34,7 @@ def test_demo_counts_exactly_and_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 def test_demo_that_is_kept_goes_on_and_can_be_talked_to(tmp_path: Path) -> None:
-    answer = call("demo", "--directory", str(tmp_path), "--files", "2", "--keep").ok()
+    answer = call("demo", "--directory", str(tmp_path), "--no-spark", "--files", "2", "--keep").ok()
     addresses = json.loads((tmp_path / "ready.json").read_text())
     pid = int(addresses["pid"])
     try:
@@ -42,7 +42,7 @@ def test_demo_that_is_kept_goes_on_and_can_be_talked_to(tmp_path: Path) -> None:
         url = re.search(r"MAGNETAR_ADMIN_URL=(\S+)", answer.out)
         assert url is not None
         assert call("functions", "list", admin_url=url[1]).ok().out == "count\nidentifiers\n"
-        call("demo", "--directory", str(tmp_path), "--files", "2").refused("a demo still runs", str(pid))
+        call("demo", "--directory", str(tmp_path), "--no-spark", "--files", "2").refused("a demo still runs", str(pid))
         assert psutil.pid_exists(pid), "the refused demo ended the running one"
     finally:
         os.kill(pid, signal.SIGTERM)
