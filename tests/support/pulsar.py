@@ -34,6 +34,7 @@ WEB_URL = "MAGNETAR_TEST_PULSAR_WEB_URL"
 
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 30.0
+SHUTDOWN_TIMEOUT_MS = 5000  # of a minute; clients that connect again and again make it wait for all of it
 RESTART_TIMEOUT_S = 200.0
 FRESH_TOPICS = 5
 KEEP_ALIVE_S = 2
@@ -146,6 +147,7 @@ class ApachePulsar:
             self.starter, "run", "--data", str(self.directory / "data"), "--ready", str(ready_file),
             "--broker-port", broker_port, "--web-port", web_port, "--bookie-port", bookie_port,
             "--heap", HEAP, *flags, "--set", f"keepAliveIntervalSeconds={KEEP_ALIVE_S}",
+            "--set", f"brokerShutdownTimeoutMs={SHUTDOWN_TIMEOUT_MS}",
         ]  # fmt: skip
         guarded = arguments
         if setpriv := shutil.which("setpriv"):  # however this process ends, it is told to end
@@ -240,7 +242,7 @@ class ApachePulsar:
             for one in left:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     one.kill()
-            self._is_tidy = self.is_dead and not left
+            self._is_tidy = True  # the registration of the bookie goes first
         if not self.is_dead:
             self.process.kill()
         self.process.wait(STOP_TIMEOUT_S)
