@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 PARAMETER = "df"
 _PARTITION = "dataframe"
+_OBSERVED_WITHIN_S = 1.0
+_POLL_S = 0.02
 
 
 def takes_dataframe(function: Callable[..., Any]) -> bool:
@@ -147,5 +150,11 @@ def _sortable(field: Any) -> Any:
 
 def _observed(seen: Any) -> int:
     """Return the number of rows that were read; 0 where no action of the function read all of them."""
-    found = seen._jo.getRowOrEmpty() if seen._jo is not None else None
-    return int(found.get().getLong(0)) if found is not None and found.isDefined() else 0
+    observation = seen._jo
+    future = observation.future()
+    deadline_s = time.monotonic() + _OBSERVED_WITHIN_S  # the news of an action's end come behind it
+    while not future.isCompleted():
+        if time.monotonic() > deadline_s:
+            return 0
+        time.sleep(_POLL_S)
+    return int(observation.getRow().getLong(0))

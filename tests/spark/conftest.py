@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 from magnetar.broker.storage.config import StorageConfig
+from magnetar.runtime.state.server import TableServer
 from magnetar.wire.topic_name import parse_topic_name
 
 from tests.client.clusters import OurBroker
 from tests.client.proxy import Proxy
+from tests.spark.functions import Lab
 from tests.spark.specs import MakeSpec, make_spec
 from tests.support.servers import Server, running
 
@@ -159,3 +161,15 @@ def spark(session: Session) -> SparkSession:
 @pytest.fixture
 def make(tmp_path: Path) -> MakeSpec:
     return partial(make_spec, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TableServer]:
+    server = TableServer.start(tmp_path_factory.mktemp("state"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def lab(cluster: Server, state: TableServer, session: Session, tmp_path: Path, request: pytest.FixtureRequest) -> Lab:
+    return Lab(cluster, state, session, tmp_path, request.node.name.replace("_", "-")[:40])

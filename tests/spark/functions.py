@@ -6,12 +6,19 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
+from magnetar.runtime.spark.function_run import SparkFunction, make_job
+from magnetar.runtime.spark.progress import RunProgress
+from magnetar.runtime.spark.rest import ask
+from magnetar.runtime.spark.session import Session
 from magnetar.runtime.spec import InstanceSpec
+from magnetar.runtime.state.server import TableServer
 from magnetar.wire.functions_pb2 import EARLIEST, ConsumerSpec, FunctionDetails, FunctionMetaData, SinkSpec, SourceSpec
 
+from tests.spark.topics import fill, options_for, values
 from tests.support.servers import Server
 
 DRIVER = """
@@ -112,3 +119,58 @@ class Driver:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGKILL)
         self.process.wait()
+
+
+class Lab:
+    """Makes functions with topics of their own, and runs them."""
+
+    def __init__(self, cluster: Server, state: TableServer, session: Session, directory: Path, name: str) -> None:
+        self._cluster, self._state, self._session, self._directory = cluster, state, session, directory
+        self.service_url = cluster.service_url
+        self.name = name
+        self.input, self.output = f"in-{name}", f"out-{name}"
+        self.reports: list[RunProgress] = []
+
+    def function(self, code: str, **details: Any) -> SparkFunction:
+        details = {"name": self.name, "output": self.output, "inputs": {self.input: ConsumerSpec()}} | details
+        session = details.pop("session", self._session)
+        spec = make_spec(self._directory, self._cluster, self._state.url, code, **details)
+        return make_job(spec, lambda: session)
+
+    def run(self, function: SparkFunction, run_id: str = "r") -> RunProgress:
+        return function.run(run_id, self.reports.append)
+
+    def fill(self, entries: list[list[bytes]], **config: Any) -> None:
+        fill(self.service_url, self.input, entries, **config)
+
+    def outputs(self) -> list[bytes]:
+        return values(options_for(self.service_url, self.output))
+
+    def delete(self, topic: str) -> None:
+        ask(self._cluster.web_url, "DELETE", f"/admin/v2/persistent/public/default/{topic}?force=true")
+
+    def partition(self, topic: str, count: int) -> None:
+        ask(self._cluster.web_url, "PUT", f"/admin/v2/persistent/public/default/{topic}/partitions", count)
+
+
+class Running:
+    """A run in a thread; cancelled at the end if it goes on."""
+
+    def __init__(self, lab: Lab, function: SparkFunction) -> None:
+        self._function = function
+        self._ends: list[RunProgress] = []
+        self._thread = threading.Thread(target=lambda: self._ends.append(lab.run(function)))
+
+    def __enter__(self) -> Running:
+        self._thread.start()
+        return self
+
+    def end(self, timeout_s: float) -> RunProgress:
+        self._thread.join(timeout_s)
+        assert self._ends, "the run goes on"
+        return self._ends[0]
+
+    def __exit__(self, *_: object) -> None:
+        if self._thread.is_alive():
+            self._function.cancel()
+            self._thread.join(30)

@@ -5,11 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -22,88 +19,20 @@ from magnetar.runtime.function_context import FunctionContext
 from magnetar.runtime.loader import load_function, load_serde
 from magnetar.runtime.package_path import ProcessHome
 from magnetar.runtime.publish_request import PublishRequest
-from magnetar.runtime.spark.function_run import SparkFunction, make_job
 from magnetar.runtime.spark.link import Routes
 from magnetar.runtime.spark.plans import Plan, PlanStore, Task
-from magnetar.runtime.spark.progress import RunProgress
-from magnetar.runtime.spark.rest import ask
 from magnetar.runtime.spark.session import Session
 from magnetar.runtime.spark.survey import backlog
 from magnetar.runtime.state.client import TableClient
 from magnetar.runtime.state.naming import table_of
-from magnetar.runtime.state.server import TableServer
 from magnetar.runtime.stats import InstanceStats
 from magnetar.runtime.unit import Unit
-from magnetar.wire.functions_pb2 import ConsumerSpec
 
-from tests.spark.functions import make_spec
+from tests.spark.functions import Lab, Running
 from tests.spark.topics import fill, numbered, options_for, values
-from tests.support.servers import Server
 from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
-
-
-@pytest.fixture(scope="module")
-def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TableServer]:
-    server = TableServer.start(tmp_path_factory.mktemp("state"))
-    yield server
-    server.stop()
-
-
-class Lab:
-    """Makes functions with topics of their own, and runs them."""
-
-    def __init__(self, cluster: Server, state: TableServer, session: Session, directory: Path, name: str) -> None:
-        self._cluster, self._state, self._session, self._directory = cluster, state, session, directory
-        self.service_url = cluster.service_url
-        self.name = name
-        self.input, self.output = f"in-{name}", f"out-{name}"
-        self.reports: list[RunProgress] = []
-
-    def function(self, code: str, **details: Any) -> SparkFunction:
-        details = {"name": self.name, "output": self.output, "inputs": {self.input: ConsumerSpec()}} | details
-        session = details.pop("session", self._session)
-        spec = make_spec(self._directory, self._cluster, self._state.url, code, **details)
-        return make_job(spec, lambda: session)
-
-    def run(self, function: SparkFunction, run_id: str = "r") -> RunProgress:
-        return function.run(run_id, self.reports.append)
-
-    def fill(self, entries: list[list[bytes]], **config: Any) -> None:
-        fill(self.service_url, self.input, entries, **config)
-
-    def outputs(self) -> list[bytes]:
-        return values(options_for(self.service_url, self.output))
-
-    def delete(self, topic: str) -> None:
-        ask(self._cluster.web_url, "DELETE", f"/admin/v2/persistent/public/default/{topic}?force=true")
-
-    def partition(self, topic: str, count: int) -> None:
-        ask(self._cluster.web_url, "PUT", f"/admin/v2/persistent/public/default/{topic}/partitions", count)
-
-
-class Running:
-    """A run in a thread; cancelled at the end if it goes on."""
-
-    def __init__(self, lab: Lab, function: SparkFunction) -> None:
-        self._function = function
-        self._ends: list[RunProgress] = []
-        self._thread = threading.Thread(target=lambda: self._ends.append(lab.run(function)))
-
-    def __enter__(self) -> Running:
-        self._thread.start()
-        return self
-
-    def end(self, timeout_s: float) -> RunProgress:
-        self._thread.join(timeout_s)
-        assert self._ends, "the run goes on"
-        return self._ends[0]
-
-    def __exit__(self, *_: object) -> None:
-        if self._thread.is_alive():
-            self._function.cancel()
-            self._thread.join(30)
 
 
 class Nowhere:
@@ -125,11 +54,6 @@ def received_entries(service_url: str, topic: str) -> list[ReceivedEntry]:
             return entries
 
     return asyncio.run(receive())
-
-
-@pytest.fixture
-def lab(cluster: Server, state: TableServer, session: Session, tmp_path: Path, request: pytest.FixtureRequest) -> Lab:
-    return Lab(cluster, state, session, tmp_path, request.node.name.replace("_", "-")[:40])
 
 
 EXCLAIM = "def process(value):\n    return str(value) + '!'\n"

@@ -1,0 +1,29 @@
+"""How much was sold, day by day and shop by shop, as Parquet: a function that gets its backlog as one DataFrame.
+
+    magnetar functions create --runtime spark --name daily --py examples/spark/daily.py --classname daily.process \\
+        --inputs sales --user-config '{"path": "/data/daily"}' --subs-position Earliest
+    magnetar functions trigger --name daily
+
+Each message is JSON: {"shop": "Basel", "at": "2026-11-21T10:11:12Z", "cents": 1250}. A run writes into a folder that
+is named after its number, and overwrites that one alone: repeated after a failure, it counts nothing twice.
+Sums of several runs are added by whoever reads: spark.read.parquet(path).groupBy("day", "shop").sum("cents").
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+
+def process(df: DataFrame, context) -> None:
+    """Write the sums of what was not processed before."""
+    sale = f.from_json(df.value.cast("string"), "shop STRING, at TIMESTAMP, cents LONG").alias("sale")
+    daily = (
+        df.select(sale)
+        .select("sale.*")
+        .groupBy(f.to_date("at").alias("day"), "shop")
+        .agg(f.sum("cents").alias("cents"), f.count("*").alias("sales"))
+    )
+    path = context.get_user_config_value("path")
+    daily.coalesce(1).write.mode("overwrite").parquet(f"{path}/run={context.run_number}")
+    context.get_logger().info("run %d is in %s", context.run_number, path)
