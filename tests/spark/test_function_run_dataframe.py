@@ -52,7 +52,8 @@ def test_a_returned_frame_is_written_once_as_json_where_it_has_no_value(lab: Lab
     function = lab.function(COUNTS)
     assert function.is_dataframe
     lab.fill(words(30, 20))
-    end = lab.run(function)
+    with Running(lab, function) as running:  # on a thread of its own, as in the host
+        end = running.end(120)
     assert end.stage == "done", end.error
     assert (end.rows, end.lag) == (600, 0)
     expected = Counter(word.decode() for entry in words(30, 20) for word in entry)
