@@ -11,11 +11,13 @@ Sums of several runs are added by whoever reads: spark.read.parquet(path).groupB
 
 from __future__ import annotations
 
+from typing import Any
+
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 
-def process(df: DataFrame, context) -> None:
+def process(df: DataFrame, context: Any) -> None:
     """Write the sums of what was not processed before."""
     sale = f.from_json(df.value.cast("string"), "shop STRING, at TIMESTAMP, cents LONG").alias("sale")
     daily = (

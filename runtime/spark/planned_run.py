@@ -137,8 +137,8 @@ class PlannedRun:
             if there is None or there.start > start or there.end < end:
                 holds = "nothing" if there is None else f"{there.start} to {there.end}"
                 raise RunFailed(
-                    f"entries {start} to {end} of {topic} were planned and are not all there any more: it holds {holds};"
-                    f" was it trimmed, or deleted?\n{_kept(plan)}",
+                    f"entries {start} to {end} of {topic} were planned and are not all there any more: it holds"
+                    f" {holds}; was it trimmed, or deleted?\n{_kept(plan)}",
                     False,
                 )
 
