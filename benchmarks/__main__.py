@@ -20,6 +20,7 @@ from .function_rates import measure_functions
 from .group_commit import measure_group_commit
 from .latency import measure_latency
 from .plan import Plan
+from .spark_function import measure_spark_function
 from .spark_read import measure_spark
 from .state_rates import measure_state
 from .state_size import measure_state_size
@@ -38,6 +39,7 @@ BENCHMARKS: dict[str, Callable[[Plan], Iterator[Figure]]] = {
     "exactly": measure_exact,
     "state-size": measure_state_size,
     "spark": measure_spark,
+    "spark-function": measure_spark_function,
 }
 
 

@@ -1,0 +1,101 @@
+"""How fast a message function runs as a Spark job, topic to topic, exactly once.
+
+The function is that of `function_rates`, whose row is the process runtime beside this one. In a process of its own, as
+`spark_read`: `python -m benchmarks.spark_function BROKER WEB MESSAGES REPEATS` prints what it measured as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import httpx
+
+from .figure import Figure
+from .function_rates import SIZE_BYTES, SOURCE
+from .load import hold, payloads_of, publish_entries
+from .plan import Plan
+
+MESSAGES = 4_000_000
+QUICK_MESSAGES = 1_000_000
+TARGET = 800_000
+TOPIC = "spark-input"
+_STEP = 500_000
+_BATCH = 1000
+_TIMEOUT_S = 600.0
+
+
+def measure_spark_function(plan: Plan) -> Iterator[Figure]:
+    """Rows per second of a run, from the start of its tasks to the last output on disk."""
+    if find_spec("pyspark") is None or find_spec("pyarrow") is None:
+        print("spark-function: left out, the extra is not installed; pip install 'magnetar[spark]'", file=sys.stderr)
+        return
+    count = MESSAGES if plan.repeats > 1 else QUICK_MESSAGES
+    with plan.server("broker") as server:
+        hold(server.service_url, TOPIC, "kept")
+        for first in range(0, count, _STEP):
+            publish_entries(server.service_url, TOPIC, payloads_of(SIZE_BYTES, _STEP, first), _BATCH)
+        command = [sys.executable, "-m", "benchmarks.spark_function", server.service_url, server.web_url]
+        command += [str(count), str(plan.repeats)]
+        shown = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=_TIMEOUT_S).stdout
+    found = json.loads(shown.splitlines()[-1])
+    yield Figure(
+        name=f"Spark: message function, topic to topic, {count / 1e6:.0f} million messages of {SIZE_BYTES} B",
+        ours=found["warm"],
+        unit="rows/s",
+        target=TARGET,
+        note=f"local[2]; the first run, in which the Python workers start: {found['first']:,.0f} rows/s",
+    )
+
+
+def main(service_url: str, web_url: str, count: int, repeats: int) -> None:
+    """Measure in this process; print JSON."""
+    from magnetar.runtime.spark.function_run import make_job
+    from magnetar.runtime.spark.session import SessionConfig, open_session
+    from magnetar.runtime.spec import InstanceSpec
+    from magnetar.runtime.state.server import TableServer
+    from magnetar.wire.functions_pb2 import (
+        EARLIEST,
+        ConsumerSpec,
+        FunctionDetails,
+        FunctionMetaData,
+        SinkSpec,
+        SourceSpec,
+    )
+
+    rates = []
+    with tempfile.TemporaryDirectory() as text:
+        directory = Path(text)
+        (directory / "exclaim.py").write_text(SOURCE)
+        state = TableServer.start(directory)
+        config = SessionConfig(directory=directory / "spark", master="local[2]", log_file=directory / "jvm.log")
+        with open_session(config) as session:
+            for run in range(repeats + 1):
+                details = FunctionDetails(
+                    tenant="public", namespace="default", name=f"f{run}", className="exclaim.process",
+                    source=SourceSpec(inputSpecs={TOPIC: ConsumerSpec()}, subscriptionPosition=EARLIEST),
+                    sink=SinkSpec(topic=f"spark-output-{run}"),
+                )  # fmt: skip
+                spec = InstanceSpec(
+                    metadata=FunctionMetaData(functionDetails=details, functionUuid=f"uuid-{run}"),
+                    instance_id=0, package=directory / "exclaim.py", worker_id="w", service_url=service_url,
+                    admin_url=web_url, log_file=directory / "log", control_socket=directory / "control",
+                    last_words=directory / "words", state_url=state.url,
+                )  # fmt: skip
+                end = make_job(spec, lambda: session).run(f"r{run}", lambda progress: None)
+                assert (end.stage, end.rows) == ("done", count), end
+                path = f"/admin/v2/persistent/public/default/spark-output-{run}/stats"
+                assert httpx.get(web_url + path).raise_for_status().json()["msgInCounter"] == count
+                rates.append(end.rows_per_s)
+        state.stop()
+    print(json.dumps({"first": rates[0], "warm": statistics.median(rates[1:])}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
