@@ -11,27 +11,30 @@ from pathlib import Path
 import pytest
 
 from tests.spark.test_host_standalone import HIDE
-from tests.support.command import COMMAND, call
+from tests.support.command import COMMAND
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(240)]
+
+
+def demo(directory: Path, files: int, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *COMMAND[1:], "demo", "--directory", str(directory / "demo"), "--files", str(files)],
+        env={**os.environ, **environment}, capture_output=True, text=True, timeout=200, check=False,
+    )  # fmt: skip
 
 
 def test_spark_counts_what_the_process_counted(tmp_path: Path) -> None:
-    directory = tmp_path / "demo"
-    answer = call("demo", "--directory", str(directory), "--files", "12").ok()
-    assert re.search(
-        r"^A Spark function counted the same in \d+\.\d s, its start included\.$", answer.out, re.MULTILINE
-    )
-    assert re.search(r"^run \w+: running, ", answer.err, re.MULTILINE), answer.err
-    assert not directory.exists()
+    shown = demo(tmp_path, 12)
+    assert shown.returncode == 0, shown.stderr
+    said = r"^A Spark function counted the same in \d+\.\d s, its start included\.$"
+    assert re.search(said, shown.stdout, re.MULTILINE), shown.stdout
+    assert re.search(r"^run \w+: running, ", shown.stderr, re.MULTILINE), shown.stderr
+    assert not (tmp_path / "demo").exists()
 
 
 def test_the_demo_goes_without_the_extra(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(HIDE.format(name="pyspark"))
-    shown = subprocess.run(
-        [sys.executable, *COMMAND[1:], "demo", "--directory", str(tmp_path / "demo"), "--files", "2"],
-        env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, timeout=100, check=False,
-    )  # fmt: skip
+    shown = demo(tmp_path, 2, PYTHONPATH=str(tmp_path))
     assert shown.returncode == 0, shown.stderr
     assert "no Spark step: pyspark is not installed; pip install 'magnetar[spark]'" in shown.stderr
     assert "Spark function" not in shown.stdout
