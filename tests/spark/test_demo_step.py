@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.spark.test_host_standalone import HIDE
-from tests.support.command import COMMAND
+from tests.support.servers import COMMAND
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(240)]
 
