@@ -99,9 +99,6 @@ class DataFrameRun:
         kind.setActiveSession(self._spark._jsparkSession)
         for source in (MagnetarSource, PlannedSource):
             self._spark.dataSource.register(source)
-        # A write looks for its format in the session that is active in this thread, whatever session its rows are of.
-        jvm = self._spark.sparkContext._jvm
-        jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(self._spark._jsparkSession)
         # How many tasks a shuffle has must not follow from what this run meets.
         self._spark.conf.set("spark.sql.adaptive.enabled", "false")
         self._spark.conf.set("spark.sql.shuffle.partitions", str(self._plan.shuffles))
