@@ -35,7 +35,7 @@ test: $(DEV_STAMP)
 	$(PYTEST) $(PARALLEL) -m "not crash and not pulsar and not spark" $(ARGS)
 
 test-slow: $(DEV_STAMP)
-	$(PYTEST) -m "crash and not pulsar" --timeout 1800 $(ARGS)
+	$(PYTEST) -m "crash and not pulsar and not spark" --timeout 1800 $(ARGS)
 
 # One process: PySpark has one JVM at a time in it, which the tests of a file share.
 test-spark: $(SPARK_STAMP)
