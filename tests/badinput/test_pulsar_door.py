@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import psutil
@@ -139,6 +140,22 @@ def test_killed_pulsar_is_started_until_it_serves(tmp_path: Path) -> None:
         pulsar.stop()
     # Each start after an end that was not orderly is one without functions worker, and is stopped again.
     assert (tmp_path / "data.starts").read_text() == "+-+-+"
+
+
+@pytest.mark.slow
+def test_pulsar_outlives_the_thread_that_started_it_again(tmp_path: Path) -> None:
+    pulsar = ApachePulsar(tmp_path, starter(tmp_path, OBEDIENT))
+    try:
+        pulsar.start()
+        pulsar.kill()
+        thread = threading.Thread(target=pulsar.restart)
+        thread.start()
+        thread.join()
+        assert pulsar.process is not None
+        with pytest.raises(subprocess.TimeoutExpired):
+            pulsar.process.wait(0.5)
+    finally:
+        pulsar.stop()
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ import subprocess
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -85,6 +86,8 @@ class ApachePulsar:
     _ports: list[str] = field(default_factory=list)
     _server_pid: int = 0
     _is_tidy: bool = True
+    # What counts as the parent's death is that of its thread: a test may restart Pulsar in one that ends with the test.
+    _launcher: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1), repr=False)
 
     @property
     def service_url(self) -> str:
@@ -152,7 +155,11 @@ class ApachePulsar:
         if setpriv := shutil.which("setpriv"):  # however this process ends, it is told to end
             guarded = [setpriv, "--pdeathsig", "TERM", *arguments]
         with (self.directory / "starter.log").open("ab") as log:
-            self.process = subprocess.Popen(guarded, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=ROOT)
+
+            def launch() -> subprocess.Popen[bytes]:
+                return subprocess.Popen(guarded, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=ROOT)
+
+            self.process = self._launcher.submit(launch).result()
         self._wait(ready_file.exists, f"ready file of {' '.join(arguments)}")
         found = wait_for(lambda: json.loads(ready_file.read_text()), "whole ready file")
         self._server_pid = int(found["pid"])
