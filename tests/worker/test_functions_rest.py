@@ -136,7 +136,7 @@ async def test_a_function_that_raises_at_import_says_so_in_status_and_logs(clust
     async def look() -> bool:
         return "ValueError: boom at import" in (await cluster.get("boom/0/status"))["error"]
 
-    await eventually(look, "error in status", timeout_s=2.0)
+    await eventually(look, "error in status", timeout_s=6.0)
     log = await cluster.http.get("/admin/v3/functions/public/default/boom/0/logs")
     assert "ValueError: boom at import" in log.text
 
