@@ -31,8 +31,8 @@ with open_session(config) as session:
     spark = session.spark
     frame = spark.range(0, {ROWS}, 1, {PARTS}).selectExpr("lpad(cast(id AS string), 100, '0') AS value")
     (frame.write.format("magnetar").mode("append").option("service.url", url).option("admin.url", admin_url)
-        .option("topic", "out").option("effectivelyOnce", "true").save())
-    found = spark.read.format("magnetar").option("service.url", url).option("minPartitions", "4").load("out")
+        .option("topic", "executors").option("effectivelyOnce", "true").save())
+    found = spark.read.format("magnetar").option("service.url", url).option("minPartitions", "4").load("executors")
     print("rows", found.count(), found.select("value").distinct().count())
 """
 
@@ -75,7 +75,7 @@ def test_each_row_is_written_once_though_an_executor_is_killed(
     shown = (tmp_path / "driver.log").read_text()
     assert code == 0, shown[-3000:]
     assert f"rows {ROWS} {ROWS}" in shown
-    options = options_for(cluster.service_url, "out")
+    options = options_for(cluster.service_url, "executors")
     rows = read_all(options, planned(options))
     assert sorted(int(row["value"]) for row in rows) == list(range(ROWS))
     assert len({deserialize(row["__messageId"]) for row in rows}) == ROWS
@@ -84,5 +84,5 @@ def test_each_row_is_written_once_though_an_executor_is_killed(
 def written(cluster: Server) -> int:
     import httpx
 
-    url = f"{cluster.web_url}/admin/v2/persistent/public/default/out/stats"
+    url = f"{cluster.web_url}/admin/v2/persistent/public/default/executors/stats"
     return int(httpx.get(url).raise_for_status().json()["msgInCounter"])
