@@ -123,10 +123,19 @@ def is_one_entry(payloads: Sequence[bytes], headers: Sequence[Header] | None) ->
     return size <= ENTRY_BYTES_MAX
 
 
-def _cut(topic: str, draft: _Draft) -> Iterator[tuple[list[bytes], list[Header] | None]]:
-    """Cut messages into entries that keep the limit, usually one."""
-    payloads = draft.payloads
-    headers = draft.headers if draft.has_headers else None
+def cut(
+    payloads: list[bytes], headers: list[Header] | None, refusal: Callable[[int], str]
+) -> Iterator[tuple[list[bytes], list[Header] | None]]:
+    """Cut messages into entries that keep the limit, usually one.
+
+    Args:
+        payloads: of the messages.
+        headers: of each; None if none has one.
+        refusal: says what is wrong with a message of so many bytes.
+
+    Raises:
+        MessageTooLarge: a message alone exceeds the limit.
+    """
     if is_one_entry(payloads, headers):
         yield payloads, headers
         return
@@ -134,12 +143,19 @@ def _cut(topic: str, draft: _Draft) -> Iterator[tuple[list[bytes], list[Header] 
     for position, payload in enumerate(payloads):
         bytes_ = size_of(payload, None if headers is None else headers[position])
         if bytes_ > ENTRY_BYTES_MAX:
-            raise MessageTooLarge(
-                f"message of {bytes_} bytes for {topic} exceeds the limit of {ENTRY_BYTES_MAX} bytes with its key and"
-                " properties; send less, or store it elsewhere and send where"
-            )
+            raise MessageTooLarge(refusal(bytes_))
         if size + bytes_ > ENTRY_BYTES_MAX:
             yield payloads[begin:position], None if headers is None else headers[begin:position]
             begin, size = position, 0
         size += bytes_
     yield payloads[begin:], None if headers is None else headers[begin:]
+
+
+def _cut(topic: str, draft: _Draft) -> Iterator[tuple[list[bytes], list[Header] | None]]:
+    def refusal(bytes_: int) -> str:
+        return (
+            f"message of {bytes_} bytes for {topic} exceeds the limit of {ENTRY_BYTES_MAX} bytes with its key and"
+            " properties; send less, or store it elsewhere and send where"
+        )
+
+    return cut(draft.payloads, draft.headers if draft.has_headers else None, refusal)

@@ -28,13 +28,13 @@ from ...client.config import ClientConfig, ProducerConfig
 from ...client.outgoing import encode_entry, seal_entry
 from ...client.producer import Producer
 from ...client.received import ReceivedEntry
-from ...errors import MagnetarError, MessageTooLarge, ProducerBusy
+from ...errors import MagnetarError, ProducerBusy
 from ...wire.message_id import MessageId
 from ...wire.pulsar_api_pb2 import SingleMessageMetadata
 from ...wire.topic_name import TopicName, parse_topic_name
 from ..batch_call import BatchCall, Blame, Failure
 from ..details import compression_of
-from ..exact.entries import ENTRY_BYTES_MAX, is_one_entry, size_of
+from ..exact.entries import ENTRY_BYTES_MAX, cut
 from ..exact.identity import producer_name
 from ..exact.sequence import sequence_id
 from ..loader import load_function, load_serde
@@ -351,7 +351,7 @@ class _RunningTask:
         position = SequencePosition(*entry.position)
         topic = self._targets[entry.position.entry_id % len(self._targets)]
         now_ms = time.time_ns() // 1_000_000
-        for number, (some, some_headers) in enumerate(cut(outputs, headers)):
+        for number, (some, some_headers) in enumerate(cut_outputs(outputs, headers)):
             sequence = sequence_id(position, number)
             encoded = encode_entry(some, some_headers, compression=self._compression)
             yield SealedEntry(topic, sequence, len(some), seal_entry(encoded, self._name, sequence, now_ms))
@@ -401,28 +401,22 @@ def output_topics(topic: str, partitions: int) -> list[str]:
     return [name.partition_name(index).text for index in range(partitions)] if partitions else [name.text]
 
 
-def cut(payloads: list[bytes], headers: list[Header] | None) -> Iterator[tuple[list[bytes], list[Header] | None]]:
+def cut_outputs(
+    payloads: list[bytes], headers: list[Header] | None
+) -> Iterator[tuple[list[bytes], list[Header] | None]]:
     """Cut the outputs of an input entry into entries that brokers and readers take; usually it is one.
 
     Raises:
         MessageTooLarge: one alone is larger.
     """
-    if is_one_entry(payloads, headers):
-        yield payloads, headers
-        return
-    begin = size = 0
-    for position, payload in enumerate(payloads):
-        more = size_of(payload, None if headers is None else headers[position])
-        if more > ENTRY_BYTES_MAX:
-            raise MessageTooLarge(
-                f"an output of {more} bytes exceeds the limit of {ENTRY_BYTES_MAX} bytes for a message; return less, or"
-                " store it elsewhere and return where"
-            )
-        if size + more > ENTRY_BYTES_MAX:
-            yield payloads[begin:position], None if headers is None else headers[begin:position]
-            begin, size = position, 0
-        size += more
-    yield payloads[begin:], None if headers is None else headers[begin:]
+
+    def refusal(bytes_: int) -> str:
+        return (
+            f"an output of {bytes_} bytes exceeds the limit of {ENTRY_BYTES_MAX} bytes for a message; return less, or"
+            " store it elsewhere and return where"
+        )
+
+    return cut(payloads, headers, refusal)
 
 
 def _received(entry: Entry, topic: TopicName) -> ReceivedEntry:

@@ -176,11 +176,11 @@ def test_a_change_whose_answer_was_lost_is_known_as_ones_own(service: TableServe
 
 def test_outputs_of_one_entry_are_cut_where_they_are_too_large(tmp_path: Path) -> None:
     pytest.importorskip("uvloop")
-    from magnetar.runtime.spark.range_task import cut
+    from magnetar.runtime.spark.range_task import cut_outputs
 
     small, large = [b"a"] * 1000, [bytes(2_000_000)] * 5
-    assert list(cut(small, None)) == [(small, None)]
-    pieces = list(cut(large, None))
+    assert list(cut_outputs(small, None)) == [(small, None)]
+    pieces = list(cut_outputs(large, None))
     assert [len(payloads) for payloads, _ in pieces] == [2, 2, 1]
     with pytest.raises(MessageTooLarge, match="an output of 6000016 bytes exceeds the limit"):
-        list(cut([b"a", bytes(6_000_000)], None))
+        list(cut_outputs([b"a", bytes(6_000_000)], None))
