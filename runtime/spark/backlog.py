@@ -32,14 +32,16 @@ class Backlog:
         """Prepare; nothing is asked yet."""
         self._spec = spec
         self._known = UNKNOWN
-        self._asked_s = 0.0
+        self._asked_s: float | None = None
+        self._ends_seen = 0
         self._asking: asyncio.Task[None] | None = None
 
     async def entries(self) -> int:
         """Return the number of entries, `UNKNOWN` if the broker has not told it."""
         if not self._spec.admin_url:
             return UNKNOWN
-        if self._asking is None and time.monotonic() - self._asked_s > KEPT_S:
+        is_old = self._asked_s is None or time.monotonic() - self._asked_s > KEPT_S
+        if self._asking is None and is_old:
             self._asking = asyncio.create_task(self._ask(), name=f"backlog of {self._spec.key}")
         if self._asking is not None:
             with contextlib.suppress(TimeoutError):
@@ -47,14 +49,33 @@ class Backlog:
                     await asyncio.shield(self._asking)
         return self._known
 
+    def run_ended(self, left: int) -> None:
+        """Take what a run has left: nothing is shown any more that was asked before its end.
+
+        Args:
+            left: entries, `UNKNOWN` if the run could not tell.
+        """
+        self._known, self._asked_s = left, None
+        self._ends_seen += 1
+
     async def _ask(self) -> None:
         try:
-            self._known = await asyncio.to_thread(read_backlog, self._spec)
-        except (MagnetarError, ValueError, LookupError, TypeError) as error:
-            _log.debug("backlog of %s: %r", self._spec.key, error)
-            self._known = UNKNOWN
+            self._known = await self._answer()
+            self._asked_s = time.monotonic()
         finally:
-            self._asked_s, self._asking = time.monotonic(), None
+            self._asking = None
+
+    async def _answer(self) -> int:
+        while True:
+            ends_seen = self._ends_seen
+            try:
+                answer = await asyncio.to_thread(read_backlog, self._spec)
+            except (MagnetarError, ValueError, LookupError, TypeError) as error:
+                _log.debug("backlog of %s: %r", self._spec.key, error)
+                answer = UNKNOWN
+            if ends_seen == self._ends_seen:
+                return answer
+            # A run has ended meanwhile: the answer may be of before.
 
     def close(self) -> None:
         """Wait for no answer any more."""

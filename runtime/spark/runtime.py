@@ -165,8 +165,10 @@ class SparkInstance:
                 self._is_loaded = self._is_ready = True
             case "progress":
                 run = self._runtime.run_of(self.spec)
-                if run is not None:
+                if run is not None and run.is_active:
                     run.take(RunProgress(**event["progress"]), self._stats)
+                    if not run.is_active:
+                        self._backlog.run_ended(run.progress.lag)
             case "ended":
                 self.host = None
                 self._end(event["reason"])
