@@ -43,6 +43,10 @@ REPORT_PERIOD_S = 0.1
 """Progress within a stage is told so often at most."""
 ORDERLY_END_S = 3.0
 LOG_LINES_OF_A_CRASH = 10
+ANSWER_S = 5.0
+"""A JVM that is asked whether it lives has answered by then, or is busy."""
+DYING_S = 10.0
+"""A JVM whose sockets are closed is gone by then."""
 _CHECK_S = 1.0
 _OPENING_POLL_S = 0.1
 _READ_BYTES = 64 * 1024
@@ -117,6 +121,26 @@ class Sessions:
             log_file = self._config.log_file
             said = tail(log_file, LOG_LINES_OF_A_CRASH) if log_file is not None else ""
             self._has_died(f"the JVM of Spark ended by itself; the end of its log:\n{said}".rstrip())
+
+    def is_dying(self) -> bool:
+        """Return whether the JVM has closed its sockets, seen before its end is; it is asked for `ANSWER_S` at most."""
+        with self._lock:
+            opening = self._opening
+        if opening is None or not opening.done() or opening.exception() is not None:
+            return False
+        context = opening.result().spark.sparkContext
+        failures: list[Exception] = []
+
+        def ask() -> None:
+            try:
+                context._jvm.java.lang.System.nanoTime()
+            except Exception as error:  # noqa: BLE001  of py4j, in as many ways as a connection may end
+                failures.append(error)
+
+        asking = threading.Thread(target=ask, name="JVM question", daemon=True)
+        asking.start()
+        asking.join(ANSWER_S)
+        return bool(failures)
 
     def close(self) -> None:
         """End the session in order, by force after `ORDERLY_END_S`."""
@@ -272,6 +296,9 @@ class HostedFunction:
                 end = RunProgress(run_id=run_id, stage="failed", error=format_error(error))
             if run_id in self._cancelled and end.stage == "failed":
                 end = replace(end, stage="cancelled", error="")  # whatever it met on its way out
+        if end.stage == "failed" and self._host.sessions.is_dying():
+            # It has failed of that, and is begun again in the next host. `Sessions` ends this process meanwhile.
+            time.sleep(DYING_S)
         self._cancelled.discard(run_id)
         took_s = time.monotonic() - began_s
         what = f"run {run_id} is {end.stage} after {took_s:.1f} s: {end.rows} rows in {end.tasks_done} tasks"

@@ -1,17 +1,19 @@
 """A host of Spark functions whose runs count numbers by Spark.
 
-Where a file ``slow`` lies beside the function its tasks wait until it is gone; they make a file ``begun``.
+Where a file ``slow`` lies beside the function its tasks wait until it is gone; they make a file ``begun``. As `LATE`
+it sees the end of its JVM later than a run that fails of that, as may happen on a busy machine.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from magnetar.runtime.spark.host import OpenSession, serve
+from magnetar.runtime.spark.host import OpenSession, Sessions, serve
 from magnetar.runtime.spark.progress import RunProgress
 from magnetar.runtime.spec import InstanceSpec
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 TASKS = 4
 ROWS = 1000
 PAUSE_S = 60.0
+LATE_S = 2.0
 
 
 class CountingJob:
@@ -60,7 +63,21 @@ class CountingJob:
             self._context.cancelJobsWithTag(self._tag)
 
 
+def see_ends_late() -> None:
+    see = Sessions._watch
+
+    def see_late(self: Sessions, pid: int) -> None:
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        time.sleep(LATE_S)
+        see(self, pid)
+
+    Sessions._watch = see_late  # type: ignore[method-assign]
+
+
 PROGRAM = (sys.executable, "-P", str(Path(__file__)))
+LATE = (*PROGRAM, "late")
 
 if __name__ == "__main__":
-    serve(int(sys.argv[1]), sys.argv[2], CountingJob)
+    if "late" in sys.argv:
+        see_ends_late()
+    serve(int(sys.argv[-2]), sys.argv[-1], CountingJob)

@@ -17,14 +17,15 @@ from magnetar.runtime.spark.runtime import SparkConfig, SparkInstance, SparkRunt
 from magnetar.runtime.spec import InstanceSpec
 
 from tests.runtime.conftest import until
-from tests.spark.counting_host import PROGRAM, ROWS
+from tests.spark.counting_host import LATE, PROGRAM, ROWS
 from tests.spark.specs import MakeSpec
 from tests.spark.test_host import started
 from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(180)]
 ROOT = Path(__file__).parents[2]
-START_S = 60.0
+START_S = 120.0
+ENDS_S = 30.0
 
 
 @pytest.fixture
@@ -53,7 +54,7 @@ async def gone(processes: list[psutil.Process]) -> None:
     async def are_gone() -> bool:
         return not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in processes)
 
-    await until(are_gone, 10)
+    await until(are_gone, ENDS_S)
 
 
 async def in_tasks(runtime: SparkRuntime, spec: InstanceSpec) -> list[psutil.Process]:
@@ -145,7 +146,7 @@ async def test_a_driver_that_is_killed_leaves_nothing_and_its_run_is_finished_by
     jvm = jvm_of(runtime.host_pid)
     assert jvm is not None
     os.kill(runtime.host_pid if victim == "host" else jvm.pid, signal.SIGKILL)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(ENDS_S):
         reason = await instance.wait()
     assert reason.startswith(
         "the host process of Spark functions was ended by SIGKILL" if victim == "host" else "the JVM of Spark ended by"
@@ -171,8 +172,29 @@ def test_a_worker_that_is_killed_takes_host_and_jvm_with_it(make: MakeSpec, tmp_
     finally:
         worker.kill()
         worker.wait()
-    _, alive = psutil.wait_procs(family, timeout=10)
+    _, alive = psutil.wait_procs(family, timeout=ENDS_S)
     assert not alive
+
+
+async def test_a_run_that_fails_of_a_dead_jvm_before_its_end_is_seen_is_begun_again_too(
+    make: MakeSpec, tmp_path: Path
+) -> None:
+    config = SparkConfig(data_dir=tmp_path / "data", master="local[2]", heap="512m", program=LATE)
+    runtime = SparkRuntime(config)
+    try:
+        spec = make(slow="yes")
+        instance = await started(runtime, spec)
+        await instance.begin_run("r1")
+        await in_tasks(runtime, spec)
+        jvm = jvm_of(runtime.host_pid)
+        assert jvm is not None
+        jvm.kill()
+        async with asyncio.timeout(ENDS_S):
+            assert (await instance.wait()).startswith("the JVM of Spark ended by itself")
+        run = (await instance.status()).run
+        assert (run.stage, run.error) == ("running", "")
+    finally:
+        await runtime.close()
 
 
 async def test_what_a_dead_driver_left_behind_is_removed_at_the_next_start(runtime: SparkRuntime) -> None:
