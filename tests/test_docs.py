@@ -98,7 +98,7 @@ def test_function_of_the_readme_is_the_example() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_commands_of_the_readme_do_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One after the other, as a reader pastes them."""
     monkeypatch.chdir(ROOT)

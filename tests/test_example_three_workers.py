@@ -14,7 +14,7 @@ SCRIPT = Path(magnetar.__file__).parent / "examples" / "three-workers" / "run.py
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_two_workers_take_the_part_of_a_killed_third(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, SCRIPT, tmp_path], capture_output=True, text=True, timeout=110, check=False)
     assert (done.returncode, done.stderr) == (0, "")

@@ -16,7 +16,7 @@ from tests.support.command import Answer, call
 from tests.support.servers import Server, running
 from tests.support.waiting import wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 EXAMPLES = Path(magnetar.__file__).parent / "examples"
 

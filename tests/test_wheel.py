@@ -39,7 +39,7 @@ def test_every_folder_says_what_it_is() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 def test_wheel_runs_in_an_empty_environment(tmp_path: Path) -> None:
     """Built from a copy, so that the build leaves nothing in the checkout; no index is asked for anything."""
     source = tmp_path / "source"

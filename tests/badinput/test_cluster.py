@@ -128,10 +128,10 @@ def worker(server: Server, directory: Path, *flags: str) -> Answer:
 
 
 def test_worker_with_the_id_of_a_living_one_is_refused(standalone: Server, deployed: Path, tmp_path: Path) -> None:
-    (living,) = httpx.get(f"{standalone.worker_url}/admin/v2/worker/cluster").json()
+    (living,) = httpx.get(f"{standalone.worker_url}/admin/v2/worker/cluster", timeout=60).json()
     line = worker(standalone, tmp_path, "--worker-id", living["workerId"]).refused(living["workerId"], "--worker-id")
     assert str(living["port"]) in line
-    assert len(httpx.get(f"{standalone.worker_url}/admin/v2/worker/cluster").json()) == 1
+    assert len(httpx.get(f"{standalone.worker_url}/admin/v2/worker/cluster", timeout=60).json()) == 1
 
 
 @pytest.mark.parametrize(("flag", "scheme"), [("--service-url", "pulsar"), ("--admin-url", "http")])

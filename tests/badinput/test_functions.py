@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import httpx
 import pulsar
 import pytest
 
+from tests.support.calm import Calm
 from tests.support.command import call
 from tests.support.functions import Functions
 from tests.support.servers import Server
@@ -18,7 +18,7 @@ from tests.support.waiting import wait_for
 pytestmark = pytest.mark.slow
 
 GOOD = "def process(text):\n    return text + '!'\n"
-SAYS_WHY_S = 5.0  # promised: 2 s on an idle machine; test machines share their cores
+SAYS_WHY_S = 2.0
 SEEN_AT_CREATE = {
     "wrong-class": (GOOD, "NoSuchThing", ("NoSuchThing",)),
     "syntax": ("def process(text)\n    return text\n", "process", ("line 1", ".py")),
@@ -54,7 +54,7 @@ def test_module_that_cannot_work_is_refused_and_the_running_version_stays(
         for word in words:
             assert word in refusal(functions.update(name, source, config(name, attribute)))
         client.create_producer(f"{name}-in").send(b"kept")
-        assert output.receive(10_000).data() == b"kept!"
+        assert output.receive(30_000).data() == b"kept!"
     finally:
         client.close()
         functions.delete(name)
@@ -76,10 +76,10 @@ def test_function_that_cannot_start_says_why_and_loses_nothing(
     source, attribute, word = SEEN_AT_START[case]
     name = f"{case.replace('-', '_')}_{runtime}"
     functions.create(name, source, config(name, attribute, runtimeEnv=runtime)).raise_for_status()
-    began = time.monotonic()
-    error = wait_for(lambda: functions.status(name)["error"], "error in status", SAYS_WHY_S)
+    began = Calm()
+    error = wait_for(lambda: functions.status(name)["error"], "error in status")
     assert word in error, error
-    assert time.monotonic() - began < SAYS_WHY_S
+    assert began.calm_s < SAYS_WHY_S, began
     logs = call("functions", "logs", "--name", name, admin_url=standalone.web_url).ok().out
     assert word in logs
     assert "Traceback" in logs
@@ -88,7 +88,7 @@ def test_function_that_cannot_start_says_why_and_loses_nothing(
         client.create_producer(f"{name}-in").send(b"kept")
         output = client.subscribe(f"{name}-out", "s")
         functions.update(name, GOOD, config(name, "process", runtimeEnv=runtime)).raise_for_status()
-        assert output.receive(10_000).data() == b"kept!"
+        assert output.receive(30_000).data() == b"kept!"
     finally:
         client.close()
         functions.delete(name)

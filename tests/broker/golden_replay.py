@@ -213,7 +213,7 @@ class Replay:
     async def _settle(self) -> None:
         """Wait until everything expected so far has come, and compare it."""
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 while not all(self._is_complete(link) for link in self.links.values()):
                     self.came.clear()
                     await self.came.wait()
@@ -240,7 +240,7 @@ class Replay:
             if not link.is_closed:
                 link.pings_sent += 1
                 link.raw.send("PING")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while any(link.pings_sent and not link.is_closed for link in self.links.values()):
                 self.came.clear()
                 await self.came.wait()

@@ -16,7 +16,7 @@ from magnetar.cli.demo_functions import names_on
 from tests.support.command import call
 from tests.support.waiting import wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 FILES = 12
 

@@ -13,11 +13,12 @@ import psutil
 import pytest
 from magnetar.runtime.state.client import Increment, TableClient
 
+from tests.support.calm import Calm
 from tests.support.command import call
 from tests.support.servers import COMMAND, Server, ServerFailed, running, server
 from tests.support.waiting import wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 def worker_of(standalone: Server) -> psutil.Process | None:
@@ -39,7 +40,7 @@ def is_gone(process: psutil.Process) -> bool:
 
 
 def is_serving(url: str) -> bool:
-    return httpx.get(f"{url}/initialized", timeout=2).status_code == 200
+    return httpx.get(f"{url}/initialized", timeout=5).status_code == 200
 
 
 def test_standalone_says_where_it_serves_and_ends_cleanly(tmp_path: Path) -> None:
@@ -71,7 +72,7 @@ def test_killed_worker_comes_back_on_its_port(tmp_path: Path) -> None:
         assert first is not None
         first.kill()
         wait_for(
-            lambda: (found := worker_of(it)) and found.pid != first.pid and is_serving(it.worker_url), "new worker", 20
+            lambda: (found := worker_of(it)) and found.pid != first.pid and is_serving(it.worker_url), "new worker"
         )
         assert f"the worker (pid {first.pid}) was ended by SIGKILL; starting it again in 0.25 s" in it.log_tail()
         wait_for(lambda: "the worker runs again" in it.log_tail(), "word of it in the log")
@@ -84,7 +85,9 @@ def test_worker_dies_with_its_broker(tmp_path: Path) -> None:
     worker = worker_of(it)
     assert worker is not None
     it.kill()
-    wait_for(lambda: is_gone(worker), "end of the worker", timeout_s=1)
+    killed = Calm()
+    wait_for(lambda: is_gone(worker), "end of the worker")
+    assert killed.calm_s < 1, killed
 
 
 def test_worker_alone_serves_a_broker_alone(tmp_path: Path) -> None:
@@ -180,7 +183,7 @@ def test_killed_state_store_comes_back_on_its_port(tmp_path: Path) -> None:
         first = state_store_of(it)
         assert first is not None
         first.kill()
-        wait_for(lambda: "the state store runs again" in it.log_tail(), "word of it in the log", 20)
+        wait_for(lambda: "the state store runs again" in it.log_tail(), "word of it in the log")
         assert f"the state store (pid {first.pid}) was ended by SIGKILL; starting it again in 0.25 s" in it.log_tail()
         client.apply("public/default/f", b"w" * 16, 1, [Increment(b"kills", 1)])
         assert client.read("public/default/f", [b"kills"])[0].number == 1  # type: ignore[union-attr]

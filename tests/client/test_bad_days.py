@@ -230,7 +230,7 @@ async def test_a_receipt_that_is_ahead_has_everything_sent_again(broker: Scripte
     sends = [producer.send_nowait(b"0"), producer.send_nowait(b"1")]
     await until(lambda: len(broker.commands(BaseCommand.SEND)) >= 2, "both were sent")
     broker.answers[BaseCommand.SEND] = broker.stored
-    ids = await asyncio.wait_for(asyncio.gather(*sends), 10)
+    ids = await asyncio.wait_for(asyncio.gather(*sends), 30)
     assert [i.entry_id for i in ids] == [0, 1]
     assert [c.send.sequence_id for c in broker.commands(BaseCommand.SEND)][-2:] == [0, 1]
 
@@ -271,7 +271,7 @@ async def test_an_entry_that_was_not_stored_is_sent_again(
     broker.answers[BaseCommand.SEND] = lambda c, p: (
         [send_error(0, c.send.sequence_id, code, "not now")] if broker.connections == 1 else broker.stored(c, p)
     )
-    ids = await asyncio.wait_for(asyncio.gather(*(producer.send(b"x") for _ in range(3))), 10)
+    ids = await asyncio.wait_for(asyncio.gather(*(producer.send(b"x") for _ in range(3))), 30)
     assert [i.entry_id for i in ids] == [0, 1, 2]
     assert broker.connections == 2
 
@@ -319,7 +319,7 @@ async def test_damaged_entries_are_named_to_the_broker_and_skipped(broker: Scrip
         entry(4, huge),
         entry(5, good),
     )
-    assert (await consumer.receive(5)).data == b"good"
+    assert (await consumer.receive(30)).data == b"good"
     await until(lambda: len(broker.commands(BaseCommand.ACK)) == 5, "each damaged entry is named")
     named = {c.ack.message_id[0].entryId: c.ack.validation_error for c in broker.commands(BaseCommand.ACK)}
     damaged_batch = CommandAck.BatchDeSerializeError
@@ -347,19 +347,19 @@ async def test_entries_without_checksum_or_with_broker_metadata_are_read(
     bare = struct.pack(">I", len(metadata)) + metadata + b"bare"
     own = BrokerEntryMetadata(broker_timestamp=5, index=6).SerializeToString()
     broker.say(entry(0, bare), entry(1, struct.pack(">HI", 0x0E02, len(own)) + own + message(1, b"indexed")))
-    assert [(await consumer.receive(5)).data for _ in range(2)] == [b"bare", b"indexed"]
+    assert [(await consumer.receive(30)).data for _ in range(2)] == [b"bare", b"indexed"]
 
 
 async def test_entries_of_before_a_redelivery_are_dropped(broker: ScriptedBroker, client: AsyncClient) -> None:
     consumer = await consuming(client, receiver_queue_size=2)
     broker.say(entry(0, message(0, b"old"), epoch=0))
-    await consumer.receive(5)
+    await consumer.receive(30)
     consumer.redeliver_unacknowledged()
     await until(lambda: broker.commands(BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES), "the request")
     (asked,) = broker.commands(BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES)
     assert asked.redeliverUnacknowledgedMessages.consumer_epoch == 1
     broker.say(entry(1, message(1, b"on its way"), epoch=0), entry(0, message(0, b"old"), epoch=1))
-    assert (await consumer.receive(5)).data == b"old"
+    assert (await consumer.receive(30)).data == b"old"
     assert consumer.queued_messages == 0
 
 
@@ -375,7 +375,7 @@ async def test_permits_are_given_back_as_the_broker_counted_them(broker: Scripte
     assert again == [b"2"]
     consumer.ack_entry(first)
     broker.say(entry(0, batch), entry(1, message(1, b"next")))  # done: its acknowledgement is on the way
-    assert (await consumer.receive(5)).data == b"next"
+    assert (await consumer.receive(30)).data == b"next"
     flows = [c.flow.messagePermits for c in broker.commands(BaseCommand.FLOW)]
     await until(lambda: sum(c.flow.messagePermits for c in broker.commands(BaseCommand.FLOW)) >= 4 + 2 + 3 + 3, "all")
     assert flows[0] == 4
@@ -388,7 +388,7 @@ async def test_compacted_messages_are_left_out(broker: ScriptedBroker, client: A
     consumer = await consuming(client)
     body = encode_batch([(SingleMessageMetadata(compacted_out=True), b""), (None, b"kept")])
     broker.say(entry(0, message(0, body, num_messages_in_batch=2)))
-    kept = await consumer.receive(5)
+    kept = await consumer.receive(30)
     assert (kept.data, kept.message_id.batch_index, kept.message_id.batch_size) == (b"kept", 1, 2)
 
 
@@ -439,7 +439,7 @@ async def test_a_seek_forgets_acknowledgements_that_nobody_has_confirmed(
 ) -> None:
     consumer = await consuming(client, ack_receipts=True, ack_grouping_ms=0)
     broker.say(entry(0, message(0)), entry(1, message(1)))
-    confirmed = [consumer.ack(await consumer.receive(5)) for _ in range(2)]
+    confirmed = [consumer.ack(await consumer.receive(30)) for _ in range(2)]
     await until(lambda: len(broker.commands(BaseCommand.ACK)) == 2, "they were sent")
     close = CommandCloseConsumer(consumer_id=0, request_id=NOBODY)
     broker.answers[BaseCommand.SEEK] = lambda c, _: [
@@ -447,9 +447,9 @@ async def test_a_seek_forgets_acknowledgements_that_nobody_has_confirmed(
         success(c.seek.request_id),
     ]
     await consumer.seek(EARLIEST)
-    await asyncio.wait_for(asyncio.gather(*confirmed), 5)
+    await asyncio.wait_for(asyncio.gather(*confirmed), 30)
     broker.say(entry(0, message(0)))
-    assert (await consumer.receive(5)).message_id.entry_id == 0
+    assert (await consumer.receive(30)).message_id.entry_id == 0
     await asyncio.sleep(0.05)
     assert len(broker.commands(BaseCommand.ACK)) == 2  # sent again they would skip what the seek asked for
 

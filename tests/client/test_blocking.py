@@ -24,11 +24,11 @@ def test_messages_go_there_and_back(blocking: Client, topic: str) -> None:
     producer = blocking.create_producer(topic, ProducerConfig(name="p1"))
     assert (producer.topic, producer.name, consumer.subscription_name) == (topic, "p1", "s")
     message_id = producer.send(b"hello", key="k", properties={"a": "b"}, event_time_ms=5, sequence_id=7)
-    message = consumer.receive(5000)
+    message = consumer.receive(30_000)
     assert (message.data, message.key, message.properties, message.event_time_ms) == (b"hello", "k", {"a": "b"}, 5)
     assert (message.message_id, message.sequence_id, producer.last_sequence_id) == (message_id, 7, 7)
     consumer.negative_acknowledge(message)
-    again = consumer.receive(5000)
+    again = consumer.receive(30_000)
     assert again.redelivery_count == 1
     consumer.acknowledge(again)
     with pytest.raises(OperationTimeout, match=r"no message .* within 0\.1 s"):
@@ -104,9 +104,9 @@ def test_consumers_and_readers_move(blocking: Client, topic: str) -> None:
     consumer = blocking.subscribe(topic, "s")
     assert consumer.is_active
     consumer.seek(EARLIEST)
-    assert [consumer.receive(5000).data for _ in range(3)] == [b"0", b"1", b"2"]
+    assert [consumer.receive(30_000).data for _ in range(3)] == [b"0", b"1", b"2"]
     consumer.redeliver_unacknowledged_messages()
-    assert consumer.receive(5000).data == b"0"
+    assert consumer.receive(30_000).data == b"0"
     assert consumer.get_last_message_id() == ids[2]
     reader = blocking.create_reader(topic, ids[0])
     assert (reader.topic, reader.is_connected) == (topic, True)

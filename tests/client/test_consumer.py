@@ -55,7 +55,7 @@ async def publish_batch(client: AsyncClient, topic: str, *payloads: bytes) -> li
 
 
 async def take(consumer: Consumer, count: int) -> list[Message]:
-    return [await consumer.receive(5) for _ in range(count)]
+    return [await consumer.receive(30) for _ in range(count)]
 
 
 async def data(consumer: Consumer, count: int) -> list[bytes]:
@@ -67,7 +67,7 @@ async def assert_nothing_comes(consumer: Consumer) -> None:
         await consumer.receive(QUIET_S)
 
 
-async def until(condition: Callable[[], bool], what: str, timeout_s: float = 10) -> None:
+async def until(condition: Callable[[], bool], what: str, timeout_s: float = 30) -> None:
     deadline = time.monotonic() + timeout_s
     while not await asyncio.to_thread(condition):
         assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
@@ -102,8 +102,8 @@ async def test_a_new_subscription_begins_where_it_is_told(client: AsyncClient, t
     earliest = await client.subscribe(topic, "earliest", ConsumerConfig(initial_position="Earliest"))
     latest = await client.subscribe(topic, "latest", ConsumerConfig(initial_position="Latest"))
     await publish(client, topic, b"new")
-    assert [(await earliest.receive(5)).data for _ in range(2)] == [b"old", b"new"]
-    assert (await latest.receive(5)).data == b"new"
+    assert [(await earliest.receive(30)).data for _ in range(2)] == [b"old", b"new"]
+    assert (await latest.receive(30)).data == b"new"
 
 
 async def test_a_cumulative_acknowledgement_covers_everything_before(client: AsyncClient, topic: str) -> None:
@@ -134,7 +134,7 @@ async def test_a_cumulative_acknowledgement_inside_a_batch_covers_what_is_before
 async def test_cumulative_acknowledgement_is_refused_on_a_shared_subscription(client: AsyncClient, topic: str) -> None:
     consumer = await subscribe(client, topic, type="Shared")
     await publish(client, topic, b"x")
-    message = await consumer.receive(5)
+    message = await consumer.receive(30)
     with pytest.raises(InvalidConfig, match="subscription s is Shared"):
         consumer.ack_cumulative(message)
 
@@ -202,7 +202,7 @@ async def test_what_is_acknowledged_while_a_second_copy_is_queued_is_taken_out_o
     arrived = asyncio.Event()
     consumer.on_arrival = arrived.set
     consumer.negative_ack(first)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         await arrived.wait()
     acknowledged = consumer.ack_batch_indexes(first, ack_set.from_wanted(still_wanted))
     again = consumer.poll_entry()
@@ -232,8 +232,8 @@ async def test_acknowledgements_with_receipts_are_confirmed(client: AsyncClient,
     consumer = await subscribe(client, topic, type="Exclusive", ack_receipts=True)
     await publish(client, topic, *(b"%d" % index for index in range(6)))
     messages = await take(consumer, 6)
-    await asyncio.wait_for(consumer.ack(messages[0]), 5)
-    await asyncio.wait_for(consumer.ack_entries([m.message_id for m in messages[1:3]]), 5)
+    await asyncio.wait_for(consumer.ack(messages[0]), 30)
+    await asyncio.wait_for(consumer.ack_entries([m.message_id for m in messages[1:3]]), 30)
     both = [consumer.ack_cumulative(messages[3]), consumer.ack(messages[4])]
     assert not both[0].done()
     await consumer.flush_acks()
@@ -249,7 +249,7 @@ async def test_acknowledgements_are_grouped_by_time_and_number(client: AsyncClie
     first, second = consumer.ack(messages[0]), consumer.ack(messages[1])
     assert first is second
     third = consumer.ack(messages[2])  # the third fills the group
-    await asyncio.wait_for(third, 5)
+    await asyncio.wait_for(third, 30)
     assert first.done()
     assert not consumer.ack(messages[3]).done()
     await consumer.close()
@@ -271,7 +271,7 @@ async def test_the_broker_sends_no_more_than_the_queue_holds(client: AsyncClient
 async def test_a_queue_of_none_asks_for_one_message_at_a_time(client: AsyncClient, topic: str, is_batch: bool) -> None:
     lazy = await subscribe(client, topic, type="Shared", receiver_queue_size=0)
     busy = await subscribe(client, topic, type="Shared")
-    waiting = asyncio.ensure_future(lazy.receive(5))
+    waiting = asyncio.ensure_future(lazy.receive(30))
     await asyncio.sleep(0)
     await (publish_batch if is_batch else publish)(client, topic, b"a", b"b", b"c")
     first = await waiting
@@ -282,9 +282,9 @@ async def test_a_queue_of_none_asks_for_one_message_at_a_time(client: AsyncClien
         rest = await data(busy, 2)
         assert sorted([first.data, *rest]) == [b"a", b"b", b"c"]
     await publish(client, topic, b"d", b"e")
-    got = {(await busy.receive(5)).data, (await busy.receive(5)).data}
+    got = {(await busy.receive(30)).data, (await busy.receive(30)).data}
     assert got == {b"d", b"e"}
-    waiting = asyncio.ensure_future(lazy.receive(5))
+    waiting = asyncio.ensure_future(lazy.receive(30))
     await asyncio.sleep(0.05)
     await busy.close()
     assert (await waiting).data in (b"b", b"c", b"d", b"e")
@@ -371,7 +371,7 @@ async def test_a_negative_acknowledgement_brings_the_message_again_after_its_del
     consumer.ack(messages[2])
     began = time.monotonic()
     consumer.negative_ack(messages[1])
-    again = await consumer.receive(5)
+    again = await consumer.receive(30)
     assert again.data == b"1"
     assert time.monotonic() - began >= 0.19
     assert again.redelivery_count == (1 if kind == "Shared" else 0)
@@ -385,7 +385,7 @@ async def test_an_acknowledgement_takes_a_negative_one_back(client: AsyncClient,
     consumer.negative_ack(first)
     consumer.negative_ack(second.message_id)
     consumer.ack(first)
-    assert (await consumer.receive(5)).data == b"1"
+    assert (await consumer.receive(30)).data == b"1"
     await assert_nothing_comes(consumer)
 
 
@@ -396,7 +396,7 @@ async def test_of_a_batch_only_what_is_not_acknowledged_comes_again(client: Asyn
     consumer.ack(messages[0])
     consumer.negative_ack(messages[1])
     consumer.ack(messages[2])
-    assert (await consumer.receive(5)).data == b"1"
+    assert (await consumer.receive(30)).data == b"1"
     await assert_nothing_comes(consumer)
 
 
@@ -532,11 +532,11 @@ async def test_an_unloaded_topic_is_found_again(cluster: Cluster, client: AsyncC
     consumer = await subscribe(client, topic)
     producer = await producing(client, topic)
     await producer.send(b"before")
-    consumer.ack(await consumer.receive(5))
+    consumer.ack(await consumer.receive(30))
     await consumer.flush_acks()
     await until(lambda: cluster.backlog(topic, "s") == 0, "the message is acknowledged")
     await asyncio.to_thread(cluster.unload, topic)
-    await asyncio.wait_for(producer.send(b"after"), 10)
+    await asyncio.wait_for(producer.send(b"after"), 30)
     (got,) = await data(consumer, 1)
     if cluster.is_pulsar and got == b"before":
         (got,) = await data(consumer, 1)  # Apache Pulsar may forget the newest acknowledgements when it unloads a topic
@@ -547,7 +547,7 @@ async def test_the_end_of_a_terminated_topic_is_seen(cluster: Cluster, client: A
     consumer = await subscribe(client, topic)
     await publish(client, topic, b"last")
     await asyncio.to_thread(cluster.terminate, topic)
-    consumer.ack(await consumer.receive(5))
+    consumer.ack(await consumer.receive(30))
     await until(lambda: consumer.has_reached_end, "the end of the topic")
 
 

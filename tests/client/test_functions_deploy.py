@@ -25,7 +25,7 @@ from magnetar.errors import ConnectionLost, FunctionCannotTravel, InvalidConfig,
 from tests.support.servers import Server, running
 from tests.support.waiting import wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 log = logging.getLogger(__name__)
 
@@ -153,7 +153,7 @@ def test_messages_flow_from_all_inputs_to_the_output(client: magnetar.Client) ->
     client.functions.deploy(double, name="flow", inputs=["flow-a", "flow-b"], output="flow-out", parallelism=2)
     for topic in ("flow-a", "flow-b"):
         client.create_producer(topic).send(topic.encode())
-    assert sorted(out.receive(15_000).data for _ in range(2)) == [b"flow-aflow-a", b"flow-bflow-b"]
+    assert sorted(out.receive(30_000).data for _ in range(2)) == [b"flow-aflow-a", b"flow-bflow-b"]
     assert client.functions.status("flow")["numInstances"] == 2
 
 
@@ -236,7 +236,7 @@ def _posted(server: Server, name: str, content: bytes) -> httpx.Response:
         "functionConfig": (None, json.dumps(config), "application/json"),
         "data": ("double.zip", content, "application/octet-stream"),
     }
-    return httpx.post(f"{server.web_url}/admin/v3/functions/public/default/{name}", files=parts)
+    return httpx.post(f"{server.web_url}/admin/v3/functions/public/default/{name}", files=parts, timeout=60)
 
 
 def _changed(content: bytes, file: str, old: bytes, new: bytes) -> bytes:

@@ -88,7 +88,7 @@ async def test_produce_batch(proxy: Proxy, clients: Clients, topic: str) -> None
     await p.flush()
     k = await consumer(clients[0], topic, None, initial_position="Earliest")
     for _ in range(6):
-        k.ack(await k.receive(5))
+        k.ack(await k.receive(30))
     await k.close()
     await p.close()
     compare(proxy, topic, "produce-batch")
@@ -99,13 +99,13 @@ async def test_consume_exclusive(proxy: Proxy, clients: Clients, topic: str) -> 
     p = await producer(clients[0], topic, **PLAIN)
     for index in range(6):
         await p.send(b"m%d" % index)
-    m = [await s.receive(5) for _ in range(5)]
+    m = [await s.receive(30) for _ in range(5)]
     s.ack(m[1])
     await s.flush_acks()
     s.ack_cumulative(m[3])
     await s.close()
     s = await consumer(clients[0], topic)
-    assert [(await s.receive(5)).data for _ in range(2)] == [b"m4", b"m5"]
+    assert [(await s.receive(30)).data for _ in range(2)] == [b"m4", b"m5"]
     await s.close()
     await p.close()
     compare(proxy, topic, "consume-exclusive")
@@ -118,15 +118,15 @@ async def test_shared_redeliver(proxy: Proxy, clients: Clients, topic: str) -> N
     for index in range(3):
         await p.send(b"m%d" % index)
     for _ in range(3):
-        await a.receive(5)
+        await a.receive(30)
     a.redeliver_unacknowledged()
-    m = [await a.receive(5) for _ in range(3)]
+    m = [await a.receive(30) for _ in range(3)]
     a.negative_ack(m[0])
-    a.ack(await a.receive(5))
+    a.ack(await a.receive(30))
     await a.flush_acks()
     b = await consumer(d, topic, "consumer-b", type="Shared")
     await a.close()
-    assert [(await b.receive(5)).redelivery_count for _ in range(2)] == [1, 1]
+    assert [(await b.receive(30)).redelivery_count for _ in range(2)] == [1, 1]
     await b.close()
     await p.close()
     compare(proxy, topic, "shared-redeliver")
@@ -140,18 +140,18 @@ async def test_seek(proxy: Proxy, clients: Clients, topic: str) -> None:
     between_ms = int(time.time() * 1000)
     await asyncio.sleep(0.01)
     ids += [await p.send(b"m%d" % index) for index in (1, 2, 3)]
-    m = [await s.receive(5) for _ in range(4)]
+    m = [await s.receive(30) for _ in range(4)]
     s.ack_cumulative(m[3])
     await s.flush_acks()
     await s.seek(ids[2])
-    got = [(await s.receive(5)).data]
+    got = [(await s.receive(30)).data]
     await s.seek(between_ms)
-    got.append((await s.receive(5)).data)
+    got.append((await s.receive(30)).data)
     await s.seek(EARLIEST)
-    got.append((await s.receive(5)).data)
+    got.append((await s.receive(30)).data)
     await s.seek(LATEST)
     await p.send(b"after")
-    got.append((await s.receive(5)).data)
+    got.append((await s.receive(30)).data)
     assert got == [b"m3", b"m1", b"m0", b"after"]
     await p.close()
     await s.close()
@@ -196,7 +196,7 @@ async def test_last_message_id(proxy: Proxy, clients: Clients, topic: str) -> No
         q.send_nowait(b"b%d" % index)
     await q.flush()
     await s.last_message_id()
-    s.ack(await s.receive(5))
+    s.ack(await s.receive(30))
     await s.flush_acks()
     await s.last_message_id()
     await q.close()
@@ -224,12 +224,12 @@ async def test_batch_index_ack(proxy: Proxy, cluster: Cluster, clients: Clients,
     for index in range(4):
         p.send_nowait(b"m%d" % index)
     await p.flush()
-    m = [await a.receive(5) for _ in range(4)]
+    m = [await a.receive(30) for _ in range(4)]
     a.ack(m[0])
     a.ack(m[2])
     a.redeliver_unacknowledged()
     for _ in range(2):
-        a.ack(await a.receive(5))
+        a.ack(await a.receive(30))
     a.redeliver_unacknowledged()
     await a.close()
     await p.close()
@@ -248,7 +248,7 @@ async def test_compression(proxy: Proxy, clients: Clients, topic: str, kind: str
     await p.close()
     s = await consumer(clients[0], topic, None, initial_position="Earliest")
     for _ in range(4):
-        await s.receive(5)
+        await s.receive(30)
     await s.close()
     compare(proxy, topic, f"compression-{kind}")
 
@@ -272,7 +272,7 @@ async def test_partitioned(proxy: Proxy, cluster: Cluster, clients: Clients, top
         await p.send(b"m%d" % index)
     s = await consumer(clients[0], topic, None, initial_position="Earliest")
     for _ in range(3):
-        s.ack(await s.receive(5))
+        s.ack(await s.receive(30))
     await s.close()
     await p.close()
     # Partitions are opened side by side and the first one is chance: compare what is sent, not in which order.
@@ -297,9 +297,9 @@ async def test_java_ack_receipt(proxy: Proxy, clients: Clients, topic: str) -> N
     p = await producer(clients[0], topic, **PLAIN)
     for index in range(3):
         await p.send(b"m%d" % index)
-    await asyncio.wait_for(k.ack(await k.receive(5)), 5)
-    await k.receive(5)
-    last = k.ack_cumulative(await k.receive(5))
+    await asyncio.wait_for(k.ack(await k.receive(30)), 30)
+    await k.receive(30)
+    last = k.ack_cumulative(await k.receive(30))
     await p.close()
     await k.close()
     await last
@@ -314,9 +314,9 @@ async def test_java_seek(proxy: Proxy, clients: Clients, topic: str) -> None:
     for index in range(1, 5):
         p.send_nowait(b"m%d" % index)
     await p.flush()
-    m = [await k.receive(5) for _ in range(5)]
+    m = [await k.receive(30) for _ in range(5)]
     await k.seek(m[2].message_id)
-    assert (await k.receive(5)).data == b"m3"
+    assert (await k.receive(30)).data == b"m3"
     (ours,) = [c.seek for c in proxy.sent if c.type == BaseCommand.SEEK]
     theirs = next(command.seek for _, command, _, _ in recorded("java-seek") if command.type == BaseCommand.SEEK)
     assert (ours.message_id.entryId, list(ours.message_id.ack_set)) == (1, list(theirs.message_id.ack_set))

@@ -38,7 +38,7 @@ async def texts(client: AsyncClient, topic: str) -> list[bytes]:
 
 
 async def soon(what: Awaitable[_T]) -> _T:
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(30):
         return await what
 
 

@@ -50,7 +50,7 @@ async def merged(client: AsyncClient, topic: str | list[str], **settings: Any) -
 
 
 async def take(consumer: MergedConsumer, count: int) -> list[Message]:
-    return [await consumer.receive(5) for _ in range(count)]
+    return [await consumer.receive(30) for _ in range(count)]
 
 
 async def test_partitions_have_the_names_that_everybody_uses(client: AsyncClient, partitioned: str) -> None:
@@ -131,9 +131,9 @@ async def test_all_partitions_are_acknowledged_where_they_came_from(
     futures = [consumer.ack(messages[0]), consumer.ack(messages[1].message_id)]
     futures += [consumer.ack_entry(messages[2].entry), consumer.ack_entry(messages[3].message_id)]
     futures += [consumer.ack_entries(entries), consumer.ack_batch_indexes(messages[4].entry, ())]
-    await asyncio.wait_for(asyncio.gather(*futures), 5)
+    await asyncio.wait_for(asyncio.gather(*futures), 30)
     consumer.redeliver_unacknowledged()
-    again = await consumer.receive(5)
+    again = await consumer.receive(30)
     assert again.data == messages[5].data
     consumer.negative_ack(again)
     consumer.ack(again)
@@ -198,7 +198,7 @@ async def test_new_partitions_are_consumed_too(cluster: Cluster, client: AsyncCl
     await asyncio.to_thread(cluster.add_partitions, partitioned, 5)
     await until(lambda: len(consumer.consumers) == 5, "the new partitions are found")
     await publish(client, f"{partitioned}-partition-4", b"x")
-    assert (await consumer.receive(5)).message_id.partition == 4
+    assert (await consumer.receive(30)).message_id.partition == 4
 
 
 async def test_a_busy_partition_does_not_starve_the_others(client: AsyncClient, partitioned: str) -> None:

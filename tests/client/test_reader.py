@@ -101,6 +101,6 @@ async def test_a_long_topic_is_read_to_its_end(cluster: Cluster, client: AsyncCl
     await producer.flush()
     reader = await client.create_reader(topic, EARLIEST, ReaderConfig(receiver_queue_size=10, name="r"))
     count = 0
-    while await asyncio.wait_for(reader.has_message_available(), 5):
+    while await asyncio.wait_for(reader.has_message_available(), 30):
         count += len((await reader.read_entry()).payloads)
     assert count == 30 * 999

@@ -60,7 +60,7 @@ async def test_sends_survive_cut_connections_in_order(
             proxy.cut_after_sends = rng.randrange(5)
         if index % 20 == 0:
             await asyncio.sleep(0.002)
-    ids = await asyncio.wait_for(asyncio.gather(*sends), 20)
+    ids = await asyncio.wait_for(asyncio.gather(*sends), 30)
     assert proxy.connections > 3
     stored = await read_all(client, topic)
     expected = [b"%d" % index for index in range(600)]
@@ -82,7 +82,7 @@ async def test_only_what_had_no_receipt_is_sent_again_and_byte_by_byte(
     assert await data(consumer, 4) == [b"receipted", b"0", b"1", b"2"]
     proxy.lose_receipts = False
     proxy.cut()
-    await asyncio.wait_for(asyncio.gather(*lost), 10)
+    await asyncio.wait_for(asyncio.gather(*lost), 30)
     assert Counter(m.data for m in await read_all(client, topic)) == {b"receipted": 1, b"0": 2, b"1": 2, b"2": 2}
     first, second = (
         [c.send.SerializeToString() for c in proxy.sent if c.type == BaseCommand.SEND][start : start + 3]
@@ -101,7 +101,7 @@ async def test_what_is_sent_while_detached_follows_what_was_pending(
     sends = [producer.send_nowait(b"%d" % index) for index in range(1, 4)]
     entry = producer.send_entry([b"4", b"5"])
     proxy.refuses = False
-    await asyncio.wait_for(asyncio.gather(*sends, entry), 10)
+    await asyncio.wait_for(asyncio.gather(*sends, entry), 30)
     assert [m.data for m in await read_all(client, topic)] == [b"%d" % index for index in range(6)]
 
 
@@ -126,13 +126,13 @@ async def test_pending_sends_fail_together_when_the_oldest_is_too_old(
     await asyncio.sleep(0.25)
     later = producer.send_nowait(b"1")
     flushed = asyncio.ensure_future(producer.flush())
-    for result in await asyncio.wait_for(asyncio.gather(first, later, flushed, return_exceptions=True), 5):
+    for result in await asyncio.wait_for(asyncio.gather(first, later, flushed, return_exceptions=True), 30):
         assert isinstance(result, OperationTimeout)
         assert "2 messages for" in str(result)
         assert "send_timeout_ms" in str(result)
     assert producer.pending_messages == 0
     proxy.refuses = False
-    await asyncio.wait_for(producer.send(b"fine again"), 10)
+    await asyncio.wait_for(producer.send(b"fine again"), 30)
 
 
 async def test_closing_a_detached_producer_fails_what_is_pending(
@@ -177,7 +177,7 @@ async def test_acknowledgements_are_confirmed_over_a_reconnection(
     assert not any(future.done() for future in confirmed)
     proxy.cut()
     proxy.resume()
-    await asyncio.wait_for(asyncio.gather(*confirmed), 10)
+    await asyncio.wait_for(asyncio.gather(*confirmed), 30)
     await consumer.close()
     assert await data(await subscribe(client, topic), 1) == [b"2"]
 
@@ -276,7 +276,7 @@ async def test_a_silent_connection_is_taken_for_dead(cluster: Cluster, proxy: Pr
         proxy.hold()
         await detached(producer)
         proxy.resume()
-        await asyncio.wait_for(producer.send(b"y"), 10)
+        await asyncio.wait_for(producer.send(b"y"), 30)
 
 
 async def test_nobody_there_is_said_once_the_time_is_over() -> None:
@@ -304,7 +304,7 @@ async def test_a_broker_that_comes_late_is_waited_for(proxy: Proxy, proxied: Asy
     await asyncio.sleep(0.1)
     assert not creating.done()
     proxy.refuses = False
-    await (await asyncio.wait_for(creating, 10)).send(b"x")
+    await (await asyncio.wait_for(creating, 30)).send(b"x")
 
 
 async def test_requests_fail_with_their_connection(proxied: AsyncClient, proxy: Proxy, topic: str) -> None:

@@ -19,11 +19,11 @@ MakeStore = Callable[[], Awaitable[MetadataStore]]
 async def eventually(condition: Callable[[], bool], what: str) -> None:
     """Wait for a condition with a deadline; watches of a remote store need a round trip."""
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not condition():  # noqa: ASYNC110 (the condition is another party's state)
                 await asyncio.sleep(0.005)
     except TimeoutError:
-        pytest.fail(f"did not happen within 10 s: {what}")
+        pytest.fail(f"did not happen within 30 s: {what}")
 
 
 async def a_record_is_absent_until_put_and_then_read_back(store: MetadataStore, root: str) -> None:

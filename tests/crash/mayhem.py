@@ -67,10 +67,10 @@ class StatefulCluster(Cluster):
         """Create a topic that keeps what it is given, for `all_messages`; return the full names of its partitions."""
         url = f"{self.broker.web_url}/admin/v2/persistent/public/default/{name}"
         if partitions:
-            httpx.put(f"{url}/partitions", json=partitions).raise_for_status()
+            httpx.put(f"{url}/partitions", json=partitions, timeout=60).raise_for_status()
         else:
-            httpx.put(url).raise_for_status()
-        httpx.put(f"{url}/subscription/all").raise_for_status()
+            httpx.put(url, timeout=60).raise_for_status()
+        httpx.put(f"{url}/subscription/all", timeout=60).raise_for_status()
         full = f"persistent://public/default/{name}"
         return [f"{full}-partition-{number}" for number in range(partitions)] or [full]
 
@@ -79,7 +79,7 @@ class StatefulCluster(Cluster):
         found = []
         for topic in topics:
             url = f"{self.broker.web_url}/admin/v2/{topic.replace('://', '/')}/stats"
-            stats = httpx.get(url, timeout=5).raise_for_status().json()["subscriptions"][subscription]
+            stats = httpx.get(url, timeout=10).raise_for_status().json()["subscriptions"][subscription]
             found.append({one["consumerName"]: int(one["metadata"]["instance_id"]) for one in stats["consumers"]})
         return found
 
@@ -87,7 +87,7 @@ class StatefulCluster(Cluster):
         """Entries of the partitions of a topic that are not acknowledged."""
         path = topics[0].rpartition("-partition-")[0].replace("://", "/")
         url = f"{self.broker.web_url}/admin/v2/{path}/partitioned-stats?perPartition=true"
-        partitions = httpx.get(url, timeout=5).raise_for_status().json()["partitions"]
+        partitions = httpx.get(url, timeout=10).raise_for_status().json()["partitions"]
         return sum(partitions[topic]["subscriptions"][subscription]["msgBacklog"] for topic in topics)
 
 

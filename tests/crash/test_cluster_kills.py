@@ -34,7 +34,7 @@ def started(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     try:
         cluster.start()
         url = f"{cluster.broker.web_url}/admin/v2/persistent/public/default/{cluster.input}/partitions"
-        httpx.put(url, json=PARALLELISM).raise_for_status()
+        httpx.put(url, json=PARALLELISM, timeout=60).raise_for_status()
         with cluster.functions() as functions:
             functions.create(FUNCTION, SOURCE, cluster.config).raise_for_status()
         cluster.settle(time.monotonic())

@@ -83,7 +83,7 @@ async def progress(senders: list[Sender]) -> None:
 async def rounds(broker: Server, kills: int, seed: int) -> None:
     """Half of the programs live through the kills, half of them begin again a little before where they were."""
     rng = random.Random(seed)
-    async with httpx.AsyncClient(base_url=broker.web_url, timeout=10) as http:
+    async with httpx.AsyncClient(base_url=broker.web_url, timeout=60) as http:
         (await http.put(REST)).raise_for_status()
         (await http.post(f"{REST}/deduplicationEnabled", json=True)).raise_for_status()
     staying = [Sender("stays", False), Sender("stays-batched", True)]
@@ -141,7 +141,7 @@ async def read_all(client: AsyncClient) -> dict[str, list[int]]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 async def test_two_kills_store_nothing_twice(broker: Server) -> None:
     await rounds(broker, kills=2, seed=20261121)
 

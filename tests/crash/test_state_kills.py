@@ -103,8 +103,10 @@ def test_status_says_that_the_state_store_is_away_and_nothing_is_lost(
 ) -> None:
     state_url = str(standalone.addresses["stateStorageServiceUrl"])
     topic = f"persistent://public/default/{NAME}-in"
-    httpx.put(f"{standalone.web_url}/admin/v2/persistent/public/default/{NAME}-in").raise_for_status()
-    httpx.put(f"{standalone.web_url}/admin/v2/persistent/public/default/{NAME}-in/subscription/all").raise_for_status()
+    httpx.put(f"{standalone.web_url}/admin/v2/persistent/public/default/{NAME}-in", timeout=60).raise_for_status()
+    httpx.put(
+        f"{standalone.web_url}/admin/v2/persistent/public/default/{NAME}-in/subscription/all", timeout=60
+    ).raise_for_status()
     config = {"className": f"{NAME}.process", "inputs": [topic], "subscriptionPosition": "Earliest"}
     tables = TableClient(state_url)
     feed = Feed(standalone.service_url, [topic], sentence, 1)

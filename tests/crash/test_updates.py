@@ -18,7 +18,7 @@ from tests.support.waiting import wait_for
 
 from .conftest import SERVER
 
-pytestmark = [pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.timeout(300)]
 
 PARTITIONS = 6
 EXACT = "EFFECTIVELY_ONCE"
@@ -111,7 +111,7 @@ def deploy(cluster: Cluster) -> Iterator[Deploy]:
     def make(runtime: str, kind: str, text: str, parallelism: int) -> Deployed:
         name, topic, output = own_name("fn").replace("-", "_"), own_name("in"), own_name("out")
         url = f"{cluster.broker.web_url}/admin/v2/persistent/public/default/{topic}/partitions"
-        httpx.put(url, json=PARTITIONS).raise_for_status()
+        httpx.put(url, json=PARTITIONS, timeout=60).raise_for_status()
         config = {
             "className": f"{name}.process", "inputs": [topic], "output": output, "runtimeEnv": runtime,
             "parallelism": parallelism, "subscriptionPosition": "Earliest", **SHARING[kind],
@@ -191,7 +191,7 @@ def test_moved_instances_lose_nothing_and_never_run_twice(
     follower, leader = deployed.workers()
     before = deployed.owners()
     url = f"{cluster.workers[leader].worker_url}/admin/v2/worker"
-    httpx.put(f"{url}/leader/drain", params={"workerId": follower}, timeout=10).raise_for_status()
+    httpx.put(f"{url}/leader/drain", params={"workerId": follower}, timeout=60).raise_for_status()
     wait_for(lambda: follower not in deployed.owners().values(), "drained worker", SETTLE_S)
     deployed.settle()
     stream.passed()
@@ -202,7 +202,7 @@ def test_moved_instances_lose_nothing_and_never_run_twice(
     cluster.revive()
     wait_for(lambda: len(cluster.get("/admin/v2/worker/cluster")) == len(cluster.workers), "all members")
     httpx.put(
-        f"{cluster.workers[cluster.leader()].worker_url}/admin/v2/worker/rebalance", timeout=10
+        f"{cluster.workers[cluster.leader()].worker_url}/admin/v2/worker/rebalance", timeout=60
     ).raise_for_status()
     wait_for(lambda: follower in deployed.owners().values(), "instances on the empty worker", SETTLE_S)
     deployed.settle()

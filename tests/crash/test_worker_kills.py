@@ -16,7 +16,7 @@ from tests.support.functions import Functions
 from tests.support.servers import Server, descendants
 from tests.support.waiting import wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 NAME = "echo"
 SOURCE = "def process(text):\n    return text + '!'\n"
@@ -89,7 +89,7 @@ def collect(consumer: Any, expected: set[bytes]) -> int:
     total = 0
     while seen != expected:
         try:
-            message = consumer.receive(15_000)
+            message = consumer.receive(30_000)
         except pulsar.Timeout:
             missing = sorted(expected - seen)
             raise AssertionError(f"{len(missing)} of {len(expected)} outputs missing: {missing[:5]} …") from None
@@ -156,7 +156,7 @@ def test_killed_zygote_is_replaced(standalone: Server, functions: Functions, cli
     functions.create("second", SOURCE, another).raise_for_status()
     second = client.subscribe("out2", "s")
     client.create_producer("in2").send(b"x")
-    assert second.receive(15_000).data() == b"x!"
+    assert second.receive(30_000).data() == b"x!"
 
 
 def test_function_survives_the_death_of_everything(

@@ -47,7 +47,7 @@ def test_every_accepted_request_is_applied_once_and_all_workers_agree(first: int
         play(seed)
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("seed", REAL_SEEDS)
 async def test_the_same_holds_on_the_real_broker(seed: int, tmp_path: Path) -> None:
     async with running_broker(tmp_path) as service, RealBroker(service) as broker:

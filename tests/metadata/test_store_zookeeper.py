@@ -14,6 +14,7 @@ from magnetar.metadata.store import ABSENT, Change, MetadataStore
 from magnetar.metadata.store_zookeeper import ZookeeperStore
 
 from tests.conformance.metadata_store import CHECKS, check_survives_reopening, eventually
+from tests.support.calm import Calm
 from tests.support.zookeeper import Zookeeper, running_zookeeper
 
 pytestmark = pytest.mark.slow
@@ -164,16 +165,17 @@ async def test_an_expired_session_is_replaced_and_its_watches_see_what_they_miss
 
 
 async def test_a_killed_server_makes_operations_wait_and_then_fail_and_all_recovers(own_zookeeper: Zookeeper) -> None:
-    store = await ZookeeperStore.open(own_zookeeper.servers, "/m", 1)
+    store = await ZookeeperStore.open(own_zookeeper.servers, "/m", 20)
     try:
         version = await store.put("/w/a", b"v")
         seen: list[Change] = []
         store.watch("/w", seen.append)
         await store.get("/w/a")
         own_zookeeper.kill()
+        store._timeout_s = 1
         with pytest.raises(MetadataUnavailable, match=rf"{own_zookeeper.servers}: no answer within 1 s .*; try again"):
             await store.get("/w/a")
-        store._timeout_s = 20
+        store._timeout_s = 60
         patient = asyncio.ensure_future(store.put("/w/b", b"waits", ABSENT))
         await asyncio.to_thread(own_zookeeper.start)
         assert await patient == 0
@@ -225,7 +227,8 @@ async def test_a_write_that_depends_on_a_version_is_not_repeated_blindly(own_zoo
                 return await call(start)
             own_zookeeper.freeze()  # it will get the request, and never answer it
             sent = asyncio.ensure_future(call(start))
-            await asyncio.sleep(0)
+            client = store._session._client
+            await eventually(lambda: bool(client._pending) and not client._queue, "the request is on its way")
             own_zookeeper.kill()
             return await sent
 
@@ -245,8 +248,10 @@ async def test_a_store_is_closed_soon_while_its_server_is_silent(own_zookeeper: 
     own_zookeeper.freeze()
     waiting = asyncio.ensure_future(store.put("/a", b"v"))
     await asyncio.sleep(0)
-    async with asyncio.timeout(9):  # the servers promise to stop within 10 s
+    closing = Calm()
+    async with asyncio.timeout(60):
         await store.close()
+        assert closing.calm_s < 9, closing  # the servers promise to stop within 10 s
         with pytest.raises((ClosedError, MetadataUnavailable)):
             await waiting
 

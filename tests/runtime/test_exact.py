@@ -120,7 +120,7 @@ async def test_a_poison_message_stops_the_instance_behind_what_came_before_it(
     await send(client, f"{topic}-in", 10, 5)
     spec = exact_spec("def process(text):\n    if text == 'm27': raise ValueError('no 27')\n    return text + '!'\n")
     runtime = ThreadRuntime(server.service_url)
-    reason = await asyncio.wait_for((await runtime.start(spec)).wait(), 20)
+    reason = await asyncio.wait_for((await runtime.start(spec)).wait(), 30)
     await runtime.close()
     assert ":2 of persistent://" in reason
     assert f"{topic}-in" in reason
@@ -134,7 +134,7 @@ async def test_a_poison_message_stops_the_instance_behind_what_came_before_it(
 async def test_partitions_move_between_instances_without_loss_or_repetition(
     client: AsyncClient, server: Broker, exact_spec: ExactSpec, topic: str
 ) -> None:
-    async with httpx.AsyncClient(base_url=server.web_url) as http:
+    async with httpx.AsyncClient(base_url=server.web_url, timeout=60) as http:
         path = "/admin/v2/" + f"{topic}-in".replace("://", "/")
         (await http.put(f"{path}/partitions", json=4)).raise_for_status()
     code = "import time\ndef process(text):\n    time.sleep(0.0005)\n    return text + '!'\n"

@@ -145,7 +145,7 @@ async def test_nothing_is_lost_or_repeated_when_a_partition_goes_and_comes_back_
     package = spec.package if spec.package.is_dir() else spec.package.parent
     code = package / "user_code.py"
     code.write_text(code.read_text().replace("time.sleep(0.001)", "text.endswith('999') and time.sleep(0.05)"))
-    async with httpx.AsyncClient(base_url=server.web_url) as http:
+    async with httpx.AsyncClient(base_url=server.web_url, timeout=60) as http:
         (await http.put(f"/admin/v2/{topic.replace('://', '/')}-in/partitions", json=1)).raise_for_status()
     partition = f"{topic}-in-partition-0"
     expected = await send(client, partition, batches, 1000)
@@ -155,7 +155,7 @@ async def test_nothing_is_lost_or_repeated_when_a_partition_goes_and_comes_back_
             before = await count(client, f"{topic}-out")
             await arrived(client, f"{topic}-out", before + 2000, 60)
             rival = await client.subscribe(partition, SUBSCRIPTION, first_of_all)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(30):
                 await rival.receive_entry()  # and never acknowledges it
             await rival.close()
         await arrived(client, f"{topic}-out", len(expected), 90)

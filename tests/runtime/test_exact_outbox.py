@@ -35,7 +35,7 @@ def server(request: pytest.FixtureRequest, server: Server) -> Broker:
 
 
 async def partitioned(server: Broker, topic: str, partitions: int) -> str:
-    async with httpx.AsyncClient(base_url=server.web_url) as http:
+    async with httpx.AsyncClient(base_url=server.web_url, timeout=60) as http:
         path = "/admin/v2/" + topic.replace("://", "/")
         (await http.put(f"{path}/partitions", json=partitions)).raise_for_status()
     return topic
@@ -136,7 +136,7 @@ async def test_without_a_state_store_more_than_one_topic_stops_the_instance_with
     await send(client, f"{topic}-in", 1, 1)
     spec = exact_spec(f"def process(text, context):\n    context.publish('{topic}-second', text)\n")
     runtime = ThreadRuntime(server.service_url)
-    reason = await asyncio.wait_for((await runtime.start(spec)).wait(), 20)
+    reason = await asyncio.wait_for((await runtime.start(spec)).wait(), 30)
     await runtime.close()
     assert "set stateStorageServiceUrl" in reason
 
@@ -157,7 +157,7 @@ async def test_an_instance_that_lost_its_input_to_another_is_fenced(
     later = Position(position.ledger_id, position.entry_id + 1000)
     tables.commit(table, life, partition, position, later, [], [], None)
     await send(client, f"{topic}-in", 1, 5, first=5)
-    reason = await asyncio.wait_for(instance.wait(), 20)
+    reason = await asyncio.wait_for(instance.wait(), 30)
     await runtime.close()
     assert reason.startswith("FENCED: ")
     assert number_of(tables, table, b"all") == 5

@@ -92,7 +92,7 @@ class Work:
 
     async def wait_for(self, running: asyncio.Future[None], count: int) -> list[int]:
         """Return the entries that were processed, once they are so many."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while len(self.processed) < count and not running.done():
                 waiting = asyncio.ensure_future(self.has_processed.wait())
                 await asyncio.wait((running, waiting), return_when=asyncio.FIRST_COMPLETED)
@@ -176,7 +176,7 @@ async def test_what_fails_while_the_partition_is_ours_ends_the_instance() -> Non
     consumer.handle_active_change(True)
     work.client.answers.set()
     with pytest.raises(MagnetarError, match="no producers here"):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await partition.run()
 
 

@@ -64,12 +64,12 @@ async def test_second_of_two_equal_instances_waits_until_the_first_has_ended(
     consumer = await client.subscribe(f"{topic}-out", "test", ConsumerConfig(initial_position="Earliest"))
     for number in range(20):
         await producer.send(b"%d" % number)
-    assert len({(await consumer.receive(10)).data for _ in range(20)}) == 20
+    assert len({(await consumer.receive(30)).data for _ in range(20)}) == 20
     assert (await first.status()).numReceived == 20
     await first.stop(5)
     await until(lambda: is_running(second))
     await producer.send(b"more")
-    assert (await consumer.receive(10)).data.startswith(b"more")
+    assert (await consumer.receive(30)).data.startswith(b"more")
     assert (await second.status()).failureException == ""
     await second.stop(5)
     assert await second.wait() == ""

@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import sys
-import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from magnetar.runtime.thread.runtime import ThreadRuntime
 from magnetar.wire import functions_pb2 as records
 
 from tests.runtime.conftest import MakeSpec, until
+from tests.support.calm import Calm
 from tests.support.servers import Server
 
 EARLIEST = ConsumerConfig(initial_position="Earliest")
@@ -73,7 +73,7 @@ async def failed(manager: RuntimeManager, text: str) -> records.FunctionStatus:
     async def has_failed() -> bool:
         return text in (await manager.status(KEY)).failureException
 
-    await until(has_failed, 3)
+    await until(has_failed)
     return await manager.status(KEY)
 
 
@@ -99,10 +99,10 @@ async def test_instances_follow_the_assignments(
     producer = await client.create_producer(f"{topic}-in")
     await manager.apply({KEY: make_assignment("def process(x): return 'first ' + x", runtime)})
     await producer.send(b"a")
-    assert (await consumer.receive(10)).data == b"first a"
+    assert (await consumer.receive(30)).data == b"first a"
     await manager.apply({KEY: make_assignment("def process(x): return 'second ' + x", runtime, version=1)})
     await producer.send(b"b")
-    assert (await consumer.receive(10)).data in (b"first b", b"second b")
+    assert (await consumer.receive(30)).data in (b"first b", b"second b")
     await running(manager)
     status = await manager.status(KEY)
     assert (status.instanceId, status.workerId, status.numRestarts) == ("0", "w-1", 0)
@@ -117,7 +117,7 @@ async def test_instances_follow_the_assignments(
     assert (await manager.status(KEY)).failureException == ""
     assert (await manager.metrics(KEY)).receivedTotal == 0
     await manager.apply({KEY: make_assignment(ECHO, runtime, version=3)})
-    assert (await consumer.receive(10)).data == b"c"
+    assert (await consumer.receive(30)).data == b"c"
     await manager.apply({})
     await until(is_gone(manager))
 
@@ -159,29 +159,29 @@ async def test_killed_instance_runs_again_and_loses_nothing(
             producer.send_nowait(data)
             if number == 100:
                 os.kill(before.pid, signal.SIGKILL)
-                killed = time.monotonic()
+                killed = Calm()
 
         async def is_another(old: psutil.Process = before) -> bool:
             return process_of(f"magnetar instance {KEY}") not in (None, old)
 
         await until(is_another)
         await running(manager)
-        assert time.monotonic() - killed < 2
+        assert killed.calm_s < 2, killed
     assert (await manager.status(KEY)).numRestarts == 2
     consumer = await client.subscribe(f"{topic}-out", "test", EARLIEST)
     received: set[bytes] = set()
     while received != sent:
-        received.add((await consumer.receive(10)).data)
+        received.add((await consumer.receive(30)).data)
 
 
 async def test_function_that_cannot_start_says_why_and_is_tried_again(
     manager: RuntimeManager, make_assignment: MakeAssignment
 ) -> None:
     assignment = make_assignment("raise LookupError('first attempt')")
-    began = time.monotonic()
+    began = Calm()
     await manager.apply({KEY: assignment})
     status = await failed(manager, "LookupError: first attempt")
-    assert time.monotonic() - began < 2
+    assert began.calm_s < 2, began
     assert "Traceback" in status.failureException
     assert not status.running
     package = Path(assignment.instance.functionMetaData.packageLocation.packagePath)
@@ -270,7 +270,7 @@ async def test_two_thread_functions_with_their_own_util(
     await producer.send(b"x")
     for name in ("one", "two"):
         consumer = await client.subscribe(f"{topic}-{name}", "test", EARLIEST)
-        assert (await consumer.receive(10)).data == (name * 3).encode()
+        assert (await consumer.receive(30)).data == (name * 3).encode()
     assert not {"util", "late"} & set(sys.modules)
 
 

@@ -46,7 +46,7 @@ async def start(runtime: ThreadRuntime) -> AsyncIterator[Start]:
     async def start(spec: InstanceSpec) -> ThreadInstance:
         instance = await runtime.start(spec)
         instances.append(instance)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not (status := await instance.status()).running:
                 assert not status.failureException, status.failureException
                 await asyncio.sleep(0.005)
@@ -70,7 +70,7 @@ async def send_batches(client: AsyncClient, topic: str, batches: Sequence[Sequen
 async def receive(client: AsyncClient, topic: str, count: int) -> list[Message]:
     """Return so many messages of a topic, and fail if there are more."""
     consumer = await client.subscribe(topic, "test", EARLIEST)
-    messages = [await consumer.receive(10) for _ in range(count)]
+    messages = [await consumer.receive(30) for _ in range(count)]
     more = consumer.poll()
     assert more is None, f"more than {count} messages: {more}"
     await consumer.close()
@@ -78,7 +78,7 @@ async def receive(client: AsyncClient, topic: str, count: int) -> list[Message]:
 
 
 async def backlog_of(server: Server, topic: str, subscription: str) -> int:
-    async with httpx.AsyncClient() as http:
+    async with httpx.AsyncClient(timeout=60) as http:
         path = topic.replace("://", "/")
         stats = (await http.get(f"{server.web_url}/admin/v2/{path}/stats")).json()
     return int(stats["subscriptions"][subscription]["msgBacklog"])
@@ -227,9 +227,9 @@ async def test_slow_function_does_not_hold_back_its_first_output(
     consumer = await client.subscribe(f"{topic}-out", "test", EARLIEST)
     await send_batches(client, f"{topic}-in", [[b"a", b"b", b"c", str(gate).encode(), b"d"]])
     await start(spec)
-    assert [(await consumer.receive(5)).data for _ in range(2)] == [b"a", b"b"]
+    assert [(await consumer.receive(30)).data for _ in range(2)] == [b"a", b"b"]
     gate.touch()
-    assert [(await consumer.receive(5)).data for _ in range(3)][-1] == b"d"
+    assert [(await consumer.receive(30)).data for _ in range(3)][-1] == b"d"
 
 
 async def test_outputs_of_queued_entries_go_out_as_one(
@@ -240,7 +240,7 @@ async def test_outputs_of_queued_entries_go_out_as_one(
     consumer = await client.subscribe(f"{topic}-out", "test", EARLIEST)
     entries, messages = 0, 0
     while messages < 500:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             entry = await consumer.receive_entry()
         entries += 1
         messages += entry.num_messages
@@ -428,7 +428,7 @@ async def test_custom_serdes_and_failing_input(
 async def test_partitioned_topics_on_both_sides(
     server: Server, client: AsyncClient, start: Start, make_spec: MakeSpec, topic: str
 ) -> None:
-    async with httpx.AsyncClient() as http:
+    async with httpx.AsyncClient(timeout=60) as http:
         for end in ("in", "out"):
             path = f"{topic}-{end}".replace("://", "/")
             answer = await http.put(f"{server.web_url}/admin/v2/{path}/partitions", json=3)
@@ -471,7 +471,7 @@ async def test_thread_that_does_not_end_is_abandoned_and_its_output_discarded(
     gate.touch()
     consumer = await client.subscribe(f"{topic}-out", "test", EARLIEST)
     second = await runtime.start(make_spec("def process(x): return 'new'"))
-    assert (await consumer.receive(10)).data == b"new"
+    assert (await consumer.receive(30)).data == b"new"
     assert consumer.poll() is None
     await second.stop(5)
     assert second.leftover() == ""
@@ -484,7 +484,7 @@ async def test_log_topic_gets_what_the_function_says(
     await send_batches(client, f"{topic}-in", [[b"one", b"two"]])
     await start(make_spec(code, logTopic=f"{topic}-log"))
     consumer = await client.subscribe(f"{topic}-log", "test", EARLIEST)
-    messages = [await consumer.receive(10) for _ in range(3)]
+    messages = [await consumer.receive(30) for _ in range(3)]
     assert [message.data for message in messages] == [
         b"imported",
         b"[public/default/f:0] said one",

@@ -6,7 +6,6 @@ import asyncio
 import functools
 import os
 import signal
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from magnetar.runtime.spec import InstanceSpec, from_json
 from magnetar.wire import functions_pb2 as records
 
 from tests.runtime.conftest import MakeSpec, until
+from tests.support.calm import Calm
 
 EARLIEST = ConsumerConfig(initial_position="Earliest")
 
@@ -65,7 +65,7 @@ async def test_function_processes_messages(
     instance = await runtime.start(make_spec("def process(text):\n    return text + '!'\n"))
     for word in ("one", "two"):
         await producer.send(word.encode())
-    assert [(await outputs.receive(10)).data for _ in range(2)] == [b"one!", b"two!"]
+    assert [(await outputs.receive(30)).data for _ in range(2)] == [b"one!", b"two!"]
     status = await instance.status()
     assert (status.numReceived, status.numSuccessfullyProcessed) == (2, 2)
     await instance.stop(5)
@@ -116,10 +116,10 @@ async def test_function_that_cannot_start_says_why(
 ) -> None:
     await runtime.warm_up()
     spec = make_spec(code, class_name)
-    began = time.monotonic()
+    began = Calm()
     instance = await runtime.start(spec)
     reason = await instance.wait()
-    assert time.monotonic() - began < 6  # two seconds are promised, on a machine that does nothing else
+    assert began.calm_s < 2, began
     assert expected in reason
     assert (await instance.status()).failureException == reason
     if "exit code" not in expected:
@@ -134,11 +134,11 @@ async def test_instances_die_with_their_worker(make_spec: MakeSpec) -> None:
     process = psutil.Process(instance.process_id)
     zygote = process.parent()
     assert zygote is not None
-    began = time.monotonic()
+    began = Calm()
     await runtime.close()
-    _, alive = await asyncio.to_thread(psutil.wait_procs, [process, zygote], 1.0)
+    _, alive = await asyncio.to_thread(psutil.wait_procs, [process, zygote], 30.0)
     assert not alive
-    assert time.monotonic() - began < 1
+    assert began.calm_s < 1, began
 
 
 async def test_new_zygote_is_started_after_the_old_one_died(runtime: ProcessRuntime, make_spec: MakeSpec) -> None:
@@ -152,7 +152,7 @@ async def test_new_zygote_is_started_after_the_old_one_died(runtime: ProcessRunt
     async def is_dead() -> bool:
         return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
 
-    await until(is_dead, 1)
+    await until(is_dead)
     second = await runtime.start(make_spec("def process(text): pass"))
     await until(lambda: is_running(second))
 
@@ -224,8 +224,8 @@ async def test_code_written_for_pulsar_runs_unchanged(
     await runtime.start(make_spec(FACADE, "user_code.Exclaim"))
     for word in ("hello", "load"):
         await producer.send(word.encode())
-    assert (await outputs.receive(10)).data == b"hello! []"
-    assert (await outputs.receive(10)).data == b"pulsar pulsar.schema.definition True"
+    assert (await outputs.receive(30)).data == b"hello! []"
+    assert (await outputs.receive(30)).data == b"pulsar pulsar.schema.definition True"
 
 
 WITHOUT_OFFICIAL = """
@@ -258,7 +258,7 @@ async def test_without_the_official_client_functions_run_and_the_rest_says_what_
     producer = await client.create_producer(f"{topic}-in")
     await runtime.start(make_spec(WITHOUT_OFFICIAL))
     await producer.send(b"x")
-    text = (await outputs.receive(10)).data.decode()
+    text = (await outputs.receive(30)).data.decode()
     assert text.count("install the official client: pip install pulsar-client") == 2
 
 
@@ -278,7 +278,7 @@ async def test_modules_of_the_package_win_over_ours(
     spec = make_spec(code)
     await runtime.start(spec)
     await producer.send(b"x")
-    assert (await outputs.receive(10)).data == b"uew"
+    assert (await outputs.receive(30)).data == b"uew"
     assert "'queue' of the package has the name of a standard library module" in spec.log_file.read_text()
 
 

@@ -8,7 +8,6 @@ import os
 import random
 import resource
 import signal
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -33,6 +32,7 @@ from tests.runtime.stateful import (
     recount,
 )  # fmt: skip
 from tests.runtime.test_pipeline_e2e import backlog_of, no_backlog, receive, send_batches
+from tests.support.calm import Calm
 from tests.support.eventually import eventually
 from tests.support.servers import Server, running
 
@@ -87,9 +87,9 @@ async def test_kills_of_the_store_in_mid_stream_lose_nothing_and_count_nothing_t
         # Whatever is on its way, or comes now, finds nobody.
         await send_batches(client, f"{topic}-in", [[b"once more"]])
         sent.append(b"once more")
-        began = time.monotonic()
-        status = await eventually(functools.partial(has_error, instance, spec.state_url), "error in status", 5)
-        assert time.monotonic() - began < 2
+        began = Calm()
+        status = await eventually(functools.partial(has_error, instance, spec.state_url), "error in status")
+        assert began.calm_s < 2, began
         assert status.running
         assert "is `magnetar state-store` running there" in status.failureException
         assert spec.state_url in status.latestSystemExceptions[-1].exceptionString
@@ -234,7 +234,7 @@ async def test_frozen_store_is_named_in_status_and_gone_on_with(
     os.kill(state_store.pid, signal.SIGSTOP)
     try:
         await send_batches(client, f"{topic}-in", [[b"a a"]])
-        status = await eventually(functools.partial(has_error, instance, "has not answered for"), "error", 5)
+        status = await eventually(functools.partial(has_error, instance, "has not answered for"), "error")
         assert status.running
         assert spec.state_url in status.failureException
     finally:
@@ -251,7 +251,7 @@ async def test_read_waits_while_the_store_is_away(
     instance = await start_stateful(spec)
     await asyncio.to_thread(state_store.kill)
     await send_batches(client, f"{topic}-in", [[b"a", b"b"]])
-    await eventually(functools.partial(has_error, instance, spec.state_url), "error in status", 5)
+    await eventually(functools.partial(has_error, instance, spec.state_url), "error in status")
     await asyncio.to_thread(state_store.restart)
     assert [message.data for message in await receive(client, f"{topic}-out", 2)] == [b"None", b"None"]
     status = await instance.status()
@@ -272,10 +272,10 @@ async def test_stop_ends_a_read_that_waits_and_its_message_comes_again(
     instance = await start_stateful(spec)
     os.kill(state_store.pid, how)
     await send_batches(client, f"{topic}-in", [[b"a", b"b"]])
-    await eventually(functools.partial(has_error, instance, spec.state_url), "error in status", 5)
-    began = time.monotonic()
-    await instance.stop(10)
-    assert time.monotonic() - began < 3
+    await eventually(functools.partial(has_error, instance, spec.state_url), "error in status")
+    began = Calm()
+    await instance.stop(30)
+    assert began.calm_s < 3, began
     assert instance.leftover() == ""
     assert await instance.wait() == ""
     assert await backlog_of(server, f"{topic}-in", spec.function_name) == 1  # entry
@@ -283,7 +283,7 @@ async def test_stop_ends_a_read_that_waits_and_its_message_comes_again(
         os.kill(state_store.pid, signal.SIGCONT)
     else:
         assert state_store.process is not None
-        state_store.process.wait(5)
+        state_store.process.wait(30)
         await asyncio.to_thread(state_store.restart)
     await start_stateful(spec)
     assert [message.data for message in await receive(client, f"{topic}-out", 2)] == [b"None", b"None"]
@@ -332,7 +332,7 @@ async def test_full_disk_ends_the_instance_with_the_reason_and_acknowledges_noth
     # No file may grow any more: what a write is told then is what a full disk says.
     resource.prlimit(state_store.pid, resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
     await send_batches(client, f"{topic}-in", [texts])
-    reason = await asyncio.wait_for(instance.wait(), 20)
+    reason = await asyncio.wait_for(instance.wait(), 30)
     assert "StateStoreFailed" in reason
     assert await backlog_of(server, f"{topic}-in", spec.function_name) == 1  # entry
     resource.prlimit(state_store.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
@@ -344,5 +344,5 @@ async def test_full_disk_ends_the_instance_with_the_reason_and_acknowledges_noth
 
 async def test_wrong_address_of_the_store_is_the_reason(any_runtime: Runtime, make_stateful: StatefulSpec) -> None:
     instance = await any_runtime.start(replace(make_stateful(WORD_COUNT, CLASS_NAME), state_url="http://nowhere"))
-    reason = await asyncio.wait_for(instance.wait(), 10)
+    reason = await asyncio.wait_for(instance.wait(), 30)
     assert "stateStorageServiceUrl 'http://nowhere' is not bk://host:port" in reason

@@ -112,14 +112,14 @@ class Cluster:
         """Wait until all are members and somebody leads, then spread the instances over all."""
         wait_for(lambda: len(self.get("/admin/v2/worker/cluster")) == len(self.workers), "all members")
         leader = self.leader()
-        httpx.put(f"{self.workers[leader].worker_url}/admin/v2/worker/rebalance", timeout=10).raise_for_status()
+        httpx.put(f"{self.workers[leader].worker_url}/admin/v2/worker/rebalance", timeout=60).raise_for_status()
         wait_for(lambda: len(self.assignments()) == len(self.workers), "instances on each worker")
         self.settle(time.monotonic())
 
     def get(self, path: str, worker: str | None = None) -> Any:
         """What a worker answers, by default the first that lives."""
         url = self.workers[worker or self.living()[0]].worker_url
-        return httpx.get(f"{url}{path}", timeout=10).raise_for_status().json()
+        return httpx.get(f"{url}{path}", timeout=30).raise_for_status().json()
 
     def leader(self, among: list[str] | None = None) -> str:
         """The id of the worker that leads and decides."""
@@ -127,7 +127,7 @@ class Cluster:
         def look() -> str | None:
             found = str(self.get("/admin/v2/worker/cluster/leader", (among or self.living())[0])["workerId"])
             url = self.workers[found].worker_url
-            ready = httpx.get(f"{url}/admin/v2/worker/cluster/leader/ready", timeout=2)
+            ready = httpx.get(f"{url}/admin/v2/worker/cluster/leader/ready", timeout=5)
             return found if found in (among or self.living()) and ready.status_code == 200 else None
 
         return wait_for(look, "leader that decides")
@@ -168,7 +168,7 @@ class Cluster:
         url = (
             f"{self.broker.web_url}/admin/v2/persistent/public/default/{self.input}/partitioned-stats?perPartition=true"
         )
-        stats = httpx.get(url, timeout=5).raise_for_status().json()
+        stats = httpx.get(url, timeout=10).raise_for_status().json()
         active = set()
         for partition in stats["partitions"].values():
             (subscription,) = partition["subscriptions"].values()
@@ -235,7 +235,7 @@ class Probe:
     def outputs(self, count: int) -> Iterator[tuple[str, str]]:
         """Receive so many outputs: text, instance."""
         for _ in range(count):
-            yield self._receive(15_000)
+            yield self._receive(30_000)
 
     def arrived(self, within_ms: int) -> Iterator[tuple[str, str]]:
         """Receive until nothing comes for so long: text, instance."""

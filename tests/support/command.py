@@ -10,7 +10,7 @@ from typing import Any
 
 from .servers import COMMAND
 
-TIMEOUT_S = 45.0
+TIMEOUT_S = 90.0
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ async def all_messages(client: AsyncClient, topic: str) -> list[bytes]:
         await consumer.seek(0)
         last = await consumer.last_message_id()
         while last.entry_id >= 0:
-            entry = await asyncio.wait_for(consumer.receive_entry(), 10)
+            entry = await asyncio.wait_for(consumer.receive_entry(), 30)
             messages += entry.payloads
             if entry.message_id[:2] >= last[:2]:
                 break
@@ -73,7 +73,7 @@ async def count(client: AsyncClient, topic: str) -> int:
     return len(await all_messages(client, topic))
 
 
-async def arrived(client: AsyncClient, topic: str, expected: int, timeout_s: float = 20.0) -> None:
+async def arrived(client: AsyncClient, topic: str, expected: int, timeout_s: float = 60.0) -> None:
     """Wait until a topic holds so many messages."""
 
     async def has_arrived() -> bool:
@@ -85,7 +85,7 @@ async def arrived(client: AsyncClient, topic: str, expected: int, timeout_s: flo
 async def reset(client: AsyncClient, topic: str, server: Broker | None = None) -> None:
     """Move the function's cursor to the first message: by REST under a running instance, else as a consumer."""
     if server is not None:
-        async with httpx.AsyncClient(base_url=server.web_url) as http:
+        async with httpx.AsyncClient(base_url=server.web_url, timeout=60) as http:
             path = "/admin/v2/" + topic.replace("://", "/")
             name = quote(SUBSCRIPTION, safe="")
             (await http.post(f"{path}/subscription/{name}/resetcursor/0")).raise_for_status()
@@ -99,14 +99,14 @@ async def no_backlog(server: Broker, topic: str) -> None:
     """Wait until everything is acknowledged."""
 
     async def is_empty() -> bool:
-        async with httpx.AsyncClient(base_url=server.web_url) as http:
+        async with httpx.AsyncClient(base_url=server.web_url, timeout=60) as http:
             stats = (await http.get(f"/admin/v2/{topic.replace('://', '/')}/stats")).json()
         return int(stats["subscriptions"][SUBSCRIPTION]["msgBacklog"]) == 0
 
     await eventually(is_empty)
 
 
-async def eventually(condition: Callable[[], Awaitable[bool]], timeout_s: float = 20.0) -> None:
+async def eventually(condition: Callable[[], Awaitable[bool]], timeout_s: float = 60.0) -> None:
     """Wait until a condition holds that can only be asked for."""
     async with asyncio.timeout(timeout_s):
         while not await condition():  # noqa: ASYNC110

@@ -14,7 +14,7 @@ class Functions:
 
     def __init__(self, web_url: str) -> None:
         self.url = f"{web_url}/admin/v3/functions/public/default/"
-        self._http = httpx.Client(base_url=self.url, timeout=35)  # 30 s is what an answer may take
+        self._http = httpx.Client(base_url=self.url, timeout=60)  # 30 s is what an answer may take
 
     def close(self) -> None:
         self._http.close()

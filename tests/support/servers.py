@@ -21,8 +21,9 @@ import psutil
 
 from .waiting import POLL_S
 
-START_TIMEOUT_S = 30.0
-STOP_TIMEOUT_S = 12.0  # the servers promise 10 s
+START_TIMEOUT_S = 90.0
+STOP_TIMEOUT_S = 30.0  # the servers promise 10 s where nothing delays them
+LEFTOVERS_S = 10.0
 LOG_TAIL_BYTES = 6000
 
 COMMAND = (sys.executable, "-m", "magnetar.cli")
@@ -134,7 +135,7 @@ class Server:
             self.process.wait(STOP_TIMEOUT_S)
             raise ServerFailed(f"{self.command} ignored SIGTERM for {STOP_TIMEOUT_S} s:\n{self.log_tail()}") from None
         finally:
-            _, leftovers = psutil.wait_procs(below, timeout=2)
+            _, leftovers = psutil.wait_procs(below, timeout=LEFTOVERS_S)
             for process in leftovers:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.kill()

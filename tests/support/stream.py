@@ -99,7 +99,7 @@ class Stream:
             self.outputs.append(Output(int(number), int(instance), tag, run))
             self._consumer.acknowledge(message)
 
-    def wait_for(self, condition: Callable[[list[Output]], object], what: str, timeout_s: float = 20.0) -> None:
+    def wait_for(self, condition: Callable[[list[Output]], object], what: str, timeout_s: float = 60.0) -> None:
         """Wait until the outputs so far meet a condition."""
         wait_for(lambda: condition(self.outputs), what, timeout_s)
 

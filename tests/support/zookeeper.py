@@ -22,8 +22,8 @@ JARS = Path("/usr/share/java")
 MAIN_JAR = JARS / "zookeeper.jar"  # its manifest names the jars that it needs
 LOG_JAR = JARS / "slf4j-simple.jar"
 MAIN_CLASS = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-START_TIMEOUT_S = 30.0
-STOP_TIMEOUT_S = 10.0
+START_TIMEOUT_S = 90.0
+STOP_TIMEOUT_S = 30.0
 LOG_TAIL_BYTES = 3000
 TICK_MS = 500  # sessions last 2 to 20 ticks
 

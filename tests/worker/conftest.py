@@ -66,7 +66,7 @@ class Cluster:
 def worker_config(broker: Broker, directory: Path, namespace: str, worker_id: str = "") -> WorkerConfig:
     return WorkerConfig(
         service_url=broker.service_url, admin_url=broker.web_url, data_dir=directory, worker_port=0,
-        worker_id=worker_id, functions_namespace=namespace, trigger_timeout_s=3.0,
+        worker_id=worker_id, functions_namespace=namespace, trigger_timeout_s=30.0,
     )  # fmt: skip
 
 
@@ -77,7 +77,7 @@ async def cluster(broker: Broker, tmp_path: Path) -> AsyncIterator[Cluster]:
     await service.start()
     try:
         async with (
-            httpx.AsyncClient(base_url=service.worker_url, timeout=30) as http,
+            httpx.AsyncClient(base_url=service.worker_url, timeout=60) as http,
             AsyncClient(broker.service_url) as client,
         ):
             yield Cluster(service, broker, http, client, suffix)

@@ -56,7 +56,7 @@ async def test_namespace_of_pulsars_own_workers_is_refused(cluster: Cluster, bro
 
 @pytest.mark.pulsar
 async def test_namespace_of_a_living_worker_of_pulsar_is_refused(apache_pulsar: ApachePulsar, tmp_path: Path) -> None:
-    async with httpx.AsyncClient(timeout=30) as http:
+    async with httpx.AsyncClient(timeout=60) as http:
         members = await http.get(f"{apache_pulsar.web_url}/admin/v2/worker/cluster")
     if not members.is_success:
         pytest.skip(f"the Apache Pulsar at {apache_pulsar.web_url} runs no functions worker")

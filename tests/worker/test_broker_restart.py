@@ -56,7 +56,7 @@ async def test_after_a_killed_broker_is_back_everything_goes_on(broker_to_kill: 
     try:
         await service.start()
         async with (
-            httpx.AsyncClient(base_url=service.worker_url, timeout=40) as http,
+            httpx.AsyncClient(base_url=service.worker_url, timeout=60) as http,
             AsyncClient(broker_to_kill.service_url) as client,
         ):
             cluster = Cluster(service, broker_to_kill, http, client, suffix)
@@ -89,7 +89,7 @@ async def test_a_worker_stops_although_its_broker_is_gone(broker_to_kill: Broker
     try:
         await service.start()
         async with (
-            httpx.AsyncClient(base_url=service.worker_url, timeout=30) as http,
+            httpx.AsyncClient(base_url=service.worker_url, timeout=60) as http,
             AsyncClient(broker_to_kill.service_url) as client,
         ):
             cluster = Cluster(service, broker_to_kill, http, client, suffix)
@@ -97,5 +97,5 @@ async def test_a_worker_stops_although_its_broker_is_gone(broker_to_kill: Broker
             await answered(cluster, "ex")
     finally:
         broker_to_kill.kill()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await service.stop()

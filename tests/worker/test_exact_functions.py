@@ -48,11 +48,15 @@ def config(name: str, **more: Any) -> dict[str, Any]:
 
 
 def policy(server: Server, topic: str) -> Any:
-    return httpx.get(f"{server.web_url}/admin/v2/persistent/public/default/{topic}/deduplicationEnabled").json()
+    return httpx.get(
+        f"{server.web_url}/admin/v2/persistent/public/default/{topic}/deduplicationEnabled", timeout=60
+    ).json()
 
 
 def make_partitions(server: Server, topic: str) -> None:
-    httpx.put(f"{server.web_url}/admin/v2/persistent/public/default/{topic}/partitions", json=2).raise_for_status()
+    httpx.put(
+        f"{server.web_url}/admin/v2/persistent/public/default/{topic}/partitions", json=2, timeout=60
+    ).raise_for_status()
 
 
 @pytest.mark.parametrize("runtime", ["thread", "process"])

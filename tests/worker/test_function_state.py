@@ -170,7 +170,7 @@ def test_without_a_state_store_the_answer_says_what_to_set(tmp_path: Path) -> No
         url = ("--service-url", broker.service_url, "--admin-url", broker.web_url)
         (tmp_path / "worker").mkdir()
         with running("worker", tmp_path / "worker", *url) as worker:
-            answer = httpx.get(f"{worker.worker_url}/admin/v3/functions/public/default/f/state/k")
+            answer = httpx.get(f"{worker.worker_url}/admin/v3/functions/public/default/f/state/k", timeout=60)
             assert answer.status_code == 503
             assert "stateStorageServiceUrl" in answer.json()["reason"]
 
@@ -187,6 +187,6 @@ def test_a_state_store_that_is_away_is_named_and_its_absence_is_no_error_of_the_
             call("functions", "create", *create, admin_url=worker.worker_url).ok()
             path = f"{worker.worker_url}/admin/v3/functions/public/default/f/state/k"
             put = {"state": (None, json.dumps({"key": "k", "numberValue": 1}), "application/json")}
-            for answer in (httpx.get(path, timeout=30), httpx.post(path, files=put, timeout=30)):
+            for answer in (httpx.get(path, timeout=60), httpx.post(path, files=put, timeout=60)):
                 assert answer.status_code == 503
                 assert answer.json()["reason"].startswith("the state store at bk://127.0.0.1:1 ")

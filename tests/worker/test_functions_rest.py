@@ -39,7 +39,7 @@ async def test_a_function_is_created_runs_and_is_deleted_with_its_subscription(c
     consumer = await cluster.client.subscribe(sink, "test", ConsumerConfig(initial_position="Earliest"))
     producer = await cluster.client.create_producer(source)
     await producer.send(b"hello")
-    assert (await consumer.receive(10)).data == b"hello!"
+    assert (await consumer.receive(30)).data == b"hello!"
 
     async def is_counted() -> bool:
         return bool((await cluster.get("ex/stats"))["processedSuccessfullyTotal"] == 1)
@@ -136,7 +136,7 @@ async def test_a_function_that_raises_at_import_says_so_in_status_and_logs(clust
     async def look() -> bool:
         return "ValueError: boom at import" in (await cluster.get("boom/0/status"))["error"]
 
-    await eventually(look, "error in status", timeout_s=6.0)
+    await eventually(look, "error in status")
     log = await cluster.http.get("/admin/v3/functions/public/default/boom/0/logs")
     assert "ValueError: boom at import" in log.text
 
@@ -210,7 +210,7 @@ async def test_functions_survive_the_worker(broker: Broker, tmp_path: Path, clus
                 bool(instances) and instances[0]["status"]["workerId"] == "other" and instances[0]["status"]["running"]
             )
 
-        await eventually(has_moved, "instance on the other worker", timeout_s=8)
+        await eventually(has_moved, "instance on the other worker")
         answer = await cluster.http.post("/admin/v3/functions/public/default/ex/trigger", files={"data": (None, "a")})
         assert answer.text == "a!"
     finally:
@@ -234,7 +234,7 @@ async def test_several_inputs_one_of_them_partitioned_in_order(cluster: Cluster,
         producer = await cluster.client.create_producer(topic)
         for number in range(6):
             await producer.send(f"{topic}{number}".encode())
-    received = sorted([(await consumer.receive(10)).data.decode() for _ in range(12)])
+    received = sorted([(await consumer.receive(30)).data.decode() for _ in range(12)])
     assert received == sorted(f"{topic}{number}!" for topic in (parts, plain) for number in range(6))
     described = await cluster.get("multi")
     assert (described["runtimeEnv"], described["retainOrdering"], described["userConfig"]) == (

@@ -100,7 +100,7 @@ WORKER_LEFT_OUT: dict[range, str] = {
 }
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize(("name", "least"), [("functions.jsonl", 120), ("worker.jsonl", 15)])
 async def test_answers_are_those_of_apache_pulsar(cluster: Cluster, name: str, least: int) -> None:
     compared = 0

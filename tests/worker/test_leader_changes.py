@@ -30,7 +30,7 @@ class Three:
 
     def __init__(self, broker: Broker, directory: Path) -> None:
         self.broker = broker
-        self.http = httpx.AsyncClient(timeout=30, follow_redirects=True)
+        self.http = httpx.AsyncClient(timeout=60, follow_redirects=True)
         self.services: dict[str, WorkerService] = {}
         self._directory = directory
         self._namespace = f"public/{own_name('changes')}"

@@ -47,7 +47,7 @@ async def test_a_compacted_log_tells_a_new_reader_and_a_late_one_the_same(broker
     async with (
         AsyncClient(broker.service_url) as client,
         BrokerAdmin(broker.web_url) as admin,
-        httpx.AsyncClient(base_url=broker.web_url) as http,
+        httpx.AsyncClient(base_url=broker.web_url, timeout=60) as http,
     ):
         writer = await LogWriter.open(client, topic, "leader")
         late = Table(client, topic)
@@ -89,7 +89,7 @@ async def test_only_the_leader_asks_and_a_broker_that_is_away_is_asked_again() -
     running = asyncio.create_task(LogCompaction(compact, ["a", "b"], lambda: is_leading, 0.01).run())
     await asyncio.sleep(0.05)
     is_leading = True
-    await asyncio.wait_for(twice.wait(), 10)
+    await asyncio.wait_for(twice.wait(), 30)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     assert asked[:4] == ["a", "b", "a", "b"]

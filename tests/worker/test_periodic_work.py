@@ -33,7 +33,7 @@ async def test_logs_are_compacted_and_load_is_evened_out_without_being_asked(bro
     first, late = worker("first"), worker("late")
     await first.start()
     try:
-        async with httpx.AsyncClient(timeout=30) as http:
+        async with httpx.AsyncClient(timeout=60) as http:
             url = f"{first.worker_url}/admin/v3/functions/public/default/{own_name('even')}"
             config = {"className": "even.process", "py": "even.py", "inputs": [own_name("in")], "parallelism": 4}
             form = (None, json.dumps(config).encode(), "application/json")

@@ -45,7 +45,7 @@ async def sides(apache_pulsar: ApachePulsar, tmp_path: Path) -> AsyncIterator[tu
         (pytest.fail if os.environ.get("CI") else pytest.skip)(
             "no javac; on Debian: apt-get install default-jdk-headless"
         )
-    async with httpx.AsyncClient(base_url=apache_pulsar.web_url, timeout=30) as http:
+    async with httpx.AsyncClient(base_url=apache_pulsar.web_url, timeout=60) as http:
 
         async def has_worker() -> Any:
             answer = await http.get("/admin/v2/worker/cluster/leader")
@@ -97,7 +97,7 @@ async def compare(http: httpx.AsyncClient, sides: tuple[Side, Side], step: Step)
 async def hold(sides: tuple[Side, Side], steps: tuple[Step, ...]) -> None:
     """Ask both, and report every deviation that is not listed, and every listed one that is none."""
     wrong: list[str] = []
-    async with httpx.AsyncClient(timeout=30, follow_redirects=True) as http:
+    async with httpx.AsyncClient(timeout=60, follow_redirects=True) as http:
         for step in steps:
             found = await compare(http, sides, step)
             if found is not None and step.method == "GET" and step.label not in DEVIATIONS:
@@ -126,7 +126,7 @@ async def test_our_worker_answers_as_pulsars_does(sides: tuple[Side, Side]) -> N
     await hold(sides, STEPS)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 async def test_function_in_python_is_kept_as_pulsar_keeps_it(sides: tuple[Side, Side]) -> None:
     theirs, ours = sides
     await hold((replace(theirs, package=ours.package, own=ours.own), ours), PYTHON_STEPS)

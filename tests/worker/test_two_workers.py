@@ -81,7 +81,7 @@ async def test_each_takes_requests_and_shows_them_at_once(cluster: Cluster, seco
 
 
 async def test_of_two_equal_requests_at_once_one_wins(cluster: Cluster, second: WorkerService) -> None:
-    async with httpx.AsyncClient(base_url=second.worker_url, timeout=30) as other:
+    async with httpx.AsyncClient(base_url=second.worker_url, timeout=60) as other:
         twin = Cluster(second, cluster.broker, other, cluster.client, cluster.suffix)
         answers = await asyncio.gather(
             *(one.create("twin", EXCLAIM, inputs=[cluster.topic("in")]) for one in (cluster, twin) for _ in range(2))

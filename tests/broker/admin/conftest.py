@@ -51,7 +51,7 @@ async def broker(tmp_path: Path, storage_config: StorageConfig) -> AsyncIterator
 
     app = make_app(service, namespaces, worker_url)
     server, port = await serve(app, "127.0.0.1", 0)
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as http:
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as http:
         running = RunningBroker(service, namespaces, app, f"http://127.0.0.1:{port}", http)
         yield running
     await server.stop()

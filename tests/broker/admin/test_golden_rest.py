@@ -104,7 +104,7 @@ class Replay:
 
     def _receive(self, topic: str, request: dict[str, Any]) -> list[str]:
         consumer = self._open[request["handle"]]
-        messages = [consumer.receive(10_000) for _ in range(request["count"])]
+        messages = [consumer.receive(30_000) for _ in range(request["count"])]
         for index in request["ack"]:
             consumer.acknowledge(messages[index])
         return [message.data().decode() for message in messages]
@@ -117,7 +117,7 @@ class Replay:
     async def _call(self, line: Line) -> None:
         response = await self._send(line)
         if line.method == "GET" and line.path.endswith("/compaction"):
-            async with asyncio.timeout(10):  # the recording shows how it ended, too
+            async with asyncio.timeout(30):  # the recording shows how it ended, too
                 while response.is_success and response.json()["status"] == "RUNNING":
                     await asyncio.sleep(0.01)
                     response = await self._send(line)

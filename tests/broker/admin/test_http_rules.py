@@ -87,7 +87,7 @@ async def test_a_port_in_use_is_named(broker: RunningBroker) -> None:
 
 async def test_stopping_frees_the_port_though_a_client_keeps_its_connection(broker: RunningBroker) -> None:
     server, port = await serve(broker.app, "127.0.0.1", 0)
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as http:
         assert (await http.get("/admin/v2/tenants")).status_code == 200
         async with asyncio.timeout(3):
             await server.stop()
@@ -106,7 +106,7 @@ async def test_a_request_under_way_is_answered_before_the_server_stops(broker: R
         await send({"type": "http.response.body", "body": b"late"})
 
     server, port = await serve(slow, "127.0.0.1", 0)
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as http:
         asking = asyncio.ensure_future(http.get("/"))
         await entered.wait()
         stopping = asyncio.ensure_future(server.stop())
