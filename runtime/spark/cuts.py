@@ -17,7 +17,8 @@ from ...wire.pulsar_api_pb2 import SingleMessageMetadata
 MAX_ROWS = 1_000
 """Rows in an entry."""
 MAX_BYTES = 128 * 1024
-"""Bytes of payload in an entry, unless one row alone has more. Changing either breaks the repetition of older runs."""
+"""Bytes of payloads and their metadata in an entry, unless one row alone has more. Changing either breaks the repetition
+of older runs."""
 
 Header = SingleMessageMetadata | None
 
@@ -49,14 +50,15 @@ class Cutter:
     def add(self, row: int, payload: bytes, header: Header) -> Cut | None:
         """Take a row; return the entry that it does not fit into any more."""
         cut = None
-        if self._payloads and (len(self._payloads) == MAX_ROWS or self._bytes + len(payload) > MAX_BYTES):
+        size = len(payload) + (0 if header is None else header.ByteSize())
+        if self._payloads and (len(self._payloads) == MAX_ROWS or self._bytes + size > MAX_BYTES):
             cut = self.rest()
         if not self._payloads:
             self._first_row = row
         self._payloads.append(payload)
         self._headers.append(header)
         self._has_headers = self._has_headers or header is not None
-        self._bytes += len(payload)
+        self._bytes += size
         return cut
 
     def add_plain(self, first_row: int, payloads: Sequence[bytes]) -> Iterator[Cut]:

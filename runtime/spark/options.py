@@ -36,6 +36,7 @@ WRITE_OPTIONS = (
     "admin.url",
     "topic",
     "producer.name.prefix",
+    "topic.partitions",
     "effectivelyOnce",
     "compression",
     "sendTimeoutMs",
@@ -136,6 +137,8 @@ class WriteOptions:
         topic: full name; None takes each row's column ``__topic``.
         name_prefix: the producers of the tasks are called so, with the task's number. The same name means the same
             rows: what the broker has of it, it does not store again.
+        partitions: of ``topic``, to which the rows go; 0: it has none. Which row goes where follows from it, so all
+            attempts need the same number. None takes what there is.
         effectively_once: have the broker deduplicate the topic, and fail where it does not.
         compression: of the entries.
         send_timeout_ms: how long the broker may take to store an entry, with all reconnections.
@@ -145,6 +148,7 @@ class WriteOptions:
     admin_url: str | None = None
     topic: str | None = None
     name_prefix: str
+    partitions: int | None = None
     effectively_once: bool = False
     compression: Compression = "NONE"
     send_timeout_ms: int = SEND_TIMEOUT_MS
@@ -167,6 +171,8 @@ def write_options(options: Mapping[str, str], run_id: str) -> WriteOptions:
         raise InvalidConfig(
             "effectivelyOnce=true needs option topic, and option admin.url to have the broker deduplicate it; give both"
         )
+    if "topic.partitions" in given and topic is None:
+        raise InvalidConfig("topic.partitions says of option topic how many there are; give it too, or leave both out")
     prefix = given.get("producer.name.prefix", f"spark-{run_id}")
     if not prefix:
         raise InvalidConfig("producer.name.prefix is empty; leave it out to have a new one for each write")
@@ -178,6 +184,7 @@ def write_options(options: Mapping[str, str], run_id: str) -> WriteOptions:
         admin_url=given.get("admin.url"),
         topic=None if topic is None else parse_topic_name(topic).text,
         name_prefix=prefix,
+        partitions=_optional_number(given, "topic.partitions", 0),
         effectively_once=effectively_once,
         compression=cast(Compression, compression),
         send_timeout_ms=_number(given, "sendTimeoutMs", SEND_TIMEOUT_MS, 1),

@@ -113,7 +113,7 @@ def _header(
 ) -> SingleMessageMetadata | None:
     if not is_null and key is None and not event_time_ms and not properties:
         return None
-    header = SingleMessageMetadata()
+    header = SingleMessageMetadata(payload_size=0)  # required, and set anew when it is encoded
     if is_null:
         header.null_value = True
     if key is not None:

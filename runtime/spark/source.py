@@ -83,7 +83,7 @@ class MagnetarSource(DataSource):
         """Return what writes rows."""
         need(*READS_AND_WRITES)
         from .rows import check_columns
-        from .writer import switch_deduplication_on
+        from .writer import pinned, switch_deduplication_on
 
         if overwrite:
             raise InvalidConfig("a topic cannot be overwritten, only be written to; use .mode('append')")
@@ -92,7 +92,7 @@ class MagnetarSource(DataSource):
         check_columns([(field.name, field.dataType.simpleString()) for field in schema.fields], options.topic)
         if options.effectively_once:
             switch_deduplication_on(options)
-        return TopicWriter(options)
+        return TopicWriter(pinned(options))
 
 
 class TopicPartition(InputPartition):

@@ -13,7 +13,7 @@ import logging
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -27,6 +27,7 @@ from ...errors import InvalidConfig, ProducerBusy
 from ...wire.message_id import MessageId
 from ...wire.topic_name import parse_topic_name
 from .cuts import Cut, Cutter, partition_of
+from .link import Routes
 from .options import WriteOptions
 from .rest import ask
 from .rows import is_plain, payloads_of, rows_of
@@ -124,7 +125,9 @@ class _TaskWriter:
     async def _names(self, client: AsyncClient, topic: str) -> list[str]:
         names = self._partitions.get(topic)
         if names is None:
-            names = self._partitions[topic] = await client.partitions(topic)
+            count = self.options.partitions if topic == self.options.topic else None
+            names = await client.partitions(topic) if count is None else partition_names(topic, count)
+            self._partitions[topic] = names
         return names
 
     def _cutter(self, name: str) -> Cutter:
@@ -175,6 +178,34 @@ class _TaskWriter:
                 assert isinstance(producer, Producer)
                 self._producers[name] = producer
                 return producer
+
+
+def pinned(options: WriteOptions) -> WriteOptions:
+    """Return options that say how many partitions there are: more may be added before a task is tried again.
+
+    Raises:
+        InvalidConfig: the topic has less than they say, so it is not the one that was meant.
+        MagnetarError: the broker does not tell.
+    """
+    if options.topic is None:
+        return options
+    name = parse_topic_name(options.topic)
+    there = 0 if name.partition >= 0 else Routes(options.service_url).partitions(name, makes=True)
+    wanted = options.partitions
+    if wanted is None:
+        return replace(options, partitions=there)
+    if wanted > there or (there and not wanted):
+        raise InvalidConfig(
+            f"topic.partitions={wanted}, and {name} has {there}: it is not the topic of before; correct the option, or"
+            " leave it out"
+        )
+    return options
+
+
+def partition_names(topic: str, partitions: int) -> list[str]:
+    """Return the full names of a topic's partitions, or the topic's own if it has none."""
+    name = parse_topic_name(topic)
+    return [name.partition_name(index).text for index in range(partitions)] or [name.text]
 
 
 def switch_deduplication_on(options: WriteOptions) -> None:

@@ -51,7 +51,7 @@ def test_cuts_do_not_depend_on_how_rows_are_grouped(sizes: list[tuple[int, int]]
 
 def test_rows_with_and_without_metadata_share_entries() -> None:
     cutter = Cutter()
-    header = SingleMessageMetadata(partition_key="k")
+    header = SingleMessageMetadata(payload_size=0, partition_key="k")
     assert cutter.add(4, b"a", header) is None
     assert list(cutter.add_plain(7, [b"b"])) == []
     assert cutter.rest() == Cut(4, [b"a", b"b"], [header, None])
