@@ -17,8 +17,8 @@ from ...wire.pulsar_api_pb2 import SingleMessageMetadata
 MAX_ROWS = 1_000
 """Rows in an entry."""
 MAX_BYTES = 128 * 1024
-"""Bytes of payloads and their metadata in an entry, unless one row alone has more. Changing either breaks the repetition
-of older runs."""
+"""Bytes of payloads and metadata in an entry, unless one row alone has more. Changing either breaks the repetition of
+older runs."""
 
 Header = SingleMessageMetadata | None
 
