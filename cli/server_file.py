@@ -49,6 +49,13 @@ def _text(value: Any) -> str:
     return value
 
 
+def _spark_settings(value: Any) -> dict[str, str]:
+    if not isinstance(value, dict) or not all(isinstance(one, str | int | float) for one in value.values()):
+        raise ValueError("names of Spark's settings with their values are expected, such as spark.cores.max: 4")
+    # Spark writes truth as YAML does.
+    return {str(name): str(one).lower() if isinstance(one, bool) else str(one) for name, one in value.items()}
+
+
 def _scaled(factor: float) -> Callable[[Any], float]:
     return lambda value: _number(value) * factor
 
@@ -130,6 +137,7 @@ WORKER_KEYS: dict[str, Key] = {
     "stateStorageServiceUrl": Key("worker", "state_url", _text),
     "sparkMaster": Key("worker", "spark_master", _text),
     "sparkDriverMemory": Key("worker", "spark_driver_memory", _text),
+    "sparkSettings": Key("worker", "spark_settings", _spark_settings),
     "sparkIdleTimeoutSec": Key("worker", "spark_idle_s", _number),
     "failureCheckFreqMs": Key("worker", "failure_check_ms", _whole),
     "rescheduleTimeoutMs": Key("worker", "reschedule_timeout_ms", _whole),

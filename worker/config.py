@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import InvalidConfig
@@ -34,6 +35,7 @@ class WorkerConfig:
         spark_master: where Spark functions run, ``local[N]``, ``local[*]`` or ``spark://host:port`` (`sparkMaster`).
         spark_driver_memory: heap of their driver's JVM on this worker (`sparkDriverMemory`); it starts with the first
             run.
+        spark_settings: of Spark itself, such as ``spark.executor.memory`` (`sparkSettings`); they win over ours.
         spark_idle_s: how long their driver waits for another run before it ends (`sparkIdleTimeoutSec`).
         failure_check_ms: how often the leader looks who is there (`failureCheckFreqMs`). Ours is a thirtieth of
             Apache Pulsar's: one small request a second.
@@ -64,6 +66,7 @@ class WorkerConfig:
     state_url: str = ""
     spark_master: str = "local[*]"
     spark_driver_memory: str = "1g"
+    spark_settings: Mapping[str, str] = field(default_factory=dict)
     spark_idle_s: float = 600.0
     failure_check_ms: int = 1000
     reschedule_timeout_ms: int = 2000
@@ -81,9 +84,14 @@ class WorkerConfig:
         if self.state_url:
             address_of(self.state_url)
         try:
-            SessionConfig(directory=self.data_dir, master=self.spark_master, heap=self.spark_driver_memory)
+            SessionConfig(
+                directory=self.data_dir,
+                master=self.spark_master,
+                heap=self.spark_driver_memory,
+                settings=self.spark_settings,
+            )
         except InvalidConfig as exc:
-            raise InvalidConfig(f"sparkMaster or sparkDriverMemory: {exc}") from exc
+            raise InvalidConfig(f"sparkMaster, sparkDriverMemory or sparkSettings: {exc}") from exc
         if len(self.functions_namespace.split("/")) != 2:
             raise InvalidConfig(f"pulsarFunctionsNamespace {self.functions_namespace!r} is not tenant/namespace")
         names = self.topics

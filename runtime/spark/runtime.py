@@ -14,8 +14,8 @@ import itertools
 import logging
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...errors import ClosedError, InvalidConfig, RunNotYet, RunRefused, SparkFailed
@@ -46,6 +46,7 @@ class SparkConfig:
         master: ``local``, ``local[N]``, ``local[*]`` or ``spark://host:port``.
         heap: of the driver's JVM, as ``-Xmx`` takes it.
         driver_host: where executors of a cluster reach this machine.
+        settings: of Spark; they win over ours.
         idle_s: a host that has had nothing to do for so long is ended; it takes some seconds to start one again.
         program: starts a host; a test may have another.
     """
@@ -54,6 +55,7 @@ class SparkConfig:
     master: str = "local[*]"
     heap: str = "1g"
     driver_host: str = "127.0.0.1"
+    settings: Mapping[str, str] = field(default_factory=dict)
     idle_s: float = 600.0
     program: tuple[str, ...] = (sys.executable, "-P", "-m", "magnetar.runtime.spark.host")
 
@@ -70,6 +72,7 @@ class SparkConfig:
             app_name="magnetar functions",
             heap=self.heap,
             driver_host=self.driver_host,
+            settings=self.settings,
             log_file=self.data_dir / "logs" / "spark.log",
         )
 

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import InvalidConfig, SparkFailed
+from .cluster import ClusterWatch, is_cluster
 from .java import Java, find_java, module_options
 from .requirements import READS_AND_WRITES, need
 
@@ -57,6 +58,27 @@ SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
 }
 """What differs from Spark's defaults, and why."""
+CLUSTER_SETTINGS = {
+    # A driver takes all cores of a standalone cluster, and keeps them while it waits for work: another one would wait
+    # for ever. So executors are given back when there is nothing to do.
+    "spark.dynamicAllocation.enabled": "true",
+    "spark.dynamicAllocation.executorIdleTimeout": "20s",
+    # What a DataFrame function left behind is not needed after its run; without a limit it holds executors for ever.
+    "spark.dynamicAllocation.cachedExecutorIdleTimeout": "60s",
+    "spark.dynamicAllocation.shuffleTracking.timeout": "60s",
+}
+"""What differs beside on a standalone cluster."""
+_TOO_LATE = "the JVM of the driver is started before settings are read; remove it"
+_NOT_SETTINGS = {
+    "spark.master": "the master is given beside the settings",
+    "spark.driver.memory": "the heap is given beside the settings",
+    "spark.driver.extraJavaOptions": _TOO_LATE,
+    "spark.driver.defaultJavaOptions": _TOO_LATE,
+    "spark.driver.extraClassPath": _TOO_LATE,
+    "spark.driver.extraLibraryPath": _TOO_LATE,
+    "spark.jars.packages": "nothing fetches packages here; put jars there and name them in spark.jars",
+}
+"""What would have no effect, with the way that has."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +109,11 @@ class SessionConfig:
         spark_master(self.master)
         if not re.fullmatch(r"\d+[kmgKMG]", self.heap):
             raise InvalidConfig(f"heap={self.heap!r} is no size of a Java heap; for example 512m or 2g")
+        for name in self.settings:
+            if not name.startswith("spark."):
+                raise InvalidConfig(f"{name!r} is no setting of Spark: their names begin with spark.")
+            if (remedy := _NOT_SETTINGS.get(name)) is not None:
+                raise InvalidConfig(f"{name} cannot be set so; {remedy}")
 
 
 def spark_master(master: str) -> str:
@@ -118,17 +145,27 @@ class Session:
         self.java = java
         self._process = process
         self._scratch = scratch
+        self._cluster: ClusterWatch | None = None
+        if is_cluster(spark.sparkContext.master):
+            # A driver that the cluster has given up can do no more; whoever waits for the JVM's end learns it so.
+            self._cluster = ClusterWatch(spark.sparkContext, lambda: _end(process))
 
     @property
     def pid(self) -> int:
         """Of the JVM."""
         return self._process.pid
 
+    def waits_for(self) -> str:
+        """Return in one line why a cluster gives no executors; empty if it does, or all runs here."""
+        return "" if self._cluster is None else self._cluster.reason()
+
     def stop(self) -> None:
         """End the session and its JVM; within `STOP_TIMEOUT_S` in any case."""
         from py4j.protocol import Py4JError
         from pyspark import SparkContext
 
+        if self._cluster is not None:
+            self._cluster.close()
         try:
             # A JVM that died already cannot be asked; what it left is removed all the same.
             with contextlib.suppress(Py4JError, OSError):
@@ -225,6 +262,7 @@ def _open(config: SessionConfig, java: Java, environment: dict[str, str]) -> Ses
 def _settings(config: SessionConfig, scratch: Path) -> dict[str, str]:
     return {
         **SETTINGS,
+        **(CLUSTER_SETTINGS if is_cluster(config.master) else {}),
         "spark.local.dir": str(scratch),
         "spark.sql.warehouse.dir": str(config.directory / "warehouse"),
         "spark.driver.host": config.driver_host,

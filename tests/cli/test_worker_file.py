@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from magnetar.cli.failure import Failure
 from magnetar.cli.server_file import REFUSED_WORKER_KEYS, WORKER_KEYS, read_server_file
+from magnetar.errors import InvalidConfig
 from magnetar.worker.config import WorkerConfig
 
 FILE = """
@@ -25,6 +26,7 @@ failureCheckFreqMs: 500
 sparkMaster: spark://a:7077
 sparkDriverMemory: 512m
 sparkIdleTimeoutSec: 60
+sparkSettings: {spark.cores.max: 4, spark.ui.enabled: true, spark.executor.memory: 512m}
 rescheduleTimeoutMs: 3000
 rebalanceCheckFreqSec: 60
 topicCompactionFrequencySec: 900
@@ -63,6 +65,9 @@ def test_every_key_sets_what_it_names(tmp_path: Path) -> None:
     assert (config.metadata_topic, config.assignments_topic, config.coordination_topic) == ("m", "a", "c")
     assert (config.failure_check_ms, config.reschedule_timeout_ms) == (500, 3000)
     assert (config.spark_master, config.spark_driver_memory, config.spark_idle_s) == ("spark://a:7077", "512m", 60)
+    assert config.spark_settings == {
+        "spark.cores.max": "4", "spark.ui.enabled": "true", "spark.executor.memory": "512m"
+    }  # fmt: skip
     assert (config.rebalance_check_s, config.compaction_s, config.broker_wait_s) == (60, 900, 5)
 
 
@@ -77,8 +82,22 @@ def test_key_of_pulsar_without_a_meaning_here_is_refused_with_the_reason(tmp_pat
         ("workerID: x", "unknown key workerID; did you mean workerId?; known keys stand in docs/cli.md"),
         ("tlsEnabled: true", "tlsEnabled: True is refused: only false works here: workers do not speak TLS"),
         ("numFunctionPackageReplicas: 3", "numFunctionPackageReplicas: 3 is refused: only 1 works here: a package is"),
+        ("sparkSettings: 4", "sparkSettings: 4 is refused: names of Spark's settings with their values are expected"),
         ("rescheduleTimeoutMs: soon", "rescheduleTimeoutMs: 'soon' is refused: a whole number is expected"),
     ],
 )
 def test_wrong_line_is_refused_by_name(tmp_path: Path, line: str, message: str) -> None:
     assert refusal(tmp_path, line).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"executor.memory": "2g"}, "'executor.memory' is no setting of Spark: their names begin with spark."),
+        ({"spark.driver.memory": "2g"}, "spark.driver.memory cannot be set so; the heap is given beside the settings"),
+    ],
+)
+def test_a_setting_of_spark_without_effect_is_refused(tmp_path: Path, settings: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidConfig, match="sparkMaster, sparkDriverMemory or sparkSettings: ") as caught:
+        WorkerConfig(service_url="", admin_url="http://b", data_dir=tmp_path, spark_settings=settings)
+    assert message in str(caught.value)

@@ -16,8 +16,16 @@ from magnetar.runtime.spark.java import Java, find_java, module_options, standal
 
 from tests.support.waiting import wait_for
 
+START_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 20.0
 WORKERS = 2
+LIGHT = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dspark.master.rest.enabled=false")
+"""Three more JVMs do not need what makes one fast in the long run."""
+EXECUTORS = {
+    "spark.executor.memory": "512m",
+    "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+}
+"""Settings of drivers whose executors fit into the workers."""
 
 
 class SparkCluster:
@@ -39,6 +47,7 @@ class SparkCluster:
             **environment,
             **standalone_environment(self._java, self._home, directory),
             "PYSPARK_PYTHON": sys.executable,
+            "SPARK_LOCAL_IP": "127.0.0.1",
         }
         self._processes: list[subprocess.Popen[bytes]] = []
         self.master = ""
@@ -46,19 +55,25 @@ class SparkCluster:
     def start(self) -> None:
         """Start all; returns when the workers are registered."""
         log = self._start("master", "org.apache.spark.deploy.master.Master", "--port", "0", "--webui-port", "0")
-        found = wait_for(lambda: re.search(r"Starting Spark master at (spark://\S+)", log.read_text()), "master", 60)
+        found = wait_for(
+            lambda: re.search(r"Starting Spark master at (spark://\S+)", log.read_text()), "master", START_TIMEOUT_S
+        )
         self.master = found[1]
         for number in range(WORKERS):
             self._start(
                 f"worker-{number}", "org.apache.spark.deploy.worker.Worker", "--webui-port", "0",
                 "--cores", "1", "--memory", "600m", self.master,
             )  # fmt: skip
-        wait_for(lambda: log.read_text().count("Registering worker") == WORKERS, "registered workers", 60)
+        wait_for(
+            lambda: log.read_text().count("Registering worker") == WORKERS,
+            "registered workers",
+            START_TIMEOUT_S,
+        )
 
     def _start(self, name: str, main: str, *arguments: str) -> Path:
         log = self._directory / f"{name}.log"
         command = [
-            str(self._java.binary), *module_options(self._java, self._home / "jars"), "-Xmx256m",
+            str(self._java.binary), *module_options(self._java, self._home / "jars"), *LIGHT,
             "-cp", f"{self._home / 'conf'}:{self._home / 'jars'}/*", main, "--host", "127.0.0.1", *arguments,
         ]  # fmt: skip
         with log.open("wb") as output:

@@ -1,0 +1,201 @@
+"""What a standalone cluster has to give, as its master tells: cores to plan for, and why nothing runs.
+
+Design: Spark itself only waits when a cluster gives it no executors, and for ever when the master that knew it is gone.
+So while a driver has none, its master is asked, as the master's own web page does it, by Spark's messages: who else is
+there, and is this driver still known? Everything that may wait happens on one thread of this room; the others read what
+it found last.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+LOOK_S = 1.0
+LOOKS_PER_QUESTION = 3
+"""While there are no executors, the master is asked at every third look."""
+ASK_TIMEOUT_S = 5
+NAMES_SHOWN = 3
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterView:
+    """A cluster at one moment.
+
+    Attributes:
+        workers: cores and megabytes of each.
+        applications: ids and names of the drivers that it knows.
+    """
+
+    workers: tuple[tuple[int, int], ...]
+    applications: tuple[tuple[str, str], ...]
+
+    @property
+    def cores(self) -> int:
+        """Of all workers."""
+        return sum(cores for cores, _ in self.workers)
+
+
+def is_cluster(master: str) -> bool:
+    """Return whether executors are processes of their own, which somebody else starts."""
+    return master.startswith("spark://")
+
+
+def ask_master(context: SparkContext) -> ClusterView | None:
+    """Return what the leading master of a standalone cluster tells; None if none answers. Blocking.
+
+    Raises:
+        Py4JError: the driver's own JVM is gone.
+    """
+    for address in context.master.removeprefix("spark://").split(","):
+        host, _, port = address.rpartition(":")
+        view = _ask(context, host, int(port))
+        if view is not None:
+            return view
+    return None
+
+
+def _ask(context: SparkContext, host: str, port: int) -> ClusterView | None:
+    from py4j.protocol import Py4JJavaError
+
+    jvm: Any = context._jvm
+    deploy = jvm.org.apache.spark.deploy
+    request = getattr(getattr(deploy, "DeployMessages$RequestMasterState$"), "MODULE$")
+    answer = getattr(getattr(jvm.scala.reflect, "ClassTag$"), "MODULE$").Any()
+    seconds = jvm.java.util.concurrent.TimeUnit.SECONDS
+    timeout = jvm.org.apache.spark.rpc.RpcTimeout(
+        jvm.scala.concurrent.duration.FiniteDuration(ASK_TIMEOUT_S, seconds), "timeout"
+    )
+    try:
+        peers = _peers(context, jvm)
+        master = peers.setupEndpointRef(jvm.org.apache.spark.rpc.RpcAddress(host, port), "Master")
+        state = master.askSync(request, timeout, answer)
+    except Py4JJavaError as error:
+        _log.info("the Spark master %s:%d does not answer: %s", host, port, error.java_exception)
+        return None
+    if state.status().toString() != "ALIVE":
+        return None  # it stands by, for another one
+    return ClusterView(
+        workers=tuple((worker.cores(), worker.memory()) for worker in state.workers()),
+        applications=tuple((one.id(), one.desc().name()) for one in state.activeApps()),
+    )
+
+
+def _peers(context: SparkContext, jvm: Any) -> Any:
+    """Return the driver's way to speak with Spark's processes.
+
+    Py4J would have to load all classes that the methods of SparkEnv name, and not all of them are installed.
+    """
+    find_class = jvm.java.lang.Class.forName
+    kind = jvm.java.lang.invoke.MethodType.methodType(find_class("org.apache.spark.rpc.RpcEnv"))
+    lookup = jvm.java.lang.invoke.MethodHandles.publicLookup()
+    method = lookup.findVirtual(find_class("org.apache.spark.SparkEnv"), "rpcEnv", kind)
+    arguments = jvm.java.util.ArrayList()
+    arguments.add(context._jsc.sc().env())
+    return method.invokeWithArguments(arguments)
+
+
+def cores_of(context: SparkContext) -> int:
+    """Return how many tasks can run at a time, once the cluster gives all that this driver may have. Blocking."""
+    here = int(context.defaultParallelism)
+    if not is_cluster(context.master):
+        return here
+    view = ask_master(context)
+    if view is None:
+        return here
+    return max(1, min(view.cores, int(context.getConf().get("spark.cores.max") or view.cores)))
+
+
+def why_none(view: ClusterView | None, own_id: str, executor_mb: int) -> str:
+    """Return in one line why a driver has no executors.
+
+    Args:
+        view: of the cluster; None: no master answers.
+        own_id: of this application.
+        executor_mb: memory of an executor.
+    """
+    if view is None:
+        return "no executors: no Spark master answers; start it, or correct sparkMaster"
+    if not view.workers:
+        return "no executors: the Spark master has no workers; start some that register with it"
+    largest = max(megabytes for _, megabytes in view.workers)
+    if executor_mb > largest:
+        return (
+            f"no executors: one takes {executor_mb} MB, the largest worker has {largest} MB; lower"
+            " spark.executor.memory in sparkSettings, or give workers more"
+        )
+    others = [name for id_, name in view.applications if id_ != own_id]
+    if others:
+        more = f" and {len(others) - NAMES_SHOWN} more" if len(others) > NAMES_SHOWN else ""
+        return (
+            f"no executors: the {view.cores} cores of the cluster are shared with {', '.join(others[:NAMES_SHOWN])}"
+            f"{more}; the run goes on when some are free. spark.cores.max in sparkSettings bounds what one takes"
+        )
+    return (
+        f"no executors yet: {len(view.workers)} workers have been asked to start some; if it stays so, the stderr of"
+        " executors in their work directories says why (their Java, their Python, or no way to this machine)"
+    )
+
+
+class ClusterWatch:
+    """Looks after the executors of a driver; a thread of its own, until `close`."""
+
+    def __init__(self, context: SparkContext, is_lost: Callable[[], None]) -> None:
+        """Begin.
+
+        Args:
+            context: of the driver.
+            is_lost: called once when the driver cannot get executors any more: it was given up, or its master does not
+                know it.
+        """
+        self._context = context
+        self._is_lost = is_lost
+        self._looks = 0
+        self._reason = ""
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="Spark cluster watch", daemon=True)
+        self._thread.start()
+
+    def reason(self) -> str:
+        """Return in one line why there are no executors; empty if there are, or nobody knows yet."""
+        return self._reason
+
+    def close(self) -> None:
+        """End; does not wait for an answer that is still to come."""
+        self._is_over.set()
+
+    def _watch(self) -> None:
+        while not self._is_over.wait(LOOK_S):
+            try:
+                is_lost = self._look()
+            except Exception as error:  # noqa: BLE001  of py4j, in several kinds: the JVM has ended
+                _log.info("the JVM of Spark is not looked after any more: %s", error)
+                return
+            if is_lost and not self._is_over.is_set():
+                self._is_lost()
+                return
+
+    def _look(self) -> bool:
+        driver: Any = self._context._jsc.sc()
+        if driver.isStopped():
+            return True
+        if not driver.getExecutorIds().isEmpty():
+            self._reason, self._looks = "", 0
+            return False
+        self._looks += 1
+        if self._looks % LOOKS_PER_QUESTION:
+            return False
+        own_id = driver.applicationId()
+        view = ask_master(self._context)
+        if view is not None and all(id_ != own_id for id_, _ in view.applications):
+            _log.warning("the Spark master does not know application %s any more; was it restarted?", own_id)
+            return True
+        self._reason = why_none(view, own_id, driver.executorMemory())
+        return False
