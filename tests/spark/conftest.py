@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import threading
 from collections.abc import Coroutine, Iterator
 from functools import partial
@@ -19,6 +20,7 @@ from tests.client.clusters import OurBroker
 from tests.client.proxy import Proxy
 from tests.spark.functions import Lab
 from tests.spark.specs import MakeSpec, make_spec
+from tests.support.pulsar import Broker, own_name
 from tests.support.servers import Server, running
 
 if TYPE_CHECKING:
@@ -31,16 +33,15 @@ FEW_SHUFFLES = {"spark.sql.shuffle.partitions": "2"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that need the extra are skipped without it, except on the build server."""
+    """Tests that need the extra are skipped without it; on the build server only those whose door installs none."""
     try:
         import pyarrow  # noqa: F401
         import pyspark  # noqa: F401
     except ImportError:
-        if "CI" in os.environ:
-            return
         skip = pytest.mark.skip(reason="needs the extra: pip install 'magnetar[spark]'")
+        doors = {"spark", "pulsar"} if "CI" in os.environ else {"spark"}
         for item in items:
-            if item.get_closest_marker("spark") is not None:
+            if doors <= {mark.name for mark in item.iter_markers()}:
                 item.add_marker(skip)
 
 
@@ -171,5 +172,6 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TableServer]:
 
 
 @pytest.fixture
-def lab(cluster: Server, state: TableServer, session: Session, tmp_path: Path, request: pytest.FixtureRequest) -> Lab:
-    return Lab(cluster, state, session, tmp_path, request.node.name.replace("_", "-")[:40])
+def lab(cluster: Broker, state: TableServer, session: Session, tmp_path: Path, request: pytest.FixtureRequest) -> Lab:
+    name = re.sub(r"\W+|_+", "-", request.node.name)[:40]
+    return Lab(cluster, state, session, tmp_path, own_name(name))

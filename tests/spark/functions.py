@@ -19,7 +19,7 @@ from magnetar.runtime.state.server import TableServer
 from magnetar.wire.functions_pb2 import EARLIEST, ConsumerSpec, FunctionDetails, FunctionMetaData, SinkSpec, SourceSpec
 
 from tests.spark.topics import fill, options_for, values
-from tests.support.servers import Server
+from tests.support.pulsar import Broker
 
 DRIVER = """
 import json, sys
@@ -48,7 +48,7 @@ finally:
 
 
 def make_spec(
-    directory: Path, broker: Server, state_url: str, code: str, *, output: str = "out", **details: Any
+    directory: Path, broker: Broker, state_url: str, code: str, *, output: str = "out", **details: Any
 ) -> InstanceSpec:
     """Return the spec of a function from topic ``in``; its file is ``user_code.py``."""
     directory.mkdir(parents=True, exist_ok=True)
@@ -124,7 +124,7 @@ class Driver:
 class Lab:
     """Makes functions with topics of their own, and runs them."""
 
-    def __init__(self, cluster: Server, state: TableServer, session: Session, directory: Path, name: str) -> None:
+    def __init__(self, cluster: Broker, state: TableServer, session: Session, directory: Path, name: str) -> None:
         self._cluster, self._state, self._session, self._directory = cluster, state, session, directory
         self.service_url = cluster.service_url
         self.name = name

@@ -4,32 +4,37 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterator
-from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from magnetar.wire.message_id import deserialize
 
 from tests.spark.topics import fill, numbered, options_for, values
+from tests.support.pulsar import BROKERS, Broker, own_name
 from tests.support.servers import Server
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
-TOPICS = count()
+
+
+@pytest.fixture(scope="module", params=BROKERS)
+def cluster(request: pytest.FixtureRequest, cluster: Server) -> Broker:
+    """Ours, and Apache Pulsar."""
+    return request.getfixturevalue("apache_pulsar") if request.param == "pulsar" else cluster
 
 
 @pytest.fixture
 def topic() -> str:
-    return f"persistent://public/default/frames-{next(TOPICS)}"
+    return f"persistent://public/default/{own_name('frames')}"
 
 
-def read(spark: SparkSession, cluster: Server, topic: str, **options: str) -> DataFrame:
+def read(spark: SparkSession, cluster: Broker, topic: str, **options: str) -> DataFrame:
     return spark.read.format("magnetar").option("service.url", cluster.service_url).options(**options).load(topic)
 
 
-def write(frame: DataFrame, cluster: Server, topic: str | None, **options: str) -> None:
+def write(frame: DataFrame, cluster: Broker, topic: str | None, **options: str) -> None:
     writer = frame.write.format("magnetar").mode("append").option("service.url", cluster.service_url)
     for name, value in options.items():
         writer = writer.option(name, value)
@@ -43,7 +48,7 @@ def message_of(error: pytest.ExceptionInfo[Any]) -> str:
     return str(error.value)
 
 
-def test_a_topic_is_a_table(spark: SparkSession, cluster: Server, topic: str) -> None:
+def test_a_topic_is_a_table(spark: SparkSession, cluster: Broker, topic: str) -> None:
     fill(cluster.service_url, topic, [[b"a", b"bb"], [b"ccc"]])
     frame = read(spark, cluster, topic)
     assert [(field.name, field.dataType.simpleString()) for field in frame.schema.fields] == [
@@ -59,7 +64,7 @@ def test_a_topic_is_a_table(spark: SparkSession, cluster: Server, topic: str) ->
     assert frame.where("value = 'a'").union(frame).count() == 4
 
 
-def test_sql_reads_topics(spark: SparkSession, cluster: Server, topic: str) -> None:
+def test_sql_reads_topics(spark: SparkSession, cluster: Broker, topic: str) -> None:
     fill(cluster.service_url, topic, [numbered(10)])
     spark.sql(
         f"CREATE TEMPORARY VIEW numbers USING magnetar OPTIONS"
@@ -69,7 +74,7 @@ def test_sql_reads_topics(spark: SparkSession, cluster: Server, topic: str) -> N
     assert row["total"] == 45
 
 
-def test_min_partitions_split_a_topic_and_keep_its_order(spark: SparkSession, cluster: Server, topic: str) -> None:
+def test_min_partitions_split_a_topic_and_keep_its_order(spark: SparkSession, cluster: Broker, topic: str) -> None:
     fill(cluster.service_url, topic, [numbered(1000)[start : start + 10] for start in range(0, 1000, 10)])
     frame = read(spark, cluster, topic, minPartitions="8", columns="value")
     parts = frame.rdd.glom().collect()
@@ -80,12 +85,12 @@ def test_min_partitions_split_a_topic_and_keep_its_order(spark: SparkSession, cl
     assert few.rdd.getNumPartitions() == 1  # 100 entries are not worth more
 
 
-def test_an_empty_topic_is_an_empty_table(spark: SparkSession, cluster: Server, topic: str) -> None:
+def test_an_empty_topic_is_an_empty_table(spark: SparkSession, cluster: Broker, topic: str) -> None:
     fill(cluster.service_url, topic, [])
     assert read(spark, cluster, topic).collect() == []
 
 
-def test_all_columns_come_back_as_they_were_written(spark: SparkSession, cluster: Server, topic: str) -> None:
+def test_all_columns_come_back_as_they_were_written(spark: SparkSession, cluster: Broker, topic: str) -> None:
     moment = datetime.datetime(2026, 11, 21, 12, 30, 15, 123000, tzinfo=datetime.UTC)
     rows = [
         ("text", "k", moment, {"a": "1", "b": "2"}),
@@ -106,13 +111,13 @@ def test_all_columns_come_back_as_they_were_written(spark: SparkSession, cluster
     assert [row["__messageProperties"] for row in found] == [{"a": "1", "b": "2"}, None, None, None, None]
 
 
-def test_keys_that_are_no_text_come_back(spark: SparkSession, cluster: Server, topic: str) -> None:
+def test_keys_that_are_no_text_come_back(spark: SparkSession, cluster: Broker, topic: str) -> None:
     write(spark.createDataFrame([(b"v", bytearray(b"\xff\x00"))], "value binary, __key binary"), cluster, topic)
     [row] = read(spark, cluster, topic).collect()
     assert bytes(row["__key"]) == b"\xff\x00"
 
 
-def test_a_topic_is_copied_with_its_metadata(spark: SparkSession, cluster: Server, topic: str) -> None:
+def test_a_topic_is_copied_with_its_metadata(spark: SparkSession, cluster: Broker, topic: str) -> None:
     rows = [(str(number), f"k{number % 3}") for number in range(5000)]
     write(spark.createDataFrame(rows, "value string, __key string").coalesce(2), cluster, topic)
     write(read(spark, cluster, topic), cluster, f"{topic}-copy", compression="LZ4")
@@ -122,7 +127,7 @@ def test_a_topic_is_copied_with_its_metadata(spark: SparkSession, cluster: Serve
     assert copy.count() == 5000
 
 
-def test_rows_choose_their_topics(spark: SparkSession, cluster: Server, topic: str) -> None:
+def test_rows_choose_their_topics(spark: SparkSession, cluster: Broker, topic: str) -> None:
     frame = spark.range(100).selectExpr("cast(id AS string) AS value", f"concat('{topic}-', id % 2) AS __topic")
     write(frame, cluster, None)
     for odd in (0, 1):
@@ -134,7 +139,7 @@ def test_rows_choose_their_topics(spark: SparkSession, cluster: Server, topic: s
 
 
 def test_rows_spread_over_partitions_by_key(
-    spark: SparkSession, cluster: Server, topic: str, partitioned: Iterator[str]
+    spark: SparkSession, cluster: Broker, topic: str, partitioned: Iterator[str]
 ) -> None:
     frame = spark.range(0, 9000, 1, 2).selectExpr("cast(id AS string) AS value", "concat('k', id % 7) AS __key")
     write(frame, cluster, next(partitioned))
@@ -157,26 +162,26 @@ def test_rows_spread_over_partitions_by_key(
     ],
 )
 def test_rows_that_are_no_messages_are_refused(
-    spark: SparkSession, cluster: Server, topic: str, columns: str, message: str
+    spark: SparkSession, cluster: Broker, topic: str, columns: str, message: str
 ) -> None:
     with pytest.raises(Exception, match=message):
         write(spark.range(1).selectExpr(*columns.split(", ")), cluster, topic)
 
 
-def test_a_message_that_is_too_large_is_refused_by_its_size(spark: SparkSession, cluster: Server, topic: str) -> None:
+def test_a_message_that_is_too_large_is_refused_by_its_size(spark: SparkSession, cluster: Broker, topic: str) -> None:
     frame = spark.range(1).selectExpr("repeat('x', 6000000) AS value")
     with pytest.raises(Exception, match=r"exceeds max_message_bytes=5242880"):
         write(frame, cluster, topic)
 
 
-def test_a_topic_is_not_overwritten(spark: SparkSession, cluster: Server, topic: str) -> None:
+def test_a_topic_is_not_overwritten(spark: SparkSession, cluster: Broker, topic: str) -> None:
     frame = spark.range(1).selectExpr("'a' AS value")
     writer = frame.write.format("magnetar").mode("overwrite").option("service.url", cluster.service_url)
     with pytest.raises(Exception, match="a topic cannot be overwritten, only be written to"):
         writer.option("topic", topic).save()
 
 
-def test_errors_of_options_reach_the_user(spark: SparkSession, cluster: Server, topic: str) -> None:
+def test_errors_of_options_reach_the_user(spark: SparkSession, cluster: Broker, topic: str) -> None:
     with pytest.raises(Exception, match="did you mean startingOffsets"):
         read(spark, cluster, topic, startingOffset="earliest")
     with pytest.raises(Exception, match="does not exist"):
@@ -184,7 +189,7 @@ def test_errors_of_options_reach_the_user(spark: SparkSession, cluster: Server, 
 
 
 def test_the_ledgers_of_the_rest_interface_give_the_same_ranges(
-    spark: SparkSession, cluster: Server, topic: str
+    spark: SparkSession, cluster: Broker, topic: str
 ) -> None:
     fill(cluster.service_url, topic, [[value] for value in numbered(50)])
     frame = read(spark, cluster, topic, minPartitions="4", **{"admin.url": cluster.web_url})
@@ -194,7 +199,7 @@ def test_the_ledgers_of_the_rest_interface_give_the_same_ranges(
 
 
 def test_a_repeated_write_adds_nothing_to_a_deduplicated_topic(
-    spark: SparkSession, cluster: Server, topic: str
+    spark: SparkSession, cluster: Broker, topic: str
 ) -> None:
     frame = spark.range(0, 20_000, 1, 3).selectExpr("cast(id AS string) AS value")
     once = {"effectivelyOnce": "true", "admin.url": cluster.web_url, "producer.name.prefix": "daily"}
@@ -206,7 +211,7 @@ def test_a_repeated_write_adds_nothing_to_a_deduplicated_topic(
 
 
 def test_a_task_that_dies_in_the_middle_writes_each_row_once(
-    spark: SparkSession, cluster: Server, topic: str, tmp_path: Any
+    spark: SparkSession, cluster: Broker, topic: str, tmp_path: Any
 ) -> None:
     rows, parts = 60_000, 2
 
@@ -237,7 +242,7 @@ def test_a_task_that_dies_in_the_middle_writes_each_row_once(
 
 
 @pytest.fixture
-def partitioned(cluster: Server, topic: str) -> Iterator[str]:
+def partitioned(cluster: Broker, topic: str) -> Iterator[str]:
     """Names of topics with three partitions: the first one twice, then another."""
     import httpx
 

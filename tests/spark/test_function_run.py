@@ -30,9 +30,17 @@ from magnetar.runtime.unit import Unit
 
 from tests.spark.functions import Lab, Running
 from tests.spark.topics import fill, numbered, options_for, values
+from tests.support.pulsar import BROKERS, Broker
+from tests.support.servers import Server
 from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+
+
+@pytest.fixture(scope="module", params=BROKERS)
+def cluster(request: pytest.FixtureRequest, cluster: Server) -> Broker:
+    """Ours, and Apache Pulsar."""
+    return request.getfixturevalue("apache_pulsar") if request.param == "pulsar" else cluster
 
 
 class Nowhere:

@@ -10,10 +10,19 @@ import pytest
 from magnetar.runtime.spark.session import Session
 
 from tests.spark.functions import Lab, Running
+from tests.support.pulsar import BROKERS, Broker
+from tests.support.servers import Server
 from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 DAILY = Path(__file__).parents[2] / "examples" / "spark" / "daily.py"
+
+
+@pytest.fixture(scope="module", params=BROKERS)
+def cluster(request: pytest.FixtureRequest, cluster: Server) -> Broker:
+    """Ours, and Apache Pulsar."""
+    return request.getfixturevalue("apache_pulsar") if request.param == "pulsar" else cluster
+
 
 COUNTS = """
 from pyspark.sql import functions as f
