@@ -11,7 +11,15 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from ...errors import BrokerError, ConnectionLost, ConsumerBusy, InvalidConfig, OperationTimeout, broker_error
+from ...errors import (
+    BrokerError,
+    ConnectionLost,
+    ConsumerBusy,
+    InvalidConfig,
+    OperationTimeout,
+    TopicNotFound,
+    broker_error,
+)
 from ...wire import requests
 from ...wire.message_id import signed_64
 from ...wire.pulsar_api_pb2 import BaseCommand, CommandAck, CommandSubscribe, MessageIdData
@@ -20,7 +28,7 @@ from .ranges import Position
 
 PATIENCE_S = 60.0
 """How long the broker may be away, or hold the connection of a driver that is gone."""
-_PAUSE_S = 0.2
+PAUSE_S = 0.2
 _CONSUMER_ID = 1
 _T = TypeVar("_T")
 
@@ -52,10 +60,12 @@ class Subscription:
         Raises:
             MagnetarError: the broker does not tell, or not within `PATIENCE_S`.
         """
-        return self._patiently(self._stand)
+        return self._patiently(self._stand, makes_topic=True)
 
-    def move(self, end: Position) -> None:
+    def move(self, end: Position) -> bool:
         """Acknowledge all entries up to and including ``end``; does nothing where that is done already.
+
+        Returns: whether the topic exists; it is not made anew.
 
         Raises: as `stand`.
         """
@@ -78,7 +88,11 @@ class Subscription:
             if answer.HasField("error"):
                 raise broker_error(answer.error, answer.message)
 
-        self._patiently(move)
+        try:
+            self._patiently(move, makes_topic=False)
+        except TopicNotFound:
+            return False
+        return True
 
     def _stand(self, link: BrokerLink) -> Position:
         answer = link.request(
@@ -92,7 +106,7 @@ class Subscription:
             " broker does, and so does Apache Pulsar from 2.8 on"
         )
 
-    def _attach(self, link: BrokerLink) -> None:
+    def _attach(self, link: BrokerLink, makes_topic: bool) -> None:
         start = CommandSubscribe.Earliest if self._from_earliest else CommandSubscribe.Latest
         link.request(
             f"subscription {self._name} of {self.topic}",
@@ -105,16 +119,17 @@ class Subscription:
                     request_id=request_id,
                     durable=True,
                     initialPosition=start,
+                    force_topic_creation=makes_topic,
                 )
             ),
         )
 
-    def _patiently(self, work: Callable[[BrokerLink], _T]) -> _T:
+    def _patiently(self, work: Callable[[BrokerLink], _T], *, makes_topic: bool) -> _T:
         deadline_s = time.monotonic() + PATIENCE_S
         while True:
             try:
                 with contextlib.closing(self._routes.link_to(self.topic)) as link:
-                    self._attach(link)
+                    self._attach(link, makes_topic)
                     result = work(link)
                     link.request(
                         "end of a question", lambda request_id: requests.close_consumer(request_id, _CONSUMER_ID)
@@ -128,4 +143,4 @@ class Subscription:
                     ) from error
                 if is_over or (getattr(error, "is_final", False) and not isinstance(error, ConsumerBusy)):
                     raise
-                time.sleep(_PAUSE_S)
+                time.sleep(PAUSE_S)

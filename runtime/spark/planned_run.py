@@ -17,14 +17,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ...errors import MagnetarError
+from ...errors import ConnectionLost, MagnetarError
 from ...wire.topic_name import parse_topic_name
 from ..exact.deduplication import switch_on
 from ..exact.identity import life_of
 from ..state.client import TableClient
 from ..state.naming import table_of
 from ..stats import format_error
-from .cursor import Subscription
+from .cluster import cores_of
+from .cursor import PATIENCE_S, PAUSE_S, Subscription
+from .job_progress import JobProgress, Work
 from .link import Routes
 from .plans import Plan, PlanStore, RunFenced, make_tasks
 from .progress import RunProgress
@@ -37,8 +39,11 @@ if TYPE_CHECKING:
 
     from .function_run import SparkFunction
     from .message_job import MessageJob
+    from .session import Session
 
 FENCE_PERIOD_S = 1.0
+NO_EXECUTORS_S = 5.0
+"""A cluster has so long to start executors before the status says what it waits for."""
 SHUFFLES_PER_CORE = 2
 NOTHING_DONE = Position(-1, -1)
 
@@ -77,9 +82,11 @@ class PlannedRun:
         self._is_fenced = False
         self._fence_due_s = 0.0
         self._began_s = 0.0
+        self._planned = 0  # tasks of the plan at hand
         self._before = (0, 0)  # tasks and rows of the plan that was finished first
         self._tag = f"magnetar {function.spec.key}"
         self._context: SparkContext | None = None
+        self._session: Session | None = None
 
     def stop_jobs(self) -> None:
         """End the jobs that run now; from any thread."""
@@ -162,7 +169,7 @@ class PlannedRun:
         if not wholes:
             return None
         details = self._spec.details
-        cores = self._open().defaultParallelism
+        cores = cores_of(self._open())
         output = details.sink.topic
         return Plan(
             number=store.next_number,
@@ -179,7 +186,8 @@ class PlannedRun:
 
     def _open(self) -> SparkContext:
         if self._context is None:
-            self._context = self._function.open_session().spark.sparkContext
+            self._session = self._function.open_session()
+            self._context = self._session.spark.sparkContext
         self._check_cancelled()
         return self._context
 
@@ -187,16 +195,18 @@ class PlannedRun:
         """Run a stored plan, note that it is done, move the subscriptions."""
         context = self._open()
         if self._spec.details.sink.topic:
-            switch_on(self._spec.admin_url, self._spec.details.sink.topic)
+            self._deduplicate(self._spec.details.sink.topic)
         self._began_s = time.monotonic()
         tasks_before, rows_before = self._before
-        self._tell(stage="running", tasks_done=tasks_before, tasks_total=tasks_before + len(plan.tasks))
+        self._planned = len(plan.tasks)
+        self._tell(stage="running", tasks_done=tasks_before, tasks_total=tasks_before + self._planned)
         self._fence_due_s = time.monotonic() + FENCE_PERIOD_S
         if self._function.is_dataframe:
             rows = self._run_dataframe(context, store, plan)
         else:
             rows = self._run_messages(context, store, plan)
         self._check_cancelled()
+        self._check_outputs(plan)
         self._tell(
             stage="committing",
             tasks_done=self._progress.tasks_total,
@@ -205,6 +215,29 @@ class PlannedRun:
         )
         store.finish()
         self._move(store, subscriptions)
+
+    def _deduplicate(self, output: str) -> bool:
+        """Have the broker drop what is sent again, and return whether it did so already; waits for one that is away."""
+        deadline_s = time.monotonic() + PATIENCE_S
+        while True:
+            self._check_cancelled()
+            try:
+                return switch_on(self._spec.admin_url, output)
+            except ConnectionLost:
+                if time.monotonic() > deadline_s:
+                    raise
+                time.sleep(PAUSE_S)
+
+    def _check_outputs(self, plan: Plan) -> None:
+        """Fail where the output topic is not the one that was written to: what was in it is gone."""
+        output = self._spec.details.sink.topic
+        if output and not self._deduplicate(output):
+            raise RunFailed(
+                f"deduplication of {output} was switched off while the run wrote to it, which the deletion of a topic"
+                " does too: outputs may be gone, or be there twice; functions reset-cursor to where they are to be"
+                f" made again\n{_kept(plan)}",
+                False,
+            )
 
     def _run_messages(self, context: SparkContext, store: PlanStore, plan: Plan) -> int:
         from .message_job import MessageJob
@@ -217,7 +250,7 @@ class PlannedRun:
         job = MessageJob(context, shipment, plan)
         failure: Exception | None = None
         try:
-            with watched(context, self._tag, lambda: self._look(store, job)):
+            with watched(context, self._tag, lambda: self._look(store, *_work_of(job))):
                 job.run()
         except Exception as error:  # noqa: BLE001  of py4j; why the job ended decides what it means
             failure = error
@@ -234,14 +267,15 @@ class PlannedRun:
 
         spark = self._function.open_session().spark
         run = DataFrameRun(self._spec, spark, plan, self._function.call, self._function.logger)
+        jobs = JobProgress(context, self._tag)
         failure: Exception | None = None
         try:
-            with watched(context, self._tag, lambda: self._look(store, None)):
+            with watched(context, self._tag, lambda: self._look(store, jobs.look())):
                 run.run()
         except Exception as error:  # noqa: BLE001  user code raises what it likes
             failure = error
         self._judge(failure, plan)
-        return run.rows
+        return run.rows or jobs.look().rows  # it need not read all of the frame
 
     def _judge(self, failure: Exception | None, plan: Plan) -> None:
         """Raise for a job that did not come to its end."""
@@ -256,20 +290,19 @@ class PlannedRun:
         text = told(failure) if is_of_spark or isinstance(failure, MagnetarError) else format_error(failure)
         raise RunFailed(f"{text}\n{_kept(plan)}", is_user_error) from failure
 
-    def _look(self, store: PlanStore, job: MessageJob | None) -> bool:
-        """Tell how far the job is; return whether it must end. On the watching thread."""
-        if job is not None:
-            results = list(job.results)
-            if any(result.failure is not None for result in results):
-                return True
-            tasks_before, rows_before = self._before
-            rows = sum(result.messages for result in results)
-            self._tell(
-                tasks_done=tasks_before + len(results),
-                rows=rows_before + rows,
-                rows_per_s=rows / max(time.monotonic() - self._began_s, 1e-3),
-            )
-        if self._function.cancelled.is_set():
+    def _look(self, store: PlanStore, work: Work, is_over: bool = False) -> bool:
+        """Tell how far the job is; return whether it must end, if only for its failure. On the watching thread."""
+        tasks_before, rows_before = self._before
+        took_s = time.monotonic() - self._began_s
+        waiting = self._session if took_s > NO_EXECUTORS_S else None
+        self._tell(
+            tasks_done=tasks_before + work.tasks_done,
+            tasks_total=tasks_before + max(work.tasks_total, self._planned),
+            rows=rows_before + work.rows,
+            rows_per_s=work.rows / max(took_s, 1e-3),
+            waits_for="" if waiting is None else waiting.waits_for(),
+        )
+        if is_over or self._function.cancelled.is_set():
             return True
         if time.monotonic() >= self._fence_due_s:
             self._is_fenced = self._is_fenced or store.is_fenced()
@@ -280,8 +313,8 @@ class PlannedRun:
         """Move the subscriptions to what is done."""
         for topic, end in store.record.ends.items():
             subscription = subscriptions.get(topic)
-            if subscription is not None:  # it may be no input any more
-                subscription.move(end)
+            if subscription is not None and not subscription.move(end):  # it may be no input any more
+                self._say(f"{topic} was deleted meanwhile, after all that this run planned of it had been read")
 
     def _check_cancelled(self) -> None:
         if self._function.cancelled.is_set():
@@ -302,8 +335,16 @@ class PlannedRun:
             stage=stage,  # type: ignore[arg-type]  # one of the three ends
             error=error,
             is_user_error=is_user_error,
+            waits_for="",
             lag=self._function.lag(),
         )
+
+
+def _work_of(job: MessageJob) -> tuple[Work, bool]:
+    """Return what a job has done, and whether one of its tasks has failed for good."""
+    results = list(job.results)
+    work = Work(tasks_done=len(results), rows=sum(result.messages for result in results))
+    return work, any(result.failure is not None for result in results)
 
 
 def _kept(plan: Plan) -> str:

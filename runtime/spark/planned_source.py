@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
@@ -14,6 +15,7 @@ from .ranges import Span, TopicRange
 from .source import MagnetarSource, TopicPartition, TopicReader
 
 FORMAT = "magnetar-plan"
+GIVE_UP = "functions reset-cursor lets the function begin with what there is"
 _RANGES = "ranges"
 
 
@@ -57,3 +59,11 @@ class _PlannedReader(TopicReader):
     def partitions(self) -> list[InputPartition]:
         """Return the ranges of the plan."""
         return [TopicPartition(wanted) for wanted in self._ranges]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Yield the messages of a range; the function cannot be told to do without some of them."""
+        from .record_batches import read_range
+
+        if not isinstance(partition, TopicPartition):
+            return iter(())  # what Spark makes of an empty plan
+        return read_range(partition.wanted, self._options, GIVE_UP)

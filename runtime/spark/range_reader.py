@@ -36,10 +36,13 @@ from .view import Detached, TopicView
 
 log = logging.getLogger(__name__)
 
+REMEDY = "set failOnDataLoss=false to go on with what there is"
+"""What the user of the data source can do about entries that are gone."""
 MAX_AHEAD_MESSAGES = 50_000
 """What the broker may send ahead of us, in messages."""
 _FIRST_PERMITS = 1_000  # before it is known how many messages an entry has
 _BACKOFF_S = (0.05, 2.0)
+_LOOK_AFTER_S = 2.0  # without an entry: what is planned comes at once, unless it is gone
 _LOOK_BACK_CHUNKS = 4  # chunks of one message lie close together, unless many producers send at once
 
 
@@ -76,7 +79,7 @@ class RangeReader:
         *,
         poll_timeout_ms: int,
         fail_on_data_loss: bool,
-        remedy: str = "set failOnDataLoss=false to go on with what there is",
+        remedy: str = REMEDY,
     ):
         """Prepare; ``remedy`` is what the user can do about a loss."""
         self._remedy = remedy
@@ -144,9 +147,12 @@ class RangeReader:
         view.flow(permits.first(self._left))
         is_first = True
         while not self._is_done:
-            found = view.next_entry(self._deadline)
+            found = view.next_entry(min(self._deadline, time.monotonic() + _LOOK_AFTER_S))
             if found is None:
-                raise OperationTimeout(f"{link.address.physical} sent no entry")
+                if time.monotonic() >= self._deadline:
+                    raise OperationTimeout(f"{link.address.physical} sent no entry")
+                self._look(view)
+                continue
             position, payload = found
             if position < self._next:
                 continue
@@ -161,6 +167,14 @@ class RangeReader:
             if whole is not None:
                 yield whole
             self._deadline = time.monotonic() + self._poll_timeout_s
+
+    def _look(self, view: TopicView) -> None:
+        """Find out whether nothing comes because nothing is left: what lies behind what was deleted would have come."""
+        last = view.standing().last
+        if last.entry_id < 0 or last < self._next:
+            holds = "nothing" if last.entry_id < 0 else f"entries up to {last}"
+            self._lose(f"the topic holds {holds}, planned was {self._next}", self._left)
+            self._span = len(self._range.spans)
 
     def _pass(self, position: Position, is_first: bool) -> bool:
         """Take note that the entry at ``position`` has come; return False if it lies behind the range."""

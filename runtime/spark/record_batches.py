@@ -10,17 +10,18 @@ from ...wire.topic_name import parse_topic_name
 from .columns import BatchBuilder, rows_of
 from .link import Routes
 from .options import ReadOptions
-from .range_reader import RangeReader
+from .range_reader import REMEDY, RangeReader
 from .ranges import TopicRange
 
 
-def read_range(wanted: TopicRange, options: ReadOptions) -> Iterator[pa.RecordBatch]:
-    """Yield the messages of a range as record batches of ``options.columns``."""
+def read_range(wanted: TopicRange, options: ReadOptions, remedy: str = REMEDY) -> Iterator[pa.RecordBatch]:
+    """Yield the messages of a range as record batches of ``options.columns``; ``remedy`` is for what is gone."""
     reader = RangeReader(
         Routes(options.service_url),
         wanted,
         poll_timeout_ms=options.poll_timeout_ms,
         fail_on_data_loss=options.fail_on_data_loss,
+        remedy=remedy,
     )
     builder = BatchBuilder(options.columns, wanted.topic, parse_topic_name(wanted.topic).partition)
     start, end = wanted.start, wanted.end
