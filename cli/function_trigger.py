@@ -147,16 +147,17 @@ def silent() -> Iterator[_Show]:
 
 @contextmanager
 def lines(file: IO[str] | None = None) -> Iterator[_Show]:
-    """Print a line when something has changed: the stage at once, all else now and then."""
-    last: list[Any] = ["", "", 0.0]
+    """Print a line when something has changed: the stage and what it waits for at once, all else now and then."""
+    last: list[Any] = [(), "", 0.0]
 
     def show(run: Run) -> None:
         text = describe(run)
         now_s = time.monotonic()
         if run["stage"] in ENDED or text == last[1]:
             return
-        if run["stage"] != last[0] or now_s - last[2] >= LINE_PERIOD_S:
-            last[:] = [run["stage"], text, now_s]
+        state = run["stage"], run["reason"]
+        if state != last[0] or now_s - last[2] >= LINE_PERIOD_S:
+            last[:] = [state, text, now_s]
             click.echo(text, file=file)
 
     yield show
@@ -169,7 +170,8 @@ def describe(run: Run) -> str:
         text += f", {run['tasksDone']} of {run['tasksTotal']} tasks, {run['rows']:,} rows"
         if run["rowsPerSecond"]:
             text += f", {run['rowsPerSecond']:,.0f} rows/s"
-    return text
+    waits_for = run["reason"]  # until it has ended
+    return f"{text}; {waits_for}" if waits_for else text
 
 
 RUN_COLUMNS = ("stage", "tasks", "rows", "rows/s", "lag")
@@ -202,8 +204,12 @@ def bar(file: IO[str] | None = None) -> Iterator[_Show]:
     )
     with Progress(*columns, console=Console(file=file)) as progress:
         task = progress.add_task("planning", total=None, rows=0, rate=0.0)
+        said = [""]
 
         def show(run: Run) -> None:
+            if run["reason"] not in ("", *said) and run["stage"] not in ENDED:
+                said[:] = [run["reason"]]
+                progress.console.print(run["reason"])
             progress.update(
                 task,
                 description=run["stage"],

@@ -39,6 +39,7 @@ class RunProgress:
         lag: entries that are still to be processed, or -1 where only the broker knows.
         error: why it failed, with a traceback where user code raised; empty if it did not.
         is_user_error: the function raised.
+        waits_for: why no task runs at the moment, in one line; empty if some do, or have not had the time to begin.
     """
 
     run_id: str
@@ -50,6 +51,7 @@ class RunProgress:
     lag: int = -1
     error: str = ""
     is_user_error: bool = False
+    waits_for: str = ""
 
     @property
     def has_ended(self) -> bool:

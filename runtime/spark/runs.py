@@ -88,7 +88,7 @@ class Run:
             tasksTotal=progress.tasks_total,
             rows=progress.rows,
             rowsPerSecond=progress.rows_per_s,
-            error=progress.error,
+            error=progress.error or progress.waits_for,
             startedMs=self.started_ms,
             endedMs=self.ended_ms,
             lag=progress.lag,

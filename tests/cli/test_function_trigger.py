@@ -27,6 +27,7 @@ DONE = run_at("done", tasksDone=8, tasksTotal=8, rows=80_000, rowsPerSecond=20_0
 COURSE = [
     {"running": True, "error": ""},
     run_at("planning"),
+    run_at("running", tasksTotal=8, reason="no executors: all are busy"),
     run_at("running", tasksDone=2, tasksTotal=8, rows=20_000, rowsPerSecond=19_876.4),
     run_at("committing", tasksDone=8, tasksTotal=8, rows=80_000, rowsPerSecond=20_000.0),
     DONE,
@@ -47,6 +48,7 @@ def test_a_run_is_followed_to_its_end_line_by_line_in_a_pipe(magnetar: Magnetar,
     assert result.code == 0, result.err
     assert result.out.splitlines() == [
         "run r1: planning",
+        "run r1: running, 0 of 8 tasks, 0 rows; no executors: all are busy",
         "run r1: running, 2 of 8 tasks, 20,000 rows, 19,876 rows/s",
         "run r1: committing, 8 of 8 tasks, 80,000 rows, 20,000 rows/s",
         "run r1 is done: 80,000 rows, 8 tasks, 4.0 s",
@@ -117,6 +119,7 @@ def test_a_terminal_gets_a_bar(
     monkeypatch.setattr(function_trigger, "wants_table", lambda ctx: True)
     result = magnetar(*TRIGGER)
     assert "8/8" in result.out
+    assert result.out.count("no executors: all are busy") == 1
     assert "80,000 rows" in result.out
     assert "run r1 is done" in result.out
 
