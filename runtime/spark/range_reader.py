@@ -293,6 +293,6 @@ class _Permits:
         wanted = min(MAX_AHEAD_MESSAGES, max(1, int(per_entry * entries_left)))
         if self._granted > wanted // 2:
             return 0
-        more = wanted - max(self._granted, 0)
+        more = wanted - self._granted  # a debt too: batches are sent whole, and the broker counts below zero
         self._granted += more
         return more

@@ -287,3 +287,10 @@ def test_small_ranges_make_the_broker_send_little_more(broker: SmallLedgers, top
     # A range has 200 of the 1,000 messages that are asked for before it is known how many an entry holds; planning
     # looks at one entry of each of the 30 ledgers.
     assert broker.messages_out(topic) <= 20 * 1_000 + 30 * 100
+
+
+def test_a_large_batch_before_the_end_leaves_permits_for_the_last_one(broker: SmallLedgers, topic: str) -> None:
+    sizes = [1, 1, 1, 1, 1, 1500, 1]
+    fill(broker.service_url, topic, [[b"x"] * size for size in sizes], batch_max_messages=2000)
+    options = options_for(broker.service_url, topic, pollTimeoutMs="4000")
+    assert len(values(options)) == sum(sizes)
