@@ -56,6 +56,11 @@ def _refused(config: FunctionConfig) -> Iterator[tuple[str, str]]:
     if config.log_topic:
         yield "logTopic", "it is not supported with runtimeEnv spark; leave it out and use functions logs"
     for topic, spec in config.input_specs.items():
+        if spec.is_regex_pattern:
+            yield (
+                f"input {topic}",
+                "it is a pattern, and a run plans topics by their names; give them with inputs, one after the other",
+            )
         if spec.receiver_queue_size is not None:
             yield f"inputSpecs[{topic}].receiverQueueSize", "a run has no receiver queue; leave it out"
     for what, topic in (*(("input", topic) for topic in config.input_specs), ("output", config.output or "")):

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ..errors import MagnetarError
 from ..wire.functions_pb2 import FunctionStatus, MetricsData
 
 LATEST_MAX = 10  # exceptions kept of each kind, as many as Pulsar keeps
@@ -65,6 +66,15 @@ def format_error(error: BaseException) -> str:
         return text
     half = TRACEBACK_CHARACTERS_MAX // 2
     return f"{text[:half]}\n… {len(text) - 2 * half} characters left out …\n{text[-half:]}"
+
+
+def reason_of(error: BaseException) -> str:
+    """Return why an instance ends with ``error``; a traceback where the function's code is at fault."""
+    if isinstance(error, SystemExit):
+        return f"the function called sys.exit({error.code!r})\n{format_error(error)}"
+    if isinstance(error, MagnetarError):
+        return f"{type(error).__name__}: {error}"
+    return format_error(error)
 
 
 def _drop_own_frames(summary: traceback.TracebackException) -> None:
@@ -125,6 +135,18 @@ class InstanceStats:
         with self._lock:
             sum_before, count = self._user.get(metric, (0.0, 0))
             self._user[metric] = (sum_before + value, count + 1)
+
+    def record_many(self, metric: str, total: float, count: int) -> None:
+        """Add values to a metric of the user's that somebody else has added up."""
+        with self._lock:
+            sum_before, count_before = self._user.get(metric, (0.0, 0))
+            self._user[metric] = (sum_before + total, count_before + count)
+
+    def take_recorded(self) -> dict[str, tuple[float, int]]:
+        """Return sum and count of each of the user's metrics, and begin them anew."""
+        with self._lock:
+            recorded, self._user = self._user, {}
+        return recorded
 
     def user_metrics(self) -> dict[str, float]:
         """Return sum and count of each of the user's metrics, under Pulsar's names."""

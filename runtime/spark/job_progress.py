@@ -8,8 +8,10 @@ this object was made.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from .progress import Recorded
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -27,11 +29,13 @@ class Work:
         tasks_done: of all their stages.
         tasks_total: of all their stages; grows with each job.
         rows: read from sources, by the stage that has read most: each action may read the same rows again.
+        metrics: what the function recorded.
     """
 
     tasks_done: int = 0
     tasks_total: int = 0
     rows: int = 0
+    metrics: Recorded = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

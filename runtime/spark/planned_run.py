@@ -29,7 +29,7 @@ from .cursor import PATIENCE_S, PAUSE_S, Subscription
 from .job_progress import JobProgress, Work
 from .link import Routes
 from .plans import Plan, PlanStore, RunFenced, make_tasks
-from .progress import RunProgress
+from .progress import RunProgress, add_metrics
 from .ranges import Position, TopicRange
 from .spark_job import told, watched
 from .survey import backlog
@@ -83,7 +83,7 @@ class PlannedRun:
         self._fence_due_s = 0.0
         self._began_s = 0.0
         self._planned = 0  # tasks of the plan at hand
-        self._before = (0, 0)  # tasks and rows of the plan that was finished first
+        self._before = Work()  # of the plan that was finished first
         self._tag = f"magnetar {function.spec.key}"
         self._context: SparkContext | None = None
         self._session: Session | None = None
@@ -124,7 +124,8 @@ class PlannedRun:
             self._execute(store, unfinished, subscriptions)
             if unfinished.run_id == self._progress.run_id:
                 return
-            self._before = self._progress.tasks_done, self._progress.rows
+            done = self._progress
+            self._before = Work(tasks_done=done.tasks_done, rows=done.rows, metrics=done.metrics)
         self._check_cancelled()
         plan = self._plan(store, subscriptions)
         if plan is None:
@@ -197,22 +198,18 @@ class PlannedRun:
         if self._spec.details.sink.topic:
             self._deduplicate(self._spec.details.sink.topic)
         self._began_s = time.monotonic()
-        tasks_before, rows_before = self._before
         self._planned = len(plan.tasks)
-        self._tell(stage="running", tasks_done=tasks_before, tasks_total=tasks_before + self._planned)
+        self._tell(stage="running")
+        self._count(Work())
         self._fence_due_s = time.monotonic() + FENCE_PERIOD_S
         if self._function.is_dataframe:
-            rows = self._run_dataframe(context, store, plan)
+            work = self._run_dataframe(context, store, plan)
         else:
-            rows = self._run_messages(context, store, plan)
+            work = self._run_messages(context, store, plan)
         self._check_cancelled()
         self._check_outputs(plan)
-        self._tell(
-            stage="committing",
-            tasks_done=self._progress.tasks_total,
-            rows=rows_before + rows,
-            rows_per_s=rows / max(time.monotonic() - self._began_s, 1e-3),
-        )
+        self._count(work)
+        self._tell(stage="committing", tasks_done=self._progress.tasks_total)
         store.finish()
         self._move(store, subscriptions)
 
@@ -239,9 +236,9 @@ class PlannedRun:
                 False,
             )
 
-    def _run_messages(self, context: SparkContext, store: PlanStore, plan: Plan) -> int:
+    def _run_messages(self, context: SparkContext, store: PlanStore, plan: Plan) -> Work:
         from .message_job import MessageJob
-        from .range_task import Shipment, count_messages
+        from .range_task import Shipment
         from .user_code import pack
 
         is_local = context.master.startswith("local")
@@ -260,9 +257,9 @@ class PlannedRun:
         self._judge(failure, plan)
         if len(job.results) != len(plan.tasks):
             raise RunFailed(f"{len(job.results)} of {len(plan.tasks)} tasks reported an end\n{_kept(plan)}", False)
-        return count_messages(job.results)
+        return _work_of(job)[0]
 
-    def _run_dataframe(self, context: SparkContext, store: PlanStore, plan: Plan) -> int:
+    def _run_dataframe(self, context: SparkContext, store: PlanStore, plan: Plan) -> Work:
         from .dataframe_run import DataFrameRun
 
         spark = self._function.open_session().spark
@@ -275,7 +272,8 @@ class PlannedRun:
         except Exception as error:  # noqa: BLE001  user code raises what it likes
             failure = error
         self._judge(failure, plan)
-        return run.rows or jobs.look().rows  # it need not read all of the frame
+        work = jobs.look()
+        return replace(work, rows=run.rows or work.rows)  # it need not read all of the frame
 
     def _judge(self, failure: Exception | None, plan: Plan) -> None:
         """Raise for a job that did not come to its end."""
@@ -292,22 +290,25 @@ class PlannedRun:
 
     def _look(self, store: PlanStore, work: Work, is_over: bool = False) -> bool:
         """Tell how far the job is; return whether it must end, if only for its failure. On the watching thread."""
-        tasks_before, rows_before = self._before
-        took_s = time.monotonic() - self._began_s
-        waiting = self._session if took_s > NO_EXECUTORS_S else None
-        self._tell(
-            tasks_done=tasks_before + work.tasks_done,
-            tasks_total=tasks_before + max(work.tasks_total, self._planned),
-            rows=rows_before + work.rows,
-            rows_per_s=work.rows / max(took_s, 1e-3),
-            waits_for="" if waiting is None else waiting.waits_for(),
-        )
+        self._count(work)
         if is_over or self._function.cancelled.is_set():
             return True
         if time.monotonic() >= self._fence_due_s:
             self._is_fenced = self._is_fenced or store.is_fenced()
             self._fence_due_s = time.monotonic() + FENCE_PERIOD_S
         return self._is_fenced
+
+    def _count(self, work: Work) -> None:
+        before, took_s = self._before, time.monotonic() - self._began_s
+        waiting = self._session if took_s > NO_EXECUTORS_S else None
+        self._tell(
+            tasks_done=before.tasks_done + work.tasks_done,
+            tasks_total=before.tasks_done + max(work.tasks_total, self._planned),
+            rows=before.rows + work.rows,
+            rows_per_s=work.rows / max(took_s, 1e-3),
+            metrics=add_metrics([before.metrics, work.metrics]),
+            waits_for="" if waiting is None else waiting.waits_for(),
+        )
 
     def _move(self, store: PlanStore, subscriptions: dict[str, Subscription]) -> None:
         """Move the subscriptions to what is done."""
@@ -343,7 +344,11 @@ class PlannedRun:
 def _work_of(job: MessageJob) -> tuple[Work, bool]:
     """Return what a job has done, and whether one of its tasks has failed for good."""
     results = list(job.results)
-    work = Work(tasks_done=len(results), rows=sum(result.messages for result in results))
+    work = Work(
+        tasks_done=len(results),
+        rows=sum(result.messages for result in results),
+        metrics=add_metrics([result.metrics for result in results]),
+    )
     return work, any(result.failure is not None for result in results)
 
 

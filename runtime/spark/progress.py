@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Literal
 
 Stage = Literal["planning", "running", "committing", "done", "failed", "cancelled"]
+Recorded = dict[str, tuple[float, int]]
+"""Sum and count of the values of a function's own metrics, by name."""
 ENDED: tuple[Stage, ...] = ("done", "failed", "cancelled")
 
 
@@ -25,6 +28,16 @@ def reason_of(error: str) -> str:
     return f"{said} {lines[-1]}" if said else lines[-1]
 
 
+def add_metrics(parts: Iterable[Recorded]) -> Recorded:
+    """Return what several have recorded."""
+    found: Recorded = {}
+    for part in parts:
+        for name, (total, count) in part.items():
+            total_before, count_before = found.get(name, (0.0, 0))
+            found[name] = total_before + total, count_before + count
+    return found
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunProgress:
     """One run at one moment.
@@ -39,6 +52,7 @@ class RunProgress:
         lag: entries that are still to be processed, or -1 where only the broker knows.
         error: why it failed, with a traceback where user code raised; empty if it did not.
         is_user_error: the function raised.
+        metrics: what the function recorded in the tasks that are done.
         waits_for: why no task runs at the moment, in one line; empty if some do, or have not had the time to begin.
     """
 
@@ -52,6 +66,7 @@ class RunProgress:
     error: str = ""
     is_user_error: bool = False
     waits_for: str = ""
+    metrics: Recorded = field(default_factory=dict)
 
     @property
     def has_ended(self) -> bool:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,6 +49,7 @@ from .function_contexts import MessageContext
 from .link import Routes
 from .options import POLL_TIMEOUT_MS, SEND_TIMEOUT_MS
 from .plans import Task
+from .progress import Recorded
 from .range_reader import Entry, RangeReader
 from .user_code import Package, SparkHome
 
@@ -103,12 +104,14 @@ class TaskResult:
         outputs: messages stored by this attempt.
         duplicates: those that were there from an earlier one.
         failure: None if all is well.
+        metrics: sum and count of what the function recorded, by name.
     """
 
     messages: int
     outputs: int = 0
     duplicates: int = 0
     failure: TaskFailure | None = None
+    metrics: Recorded = field(default_factory=dict)
 
 
 class SealedEntry(NamedTuple):
@@ -218,6 +221,7 @@ def run_task(shipment: Shipment, task: Task, directory: Path) -> TaskResult:
         function = _function(shipment, directory)
     except Exception as error:  # noqa: BLE001  user code raises what it likes
         return TaskResult(0, failure=TaskFailure(f"the function cannot be loaded: {format_error(error)}", True))
+    function.stats.take_recorded()  # of an attempt that was given up
     running = _RunningTask(function, task, shipment.outputs)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -251,7 +255,8 @@ class _RunningTask:
         self._targets = output_topics(spec.details.sink.topic, self.outputs)
 
     def result(self, failure: TaskFailure | None) -> TaskResult:
-        return TaskResult(self.messages, self.stored, self.duplicates, failure)
+        recorded = self.function.stats.take_recorded()
+        return TaskResult(self.messages, self.stored, self.duplicates, failure, recorded)
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -431,8 +436,3 @@ def _received(entry: Entry, topic: TopicName) -> ReceivedEntry:
         metadata.num_messages_in_batch,
         (entry.body, 0, len(entry.body)),
     )
-
-
-def count_messages(results: Sequence[TaskResult]) -> int:
-    """Return how many messages tasks have read."""
-    return sum(result.messages for result in results)

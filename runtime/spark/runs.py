@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from ...wire.functions_pb2 import FunctionStatus
 from ..stats import InstanceStats
-from .progress import RunProgress
+from .progress import Recorded, RunProgress
 
 RESUMES_MAX = 3
 """How often a run is begun again whose host died: what kills it each time will do so for ever."""
@@ -55,13 +55,23 @@ class Run:
             stats.last_invocation_ms = now_ms()
         else:
             progress = replace(progress, rows=self.progress.rows)
-        self.progress = progress
+        self.progress = replace(progress, metrics=self._record(progress.metrics, stats))
         if progress.has_ended:
             self.ended_ms = now_ms()
             if progress.error and progress.is_user_error:
                 stats.user_exception(progress.error, self.ended_ms)
             elif progress.error:
                 stats.system_exception(progress.error, self.ended_ms)
+
+    def _record(self, metrics: Recorded, stats: InstanceStats) -> Recorded:
+        """Add what is new of the function's own metrics; return all that was counted."""
+        known = dict(self.progress.metrics)
+        for name, (total, count) in metrics.items():
+            total_before, count_before = known.get(name, (0.0, 0))
+            if count > count_before:
+                stats.record_many(name, total - total_before, count - count_before)
+                known[name] = total, count
+        return known
 
     def cancel(self, stats: InstanceStats) -> None:
         """Note that it is not wanted any more."""

@@ -41,6 +41,8 @@ def test_both_guarantees_that_hold_are_accepted(guarantee: str) -> None:
         ({"autoAck": False}, "autoAck: ", "leave it out"),
         ({"logTopic": "log"}, "logTopic: ", "functions logs"),
         ({"inputSpecs": {"in": {"receiverQueueSize": 5}}}, "inputSpecs[in].receiverQueueSize: ", "leave it out"),
+        ({"inputs": [], "topicsPattern": "in-.*"}, "input in-.*: it is a pattern", "give them with inputs"),
+        ({"inputSpecs": {"i.*": {"regexPattern": True}}}, "input i.*: it is a pattern", "give them with inputs"),
         ({"output": "non-persistent://public/default/out"}, "output topic non-persistent://", "persistent topic"),
     ],
 )
