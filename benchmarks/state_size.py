@@ -22,7 +22,7 @@ from tests.support.waiting import wait_for
 
 from .figure import Figure
 from .load import hold, publish_entries
-from .machine import usage
+from .machine import short_name, usage
 from .plan import Plan
 
 KEYS = 1_000_000
@@ -44,7 +44,7 @@ def measure_state_size(plan: Plan) -> Iterator[Figure]:
             functions.create(NAME, SOURCE, config).raise_for_status()
             took_s = _fill(server)
             shown_ms = _shown_ms(server)
-            (store,) = [one for one in descendants(server.pid) if "state-store" in one.cmdline()]
+            (store,) = [one for one in descendants(server.pid) if "state-store" in short_name(one)]
             pss_mib = usage(store).pss_mib
             size_mib = sum(file.stat().st_size for file in (server.directory / "data" / "state").iterdir()) / 2**20
             store.kill()  # before its supervisor is gone: then it might still end in order

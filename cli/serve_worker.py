@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +52,15 @@ def worker(
     values |= read_server_file(config_file, WORKER_KEYS)["worker"]
     values |= {name: value for name, value in flags.items() if value is not None}
     check_port(values.get("host", "127.0.0.1"), values.get("worker_port", 6750), "--worker-port")
+    from ..broker.admin.http_client import import_httpx
+    from ..runtime.process.forked import can_fork
+    from ..runtime.process.zygote import fork_zygote
+
+    zygote = fork_zygote() if can_fork() else None  # before this process has a thread, a loop or a locked directory
     directory = DataDirectory.open(Path(data_dir))
+    import_httpx()
     from ..worker.config import WorkerConfig
+    from ..worker.runtimes import make_runtime_manager
     from ..worker.service import WorkerService
 
     if addresses_from_stdin:  # the supervisor tells them once it knows them: imports are done by then
@@ -63,7 +71,7 @@ def worker(
     config = WorkerConfig(data_dir=directory.path, **values)
 
     async def serve(stop: asyncio.Event) -> None:
-        service = WorkerService(config)
+        service = WorkerService(config, partial(make_runtime_manager, zygote=zygote))
         try:
             try:
                 await service.start()

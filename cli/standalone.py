@@ -51,7 +51,6 @@ def standalone(
     if has_state:
         check_port(config.host, state_port, "--state-port")
     directory = open_directory(config, wipe=wipe_data, more_names=(WORKER_FOLDER, STATE_FOLDER))
-    from .broker_process import BrokerProcess
 
     urls: dict[str, str] = {}
     worker = state = None
@@ -61,12 +60,18 @@ def standalone(
         own = {**in_file["worker"], "host": config.host, "worker_port": port, "cluster": config.cluster}
         worker = Child(worker_spec(own, str(directory.path / WORKER_FOLDER), urls))
 
+    children = [child for child in (state, worker) if child is not None]
+    if children:
+        import_shared()
+    for child in children:  # first of all: this process has one thread
+        child.fork()
+    from .broker_process import BrokerProcess
+
     async def serve(stop: asyncio.Event) -> None:
         process = BrokerProcess(config, storage_config, directory)
         try:
-            for child in (state, worker):  # they import their modules while the data is recovered here
-                if child is not None:
-                    await child.spawn()
+            for child in children:  # they import their modules while the data is recovered here
+                await child.spawn()
             await process.start(worker.url if worker else None)
             urls.update(service_url=process.broker_url, admin_url=process.web_url)
             addresses: Addresses = {"brokerServiceUrl": urls["service_url"], "webServiceUrl": urls["admin_url"]}
@@ -80,12 +85,23 @@ def standalone(
                 announce({**addresses, "pid": os.getpid()}, ready_file)
             await stop.wait()
         finally:
-            for child in (worker, state):
-                if child is not None:
-                    await child.stop()
+            for child in reversed(children):
+                await child.stop()
             await process.stop()
 
     run(serve)
+
+
+def import_shared() -> None:
+    """Import what several of the processes need, before they are forked: they share its memory."""
+    import uvloop  # noqa: F401
+
+    from ..broker.admin import serve  # noqa: F401
+    from ..broker.admin.http_client import import_httpx
+    from ..runtime.process import zygote  # noqa: F401
+    from ..runtime.state import server  # noqa: F401
+
+    import_httpx()
 
 
 def worker_spec(values: dict[str, Any], data_dir: str, urls: dict[str, str]) -> ChildSpec:

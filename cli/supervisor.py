@@ -3,7 +3,8 @@
 Design: a child runs in a session of its own, so that Ctrl-C reaches only the parent, which stops the children in order.
 The kernel kills a child whose parent dies (`lifetime.die_with_parent`). A child that ended by itself is started again
 after a pause that doubles from 0.25 s to 10 s and is forgotten once the child has lived for 30 s. It keeps the port of
-its first start, because others know it.
+its first start, because others know it. The first time a child can be forked, which shares the parent's memory; later
+the parent has threads, and it is started by exec.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ import json
 import logging
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ..runtime.process.forked import ForkedProcess, can_fork, fork
 from .failure import Failure
 from .lifetime import PARENT_VARIABLE
 
@@ -54,7 +57,9 @@ class Child:
     def __init__(self, spec: ChildSpec) -> None:
         self.spec = spec
         self.addresses: Addresses = {}
-        self._process: asyncio.subprocess.Process | None = None
+        self._forked: ForkedProcess | None = None
+        self._process: asyncio.subprocess.Process | ForkedProcess | None = None
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._watcher: asyncio.Task[None] | None = None
         self._is_stopping = False
 
@@ -65,9 +70,22 @@ class Child:
         """Return where the child serves, None before it was ready for the first time."""
         return next((str(address) for name, address in self.addresses.items() if name != "pid"), None)
 
+    def fork(self) -> None:
+        """Fork the process for its first start, where that is possible; to be called before any thread is made.
+
+        In the child this ends with SystemExit.
+        """
+        if can_fork():
+            arguments, parent = self.spec.arguments(self.addresses), os.getpid()
+            self._forked = fork(lambda channel: run_forked(arguments, parent, channel))
+
     async def spawn(self) -> None:
         """Start the process without waiting: it imports its modules while the parent goes on."""
-        self._process = await asyncio.create_subprocess_exec(
+        forked, self._forked = self._forked, None
+        if forked is not None:
+            self._process, self._streams = forked, await forked.attach()
+            return
+        process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
             "magnetar.cli",
@@ -77,6 +95,9 @@ class Child:
             env={**os.environ, PARENT_VARIABLE: str(os.getpid())},
             start_new_session=True,
         )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._process, self._streams = process, (process.stdout, process.stdin)
 
     async def ready(self) -> None:
         """Tell the process what it waits for and return once it serves; from then on it is watched.
@@ -111,15 +132,15 @@ class Child:
     async def _become_ready(self) -> None:
         process = self._process
         assert process is not None
-        assert process.stdin is not None
-        assert process.stdout is not None
+        assert self._streams is not None
+        reader, writer = self._streams
         name = self.spec.name
         try:
             async with asyncio.timeout(READY_TIMEOUT_S):
-                process.stdin.write(json.dumps(dict(self.spec.told())).encode() + b"\n")
+                writer.write(json.dumps(dict(self.spec.told())).encode() + b"\n")
                 with contextlib.suppress(ConnectionError):
-                    await process.stdin.drain()
-                line = await process.stdout.readline()
+                    await writer.drain()
+                line = await next_line(reader)
         except TimeoutError as exc:
             process.kill()
             await process.wait()
@@ -136,7 +157,7 @@ class Child:
         started_s = loop.time()
         while True:
             assert self._process is not None
-            await self._drain(self._process)
+            await self._drain()
             code = await self._process.wait()
             if self._is_stopping:
                 return
@@ -157,11 +178,38 @@ class Child:
             else:
                 logger.info("the %s runs again (pid %d)", self.spec.name, self._process.pid)
 
-    async def _drain(self, process: asyncio.subprocess.Process) -> None:
+    async def _drain(self) -> None:
         """Read what else the child writes to its standard output, so that its pipe never fills; it goes to our log."""
-        assert process.stdout is not None
-        while line := await process.stdout.readline():
+        assert self._streams is not None
+        reader, writer = self._streams
+        while line := await next_line(reader):
             logger.info("%s wrote: %s", self.spec.name, line.decode(errors="replace").rstrip())
+        writer.close()
+
+
+async def next_line(reader: asyncio.StreamReader) -> bytes:
+    """Return what a child prints next, nothing at its end, which is a reset where it left words unread."""
+    try:
+        return await reader.readline()
+    except ConnectionResetError:
+        return b""
+
+
+def run_forked(arguments: Sequence[str], parent: int, channel: socket.socket) -> int:
+    """Run a command line in a process that was just forked; what it reads and prints goes through a socket."""
+    os.setsid()
+    os.environ[PARENT_VARIABLE] = str(parent)
+    for number in (0, 1):
+        os.dup2(channel.fileno(), number)
+    channel.close()
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115  it stays open
+    sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
+    import setproctitle
+
+    from .main import main
+
+    setproctitle.setproctitle(f"magnetar {arguments[0]}")
+    return main(arguments)
 
 
 def how_it_ended(code: int) -> str:

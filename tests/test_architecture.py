@@ -183,13 +183,14 @@ def third_party_of(statement: str) -> set[str]:
 
 WIRE = {"google", "google_crc32c", "cramjam", "cython_runtime"}
 HTTP_SERVER = {"anyio", "httptools", "python_multipart", "starlette", "typing_extensions", "uvicorn"}
-HTTP_CLIENT = {"anyio", "certifi", "h11", "httpcore", "httpx", "idna", "pygments", "rich"}  # httpx brings the last two
+HTTP_CLIENT = {"anyio", "certifi", "h11", "httpcore", "httpx", "idna"}
+TABLES = {"pygments", "rich"}  # httpx brings them to the commands; no server may have them
 GRPC = {"grpc", "grpc_tools", "opentelemetry", "typing_extensions"}  # what grpc itself imports where it is installed
 FASTAPI = {"annotated_doc", "annotated_types", "fastapi", "pydantic", "pydantic_core", "typing_inspection"}
 
 MAY_IMPORT: dict[str, tuple[str, set[str]]] = {
     "magnetar --version": ("from magnetar.cli import main", {"click"}),
-    "magnetar functions": ("from magnetar.cli import functions", {"click"} | HTTP_CLIENT),
+    "magnetar functions": ("from magnetar.cli import functions", {"click"} | HTTP_CLIENT | TABLES),
     "the client": ("import magnetar.client.client", WIRE | {"uvloop"}),
     "a function's author": ("from magnetar import Function, Context, SerDe", set()),
     "the broker": (
@@ -197,8 +198,13 @@ MAY_IMPORT: dict[str, tuple[str, set[str]]] = {
         WIRE | HTTP_SERVER | {"click", "uvloop"},
     ),
     "the worker": (
-        "from magnetar.cli import serve_worker; from magnetar.worker import service; import uvloop",
+        "from magnetar.cli import serve_worker; from magnetar.broker.admin.http_client import import_httpx;"
+        " import_httpx(); from magnetar.worker import service; import uvloop",
         WIRE | HTTP_SERVER | HTTP_CLIENT | GRPC | FASTAPI | {"click", "cloudpickle", "prometheus_client", "uvloop"},
+    ),
+    "what standalone's processes share": (
+        "from magnetar.cli import standalone; standalone.import_shared()",
+        WIRE | HTTP_SERVER | HTTP_CLIENT | GRPC | {"click", "setproctitle", "uvloop"},
     ),
     "the state store": (
         "from magnetar.cli import main, serve_state_store; from magnetar.runtime.state import server",

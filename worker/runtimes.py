@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ..runtime.manager import RuntimeManager, Surroundings
 from ..runtime.ports import Runtime
+from ..runtime.process.forked import ForkedProcess
 from ..runtime.process.runtime import ProcessRuntime
 from ..runtime.spark.runtime import SparkConfig, SparkRuntime
 from ..runtime.thread.runtime import ThreadRuntime
@@ -15,9 +16,19 @@ from .config import WorkerConfig
 
 
 async def make_runtime_manager(
-    config: WorkerConfig, worker_id: str, fetch_package: Callable[[PackageLocationMetaData], Awaitable[Path]]
+    config: WorkerConfig,
+    worker_id: str,
+    fetch_package: Callable[[PackageLocationMetaData], Awaitable[Path]],
+    zygote: ForkedProcess | None = None,
 ) -> RuntimeManager:
-    """Return a runtime manager with all runtimes of this version; nothing runs before its first `apply`."""
+    """Return a runtime manager with all runtimes of this version; nothing runs before its first `apply`.
+
+    Args:
+        config: the worker's settings.
+        worker_id: its id.
+        fetch_package: where packages come from.
+        zygote: what process instances are forked from; None: it is started by exec.
+    """
     surroundings = Surroundings(
         worker_id=worker_id,
         service_url=config.service_url,
@@ -31,11 +42,12 @@ async def make_runtime_manager(
         data_dir=config.data_dir,
         master=config.spark_master,
         heap=config.spark_driver_memory,
+        settings=config.spark_settings,
         driver_host=config.reachable_host,
         idle_s=config.spark_idle_s,
     )
     runtimes: dict[str, Runtime] = {
-        "process": ProcessRuntime(),
+        "process": ProcessRuntime(zygote),
         "thread": ThreadRuntime(config.service_url),
         "spark": SparkRuntime(spark),
     }

@@ -16,6 +16,7 @@ from ...wire.functions_pb2 import FunctionStatus, MetricsData
 from ..control import ControlClient
 from ..logs import tail
 from ..spec import InstanceSpec
+from .forked import ForkedProcess
 from .messages import BEAT_S, LENGTH_BYTES, body_bytes, encode
 
 log = logging.getLogger(__name__)
@@ -23,6 +24,9 @@ log = logging.getLogger(__name__)
 START_TIMEOUT_S = 10.0  # for a fork; the zygote itself may have to be started first
 ZYGOTE_END_S = 3.0
 LOG_LINES_OF_A_CRASH = 20
+
+
+ZygoteProcess = ForkedProcess | asyncio.subprocess.Process
 
 
 class ProcessInstance:
@@ -124,11 +128,16 @@ class ProcessInstance:
 class ProcessRuntime:
     """Starts instances through a zygote, which it starts anew when it is gone."""
 
-    def __init__(self) -> None:
-        """Prepare; the zygote is started by `warm_up` or the first instance."""
+    def __init__(self, zygote: ForkedProcess | None = None) -> None:
+        """Prepare; `warm_up` or the first instance starts the zygote.
+
+        Args:
+            zygote: one that was forked when this process had one thread; a later one is started by exec.
+        """
         self._instances: dict[int, ProcessInstance] = {}
         self._numbers = itertools.count(1)
-        self._process: asyncio.subprocess.Process | None = None
+        self._forked = zygote
+        self._process: ZygoteProcess | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._listening: asyncio.Task[None] | None = None
         self._starting = asyncio.Lock()
@@ -140,18 +149,15 @@ class ProcessRuntime:
                 await self._start_zygote()
 
     async def _start_zygote(self) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-P",  # the worker's working directory is no place to import user code's modules from
-                "-m",
-                "magnetar.runtime.process.zygote",
-                str(theirs.fileno()),
-                pass_fds=(theirs.fileno(),),
-                stdin=asyncio.subprocess.DEVNULL,
-            )
-        reader, self._writer = await asyncio.open_unix_connection(sock=ours)
+        forked, self._forked = self._forked, None
+        if forked is not None:
+            self._process = forked
+            reader, self._writer = await forked.attach()
+        else:
+            ours, theirs = socket.socketpair()
+            with theirs:
+                self._process = await _execute_zygote(theirs)
+            reader, self._writer = await asyncio.open_unix_connection(sock=ours)
         self._listening = asyncio.create_task(self._listen(reader, self._writer, self._process))
         self._beat(self._writer)
 
@@ -185,9 +191,7 @@ class ProcessRuntime:
         if self._writer is not None:
             self._writer.write(encode(command))
 
-    async def _listen(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, process: asyncio.subprocess.Process
-    ) -> None:
+    async def _listen(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, process: ZygoteProcess) -> None:
         """Take the zygote's events until it is gone; its instances are gone then, too."""
         try:
             while True:
@@ -238,3 +242,15 @@ class ProcessRuntime:
             log.error("the zygote did not end within %.0f s and is killed", ZYGOTE_END_S)
             self._process.kill()
             await self._listening
+
+
+async def _execute_zygote(commands: socket.socket) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-P",  # the worker's working directory is no place to import user code's modules from
+        "-m",
+        "magnetar.runtime.process.zygote",
+        str(commands.fileno()),
+        pass_fds=(commands.fileno(),),
+        stdin=asyncio.subprocess.DEVNULL,
+    )

@@ -5,10 +5,11 @@ has done so takes 2 ms and shares those pages. That is only sound while nothing 
 holds no lock: so this process makes no thread, no event loop, no channel and no server, imports no user code, and
 refuses to fork when the kernel counts more than one thread.
 
-It is started by exec, hence shares nothing with the worker but one socket. When that socket ends, the worker is gone:
-the zygote ends, and its children with it. The same when the worker, which sends beats, is silent for `LEASE_S`: it is
-frozen, others are about to take its instances, and each may run only once. The zygote is the children's parent, so a
-process id that it signals cannot have been given to another process.
+It is forked from the worker before that does anything else, or started by exec where that is no longer possible, and
+shares no file with it but one socket. When that socket ends, the worker is gone: the zygote ends, and its children
+with it. The same when the worker, once it has begun to send beats, is silent for `LEASE_S`: it is frozen, others are
+about to take its instances, and each may run only once. The zygote is the children's parent, so a process id that it
+signals cannot have been given to another process.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import math
 import os
 import selectors
 import signal
@@ -27,6 +29,7 @@ from typing import Any, NoReturn
 
 from ...errors import ProtocolError
 from . import child
+from .forked import ForkedProcess, fork, thread_count
 from .messages import LEASE_S, encode, take
 
 _READ_BYTES = 64 * 1024
@@ -67,9 +70,10 @@ class Zygote:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         self._selector.register(self._commands, selectors.EVENT_READ)
         self._selector.register(self._wakeup_read, selectors.EVENT_READ)
-        heard_at = time.monotonic()
+        heard_at = math.inf  # until the worker, which has to start first, says something there is nothing to guard
         while True:
-            ready = self._selector.select(max(0.0, heard_at + LEASE_S - time.monotonic()))
+            wait_s = heard_at + LEASE_S - time.monotonic()
+            ready = self._selector.select(None if math.isinf(wait_s) else max(0.0, wait_s))
             if time.monotonic() - heard_at > 2 * LEASE_S:
                 # This process, too, was frozen: the worker's beats may lie in the socket, so it has its chance.
                 heard_at = time.monotonic()
@@ -166,22 +170,40 @@ def _kill_group(process_id: int) -> None:
         os.killpg(process_id, signal.SIGKILL)
 
 
-def thread_count() -> int:
-    """Return how many threads this process has, C libraries' included."""
-    return len(os.listdir("/proc/self/task"))
+def fork_zygote() -> ForkedProcess:
+    """Fork a zygote from a worker that has started nothing yet; in the zygote this ends with SystemExit.
+
+    Raises:
+        OSError: the kernel makes no more processes.
+    """
+    return fork(_run_forked)
+
+
+def _run_forked(commands: socket.socket) -> int:
+    # User code shall find what it finds below a zygote started by exec: neither the command line's module as
+    # `__main__` (multiprocessing would import that again) nor the folder that the worker was started in.
+    sys.modules["__main__"] = sys.modules[__name__]
+    if not sys.flags.safe_path:
+        del sys.path[0]
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    _serve(commands)
+    return 0
+
+
+def _serve(commands: socket.socket) -> None:
+    child.warm_up(Path(__file__))
+    gc.collect()
+    gc.freeze()  # a collection in a child would otherwise write to, and so copy, every shared page
+    Zygote(commands).run()
 
 
 def main() -> None:
     """Serve the socket whose descriptor is the only argument."""
     commands = socket.socket(fileno=int(sys.argv[1]))
     commands.set_inheritable(False)
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
-    os.close(null)
-    child.warm_up(Path(__file__))
-    gc.collect()
-    gc.freeze()  # a collection in a child would otherwise write to, and so copy, every shared page
-    Zygote(commands).run()
+    _serve(commands)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,8 @@ from magnetar.runtime.state.client import Increment, TableClient
 
 from tests.support.calm import Calm
 from tests.support.command import call
-from tests.support.servers import COMMAND, Server, ServerFailed, running, server
+from tests.support.functions import Functions
+from tests.support.servers import COMMAND, ROOT, Server, ServerFailed, descendants, running, server
 from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -23,12 +24,20 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 def worker_of(standalone: Server) -> psutil.Process | None:
     """The worker below a standalone, if there is one now."""
-    return next((p for p in psutil.Process(standalone.pid).children() if "worker" in p.cmdline()), None)
+    return child_of(standalone, "worker")
 
 
 def state_store_of(standalone: Server) -> psutil.Process | None:
     """The state store below a standalone, if there is one now."""
-    return next((p for p in psutil.Process(standalone.pid).children() if "state-store" in p.cmdline()), None)
+    return child_of(standalone, "state-store")
+
+
+def child_of(standalone: Server, command: str) -> psutil.Process | None:
+    """The child that runs a command: forked it has a title, started by exec a command line."""
+    for process in psutil.Process(standalone.pid).children():
+        if command in " ".join(process.cmdline()).split():
+            return process
+    return None
 
 
 def is_gone(process: psutil.Process) -> bool:
@@ -77,6 +86,40 @@ def test_killed_worker_comes_back_on_its_port(tmp_path: Path) -> None:
         assert f"the worker (pid {first.pid}) was ended by SIGKILL; starting it again in 0.25 s" in it.log_tail()
         wait_for(lambda: "the worker runs again" in it.log_tail(), "word of it in the log")
         assert call("functions", "list", "-o", "json", admin_url=it.web_url).ok().json() == []
+
+
+def test_children_share_the_memory_of_their_parent(tmp_path: Path) -> None:
+    """Started by exec each holds 23 to 25 MB of its own: too much for the 150 MB of the whole."""
+    with running("standalone", tmp_path) as it:
+        own_mib = {p.cmdline()[0]: own_memory_mib(p) for p in descendants(it.pid)}
+        assert set(own_mib) == {"magnetar worker", "magnetar state-store", "magnetar zygote"}
+        assert own_mib["magnetar state-store"] < 19, own_mib
+        assert own_mib["magnetar zygote"] < 15, own_mib
+        assert own_mib["magnetar worker"] < 52, own_mib
+
+
+def own_memory_mib(process: psutil.Process) -> float:
+    """What a process shares with nobody."""
+    lines = Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith("Private_")) / 1024
+
+
+def test_instances_find_nothing_of_the_command_line(tmp_path: Path) -> None:
+    """Neither the folder in which the server was started, nor its command as `__main__`."""
+    source = """
+import json, sys
+
+def process(text):
+    main = sys.modules["__main__"]
+    return json.dumps([sys.argv, main.__name__, text in sys.path])
+"""
+    config = {"className": "f.process", "inputs": ["in"], "output": "out", "runtimeEnv": "process"}
+    with running("standalone", tmp_path) as it, Functions(it.web_url) as functions:
+        functions.create("f", source, {**config, "subscriptionPosition": "Earliest"}).raise_for_status()
+        answer = httpx.post(
+            f"{functions.url}f/trigger", files={"data": (None, str(ROOT))}, timeout=30
+        ).raise_for_status()
+        assert answer.json() == [["magnetar-instance"], "magnetar.runtime.process.zygote", False]
 
 
 def test_worker_dies_with_its_broker(tmp_path: Path) -> None:

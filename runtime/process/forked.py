@@ -1,0 +1,122 @@
+"""A child made by fork instead of exec, which shares the memory of everything that its parent had imported.
+
+Design: an interpreter with our modules costs 20 to 30 MB; a fork of one that has imported them costs what it writes to.
+A fork is only sound where nothing else runs: with one thread, before any event loop, lock or open file that matters.
+So a server forks its children first of all, and whoever must be started later is started by exec. Parent and child
+share one socket and, of the parent's files, standard error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+
+FIRST_FILE = 3  # behind standard input, output and error
+
+
+def thread_count() -> int:
+    """Return how many threads this process has, C libraries' included."""
+    return len(os.listdir("/proc/self/task"))
+
+
+def can_fork() -> bool:
+    """Return whether this process may make children by `fork`: one thread, standard streams, a kernel with pidfd."""
+    if thread_count() != 1 or None in (sys.stdin, sys.stdout, sys.stderr):
+        return False
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except OSError:
+        return False
+    return True
+
+
+class ForkedProcess:
+    """The parent's side of a child: as much of `asyncio.subprocess.Process` as a supervisor needs.
+
+    Attributes:
+        pid: the child's; not given to another process before `returncode` is known.
+        returncode: None while it runs, negative for a signal.
+    """
+
+    def __init__(self, pid: int, channel: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self._channel = channel  # a number, not a socket: a later fork closes it, and nobody else must
+        self._watched = -1
+        self._ended: asyncio.Future[int] | None = None
+
+    async def attach(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Watch the child on the running loop from now on, and return the socket to it; called once."""
+        loop = asyncio.get_running_loop()
+        self._ended = loop.create_future()
+        self._watched = os.pidfd_open(self.pid)
+        loop.add_reader(self._watched, self._reap)
+        return await asyncio.open_unix_connection(sock=socket.socket(fileno=self._channel))
+
+    async def wait(self) -> int:
+        """Return the exit code once the child has ended. Cancellation: safe."""
+        assert self._ended is not None, "attach comes first"
+        return await asyncio.shield(self._ended)
+
+    def terminate(self) -> None:
+        """Send SIGTERM."""
+        self._send(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+        self._send(signal.SIGKILL)
+
+    def _send(self, number: signal.Signals) -> None:
+        if self.returncode is None:  # until it is reaped the number is its own
+            os.kill(self.pid, number)
+
+    def _reap(self) -> None:
+        ended, status = os.waitpid(self.pid, os.WNOHANG)
+        if not ended or self._ended is None:
+            return
+        asyncio.get_running_loop().remove_reader(self._watched)
+        os.close(self._watched)
+        self.returncode = os.waitstatus_to_exitcode(status)
+        self._ended.set_result(self.returncode)
+
+
+def fork(run: Callable[[socket.socket], int]) -> ForkedProcess:
+    """Fork a child that runs a function with its end of a socket and exits with the code that this returns.
+
+    In the child this ends with SystemExit, so that its interpreter shuts down in order; the caller lets that through.
+
+    Raises:
+        OSError: the kernel makes no more processes or sockets.
+    """
+    assert thread_count() == 1, "another thread may hold a lock that the child would wait for for ever"
+    ours, theirs = socket.socketpair()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    gc.collect()
+    gc.freeze()  # a collection would write to, and so copy, every shared page
+    try:
+        pid = os.fork()
+    except OSError:
+        ours.close()
+        theirs.close()
+        raise
+    if pid:
+        theirs.close()
+        return ForkedProcess(pid, ours.detach())
+    ours.close()
+    _close_all_but(theirs.fileno())
+    raise SystemExit(run(theirs))
+
+
+def _close_all_but(kept: int) -> None:
+    """Close the parent's files: a lock or a socket to another child would otherwise live as long as this process."""
+    for number in map(int, os.listdir("/proc/self/fd")):
+        if number >= FIRST_FILE and number != kept:
+            with contextlib.suppress(OSError):  # that of the listing itself is closed already
+                os.close(number)
