@@ -29,7 +29,7 @@ from ..client.client import AsyncClient
 from ..client.partitioned_producer import PartitionedProducer
 from ..client.producer import Producer
 from ..client.received import ReceivedEntry
-from ..errors import ClosedError, FunctionLoadError, InvalidTopicName, MagnetarError, MessageTooLarge, StateRefused
+from ..errors import ClosedError, InvalidTopicName, MagnetarError, MessageTooLarge, StateRefused
 from ..wire.functions_pb2 import MANUAL
 from ..wire.message_id import MessageId, deserialize
 from ..wire.topic_name import parse_topic_name
@@ -50,7 +50,7 @@ from .recent_acks import RecentAcks
 from .spec import InstanceSpec
 from .state.link import StateLink
 from .state.naming import table_of
-from .stats import InstanceStats, format_error
+from .stats import InstanceStats, format_error, reason_of
 from .stopping import InstanceStopping
 
 log = logging.getLogger(__name__)
@@ -230,8 +230,7 @@ class Pipeline:
 
     def _pump_done(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
-            is_ours = isinstance(error, MagnetarError)
-            self._end(f"{type(error).__name__}: {error}" if is_ours else format_error(error))
+            self._end(reason_of(error))
 
     # -- what the pipeline is made of -----------------------------------------------------------------------------
 
@@ -337,14 +336,7 @@ class Pipeline:
     def ended(self, error: BaseException | None) -> None:
         """See `function_thread.Listener`."""
         self._home.leave_thread()
-        reason = ""
-        if isinstance(error, SystemExit):
-            reason = f"the function called sys.exit({error.code!r})\n{format_error(error)}"
-        elif isinstance(error, FunctionLoadError):
-            reason = f"{type(error).__name__}: {error}"
-        elif error is not None:
-            reason = format_error(error)
-        self._post(partial(self._thread_has_ended, reason))
+        self._post(partial(self._thread_has_ended, "" if error is None else reason_of(error)))
 
     def publish(self, request: PublishRequest) -> None:
         """See `function_context.Outside`."""
@@ -430,7 +422,7 @@ class Pipeline:
         piece.error = piece.error or error
         if error is not None and not isinstance(error, StateRefused | InstanceStopping):
             # The disk is full or the database is damaged: processing more would only make more to do again.
-            self._end(f"{type(error).__name__}: {error}" if isinstance(error, MagnetarError) else format_error(error))
+            self._end(reason_of(error))
         self._answered(piece)
 
     def _published(self, piece: Piece, ticket: Ticket) -> None:

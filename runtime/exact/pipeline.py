@@ -30,7 +30,6 @@ from ...api.serde import SerDe
 from ...client.client import AsyncClient
 from ...client.received import ReceivedEntry
 from ...errors import (
-    FunctionLoadError,
     InvalidConfig,
     MagnetarError,
 )
@@ -49,7 +48,7 @@ from ..publish_request import PublishRequest
 from ..spec import InstanceSpec
 from ..state.naming import table_of
 from ..state.values import Position
-from ..stats import InstanceStats, format_error
+from ..stats import InstanceStats, reason_of
 from .entries import ENTRY_BYTES_MAX, EntryMaker
 from .flow import ResultFlow
 from .identity import life_of, producer_name
@@ -416,13 +415,7 @@ class ExactPipeline:
 
 
 def _reason(error: BaseException) -> str:
-    if isinstance(error, SystemExit):
-        return f"the function called sys.exit({error.code!r})\n{format_error(error)}"
-    if isinstance(error, PoisonMessage):
-        return str(error)
-    if isinstance(error, FunctionLoadError | MagnetarError):
-        return f"{type(error).__name__}: {error}"
-    return format_error(error)
+    return str(error) if isinstance(error, PoisonMessage) else reason_of(error)
 
 
 def _shown(position: Position) -> str:
