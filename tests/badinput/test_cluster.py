@@ -87,7 +87,7 @@ def record_of(server: Server, name: str) -> FunctionMetaData:
         reader = client.create_reader("persistent://public/functions/metadata", EARLIEST)
         newest = b""
         while reader.has_message_available():
-            message = reader.read_next(5000)
+            message = reader.read_next(30_000)
             newest = message.data if message.key == f"public/default/{name}" else newest
         return FunctionMetaData.FromString(newest)
     finally:

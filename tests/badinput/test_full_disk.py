@@ -64,7 +64,7 @@ async def read_available(server: Server) -> list[int]:
         reader = await client.create_reader(TOPIC, EARLIEST)
         found = []
         while await reader.has_message_available():
-            found.append(int((await reader.read_next(5)).data[:8]))
+            found.append(int((await reader.read_next(30)).data[:8]))
         return found
 
 

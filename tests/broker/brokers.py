@@ -35,7 +35,7 @@ async def running_broker(
     storage_config = StorageConfig(**({"journal_file_bytes": JOURNAL_FILE_BYTES, "retry_s": 0.05} | (limits or {})))
     storage = Storage.open(directory / "storage", storage_config, disk)
     storage.attach(asyncio.get_running_loop())
-    defaults: dict[str, Any] = {"failover_delay_s": 0.05, "liveness_timeout_s": 0.2}
+    defaults: dict[str, Any] = {"failover_delay_s": 0.05, "liveness_timeout_s": 2.0}
     broker = BrokerService(
         BrokerConfig(broker_port=0, data_dir=directory, **(defaults | settings)), storage, namespaces
     )

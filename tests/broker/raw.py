@@ -18,7 +18,7 @@ FIELDS = {
     for field in BaseCommand.DESCRIPTOR.fields
     if field.name.lower().replace("_", "") == BaseCommand.Type.Name(number).lower().replace("_", "")
 } | {"PARTITIONED_METADATA": "partitionMetadata", "LOOKUP": "lookupTopic"}
-TIMEOUT_S = 5.0
+TIMEOUT_S = 30.0
 
 
 class Raw:

@@ -6,6 +6,7 @@ what was sent is in its `code`).
 
 from __future__ import annotations
 
+import asyncio
 import random
 import struct
 from pathlib import Path
@@ -135,12 +136,18 @@ async def test_send_that_holds_no_message_ends_the_connection(tmp_path: Path) ->
 
 async def test_random_bytes_end_the_connection_and_nothing_else(tmp_path: Path) -> None:
     rng = random.Random(7)
-    async with running_broker(tmp_path, keep_alive_s=0.3) as broker:
-        for size in (1, 3, 4, 8, 100, 5000, 300_000):
+    async with running_broker(tmp_path, keep_alive_s=1.0) as broker:
+
+        async def is_closed(data: bytes) -> bool:
             raw = await Raw.open(broker.port)
-            raw.send_bytes(rng.randbytes(size))
-            assert await raw.is_closed()  # at once, or with the keep-alive where the bytes announce more
-            await raw.close()
+            raw.send_bytes(data)
+            try:
+                return await raw.is_closed()  # at once, or with the keep-alive where the bytes announce more
+            finally:
+                await raw.close()
+
+        sizes = (1, 3, 4, 8, 100, 5000, 300_000)
+        assert all(await asyncio.gather(*(is_closed(rng.randbytes(size)) for size in sizes)))
         await is_serving(broker)
 
 
@@ -154,7 +161,7 @@ async def test_frame_above_the_limit_is_not_buffered(tmp_path: Path) -> None:
 
 
 async def test_half_open_connection_is_noticed_and_what_it_held_is_free(tmp_path: Path) -> None:
-    async with running_broker(tmp_path, keep_alive_s=0.15) as broker:
+    async with running_broker(tmp_path, keep_alive_s=1.5) as broker:
         dead = await Raw.connected(broker.port)
         await dead.request("SUBSCRIBE", topic=TOPIC, subscription="s", subType=0, consumer_id=1, request_id=1)
         await dead.request("PRODUCER", topic=TOPIC, producer_id=1, request_id=2, producer_name="p")

@@ -31,7 +31,7 @@ def topic(cluster: Cluster) -> str:
 
 @pytest_asyncio.fixture
 async def client(cluster: Cluster) -> AsyncIterator[AsyncClient]:
-    async with AsyncClient(cluster.service_url, ClientConfig(operation_timeout_s=10)) as it:
+    async with AsyncClient(cluster.service_url, ClientConfig(operation_timeout_s=60)) as it:
         yield it
 
 
@@ -44,6 +44,6 @@ async def proxy(cluster: Cluster) -> AsyncIterator[Proxy]:
 @pytest_asyncio.fixture
 async def proxied(proxy: Proxy) -> AsyncIterator[AsyncClient]:
     """A client whose connections can be cut."""
-    config = ClientConfig(operation_timeout_s=10, backoff_initial_ms=20, backoff_max_ms=200)
+    config = ClientConfig(operation_timeout_s=60, backoff_initial_ms=20, backoff_max_ms=200)
     async with AsyncClient(proxy.service_url, config) as it:
         yield it

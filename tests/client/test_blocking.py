@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def blocking(cluster: Cluster) -> Any:
-    with Client(cluster.service_url, ClientConfig(operation_timeout_s=10)) as it:
+    with Client(cluster.service_url, ClientConfig(operation_timeout_s=60)) as it:
         yield it
 
 
@@ -77,7 +77,7 @@ def test_threads_share_a_producer(blocking: Client, topic: str) -> None:
     reader = blocking.create_reader(topic, EARLIEST)
     seen: dict[bytes, int] = {}
     while reader.has_message_available():
-        name, index = reader.read_next(5000).data.split(b"/")
+        name, index = reader.read_next(30_000).data.split(b"/")
         assert int(index) == seen.get(name, -1) + 1
         seen[name] = int(index)
     assert set(seen.values()) == {299}
@@ -110,9 +110,9 @@ def test_consumers_and_readers_move(blocking: Client, topic: str) -> None:
     assert consumer.get_last_message_id() == ids[2]
     reader = blocking.create_reader(topic, ids[0])
     assert (reader.topic, reader.is_connected) == (topic, True)
-    assert reader.read_next(5000).data == b"1"
+    assert reader.read_next(30_000).data == b"1"
     reader.seek(ids[2], inclusive=True)
-    assert reader.read_next(5000).data == b"2"
+    assert reader.read_next(30_000).data == b"2"
     consumer.unsubscribe()
     assert blocking.get_topic_partitions(topic) == [topic]
 

@@ -77,6 +77,8 @@ def deploy(client: magnetar.Client, function: Callable[..., Any] | Processor, na
 
 
 def triggered(client: magnetar.Client, name: str, value: str) -> str:
+    """What it makes of the value; a trigger waits for ten seconds, starting may take longer on a busy machine."""
+    wait_for(lambda: client.functions.status(name)["numRunning"], f"running {name}")
     return client.functions.trigger(name, value).decode()
 
 
@@ -190,7 +192,7 @@ def judge(text):
 with magnetar.Client({server.service_url!r}, admin_url={server.web_url!r}) as client:
     client.functions.deploy(judge, inputs="judge-in", output="judge-out")
 """
-    subprocess.run([sys.executable, "-c", cell], check=True, timeout=30)
+    subprocess.run([sys.executable, "-c", cell], check=True, timeout=120)
     assert triggered(client, "judge", "tea") == "tea is good"
 
 

@@ -167,17 +167,17 @@ async def test_reader(proxy: Proxy, clients: Clients, topic: str) -> None:
     got: list[Any] = [await r.has_message_available()]
     p = await producer(c, topic, **PLAIN)
     ids = [await p.send(b"m%d" % index) for index in range(3)]
-    got += [await r.has_message_available(), (await r.read_next(5)).data]
+    got += [await r.has_message_available(), (await r.read_next(30)).data]
     await r.close()
     r = await c.create_reader(topic, LATEST)
     got.append(await r.has_message_available())
     await p.send(b"m3")
-    got.append((await r.read_next(5)).data)
+    got.append((await r.read_next(30)).data)
     await r.close()
     inclusive = ReaderConfig(start_inclusive=True)
     for start, config in ((ids[1], ReaderConfig()), (ids[1], inclusive), (LATEST, inclusive)):
         r = await c.create_reader(topic, start, config)
-        got.append((await r.read_next(5)).data)
+        got.append((await r.read_next(30)).data)
         await r.close()
     assert got == [False, True, b"m0", False, b"m3", b"m2", b"m1", b"m3"]
     await p.close()
@@ -323,7 +323,7 @@ async def test_java_seek(proxy: Proxy, clients: Clients, topic: str) -> None:
 
 
 async def _until(condition: Callable[[], bool], pause: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
     while not condition():
         assert time.monotonic() < deadline
         await pause(0.005)

@@ -125,6 +125,7 @@ async def test_all_partitions_are_acknowledged_where_they_came_from(
     producer = await producing(client, partitioned, batching=False)
     for index in range(12):
         await producer.send(b"%d" % index)
+    await until(lambda: consumer.queued_messages == 12, "all have arrived")
     messages = await take(consumer, 6)
     entries = [await consumer.receive_entry() for _ in range(6)]
     assert {m.topic for m in messages} == {f"{partitioned}-partition-{index}" for index in range(PARTITIONS)}
@@ -255,4 +256,4 @@ async def test_readers_take_one_partition(client: AsyncClient, partitioned: str)
     (first,) = await publish(client, f"{partitioned}-partition-1", b"x")
     assert first.partition == 1
     reader = await client.create_reader(f"{partitioned}-partition-1", first, ReaderConfig(start_inclusive=True))
-    assert (await reader.read_next(5)).message_id == first
+    assert (await reader.read_next(30)).message_id == first

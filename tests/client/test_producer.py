@@ -35,7 +35,7 @@ async def read_all(client: AsyncClient, topic: str) -> list[Any]:
     reader = await client.create_reader(topic, EARLIEST)
     messages = []
     while await reader.has_message_available():
-        messages.append(await reader.read_next(5))
+        messages.append(await reader.read_next(30))
     await reader.close()
     return messages
 
@@ -221,10 +221,10 @@ async def test_an_exclusive_producer_excludes_others(client: AsyncClient, topic:
 
 async def test_a_producer_waits_for_its_turn_to_be_exclusive(cluster: Cluster, topic: str) -> None:
     # The wait is longer than the operation timeout: it has no limit.
-    async with AsyncClient(cluster.service_url, ClientConfig(operation_timeout_s=0.5)) as client:
+    async with AsyncClient(cluster.service_url, ClientConfig(operation_timeout_s=2)) as client:
         first = await producer_of(client, topic, access_mode="Exclusive")
         waiting = asyncio.ensure_future(producer_of(client, topic, access_mode="WaitForExclusive"))
-        done, _ = await asyncio.wait([waiting], timeout=0.8)
+        done, _ = await asyncio.wait([waiting], timeout=2.5)
         assert not done
         await first.send(b"first")
         await first.close()

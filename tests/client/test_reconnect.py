@@ -30,7 +30,7 @@ class Attached(Protocol):
 
 async def detached(what: Attached) -> None:
     """Wait until a producer, consumer or reader has noticed; it is back after some 20 ms."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
     while what.is_connected:
         assert time.monotonic() < deadline, f"{what} is still connected"
         await asyncio.sleep(0.001)
@@ -118,12 +118,12 @@ async def test_a_generated_name_is_kept_over_a_reconnection(proxied: AsyncClient
 async def test_pending_sends_fail_together_when_the_oldest_is_too_old(
     proxied: AsyncClient, proxy: Proxy, topic: str
 ) -> None:
-    producer = await producing(proxied, topic, send_timeout_ms=300, batch_max_delay_ms=200)
+    producer = await producing(proxied, topic, send_timeout_ms=4000, batch_max_delay_ms=200)
     await producer.send(b"fine")
     proxy.refuses = True
     proxy.cut()
     first = producer.send_nowait(b"0")
-    await asyncio.sleep(0.25)
+    await asyncio.sleep(0.5)  # so much younger; a busy machine has seconds for it
     later = producer.send_nowait(b"1")
     flushed = asyncio.ensure_future(producer.flush())
     for result in await asyncio.wait_for(asyncio.gather(first, later, flushed, return_exceptions=True), 30):
@@ -156,7 +156,7 @@ async def test_a_consumer_gets_everything_unacknowledged_again_and_nothing_else(
     messages = await take(consumer, 4)  # two stay in the queue
     consumer.ack(messages[0])
     await consumer.flush_acks()
-    await asyncio.sleep(0.1)
+    await consumer.last_message_id()  # answered after what was sent before it
     consumer.ack(messages[2])  # grouped: the cut comes before it is sent
     await cut(proxy, consumer)
     assert await data(consumer, 4) == [b"1", b"3", b"4", b"5"]
@@ -230,10 +230,10 @@ async def test_a_reader_goes_on_where_it_was(
     reader = await proxied.create_reader(topic, EARLIEST)
     got = []
     for _ in range(5):
-        got.append((await reader.read_next(5)).data)
+        got.append((await reader.read_next(30)).data)
         await cut(proxy, reader)
     await publish(client, topic, b"5")
-    got.append((await reader.read_next(5)).data)
+    got.append((await reader.read_next(30)).data)
     assert got == [b"0", b"1", b"2", b"3", b"4", b"5"]
     assert not await reader.has_message_available()
 
@@ -247,7 +247,7 @@ async def test_a_reader_of_latest_loses_nothing_while_it_is_detached(
     await cut(proxy, reader)
     await publish(client, topic, b"meanwhile")
     proxy.refuses = False
-    assert (await reader.read_next(5)).data == b"meanwhile"
+    assert (await reader.read_next(30)).data == b"meanwhile"
 
 
 async def test_a_reader_that_was_moved_goes_on_there(
@@ -255,24 +255,24 @@ async def test_a_reader_that_was_moved_goes_on_there(
 ) -> None:
     ids = await publish(client, topic, *(b"%d" % index for index in range(5)))
     reader = await proxied.create_reader(topic, EARLIEST, ReaderConfig(receiver_queue_size=1))
-    await reader.read_next(5)
+    await reader.read_next(30)
     await reader.seek(ids[2])
     await cut(proxy, reader)
-    assert [(await reader.read_next(5)).data for _ in range(2)] == [b"3", b"4"]
+    assert [(await reader.read_next(30)).data for _ in range(2)] == [b"3", b"4"]
     await reader.seek(0)
     await cut(proxy, reader)
-    assert [(await reader.read_next(5)).data for _ in range(5)] == [b"%d" % index for index in range(5)]
+    assert [(await reader.read_next(30)).data for _ in range(5)] == [b"%d" % index for index in range(5)]
 
 
+@pytest.mark.slow
 async def test_a_silent_connection_is_taken_for_dead(cluster: Cluster, proxy: Proxy, topic: str) -> None:
-    config = ClientConfig(keep_alive_s=0.2, backoff_initial_ms=10, operation_timeout_s=5)
+    config = ClientConfig(keep_alive_s=2, backoff_initial_ms=10, operation_timeout_s=60)
     async with AsyncClient(proxy.service_url, config) as it:
         producer = await producing(it, topic)
         await producer.send(b"x")
         before = proxy.connections
-        await asyncio.sleep(0.7)
-        assert proxy.connections == before  # answered PINGs keep it alive
-        assert proxy.count(BaseCommand.PING) >= 2
+        await until(lambda: proxy.count(BaseCommand.PING) >= 2, "the second sign of life is asked for")
+        assert proxy.connections == before  # the first answer kept it alive
         proxy.hold()
         await detached(producer)
         proxy.resume()
@@ -287,14 +287,14 @@ async def test_nobody_there_is_said_once_the_time_is_over() -> None:
 
 async def test_a_silent_server_is_given_up(proxy: Proxy) -> None:
     proxy.hold()
-    async with AsyncClient(proxy.service_url, ClientConfig(operation_timeout_s=0.5, connection_timeout_s=0.3)) as it:
+    async with AsyncClient(proxy.service_url, ClientConfig(operation_timeout_s=1.5, connection_timeout_s=0.3)) as it:
         with pytest.raises(OperationTimeout, match=r"no handshake with .* within 0\.3 s"):
             await it.subscribe("t", "s")
 
 
 async def test_the_next_host_is_tried(cluster: Cluster, topic: str) -> None:
     url = cluster.service_url.replace("pulsar://", "pulsar://127.0.0.1:1,")
-    async with AsyncClient(url, ClientConfig(operation_timeout_s=5, backoff_initial_ms=10)) as it:
+    async with AsyncClient(url, ClientConfig(operation_timeout_s=60, backoff_initial_ms=10)) as it:
         await (await it.create_producer(topic)).send(b"x")
 
 

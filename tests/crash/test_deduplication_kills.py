@@ -134,7 +134,7 @@ async def read_all(client: AsyncClient) -> dict[str, list[int]]:
     stored: dict[str, list[int]] = defaultdict(list)
     reader = await client.create_reader(TOPIC, EARLIEST, ReaderConfig())
     while await reader.has_message_available():
-        name, number = (await reader.read_next(timeout_s=10)).data.split()
+        name, number = (await reader.read_next(timeout_s=30)).data.split()
         stored[name.decode()].append(int(number))
     await reader.close()
     return stored

@@ -116,7 +116,7 @@ async def read_all(client: AsyncClient, topic: str) -> list[tuple[Place, int]]:
     stored = []
     try:
         while await reader.has_message_available():
-            message = await reader.read_next(timeout_s=10)
+            message = await reader.read_next(timeout_s=30)
             stored.append((place(message.message_id), int(message.data)))
     except MagnetarError as exc:
         raise AssertionError(f"reading stopped after {len(stored)} messages: {exc}") from exc

@@ -84,7 +84,7 @@ class RealBroker:
 
     async def _read(self) -> None:
         while await self._reader.has_message_available():
-            message = await self._reader.read_next(5)
+            message = await self._reader.read_next(30)
             position = (message.message_id.ledger_id, message.message_id.entry_id)
             self.records.append(Record(position, message.key, message.data, dict(message.properties)))
 

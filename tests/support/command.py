@@ -40,7 +40,9 @@ class Answer:
         return lines[0]
 
 
-def call(*arguments: str, admin_url: str | None = None, service_url: str | None = None) -> Answer:
+def call(
+    *arguments: str, admin_url: str | None = None, service_url: str | None = None, timeout_s: float = TIMEOUT_S
+) -> Answer:
     """Run `magnetar ARGUMENTS` to its end."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("MAGNETAR_")}
     if admin_url is not None:
@@ -52,7 +54,7 @@ def call(*arguments: str, admin_url: str | None = None, service_url: str | None 
         stdin=subprocess.DEVNULL,
         capture_output=True,
         env=environment,
-        timeout=TIMEOUT_S,
+        timeout=timeout_s,
         check=False,
     )
     return Answer(done.returncode, done.stdout.decode(), done.stderr.decode())
