@@ -21,7 +21,9 @@ from .target import Target, find_target, target_options
 POLL_S = 0.2
 LINE_PERIOD_S = 1.0
 """In a pipe, progress within a stage is a line so often at most."""
-LOST_AFTER_S = 30.0
+ASK_AGAIN_S = 3.0
+"""A run that nobody knows of is asked for again, under the same id, every so often: its worker may have died."""
+LOST_AFTER_S = 60.0
 """How long nobody may know of a run: a worker that takes over, or a broker that is started again, needs less."""
 ENDED = ("done", "failed", "cancelled")
 Run = dict[str, Any]
@@ -116,27 +118,41 @@ class _Show(Protocol):
 
 def follow(rest: Admin, target: Target, run_id: str, show: _Show) -> Run:
     """Show a run until it has ended, and return its last record."""
-    known_s = time.monotonic()
+    known_s = asked_s = time.monotonic()
+    trouble = ""
     while True:
-        trouble = f"its function has no status with run {run_id}"
         try:
             status = rest.get(f"{target.path}/0/status") or {}
         except Failure as exc:
             if exc.status == 404:
                 raise Failure(f"run {run_id} has no end: the function was deleted meanwhile") from exc
             status, trouble = {}, str(exc)
+        now_s = time.monotonic()
         run: Run = status.get("run") or {}
         if run.get("runId") == run_id:
-            known_s = time.monotonic()
+            known_s = asked_s = now_s
             show(run)
             if run["stage"] in ENDED:
                 return run
-        elif time.monotonic() - known_s > LOST_AFTER_S:
+        elif now_s - known_s > LOST_AFTER_S:
+            why = status.get("error") or trouble or "its function has no status of it"
             raise Failure(
-                f"run {run_id} is unknown since {LOST_AFTER_S:g} s: {status.get('error') or trouble}; trigger the"
-                " function again, which finishes what was begun"
+                f"run {run_id} is unknown since {LOST_AFTER_S:g} s: {why}; trigger the function again, which finishes"
+                " what was begun"
             )
+        elif now_s - asked_s > ASK_AGAIN_S:
+            asked_s = now_s
+            trouble = _ask_again(rest, target, run_id)
         time.sleep(POLL_S)
+
+
+def _ask_again(rest: Admin, target: Target, run_id: str) -> str:
+    """Have a run begun where the function is now; return why that was not possible. One that goes on is not touched."""
+    try:
+        rest.post(f"{target.path}/0/trigger", runId=run_id)
+    except Failure as exc:
+        return str(exc)
+    return ""
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import uuid
 from time import monotonic
 from typing import Any
 
-from ..errors import RequestRefused
+from ..errors import MagnetarError, RequestRefused
 from ..runtime.spark.progress import ENDED
 from ..wire.functions_pb2 import FunctionMetaData
 from .functions import FunctionName
@@ -16,7 +16,9 @@ from .instances import Instances
 POLL_S = 0.2
 READY_WITHIN_S = 15.0
 """How long a function that was just created, or has moved, may take to be ready."""
-LOST_AFTER_S = 15.0
+ASK_AGAIN_S = 3.0
+"""A run that nobody knows of is begun again, under the same id, every so often: its worker may have died."""
+LOST_AFTER_S = 60.0
 """How long a run may be unknown to the worker that has the function: it may be about to start, or have moved."""
 _INSTANCE = 0
 Json = dict[str, Any]
@@ -55,21 +57,33 @@ class Runs:
         Raises:
             RequestRefused: it failed, was cancelled, or its worker is gone.
         """
-        seen_s = monotonic()
+        seen_s = asked_s = monotonic()
+        trouble = ""
         while True:
             status = await self._instances.instance_status(name, metadata, _INSTANCE)
             run = status.get("run") or {}
             if run.get("runId") == run_id:
-                seen_s = monotonic()
+                seen_s = asked_s = monotonic()
                 if run["stage"] in ENDED:
                     return _ended_well(run)
             elif monotonic() - seen_s > LOST_AFTER_S:
+                why = status.get("error") or trouble or "its worker is gone"
                 raise RequestRefused(
                     503,
-                    f"run {run_id} is unknown since {LOST_AFTER_S:g} s: {status.get('error') or 'its worker is gone'};"
-                    " trigger the function again, which finishes what was begun",
+                    f"run {run_id} is unknown since {LOST_AFTER_S:g} s: {why}; trigger the function again, which"
+                    " finishes what was begun",
                 )
+            elif monotonic() - asked_s > ASK_AGAIN_S:
+                asked_s, trouble = monotonic(), await self._ask_again(name, run_id)
             await asyncio.sleep(POLL_S)
+
+    async def _ask_again(self, name: FunctionName, run_id: str) -> str:
+        """Begin a run where the function is now, if it does not go on there; return why that was not possible."""
+        try:
+            await self._instances.begin_run(name, _INSTANCE, run_id)
+        except MagnetarError as exc:
+            return str(exc)
+        return ""
 
 
 def _ended_well(run: Json) -> Json:

@@ -5,6 +5,7 @@ The life of a run is in `PlannedRun`; this is what stays between runs: the code,
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import uuid
@@ -15,13 +16,18 @@ from ...errors import FunctionLoadError, MagnetarError
 from ...wire.functions_pb2 import EARLIEST
 from ...wire.topic_name import parse_topic_name
 from ..details import subscription_of
+from ..exact.identity import life_of
 from ..loader import load_function
 from ..pipeline import instance_logger
 from ..spec import InstanceSpec
+from ..state.client import TableClient
+from ..state.naming import table_of
+from .accepted import AcceptedRun
 from .cursor import Subscription
 from .dataframe_run import takes_dataframe
 from .link import Routes
 from .planned_run import PlannedRun
+from .plans import PlanStore
 from .progress import RunProgress
 from .rest import ask
 from .session import Session
@@ -71,8 +77,15 @@ class SparkFunction:
         self.is_dataframe = takes_dataframe(loaded.call)
         if self.is_dataframe:
             home.pickle_by_value()
+        self._begin()
+
+    def _begin(self) -> None:
+        """Fence drivers of an earlier life, which may hang, and make the subscriptions."""
+        metadata = self.spec.metadata
+        with contextlib.closing(TableClient(self.spec.state_url)) as tables:
+            done = PlanStore(tables, table_of(metadata), life=life_of(metadata), owner=self.owner).claim().ends
         for subscription in self.subscriptions():
-            subscription.stand()
+            subscription.stand(is_known=subscription.topic in done)
 
     def _check(self) -> None:
         for topic, given in self.spec.details.source.inputSpecs.items():
@@ -121,6 +134,15 @@ class SparkFunction:
             return run.run()
         finally:
             self._stop_jobs = None
+
+    def unfinished(self) -> str:
+        """Return the id of the run that a driver before this one has begun and not ended, empty if there is none.
+
+        Raises:
+            MagnetarError: the state store does not answer.
+        """
+        with contextlib.closing(TableClient(self.spec.state_url)) as tables:
+            return AcceptedRun(tables, self.spec).find()
 
     def cancel(self) -> None:
         """Stop the run at hand within a second, if there is one; from any thread. Its plan is kept."""

@@ -29,7 +29,7 @@ from typing import Any, Protocol
 
 import setproctitle
 
-from ...errors import FunctionLoadError, MagnetarError, ProtocolError
+from ...errors import MagnetarError, ProtocolError
 from ..logs import FILE_BYTES_MAX, InstanceLog, rotated, tail
 from ..process.messages import encode, take
 from ..spec import InstanceSpec, from_json
@@ -59,6 +59,9 @@ class Job(Protocol):
 
     def run(self, run_id: str, report: Callable[[RunProgress], None]) -> RunProgress:
         """Work the backlog off and return how it ended; raises nothing."""
+
+    def unfinished(self) -> str:
+        """Return the id of a run that another driver has begun and not ended, empty if there is none."""
 
     def cancel(self) -> None:
         """Stop the run within a second; from any thread."""
@@ -268,13 +271,14 @@ class HostedFunction:
         """Load the function; return why that failed."""
         try:
             self._job = self._host.make_job(self._spec, self._open_session)
-        except FunctionLoadError as error:
+            unfinished = self._job.unfinished()
+        except MagnetarError as error:
             reason = f"{type(error).__name__}: {error}"
         except BaseException as error:  # noqa: BLE001  user code raises what it likes
             reason = format_error(error)
         else:
             instance_log.write("INFO", f"instance {self._spec.key} is ready for runs")
-            self._host.tell({"event": "loaded", "id": self._number})
+            self._host.tell({"event": "loaded", "id": self._number, "unfinished": unfinished})
             return ""
         instance_log.write("ERROR", f"instance {self._spec.key} ends: {reason}")
         return reason

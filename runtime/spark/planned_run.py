@@ -12,6 +12,7 @@ function was taken over finds another version of the plan, within a second while
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,6 +25,7 @@ from ..exact.identity import life_of
 from ..state.client import TableClient
 from ..state.naming import table_of
 from ..stats import format_error
+from .accepted import AcceptedRun
 from .cluster import cores_of
 from .cursor import PATIENCE_S, PAUSE_S, Subscription
 from .job_progress import JobProgress, Work
@@ -45,6 +47,7 @@ FENCE_PERIOD_S = 1.0
 NO_EXECUTORS_S = 5.0
 """A cluster has so long to start executors before the status says what it waits for."""
 SHUFFLES_PER_CORE = 2
+_OWN_ERROR = re.compile(r"^magnetar\.errors\.(\w+: .*)$", re.MULTILINE)
 NOTHING_DONE = Position(-1, -1)
 
 
@@ -95,9 +98,17 @@ class PlannedRun:
 
     def run(self) -> RunProgress:
         """Do all of it; whatever goes wrong is in the result."""
+        with contextlib.closing(TableClient(self._spec.state_url)) as tables:
+            accepted = AcceptedRun(tables, self._spec)
+            end = self._guarded(tables, accepted)
+            if end.stage != "cancelled":  # the function may go on elsewhere
+                accepted.forget()
+        return end
+
+    def _guarded(self, tables: TableClient, accepted: AcceptedRun) -> RunProgress:
         try:
-            with contextlib.closing(TableClient(self._spec.state_url)) as tables:
-                self._run(tables)
+            accepted.note(self._progress.run_id)
+            self._run(tables)
         except RunCancelled:
             return self._end("cancelled")
         except RunFailed as error:
@@ -157,8 +168,8 @@ class PlannedRun:
         routes = Routes(self._spec.service_url)
         wholes: list[TopicRange] = []
         for topic, subscription in subscriptions.items():
-            stands = subscription.stand()
             done = store.record.ends.get(topic)
+            stands = subscription.stand(is_known=done is not None)
             if done is not None and stands > done:
                 self._say(
                     f"the subscription on {topic} stands at {stands}, the last run reached {done}: what lies between"
@@ -286,6 +297,8 @@ class PlannedRun:
         is_of_spark = hasattr(failure, "java_exception") or type(failure).__module__.startswith(("pyspark", "py4j"))
         is_user_error = not isinstance(failure, MagnetarError) and self._function.is_dataframe
         text = told(failure) if is_of_spark or isinstance(failure, MagnetarError) else format_error(failure)
+        if is_of_spark and (ours := _OWN_ERROR.search(text)):
+            text, is_user_error = ours[1], False  # raised where entries are read or rows are written
         raise RunFailed(f"{text}\n{_kept(plan)}", is_user_error) from failure
 
     def _look(self, store: PlanStore, work: Work, is_over: bool = False) -> bool:
@@ -314,7 +327,7 @@ class PlannedRun:
         """Move the subscriptions to what is done."""
         for topic, end in store.record.ends.items():
             subscription = subscriptions.get(topic)
-            if subscription is not None and not subscription.move(end):  # it may be no input any more
+            if subscription is not None and not subscription.move(end, store.check):  # it may be no input any more
                 self._say(f"{topic} was deleted meanwhile, after all that this run planned of it had been read")
 
     def _check_cancelled(self) -> None:

@@ -184,6 +184,13 @@ def decode(data: bytes) -> Record:
         ) from error
 
 
+def _is_newer(life: str, than: str) -> bool:
+    """Return whether a life began with a later reset of the cursors of the same function."""
+    function, _, reset = life.rpartition("/")
+    other, _, other_reset = than.rpartition("/")
+    return function == other and reset.isdigit() and other_reset.isdigit() and int(reset) > int(other_reset)
+
+
 class PlanStore:
     """The key of one function, as one driver sees it; blocking, for one thread (but `is_fenced`)."""
 
@@ -217,22 +224,34 @@ class PlanStore:
         """Read the key, and take an unfinished plan over from whoever made it.
 
         Raises:
-            RunFenced: another driver did so at the same moment.
+            RunFenced: another driver did so at the same moment, or the function has a newer life.
             StateStoreUnavailable, StateStoreFailed: it cannot be read or written.
         """
-        [value] = self._patiently(lambda: self._client.read(self._table, [KEY]))
+        if self.claim().open_plan is not None:
+            self._put(replace(self._record, owner=self._owner))
+        return self._record
+
+    def claim(self) -> Record:
+        """Read the key, and give up what an earlier life of the function has left there: its driver may still live.
+
+        Raises: as `load`.
+        """
+        [value] = patiently(lambda: self._client.read(self._table, [KEY]))
         if value is None:
             return self._record
         self._version = value.version
         found = decode(value.data)
         if found.plan is not None:
             self._last_number = found.plan.number
-        if found.life != self._record.life:
-            return self._record  # the function was reset: what was planned before is given up
-        if found.is_done:
+        if found.life == self._record.life:
             self._record = found
+        elif _is_newer(found.life, self._record.life):
+            raise RunFenced(
+                f"the cursors of the function were reset, and driver {found.owner} has begun anew; this one ends here"
+            )
         else:
-            self._put(replace(found, owner=self._owner))
+            # The plan stays for its number alone.
+            self._put(replace(self._record, plan=found.plan))
         return self._record
 
     def begin(self, plan: Plan) -> None:
@@ -263,7 +282,18 @@ class PlanStore:
             [value] = self._client.read(self._table, [KEY])
         except MagnetarError:
             return False  # a store that is away shows when the plan is finished
-        return value is not None and value.version != self._version
+        return self._version != (0 if value is None else value.version)
+
+    def check(self) -> None:
+        """Make sure that nobody else has changed the key.
+
+        Raises:
+            RunFenced: somebody has.
+            StateStoreUnavailable, StateStoreFailed: nobody can tell.
+        """
+        [value] = patiently(lambda: self._client.read(self._table, [KEY]))
+        if self._version != (0 if value is None else value.version):
+            raise RunFenced(self._fenced(None if value is None else value.data))
 
     def _put(self, record: Record) -> None:
         data = encode(record)
@@ -278,20 +308,25 @@ class PlanStore:
                     return value.version
                 raise RunFenced(self._fenced(value.data if value is not None else None)) from None
 
-        self._version = self._patiently(put)
+        self._version = patiently(put)
         self._record = record
 
     def _fenced(self, data: bytes | None) -> str:
         other = f"driver {decode(data).owner}" if data is not None else "a deletion of the function"
         return f"{other} has taken the function over from driver {self._owner}; this run ends here, that one goes on"
 
-    @staticmethod
-    def _patiently(call: Callable[[], _T]) -> _T:
-        deadline_s = time.monotonic() + STORE_TIMEOUT_S
-        while True:
-            try:
-                return call()
-            except StateStoreUnavailable:
-                if time.monotonic() > deadline_s:
-                    raise
-                time.sleep(_PAUSE_S)
+
+def patiently(call: Callable[[], _T]) -> _T:
+    """Return what a call to the state store gives, and wait for one that is away, `STORE_TIMEOUT_S` at most.
+
+    Raises:
+        StateStoreUnavailable: it was away for longer.
+    """
+    deadline_s = time.monotonic() + STORE_TIMEOUT_S
+    while True:
+        try:
+            return call()
+        except StateStoreUnavailable:
+            if time.monotonic() > deadline_s:
+                raise
+            time.sleep(_PAUSE_S)

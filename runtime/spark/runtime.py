@@ -161,11 +161,21 @@ class SparkInstance:
         if self.host is not None and run.is_active:
             self.host.tell({"command": "run", "id": self.number, "run": run.progress.run_id})
 
+    def _take_up(self, run_id: str) -> None:
+        """Go on with a run whose worker is gone; one whose end was told here is over."""
+        known = self._runtime.run_of(self.spec)
+        is_known = known is not None and (known.is_active or known.progress.run_id == run_id)
+        if run_id and not is_known and not self._is_stopping and self.host is not None:
+            _log.warning("%s: run %s, which another worker has begun, goes on here", self.spec.key, run_id)
+            self._runtime.remember(self.spec, Run(RunProgress(run_id=run_id, stage="planning")))
+            self.host.tell({"command": "run", "id": self.number, "run": run_id})
+
     def take_event(self, event: Event) -> None:
         """Take what the host says of this function."""
         match event["event"]:
             case "loaded":
                 self._is_loaded = self._is_ready = True
+                self._take_up(event["unfinished"])
             case "progress":
                 run = self._runtime.run_of(self.spec)
                 if run is not None and run.is_active:

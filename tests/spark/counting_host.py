@@ -57,6 +57,9 @@ class CountingJob:
             return RunProgress(run_id=run_id, stage="failed", error=str(error))
         return RunProgress(run_id=run_id, stage="done", tasks_done=TASKS, tasks_total=TASKS, rows=rows)
 
+    def unfinished(self) -> str:
+        return ""
+
     def cancel(self) -> None:
         self._cancelled = True
         if self._context is not None:

@@ -2,7 +2,7 @@
 
 ``broken``: loading fails with the file's text. ``slow``: loading takes until the file is gone. ``tasks``: of a run;
 each waits for a file ``go`` that says ``all`` or a number above its own. ``deaf``: the run ignores cancel.
-``raises``: what the function raises in the end.
+``raises``: what the function raises in the end. ``unfinished``: the id of a run that another host has begun.
 """
 
 from __future__ import annotations
@@ -61,6 +61,9 @@ class FakeJob:
     def _may_go(self, done: int) -> bool:
         text = self._text("go")
         return text == "all" or int(text or 0) > done
+
+    def unfinished(self) -> str:
+        return self._text("unfinished")
 
     def cancel(self) -> None:
         self._cancelled.set()
