@@ -54,25 +54,35 @@ class Subscription:
         self._name = name
         self._from_earliest = from_earliest
 
-    def stand(self) -> Position:
+    def stand(self, *, is_known: bool = False) -> Position:
         """Return the last entry that is done, making subscription and topic where they are missing.
+
+        Args:
+            is_known: it is known elsewhere how far the topic was read: a subscription that is missing was deleted, or
+                has expired. It is made anew before all entries, so that none is left out.
 
         Raises:
             MagnetarError: the broker does not tell, or not within `PATIENCE_S`.
         """
-        return self._patiently(self._stand, makes_topic=True)
+        return self._patiently(self._stand, self._from_earliest or is_known, makes_topic=True)
 
-    def move(self, end: Position) -> bool:
+    def move(self, end: Position, check: Callable[[], None]) -> bool:
         """Acknowledge all entries up to and including ``end``; does nothing where that is done already.
+
+        Args:
+            end: last entry that is done.
+            check: raises where somebody else has taken over; called before anything is changed, and again with the
+                consumer attached: nobody moves a subscription back that somebody holds.
 
         Returns: whether the topic exists; it is not made anew.
 
-        Raises: as `stand`.
+        Raises: as `stand`, and what ``check`` raises.
         """
 
         def move(link: BrokerLink) -> None:
             if self._stand(link) >= end:
                 return
+            check()
             answer = link.request(
                 f"acknowledging {end} of {self.topic}",
                 lambda request_id: BaseCommand(
@@ -89,7 +99,7 @@ class Subscription:
                 raise broker_error(answer.error, answer.message)
 
         try:
-            self._patiently(move, makes_topic=False)
+            self._patiently(move, True, makes_topic=False, check=check)
         except TopicNotFound:
             return False
         return True
@@ -106,8 +116,8 @@ class Subscription:
             " broker does, and so does Apache Pulsar from 2.8 on"
         )
 
-    def _attach(self, link: BrokerLink, makes_topic: bool) -> None:
-        start = CommandSubscribe.Earliest if self._from_earliest else CommandSubscribe.Latest
+    def _attach(self, link: BrokerLink, from_earliest: bool, makes_topic: bool) -> None:
+        start = CommandSubscribe.Earliest if from_earliest else CommandSubscribe.Latest
         link.request(
             f"subscription {self._name} of {self.topic}",
             lambda request_id: requests.subscribe(
@@ -124,12 +134,21 @@ class Subscription:
             ),
         )
 
-    def _patiently(self, work: Callable[[BrokerLink], _T], *, makes_topic: bool) -> _T:
+    def _patiently(
+        self,
+        work: Callable[[BrokerLink], _T],
+        from_earliest: bool,
+        *,
+        makes_topic: bool,
+        check: Callable[[], None] | None = None,
+    ) -> _T:
         deadline_s = time.monotonic() + PATIENCE_S
         while True:
+            if check is not None:
+                check()
             try:
                 with contextlib.closing(self._routes.link_to(self.topic)) as link:
-                    self._attach(link, makes_topic)
+                    self._attach(link, from_earliest, makes_topic)
                     result = work(link)
                     link.request(
                         "end of a question", lambda request_id: requests.close_consumer(request_id, _CONSUMER_ID)

@@ -136,7 +136,7 @@ def test_a_reset_gives_up_what_was_planned_before(tables: TableClient) -> None:
     old = store(tables, "old", "life 0")
     old.begin(plan(1))
     new = store(tables, "new", "life 1")
-    assert (new.record.plan, new.record.ends, new.next_number) == (None, {}, 2)
+    assert (new.record.open_plan, new.record.ends, new.next_number) == (None, {}, 2)
     new.begin(plan(2))
     with pytest.raises(RunFenced):
         old.finish()

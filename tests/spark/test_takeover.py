@@ -1,0 +1,116 @@
+"""Drivers that hang and wake up when others have gone on: they change nothing any more. Without Spark."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import pytest
+from magnetar.errors import TopicNotFound
+from magnetar.runtime.spark.cursor import Subscription
+from magnetar.runtime.spark.link import Routes
+from magnetar.runtime.spark.plans import Plan, PlanStore, RunFenced, Task
+from magnetar.runtime.spark.ranges import Position
+from magnetar.runtime.spark.survey import backlog
+from magnetar.runtime.state.client import TableClient
+from magnetar.runtime.state.server import TableServer
+
+from tests.spark.conftest import SmallLedgers
+from tests.spark.topics import fill
+
+TABLE = "public/default/taken"
+NAME = "a function"
+
+
+@pytest.fixture
+def tables(state: TableServer) -> Iterator[TableClient]:
+    with contextlib.closing(TableClient(state.url)) as client:
+        client.drop(TABLE)
+        yield client
+
+
+def loaded(tables: TableClient, owner: str, reset: int) -> PlanStore:
+    it = PlanStore(tables, TABLE, life=f"uuid/{reset}", owner=owner)
+    it.load()
+    return it
+
+
+def subscription(broker: SmallLedgers, topic: str, *, from_earliest: bool = True) -> Subscription:
+    return Subscription(Routes(broker.service_url), topic, NAME, from_earliest=from_earliest)
+
+
+def finished(broker: SmallLedgers, tables: TableClient, topic: str) -> tuple[PlanStore, Position]:
+    """A driver that has done its plan and not moved the subscription yet."""
+    fill(broker.service_url, topic, [[b"%d" % number] for number in range(25)])
+    whole = backlog(Routes(broker.service_url), topic, subscription(broker, topic).stand(), None)
+    assert whole is not None
+    assert whole.entries == 25
+    driver = loaded(tables, "one that hangs", 0)
+    driver.begin(Plan(number=1, run_id="r", tasks=(Task(0, whole),)))
+    driver.finish()
+    return driver, whole.end
+
+
+def test_a_subscription_that_was_reset_is_not_moved_by_a_driver_of_before(
+    broker: SmallLedgers, tables: TableClient, topic: str
+) -> None:
+    driver, end = finished(broker, tables, topic)
+    mine = subscription(broker, topic)
+    stands = mine.stand()
+    assert PlanStore(tables, TABLE, life="uuid/1", owner="the next").claim().ends == {}
+    with pytest.raises(RunFenced, match="driver the next has taken the function over"):
+        mine.move(end, driver.check)
+    assert mine.stand() == stands < end
+    assert driver.is_fenced()
+
+
+def test_a_driver_of_before_a_reset_begins_nothing(tables: TableClient) -> None:
+    new = loaded(tables, "new", 10)
+    new.begin(Plan(number=1, run_id="r", tasks=()))
+    with pytest.raises(RunFenced, match="were reset, and driver new has begun anew"):
+        loaded(tables, "old", 9)
+    new.finish()
+
+
+def test_a_function_that_was_deleted_leaves_no_subscription(
+    broker: SmallLedgers, tables: TableClient, topic: str
+) -> None:
+    driver, end = finished(broker, tables, topic)
+    assert not driver.is_fenced()
+    tables.drop(TABLE)
+    broker.delete(topic)
+    fill(broker.service_url, topic, [[b"later"]])
+    assert driver.is_fenced()
+    with pytest.raises(RunFenced, match="a deletion of the function"):
+        subscription(broker, topic).move(end, driver.check)
+    with pytest.raises(KeyError):
+        broker.backlog(topic, NAME)
+
+
+def test_a_subscription_is_moved_by_the_driver_that_is_on(
+    broker: SmallLedgers, tables: TableClient, topic: str
+) -> None:
+    driver, end = finished(broker, tables, topic)
+    assert subscription(broker, topic).move(end, driver.check)
+    assert broker.backlog(topic, NAME) == 0
+    assert subscription(broker, topic).stand() >= end
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_subscription_that_is_gone_skips_nothing_where_it_is_known_how_far_the_topic_was_read(
+    broker: SmallLedgers, topic: str, is_known: bool
+) -> None:
+    fill(broker.service_url, topic, [[b"%d" % number] for number in range(5)])
+    mine = subscription(broker, topic, from_earliest=False)
+    mine.stand(is_known=is_known)
+    assert broker.backlog(topic, NAME) == (5 if is_known else 0)
+
+
+def test_a_topic_that_is_gone_is_not_made_anew_for_its_subscription(
+    broker: SmallLedgers, tables: TableClient, topic: str
+) -> None:
+    driver, end = finished(broker, tables, topic)
+    broker.delete(topic)
+    assert not subscription(broker, topic).move(end, driver.check)
+    with pytest.raises(TopicNotFound):
+        backlog(Routes(broker.service_url), topic, end, None)
