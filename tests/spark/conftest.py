@@ -20,6 +20,7 @@ from tests.client.clusters import OurBroker
 from tests.client.proxy import Proxy
 from tests.spark.functions import Lab
 from tests.spark.specs import MakeSpec, make_spec
+from tests.spark.standalone import LOCAL, STANDALONE, Master, SparkCluster, spark_cluster
 from tests.support.pulsar import Broker, own_name
 from tests.support.servers import Server, running
 
@@ -32,8 +33,14 @@ LEDGER_ENTRIES = 10
 FEW_SHUFFLES = {"spark.sql.shuffle.partitions": "2"}
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that need the extra are skipped without it; on the build server only those whose door installs none."""
+    """Tests that need the extra are skipped without it; on the build server only those whose door installs none.
+
+    Those on a cluster come last, as there is one session at a time. They are not held to Apache Pulsar too.
+    """
+    items[:] = [item for item in items if not (_is_on_cluster(item) and item.get_closest_marker("pulsar"))]
+    items.sort(key=_is_on_cluster)
     try:
         import pyarrow  # noqa: F401
         import pyspark  # noqa: F401
@@ -43,6 +50,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if doors <= {mark.name for mark in item.iter_markers()}:
                 item.add_marker(skip)
+
+
+def _is_on_cluster(item: pytest.Item) -> bool:
+    call = getattr(item, "callspec", None)
+    return call is not None and call.params.get("master") == STANDALONE
 
 
 class SmallLedgers(OurBroker):
@@ -141,16 +153,36 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield it
 
 
-@pytest.fixture(scope="module")
-def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
-    """One JVM for the tests of a file; PySpark has one at a time in a process."""
+@pytest.fixture(scope="session")
+def spark_workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
+    """A standalone Spark cluster."""
+    with spark_cluster(tmp_path_factory.mktemp("spark-cluster")) as it:
+        yield it
+
+
+@pytest.fixture(scope="session")
+def master(request: pytest.FixtureRequest) -> Master:
+    """This machine's cores, and for tests `ON_BOTH_MASTERS` a standalone cluster too."""
+    if getattr(request, "param", None) is None:
+        return LOCAL
+    workers: SparkCluster = request.getfixturevalue("spark_workers")
+    return workers.as_master()
+
+
+@pytest.fixture(scope="session")
+def session(master: Master, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+    """One JVM for all tests of this process, of which PySpark has one at a time; it takes some ten seconds to start."""
     from magnetar.runtime.spark.session import SessionConfig, open_session
 
     directory = tmp_path_factory.mktemp("spark")
     config = SessionConfig(
-        directory=directory, master="local[2]", heap="768m", log_file=directory / "jvm.log", settings=FEW_SHUFFLES
+        directory=directory,
+        master=master.url,
+        heap="768m",
+        log_file=directory / "jvm.log",
+        settings={**FEW_SHUFFLES, **master.settings},
     )
-    with open_session(config) as it:
+    with open_session(config, master.environment) as it:
         yield it
 
 
@@ -164,7 +196,7 @@ def make(tmp_path: Path) -> MakeSpec:
     return partial(make_spec, tmp_path)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TableServer]:
     server = TableServer.start(tmp_path_factory.mktemp("state"))
     yield server
@@ -172,6 +204,13 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TableServer]:
 
 
 @pytest.fixture
-def lab(cluster: Broker, state: TableServer, session: Session, tmp_path: Path, request: pytest.FixtureRequest) -> Lab:
-    name = re.sub(r"\W+|_+", "-", request.node.name)[:40]
-    return Lab(cluster, state, session, tmp_path, own_name(name))
+def lab(
+    cluster: Broker,
+    state: TableServer,
+    session: Session,
+    master: Master,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+) -> Lab:
+    name = own_name(re.sub(r"\W+|_+", "-", request.node.name)[:40])
+    return Lab(cluster, state, session, tmp_path, name, lambda: master.python_workers(session.pid))

@@ -7,9 +7,11 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 from magnetar.runtime.spark.function_run import SparkFunction, make_job
 from magnetar.runtime.spark.progress import RunProgress
 from magnetar.runtime.spark.rest import ask
@@ -18,6 +20,7 @@ from magnetar.runtime.spec import InstanceSpec
 from magnetar.runtime.state.server import TableServer
 from magnetar.wire.functions_pb2 import EARLIEST, ConsumerSpec, FunctionDetails, FunctionMetaData, SinkSpec, SourceSpec
 
+from tests.spark.standalone import LOCAL, Master
 from tests.spark.topics import fill, options_for, values
 from tests.support.pulsar import Broker
 
@@ -28,8 +31,10 @@ from magnetar.runtime.spark.function_run import make_job
 from magnetar.runtime.spark.session import SessionConfig, open_session
 from magnetar.runtime.spec import from_json
 
-directory, master, spec, run_id = Path(sys.argv[1]), *sys.argv[2:]
-config = SessionConfig(directory=directory, master=master, heap="512m", log_file=directory / "jvm.log")
+directory, master, settings, spec, run_id = Path(sys.argv[1]), *sys.argv[2:]
+config = SessionConfig(
+    directory=directory, master=master, heap="512m", log_file=directory / "jvm.log", settings=json.loads(settings)
+)
 sessions = []
 
 def session():
@@ -91,12 +96,15 @@ def make_spec(
 class Driver:
     """A run in a process of its own; its JVM and Python workers end with it."""
 
-    def __init__(self, directory: Path, spec: InstanceSpec, run_id: str, master: str = "local[2]") -> None:
+    def __init__(self, directory: Path, spec: InstanceSpec, run_id: str, master: Master = LOCAL) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.log = directory / "driver.log"
-        command = [sys.executable, "-c", DRIVER, str(directory), master, spec.to_json(), run_id]
+        settings = json.dumps(dict(master.settings))
+        command = [sys.executable, "-c", DRIVER, str(directory), master.url, settings, spec.to_json(), run_id]
         with self.log.open("wb") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=directory)
+            self.process = subprocess.Popen(
+                command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=directory, env=dict(master.environment)
+            )
 
     def __enter__(self) -> Driver:
         return self
@@ -124,7 +132,16 @@ class Driver:
 class Lab:
     """Makes functions with topics of their own, and runs them."""
 
-    def __init__(self, cluster: Broker, state: TableServer, session: Session, directory: Path, name: str) -> None:
+    def __init__(
+        self,
+        cluster: Broker,
+        state: TableServer,
+        session: Session,
+        directory: Path,
+        name: str,
+        python_workers: Callable[[], list[psutil.Process]],
+    ) -> None:
+        self.python_workers = python_workers
         self._cluster, self._state, self._session, self._directory = cluster, state, session, directory
         self.service_url = cluster.service_url
         self.name = name

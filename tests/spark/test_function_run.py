@@ -8,7 +8,6 @@ import logging
 import time
 from pathlib import Path
 
-import psutil
 import pytest
 from magnetar.api.message_id import FunctionMessageId
 from magnetar.client import AsyncClient, ConsumerConfig
@@ -21,7 +20,6 @@ from magnetar.runtime.package_path import ProcessHome
 from magnetar.runtime.publish_request import PublishRequest
 from magnetar.runtime.spark.link import Routes
 from magnetar.runtime.spark.plans import Plan, PlanStore, Task
-from magnetar.runtime.spark.session import Session
 from magnetar.runtime.spark.survey import backlog
 from magnetar.runtime.state.client import TableClient
 from magnetar.runtime.state.naming import table_of
@@ -29,12 +27,13 @@ from magnetar.runtime.stats import InstanceStats
 from magnetar.runtime.unit import Unit
 
 from tests.spark.functions import Lab, Running
+from tests.spark.standalone import ON_BOTH_MASTERS, Master
 from tests.spark.topics import fill, numbered, options_for, values
 from tests.support.pulsar import BROKERS, Broker
 from tests.support.servers import Server
 from tests.support.waiting import wait_for
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(240), ON_BOTH_MASTERS]
 
 
 @pytest.fixture(scope="module", params=BROKERS)
@@ -141,6 +140,28 @@ def test_a_package_does_what_it_does_in_a_process(lab: Lab, tmp_path: Path) -> N
     assert sorted(lab.outputs()) == sorted(expected)
 
 
+WHERE = """
+import shapes
+
+def process(value):
+    return f"{shapes.__file__} {value}"
+"""
+
+
+def test_the_package_goes_to_where_the_tasks_are(lab: Lab, master: Master, tmp_path: Path) -> None:
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "user_code.py").write_text(WHERE)
+    (package / "shapes.py").write_text("")
+    function = lab.function("", package=package)
+    lab.fill([[b"a"]])
+    end = lab.run(function)
+    assert end.stage == "done", end.error
+    [(file, value)] = [output.decode().split() for output in lab.outputs()]
+    assert value == "a"
+    assert file.startswith(str(package)) == (master.cluster is None)
+
+
 POISON = """
 def process(value):
     if str(value) == "777":
@@ -203,16 +224,12 @@ def test_a_run_is_cancelled_within_a_second_and_its_plan_finished_by_the_next(la
     assert sorted(lab.outputs()) == sorted(value + b"!" for value in numbered(100))
 
 
-def test_a_killed_python_worker_costs_nothing(lab: Lab, session: Session) -> None:
+def test_a_killed_python_worker_costs_nothing(lab: Lab) -> None:
     function = lab.function(SLOW.format(pause=0.003), minimum=6)
     lab.fill(batches(60, 20))
     with Running(lab, function) as running:
         wait_for(lambda: lab.reports and lab.reports[-1].tasks_done >= 1, "a task", 90)
-        victims = [
-            child
-            for child in psutil.Process(session.pid).children(recursive=True)
-            if not child.children() and "daemon" in " ".join(child.cmdline())
-        ]
+        victims = lab.python_workers()
         assert victims
         for victim in victims:
             victim.kill()

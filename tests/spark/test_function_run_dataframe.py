@@ -10,11 +10,12 @@ import pytest
 from magnetar.runtime.spark.session import Session
 
 from tests.spark.functions import Lab, Running
+from tests.spark.standalone import ON_BOTH_MASTERS
 from tests.support.pulsar import BROKERS, Broker
 from tests.support.servers import Server
 from tests.support.waiting import wait_for
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(240), ON_BOTH_MASTERS]
 DAILY = Path(__file__).parents[2] / "examples" / "spark" / "daily.py"
 
 
@@ -49,7 +50,7 @@ def process(df, context):
             if not Path(flag).exists():
                 raise ValueError("the flag is not there")
 
-    return df.select("value").repartition(4).mapInArrow(slowly, "value BINARY")
+    return df.select("value").mapInArrow(slowly, "value BINARY")
 """
 
 
