@@ -150,7 +150,7 @@ def test_ctrl_c_ends_it_like_sigterm(tmp_path: Path) -> None:
     it.start()
     os.kill(it.pid, signal.SIGINT)
     assert it.process is not None
-    assert it.process.wait(12) == 0
+    assert it.process.wait(60) == 0
     assert "stopping on SIGINT" in it.log_tail()
 
 
@@ -162,7 +162,7 @@ def test_addresses_go_to_standard_output_for_a_dash(tmp_path: Path) -> None:
         assert process.stdout is not None
         addresses = json.loads(process.stdout.readline())
         process.terminate()
-        assert process.wait(12) == 0
+        assert process.wait(60) == 0
     assert addresses["pid"] == process.pid
     assert addresses["brokerServiceUrl"].startswith("pulsar://127.0.0.1:")
 

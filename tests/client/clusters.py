@@ -41,7 +41,7 @@ class OurBroker:
         self._call(self._start(directory))
 
     def _call(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(20)
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(60)
 
     async def _start(self, directory: Path) -> None:
         self._store = await asyncio.to_thread(SqliteStore.open, directory / "metadata.sqlite")
@@ -62,7 +62,7 @@ class OurBroker:
             self._call(self._stop())
         finally:
             self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join(10)
+            self._thread.join(60)
             self._loop.close()
 
     @property

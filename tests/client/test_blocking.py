@@ -133,7 +133,7 @@ def test_a_closed_client_refuses_and_ends_its_thread(cluster: Cluster, topic: st
     thread = threading.Thread(target=wait)
     thread.start()
     client.close()
-    thread.join(5)
+    thread.join(60)
     assert len(failures) == 1
     with pytest.raises(ClosedError, match="the client is closed"):
         producer.send(b"x")

@@ -71,7 +71,7 @@ class Feed:
     def cancel(self) -> None:
         """End without waiting for receipts."""
         self._allowed, self._is_over = 0, True
-        self._thread.join(10)
+        self._thread.join(60)
 
     def _guarded(self) -> None:
         try:

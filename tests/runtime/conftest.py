@@ -150,7 +150,7 @@ async def start_stateful(any_runtime: Runtime) -> AsyncIterator[Start]:
 
     yield start
     for instance in instances:
-        await instance.stop(5)
+        await instance.stop(30)
         assert instance.leftover() == ""
 
 

@@ -182,7 +182,7 @@ class Store:
         published: Position | None,
     ) -> None:
         self.entered.release()
-        assert self.door.acquire(timeout=10)
+        assert self.door.acquire(timeout=60)
         if new in self.errors:
             raise self.errors[new]
         self.commits.append((partition, expected, new, changes, published))
@@ -213,13 +213,13 @@ class Desk:
     def begin(self, ledger: Ledger) -> None:
         """Have a commit under way when the next results come."""
         self.commit(ledger, 0)
-        assert self.store.entered.acquire(timeout=10)
+        assert self.store.entered.acquire(timeout=60)
 
     def finish(self, answers: int) -> None:
         """Let all commits in and wait for so many answers."""
         self.store.door.release(1000)
         for _ in range(answers):
-            assert self.has_said.acquire(timeout=10)
+            assert self.has_said.acquire(timeout=60)
         self.committer.close(10)
 
 
@@ -285,7 +285,7 @@ def test_nothing_is_committed_behind_what_failed(error: Exception) -> None:
         desk.commit(ledger, entry_id, counted("k"))
     desk.store.door.release(1000)
     while not desk.said or desk.said[-1][1] is None:
-        assert desk.has_said.acquire(timeout=10)
+        assert desk.has_said.acquire(timeout=60)
     desk.commit(ledger, 5, counted("k"))
     desk.committer.close(10)
     assert desk.said[-1][1] is error
@@ -306,13 +306,13 @@ def test_an_idle_outbox_is_cleared_once() -> None:
     desk, ledger = Desk(), Ledger("a")
     desk.commit(ledger, 0)
     desk.store.door.release(1000)
-    assert desk.has_said.acquire(timeout=10)
+    assert desk.has_said.acquire(timeout=60)
     ledger.published = Position(7, 0)
     desk.committer.clear(ledger)
     desk.committer.clear(ledger)
     opened = threading.Event()
     desk.committer.open(Ledger("b"), lambda _: opened.set())  # behind them
-    assert opened.wait(10)
+    assert opened.wait(60)
     desk.committer.close(10)
     assert [commit[1:] for commit in desk.store.commits] == [
         (None, Position(7, 0), [], None),
@@ -324,12 +324,12 @@ def test_an_outbox_that_is_somebody_elses_by_now_is_left_to_them() -> None:
     desk, ledger = Desk(), Ledger("a")
     desk.commit(ledger, 0)
     desk.store.door.release(1000)
-    assert desk.has_said.acquire(timeout=10)
+    assert desk.has_said.acquire(timeout=60)
     ledger.published = Position(7, 0)
     desk.store.errors[Position(7, 0)] = FencedByPosition("another instance went on with it")
     desk.committer.clear(ledger)
     desk.commit(Ledger("b"), 1)
-    assert desk.has_said.acquire(timeout=10)
+    assert desk.has_said.acquire(timeout=60)
     desk.committer.close(10)
     assert desk.said == [([0], None), ([1], None)]
 

@@ -11,7 +11,10 @@ from typing import cast
 
 import pytest
 from magnetar.client.client import AsyncClient
+from magnetar.client.connection import Connection
 from magnetar.errors import ConnectionLost
+from magnetar.runtime.exact import deduplication
+from magnetar.runtime.exact.deduplication import memory_guard
 from magnetar.runtime.exact.topics import REFRESH_S, OutputTopics
 
 TOPIC = "persistent://public/default/out"
@@ -23,10 +26,15 @@ class Admin(http.server.BaseHTTPRequestHandler):
 
     policy: bool | None = None
     is_down = False
+    statuses: tuple[str, ...] = ()  # one after the other; the last one stays; without any there is no such topic
 
     def do_GET(self) -> None:
         if self.path == f"{PATH}/deduplicationEnabled":
             self._answer("" if Admin.policy is None else json.dumps(Admin.policy))
+        elif self.path == f"{PATH}/stats":
+            status, *later = Admin.statuses or ("",)
+            Admin.statuses = tuple(later) or Admin.statuses
+            self._answer(json.dumps({"deduplicationStatus": status}), 200 if status else 404)
         else:
             self._answer(json.dumps({"partitions": 0}))
 
@@ -37,8 +45,8 @@ class Admin(http.server.BaseHTTPRequestHandler):
         Admin.policy = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self._answer("")
 
-    def _answer(self, text: str) -> None:
-        self.send_response(500 if Admin.is_down else 200)
+    def _answer(self, text: str, status: int = 200) -> None:
+        self.send_response(500 if Admin.is_down else status)
         self.send_header("Content-Length", str(len(text)))
         self.end_headers()
         self.wfile.write(text.encode())
@@ -49,7 +57,7 @@ class Admin(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def admin_url() -> Iterator[str]:
-    Admin.policy, Admin.is_down = None, False
+    Admin.policy, Admin.is_down, Admin.statuses = None, False, ()
     with http.server.HTTPServer(("127.0.0.1", 0), Admin) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
@@ -128,3 +136,42 @@ async def test_an_administration_that_is_away_ends_no_instance(admin_url: str) -
     Admin.policy, Admin.is_down = None, True
     desk.now_s += REFRESH_S
     assert await desk.look() == [TOPIC]
+
+
+NO_CONNECTION = cast("Connection", None)  # the guard looks at none
+
+
+@pytest.mark.parametrize(
+    ("statuses", "policy", "settled"),
+    [
+        (("Enabled", "unasked"), None, "Enabled"),
+        (("Initialized", "Recovering", "Enabled", "unasked"), True, "Enabled"),
+        (("Disabled", "Recovering", "Enabled", "unasked"), True, "Enabled"),
+        (("Disabled", "unasked"), None, "Disabled"),
+        ((), True, "missing"),
+    ],
+)
+async def test_a_producer_attaches_once_the_broker_knows_what_it_has_stored(
+    admin_url: str, statuses: tuple[str, ...], policy: bool | None, settled: str
+) -> None:
+    Admin.statuses, Admin.policy = statuses, policy
+    before: list[Connection] = []
+
+    async def lock(connection: Connection) -> None:
+        before.append(connection)
+
+    await memory_guard(admin_url, TOPIC, lock)(NO_CONNECTION)
+    assert before == [NO_CONNECTION]
+    assert Admin.statuses == (("unasked",) if settled != "missing" else ())
+
+
+async def test_a_broker_that_does_not_tell_what_it_has_stored_is_asked_again_later(
+    admin_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Admin.is_down = True
+    with pytest.raises(ConnectionLost, match=f"does not tell how deduplication of {TOPIC} is: status 500"):
+        await memory_guard(admin_url, TOPIC)(NO_CONNECTION)
+    Admin.is_down, Admin.statuses = False, ("Recovering",)
+    monkeypatch.setattr(deduplication, "EFFECTIVE_WITHIN_S", 0.1)
+    with pytest.raises(ConnectionLost, match=r"was still Recovering after 0\.1 s; nothing is sent before"):
+        await memory_guard(admin_url, TOPIC)(NO_CONNECTION)

@@ -66,12 +66,12 @@ async def test_second_of_two_equal_instances_waits_until_the_first_has_ended(
         await producer.send(b"%d" % number)
     assert len({(await consumer.receive(30)).data for _ in range(20)}) == 20
     assert (await first.status()).numReceived == 20
-    await first.stop(5)
+    await first.stop(30)
     await until(lambda: is_running(second))
     await producer.send(b"more")
     assert (await consumer.receive(30)).data.startswith(b"more")
     assert (await second.status()).failureException == ""
-    await second.stop(5)
+    await second.stop(30)
     assert await second.wait() == ""
 
 
@@ -82,13 +82,13 @@ async def test_an_instance_that_waits_can_be_stopped(runtimes: list[Runtime], ma
     await until(lambda: is_running(first))
     second = await runtimes[1].start(twin(spec))
     await waits(second)
-    await second.stop(5)
+    await second.stop(30)
     assert await second.wait() == ""
     third = await runtimes[1].start(twin(spec))
     await waits(third)
-    await first.stop(5)
+    await first.stop(30)
     await until(lambda: is_running(third))
-    await third.stop(5)
+    await third.stop(30)
 
 
 def twin(spec: InstanceSpec) -> InstanceSpec:

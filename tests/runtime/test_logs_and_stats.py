@@ -133,7 +133,7 @@ def test_gate_makes_wait_and_lets_one_large_piece_in() -> None:
     thread.start()
     assert not entered.wait(0.02)
     gate.leave(50, 1000)
-    assert entered.wait(5)
+    assert entered.wait(60)
     thread.join()
     assert gate.enter(9, 9)
     gate.close()

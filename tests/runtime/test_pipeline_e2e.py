@@ -10,6 +10,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any
 
 import httpx
 import pytest
@@ -54,7 +55,7 @@ async def start(runtime: ThreadRuntime) -> AsyncIterator[Start]:
 
     yield start
     for instance in instances:
-        await instance.stop(5)
+        await instance.stop(30)
         assert instance.leftover() == ""
 
 
@@ -77,11 +78,14 @@ async def receive(client: AsyncClient, topic: str, count: int) -> list[Message]:
     return messages
 
 
-async def backlog_of(server: Server, topic: str, subscription: str) -> int:
+async def stats_of(server: Server, topic: str) -> Any:
     async with httpx.AsyncClient(timeout=60) as http:
         path = topic.replace("://", "/")
-        stats = (await http.get(f"{server.web_url}/admin/v2/{path}/stats")).json()
-    return int(stats["subscriptions"][subscription]["msgBacklog"])
+        return (await http.get(f"{server.web_url}/admin/v2/{path}/stats")).json()
+
+
+async def backlog_of(server: Server, topic: str, subscription: str) -> int:
+    return int((await stats_of(server, topic))["subscriptions"][subscription]["msgBacklog"])
 
 
 async def no_backlog(server: Server, topic: str, subscription: str = "public/default/f") -> None:
@@ -204,8 +208,12 @@ async def test_poison_message_comes_again_and_again_alone(
     await send_batches(client, f"{topic}-in", [[b"a", b"poison", b"b"]])
     instance = await start(spec)
     await has_failed(instance, 4)
-    status = await instance.status()
-    assert status.numReceived - status.numUserExceptions == 2
+
+    async def is_alone() -> bool:
+        status = await instance.status()  # of a moment between two runs
+        return status.numReceived - status.numUserExceptions == 2
+
+    await until(is_alone)
     await receive(client, f"{topic}-out", 2)
 
 
@@ -233,13 +241,22 @@ async def test_slow_function_does_not_hold_back_its_first_output(
 
 
 async def test_outputs_of_queued_entries_go_out_as_one(
-    client: AsyncClient, start: Start, make_spec: MakeSpec, topic: str
+    server: Server, client: AsyncClient, start: Start, make_spec: MakeSpec, topic: str
 ) -> None:
-    await send_batches(client, f"{topic}-in", [[b"%d" % number] for number in range(500)])
-    await start(make_spec("def process(x): return x"))
+    spec = make_spec(WAITING.replace("    time.sleep(0.02)\n    return text[:1]", "    return text"))
+    gate = spec.package / "go"
+    await send_batches(client, f"{topic}-in", [[str(gate).encode()], *([b"m%d" % number] for number in range(500))])
+    await start(spec)
+
+    async def are_queued() -> bool:
+        stats = await stats_of(server, f"{topic}-in")
+        return bool(stats["subscriptions"]["public/default/f"]["msgOutCounter"] == 501)
+
+    await until(are_queued)
+    gate.touch()
     consumer = await client.subscribe(f"{topic}-out", "test", EARLIEST)
     entries, messages = 0, 0
-    while messages < 500:
+    while messages < 501:
         async with asyncio.timeout(30):
             entry = await consumer.receive_entry()
         entries += 1
@@ -309,7 +326,7 @@ def process(text, context):
         done.set()
     context.publish(text, "to " + text, properties={"a": "b"}, callback=callback,
                     message_conf={"partition_key": "k", "event_timestamp": 5})
-    assert done.wait(10)
+    assert done.wait(60)
     context.record_metric("m", 2)
     return str(answers)
 """
@@ -473,7 +490,7 @@ async def test_thread_that_does_not_end_is_abandoned_and_its_output_discarded(
     second = await runtime.start(make_spec("def process(x): return 'new'"))
     assert (await consumer.receive(30)).data == b"new"
     assert consumer.poll() is None
-    await second.stop(5)
+    await second.stop(30)
     assert second.leftover() == ""
 
 

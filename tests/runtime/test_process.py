@@ -68,7 +68,7 @@ async def test_function_processes_messages(
     assert [(await outputs.receive(30)).data for _ in range(2)] == [b"one!", b"two!"]
     status = await instance.status()
     assert (status.numReceived, status.numSuccessfullyProcessed) == (2, 2)
-    await instance.stop(5)
+    await instance.stop(30)
     assert instance.leftover() == ""
     assert await instance.wait() == ""
 

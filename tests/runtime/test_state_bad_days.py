@@ -309,7 +309,7 @@ async def test_what_is_on_its_way_is_stored_before_a_stop(
             return counters(tables, spec, ["a"]) == {"a": 2}
 
         await until(is_stored)
-        stopping = asyncio.create_task(instance.stop(10))
+        stopping = asyncio.create_task(instance.stop(30))
         await asyncio.sleep(0.3)  # inside its grace
         proxy.answer()
         await stopping

@@ -81,7 +81,7 @@ async def test_state_of_one_life_is_there_in_the_next(
     first = await start_stateful(spec)
     await send_batches(client, f"{topic}-in", [[b"incr a", b"put b"]])
     await no_backlog(server, f"{topic}-in", spec.function_name)
-    await first.stop(5)
+    await first.stop(30)
     await start_stateful(spec)
     await send_batches(client, f"{topic}-in", [[b"count a", b"get b"]])
     messages = await receive(client, f"{topic}-out", 2)
@@ -282,7 +282,7 @@ def process(text, context):
         return (tmp_path / "begun").exists()
 
     await until(has_begun)
-    stopping = asyncio.create_task(instance.stop(5))
+    stopping = asyncio.create_task(instance.stop(30))
     await asyncio.sleep(0.2)
     (tmp_path / "go").touch()
     await stopping

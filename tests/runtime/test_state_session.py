@@ -257,7 +257,7 @@ def test_read_of_a_counter_on_its_way_waits_until_it_is_stored() -> None:
     assert thread.is_alive()
     assert not store.questions
     way.arrive(1)
-    thread.join(5)
+    thread.join(60)
     assert found == [1]
 
 
@@ -276,7 +276,7 @@ def test_stop_ends_a_read_that_waits() -> None:
     thread = threading.Thread(target=read)
     thread.start()
     way.session.stop()
-    thread.join(5)
+    thread.join(60)
     assert len(ended) == 1
 
 

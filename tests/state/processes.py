@@ -72,7 +72,7 @@ class Service:
         assert self._process is not None
         assert self._process.stdout is not None
         self._process.stdout.close()
-        return self._process.wait(15)
+        return self._process.wait(60)
 
 
 @contextlib.contextmanager

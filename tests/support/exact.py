@@ -120,6 +120,6 @@ async def running(service_url: str, spec: InstanceSpec) -> AsyncIterator[ThreadI
     instance = await runtime.start(spec)
     try:
         yield instance
-        await instance.stop(5)
+        await instance.stop(30)
     finally:
         await runtime.close()
