@@ -115,6 +115,22 @@ async def _publish_entries(service_url: str, topic: str, payloads: list[bytes], 
         await producer.close()
 
 
+def publish_repeated(service_url: str, topic: str, payloads: list[bytes], entries: int) -> None:
+    """Publish one batch of these payloads so many times."""
+    uvloop.run(_publish_repeated(service_url, topic, payloads, entries))
+
+
+async def _publish_repeated(service_url: str, topic: str, payloads: list[bytes], entries: int) -> None:
+    config = ProducerConfig(batching=False, max_pending_messages=IN_FLIGHT, block_if_queue_full=True)
+    async with AsyncClient(service_url, ClientConfig()) as client:
+        producer = await client.create_producer(topic, config)
+        for _ in range(entries):
+            await producer.ready()
+            producer.send_entry(encode_entry(payloads))
+        await producer.flush()
+        await producer.close()
+
+
 def consume(service_url: str, topic: str, subscription: str, count: int) -> tuple[int, float]:
     """Receive and acknowledge `count` messages from the earliest on with our client; return bytes and seconds."""
     return uvloop.run(_consume(service_url, topic, subscription, count))

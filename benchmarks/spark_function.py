@@ -1,26 +1,29 @@
-"""How fast a message function runs as a Spark job, topic to topic, exactly once.
+"""How fast a message function runs as a Spark job, topic to topic, exactly once, beside the process runtime.
 
-The function is that of `function_rates`, whose row is the process runtime beside this one. In a process of its own, as
-`spark_read`: `python -m benchmarks.spark_function BROKER WEB MESSAGES REPEATS` prints what it measured as JSON.
+The same function reads the same topic at the same broker, first as process instances, then as runs of Spark. The latter
+in a process of its own: `python -m benchmarks.spark_function BROKER WEB MESSAGES REPEATS` prints what it measured as
+JSON.
 """
 
 from __future__ import annotations
 
 import json
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 
 import httpx
 
+from tests.support.functions import Functions
+from tests.support.servers import Server
+
 from .figure import Figure
-from .function_rates import SIZE_BYTES, SOURCE
+from .function_rates import SIZE_BYTES, SOURCE, Counter
 from .load import hold, payloads_of, publish_entries
 from .plan import Plan
+from .spark_extra import is_installed, measured
 
 MESSAGES = 4_000_000
 QUICK_MESSAGES = 1_000_000
@@ -28,30 +31,45 @@ TARGET = 800_000
 TOPIC = "spark-input"
 _STEP = 500_000
 _BATCH = 1000
-_TIMEOUT_S = 600.0
 
 
 def measure_spark_function(plan: Plan) -> Iterator[Figure]:
     """Rows per second of a run, from the start of its tasks to the last output on disk."""
-    if find_spec("pyspark") is None or find_spec("pyarrow") is None:
-        print("spark-function: left out, the extra is not installed; pip install 'magnetar[spark]'", file=sys.stderr)
+    if not is_installed("spark-function"):
         return
     count = MESSAGES if plan.repeats > 1 else QUICK_MESSAGES
-    with plan.server("broker") as server:
+    with plan.server("standalone") as server:
         hold(server.service_url, TOPIC, "kept")
         for first in range(0, count, _STEP):
             publish_entries(server.service_url, TOPIC, payloads_of(SIZE_BYTES, _STEP, first), _BATCH)
-        command = [sys.executable, "-m", "benchmarks.spark_function", server.service_url, server.web_url]
-        command += [str(count), str(plan.repeats)]
-        shown = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=_TIMEOUT_S).stdout
-    found = json.loads(shown.splitlines()[-1])
+        process = statistics.median(_process_rate(server, number, count) for number in range(plan.repeats))
+        found = measured("spark_function", server.service_url, server.web_url, count, plan.repeats)
     yield Figure(
         name=f"Spark: message function, topic to topic, {count / 1e6:.0f} million messages of {SIZE_BYTES} B",
         ours=found["warm"],
         unit="rows/s",
+        peer=process,
+        peer_name="one instance of the process runtime",
         target=TARGET,
         note=f"local[2]; the first run, in which the Python workers start: {found['first']:,.0f} rows/s",
     )
+
+
+def _process_rate(server: Server, number: int, count: int) -> float:
+    name, output = f"process{number}", f"process-output-{number}"
+    config = {
+        "className": f"{name}.process",
+        "inputs": [TOPIC],
+        "output": output,
+        "subscriptionPosition": "Earliest",
+        "runtimeEnv": "process",
+    }
+    with Functions(server.web_url) as functions, Counter(server.web_url, output) as counter:
+        functions.create(name, SOURCE, config).raise_for_status()
+        rate = counter.slope(count, server, name).rate
+        assert counter.read() == count
+        functions.delete(name)
+    return rate
 
 
 def main(service_url: str, web_url: str, count: int, repeats: int) -> None:

@@ -1,0 +1,42 @@
+"""What the benchmarks of Spark have in common: whether it is there, and a process of its own for each.
+
+PySpark changes the process that it runs in, so each measures in another one, which prints JSON on its last line. Should
+that be ended, its JVM ends too: that lives as long as the pipe from its parent.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib.util import find_spec
+from typing import Any
+
+TIMEOUT_S = 900.0
+
+
+def is_installed(benchmark: str) -> bool:
+    """Whether the extra is there; if not, one line on standard error says so."""
+    missing = [name for name in ("pyspark", "pyarrow", "pandas") if find_spec(name) is None]
+    if missing:
+        print(
+            f"{benchmark}: left out, {', '.join(missing)} missing; install the extra: {sys.executable} -m pip install"
+            " --constraint constraints.txt --editable '.[spark]'",
+            file=sys.stderr,
+        )
+    return not missing
+
+
+def measured(module: str, *arguments: object) -> dict[str, Any]:
+    """Run a module of this package with arguments; return what it measured.
+
+    Raises:
+        RuntimeError: it failed; its own words are on standard error.
+    """
+    command = [sys.executable, "-m", f"benchmarks.{module}", *map(str, arguments)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=False, timeout=TIMEOUT_S)
+    if done.returncode:
+        raise RuntimeError(f"`{' '.join(command[1:])}` ended with {done.returncode}; its own lines stand above")
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert isinstance(found, dict)
+    return found
