@@ -1,23 +1,34 @@
 """Switching the broker's deduplication on for a topic, over its REST interface, and making sure that it is on.
 
-Blocking, by the standard library: an instance needs it once per output topic, and should load no HTTP library for it.
+By the standard library: an instance needs it once per producer, and should load no HTTP library for it.
+
+Design: that the policy is on is not enough. Apache Pulsar 4.0 serves a topic that it has just loaded (after an unload,
+or on another broker after a crash) while it still reads again which sequence ids it has stored, if deduplication is a
+policy of the topic; what is sent again meanwhile is stored twice. So whoever relies on it waits, each time before a
+producer attaches, until the broker says that it knows them: `memory_guard`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import time
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urljoin, urlsplit
 
 from ...errors import ConnectionLost, MagnetarError
 from ...wire.topic_name import parse_topic_name
 
+if TYPE_CHECKING:
+    from ...client.config import Guard
+    from ...client.connection import Connection
+
 TIMEOUT_S = 10.0
 EFFECTIVE_WITHIN_S = 10.0  # Apache Pulsar's policies travel through a topic
 REDIRECTS_MAX = 5
 _POLL_S = 0.05
+_NOT_FOUND = 404
 _RETRIED = (409, 429, 500, 503)
 _ANSWER_CHARACTERS = 200
 
@@ -71,6 +82,63 @@ def switch_on(admin_url: str, topic: str) -> bool:
 def _is_on(admin_url: str, path: str) -> bool:
     answer = _call(admin_url, "GET", f"{path}/deduplicationEnabled")
     return answer.is_success and answer.text.strip() == "true"
+
+
+def memory_guard(
+    admin_url: str, topic: str, before: Guard | None = None, *, patience_s: float = EFFECTIVE_WITHIN_S
+) -> Guard:
+    """Return what producers of a topic partition wait for before they attach: that the broker knows what it has stored.
+
+    Args:
+        admin_url: of the broker's REST interface; asking it also has the topic loaded.
+        topic: full name, of the partition where there are some.
+        before: awaited first.
+        patience_s: how long one attempt to attach waits.
+
+    It raises ConnectionLost where that takes longer; whoever attaches then tries again. A topic whose deduplication is
+    off is not waited for: that is for `switch_on` to find.
+    """
+
+    async def guard(connection: Connection) -> None:
+        if before is not None:
+            await before(connection)
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + patience_s
+        while not (status := await asyncio.to_thread(_memory, admin_url, topic)).is_settled:
+            if loop.time() > deadline_s:
+                raise ConnectionLost(
+                    f"deduplication of {topic} was still {status.name} after {patience_s:g} s; nothing is sent"
+                    " before the broker knows what it has stored"
+                )
+            await asyncio.sleep(_POLL_S)
+
+    return guard
+
+
+class _Memory(NamedTuple):
+    """What the broker says of a topic's deduplication.
+
+    Attributes:
+        name: its word.
+        is_settled: whether it will stay so.
+    """
+
+    name: str
+    is_settled: bool
+
+
+def _memory(admin_url: str, topic: str) -> _Memory:
+    path = f"/admin/v2/{parse_topic_name(topic).rest_path}"
+    answer = _call(admin_url, "GET", f"{path}/stats")
+    if answer.status == _NOT_FOUND:
+        return _Memory("missing", True)  # nothing is stored there
+    if not answer.is_success:
+        raise ConnectionLost(f"{admin_url} does not tell how deduplication of {topic} is: {_shown(answer)}")
+    name = str(json.loads(answer.text).get("deduplicationStatus"))
+    if name == "Disabled":
+        # On its way where the policy is on: then it has not reached the topic yet.
+        return _Memory(name, not _is_on(admin_url, f"/admin/v2/{parse_topic_name(topic).base.rest_path}"))
+    return _Memory(name, name == "Enabled")
 
 
 def partitions_of(admin_url: str, topic: str) -> int:

@@ -15,12 +15,13 @@ from dataclasses import replace
 from functools import partial
 
 from ...client.client import AsyncClient
-from ...client.config import Guard
+from ...client.config import Guard, ProducerConfig
 from ...client.producer import Producer
 from ...errors import ClosedError, ConnectionLost, MagnetarError, OperationTimeout, ProducerBusy
 from ...wire.message_id import MessageId
 from ..details import producer_config
 from ..state.values import OutboxEntry
+from .deduplication import memory_guard
 
 BUSY_PAUSE_S = 0.1
 PRODUCERS_MAX = 1000  # output topic partitions of one input partition
@@ -35,17 +36,19 @@ class Outputs:
         waits_for: why no producer can be opened now; empty if nothing hinders.
     """
 
-    def __init__(self, client: AsyncClient, name: str, guard: Guard | None) -> None:
+    def __init__(self, client: AsyncClient, name: str, guard: Guard | None, admin_url: str) -> None:
         """Prepare; nothing is opened yet.
 
         Args:
             client: makes producers.
             name: of all of them.
             guard: of all of them.
+            admin_url: tells whether the broker knows what it has stored; empty: nobody asks.
         """
         self.waits_for = ""
         self._client = client
         self._config = replace(producer_config(), name=name, guard=guard)
+        self._admin_url = admin_url
         self._producers: dict[str, Producer] = {}
         self._queued: dict[str, deque[tuple[OutboxEntry, Stored]]] = {}  # of topics whose producer is being opened
         self._tasks: set[asyncio.Task[None]] = set()
@@ -64,7 +67,7 @@ class Outputs:
             if len(self._producers) >= PRODUCERS_MAX:
                 raise MagnetarError(f"the instance publishes to {PRODUCERS_MAX} topics already; use fewer topics")
             try:
-                made = await self._client.create_producer(topic, self._config)
+                made = await self._client.create_producer(topic, self._config_of(topic))
             except (ProducerBusy, ConnectionLost, OperationTimeout) as error:
                 self.waits_for = str(error)
                 await asyncio.sleep(BUSY_PAUSE_S)
@@ -75,6 +78,11 @@ class Outputs:
                 raise ClosedError(f"producers of {self._config.name} are closed, or {topic} has become partitioned")
             producer = self._producers[topic] = made
         return producer
+
+    def _config_of(self, topic: str) -> ProducerConfig:
+        if not self._admin_url:
+            return self._config
+        return replace(self._config, guard=memory_guard(self._admin_url, topic, self._config.guard))
 
     def send(self, row: OutboxEntry, stored: Stored) -> None:
         """Send an output entry; ``stored`` is called once, with the error if it was not stored."""

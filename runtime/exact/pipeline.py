@@ -75,7 +75,7 @@ class ExactPipeline:
         is_running: whether messages are being processed.
         abandoned: whether the function did not return when it was told to stop.
         grace_s: how long it was given for that.
-        client, guard, locks_topic, held, committer, flow, direct_topic, owner: see `tenure.Workplace`.
+        client, admin_url, guard, locks_topic, held, committer, flow, direct_topic, owner: see `tenure.Workplace`.
     """
 
     def __init__(self, spec: InstanceSpec, client: AsyncClient, home: Home, instance_log: InstanceLog) -> None:
@@ -114,6 +114,7 @@ class ExactPipeline:
         self._consumer_suffix = f"{random.getrandbits(32):08x}"
         self._moved_back: set[tuple[str, Position]] = set()
         self.client = client
+        self.admin_url = spec.admin_url
         self.guard = self._lock.guard
         self.locks_topic = spec.locks_topic
         self.held = HeldEntries(HELD_MESSAGES_MAX)

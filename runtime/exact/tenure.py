@@ -51,6 +51,7 @@ class Workplace(Protocol):
 
     Attributes:
         client: makes producers and locks.
+        admin_url: of the broker's REST interface, empty if it is not to be asked.
         guard: for all of them; None without an instance lock.
         locks_topic: keeps the partitions' locks; empty if there are none.
         held: bounds the entries in work.
@@ -60,6 +61,7 @@ class Workplace(Protocol):
     """
 
     client: AsyncClient
+    admin_url: str
     guard: Guard | None
     locks_topic: str
     held: HeldEntries
@@ -118,7 +120,7 @@ class Tenure:
         self.ledger = Ledger(consumer.topic)
         self._work = work
         self._consumer = consumer
-        self._outputs = Outputs(work.client, producer_name, work.guard)
+        self._outputs = Outputs(work.client, producer_name, work.guard, work.admin_url)
         self._lock = work.client.create_lock(work.locks_topic, producer_name, work.owner) if work.locks_topic else None
         self._is_abandoned = False
         self._has_given_up = False

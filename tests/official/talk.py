@@ -9,10 +9,13 @@ from typing import Any
 import pulsar
 
 RECEIVE_MS = 5000
+RECEIPT_S = 10.0
 SILENCE_MS = 300  # long enough for a wrong delivery on loopback, short enough to be used often
 
 
-def send_all(producer: pulsar.Producer, payloads: Iterable[bytes], **options: Any) -> list[Any]:
+def send_all(
+    producer: pulsar.Producer, payloads: Iterable[bytes], *, within_s: float = RECEIPT_S, **options: Any
+) -> list[Any]:
     """Send without waiting for each receipt; return the message ids in order once all receipts are there."""
     ids: list[Any] = []
     failures: list[Any] = []
@@ -27,7 +30,7 @@ def send_all(producer: pulsar.Producer, payloads: Iterable[bytes], **options: An
     for payload in payloads:
         producer.send_async(payload, on_receipt, **options)
     producer.flush()
-    assert done.wait(10), f"{len(ids)} of {len(payloads)} receipts"
+    assert done.wait(within_s), f"{len(ids)} of {len(payloads)} receipts"
     assert not failures, failures
     return ids
 

@@ -13,7 +13,6 @@ import pytest
 from magnetar.client.client import AsyncClient
 from magnetar.client.connection import Connection
 from magnetar.errors import ConnectionLost
-from magnetar.runtime.exact import deduplication
 from magnetar.runtime.exact.deduplication import memory_guard
 from magnetar.runtime.exact.topics import REFRESH_S, OutputTopics
 
@@ -166,12 +165,11 @@ async def test_a_producer_attaches_once_the_broker_knows_what_it_has_stored(
 
 
 async def test_a_broker_that_does_not_tell_what_it_has_stored_is_asked_again_later(
-    admin_url: str, monkeypatch: pytest.MonkeyPatch
+    admin_url: str,
 ) -> None:
     Admin.is_down = True
     with pytest.raises(ConnectionLost, match=f"does not tell how deduplication of {TOPIC} is: status 500"):
         await memory_guard(admin_url, TOPIC)(NO_CONNECTION)
     Admin.is_down, Admin.statuses = False, ("Recovering",)
-    monkeypatch.setattr(deduplication, "EFFECTIVE_WITHIN_S", 0.1)
     with pytest.raises(ConnectionLost, match=r"was still Recovering after 0\.1 s; nothing is sent before"):
-        await memory_guard(admin_url, TOPIC)(NO_CONNECTION)
+        await memory_guard(admin_url, TOPIC, patience_s=0.1)(NO_CONNECTION)
