@@ -13,13 +13,13 @@ import pytest
 from tests.spark.test_host_standalone import HIDE
 from tests.support.servers import COMMAND
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def demo(directory: Path, files: int, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, *COMMAND[1:], "demo", "--directory", str(directory / "demo"), "--files", str(files)],
-        env={**os.environ, **environment}, capture_output=True, text=True, timeout=200, check=False,
+        env={**os.environ, **environment}, capture_output=True, text=True, timeout=540, check=False,
     )  # fmt: skip
 
 

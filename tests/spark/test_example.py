@@ -16,11 +16,11 @@ EXAMPLE = Path(magnetar.__file__).parent / "examples" / "spark" / "notebook_styl
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 def test_the_notebook_reads_and_writes_topics(cluster: Server, tmp_path: Path) -> None:
     shown = subprocess.run(
         [sys.executable, str(EXAMPLE), cluster.service_url],
-        capture_output=True, text=True, timeout=170, check=False, cwd=tmp_path,
+        capture_output=True, text=True, timeout=540, check=False, cwd=tmp_path,
     )  # fmt: skip
     assert shown.returncode == 0, shown.stderr[-3000:]
     lines = shown.stdout.splitlines()

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -20,11 +19,12 @@ from tests.runtime.conftest import until
 from tests.spark.counting_host import LATE, PROGRAM, ROWS
 from tests.spark.specs import MakeSpec
 from tests.spark.test_host import started
+from tests.support.calm import Calm
 from tests.support.waiting import wait_for
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 ROOT = Path(__file__).parents[2]
-START_S = 120.0
+START_S = 240.0
 ENDS_S = 30.0
 
 
@@ -77,86 +77,84 @@ async def done(instance: SparkInstance) -> int:
     return run.rows
 
 
-async def test_the_jvm_starts_with_the_first_run_and_ends_with_the_host(
-    runtime: SparkRuntime,
-    make: MakeSpec,
-    tmp_path: Path,
+async def stopped_within_s(instance: SparkInstance) -> float:
+    """Stop it; return how long that took but for what kept the machine busy."""
+    calm = Calm()
+    await instance.stop(30)
+    return calm.calm_s
+
+
+async def test_one_jvm_starts_with_the_first_run_and_serves_all_until_the_host_ends(
+    runtime: SparkRuntime, make: MakeSpec, tmp_path: Path
 ) -> None:
-    instance = await started(runtime, make())
+    spec = make()
+    instance = await started(runtime, spec)
     assert jvm_of(runtime.host_pid) is None
-    await instance.begin_run("r1")
-    assert await done(instance) == ROWS
+
+    await instance.begin_run("r1")  # a run that is cancelled while Spark starts
+    assert await stopped_within_s(instance) < 2
+    again = await started(runtime, spec)
+    assert (await again.status()).run.stage == "cancelled"
+
+    await again.begin_run("r2")
+    assert await done(again) == ROWS
     jvm = jvm_of(runtime.host_pid)
     assert jvm is not None
     assert "-Xmx512m" in jvm.cmdline()
-    await instance.begin_run("r2")
-    assert await done(instance) == ROWS
+
+    (spec.package / "begun").unlink()
+    (spec.package / "slow").touch()
+    await again.begin_run("r3")  # and one that is cancelled while a task runs
+    family = await in_tasks(runtime, spec)
+    assert await stopped_within_s(again) < 2
+    (spec.package / "slow").unlink()
+    again = await started(runtime, spec)
+    await again.begin_run("r4")
+    assert await done(again) == ROWS
     assert jvm_of(runtime.host_pid) == jvm
-    await instance.stop(5)
-    family = family_of(runtime.host_pid)
+    await again.stop(5)
+
     await runtime.close()
     await gone(family)
     assert not list((tmp_path / "data" / "spark").glob("driver-*"))
 
 
-async def test_a_run_is_cancelled_while_spark_starts(runtime: SparkRuntime, make: MakeSpec) -> None:
-    spec = make()
-    instance = await started(runtime, spec)
-    await instance.begin_run("r1")
-    began_s = time.monotonic()
-    await instance.stop(10)
-    assert time.monotonic() - began_s < 3
-    again = await started(runtime, spec)
-    assert (await again.status()).run.stage == "cancelled"
-    await again.begin_run("r2")
-    assert await done(again) == ROWS
-    await again.stop(5)
-
-
-async def test_a_run_is_cancelled_within_a_second_and_the_session_goes_on(
-    runtime: SparkRuntime,
-    make: MakeSpec,
-) -> None:
-    spec = make(slow="yes")
-    instance = await started(runtime, spec)
-    await instance.begin_run("r1")
-    await in_tasks(runtime, spec)
-    jvm = jvm_of(runtime.host_pid)
-    began_s = time.monotonic()
-    await instance.stop(10)
-    assert time.monotonic() - began_s < 3  # a second, on a machine that is not busy
-    (spec.package / "slow").unlink()
-    again = await started(runtime, spec)
-    await again.begin_run("r2")
-    assert await done(again) == ROWS
-    assert jvm_of(runtime.host_pid) == jvm
-    await again.stop(5)
-
-
-@pytest.mark.parametrize("victim", ["host", "jvm"])
-async def test_a_driver_that_is_killed_leaves_nothing_and_its_run_is_finished_by_the_next(
-    runtime: SparkRuntime,
-    make: MakeSpec,
-    victim: str,
-) -> None:
+async def test_a_host_that_is_killed_leaves_nothing(runtime: SparkRuntime, make: MakeSpec) -> None:
     spec = make(slow="yes")
     instance = await started(runtime, spec)
     await instance.begin_run("r1")
     family = await in_tasks(runtime, spec)
-    jvm = jvm_of(runtime.host_pid)
-    assert jvm is not None
-    os.kill(runtime.host_pid if victim == "host" else jvm.pid, signal.SIGKILL)
+    os.kill(runtime.host_pid, signal.SIGKILL)
     async with asyncio.timeout(ENDS_S):
-        reason = await instance.wait()
-    assert reason.startswith(
-        "the host process of Spark functions was ended by SIGKILL" if victim == "host" else "the JVM of Spark ended by"
-    )
+        assert (await instance.wait()).startswith("the host process of Spark functions was ended by SIGKILL")
     await gone(family)
-    (spec.package / "slow").unlink()
-    again = await started(runtime, spec)
-    assert await done(again) == ROWS
-    assert (await again.status()).run.runId == "r1"
-    await again.stop(5)
+
+
+@pytest.mark.parametrize("program", [PROGRAM, LATE], ids=["at once", "late"])
+async def test_a_run_whose_jvm_is_killed_is_finished_by_the_next_whoever_sees_the_end_first(
+    make: MakeSpec, tmp_path: Path, program: tuple[str, ...]
+) -> None:
+    runtime = SparkRuntime(SparkConfig(data_dir=tmp_path / "data", master="local[2]", heap="512m", program=program))
+    try:
+        spec = make(slow="yes")
+        instance = await started(runtime, spec)
+        await instance.begin_run("r1")
+        family = await in_tasks(runtime, spec)
+        jvm = jvm_of(runtime.host_pid)
+        assert jvm is not None
+        jvm.kill()
+        async with asyncio.timeout(ENDS_S):
+            assert (await instance.wait()).startswith("the JVM of Spark ended by itself")
+        run = (await instance.status()).run
+        assert (run.runId, run.stage, run.error) == ("r1", "running", "")
+        await gone(family)
+        if program == LATE:
+            (spec.package / "slow").unlink()
+            again = await started(runtime, spec)
+            assert await done(again) == ROWS
+            assert (await again.status()).run.runId == "r1"
+    finally:
+        await runtime.close()
 
 
 def test_a_worker_that_is_killed_takes_host_and_jvm_with_it(make: MakeSpec, tmp_path: Path) -> None:
@@ -174,27 +172,6 @@ def test_a_worker_that_is_killed_takes_host_and_jvm_with_it(make: MakeSpec, tmp_
         worker.wait()
     _, alive = psutil.wait_procs(family, timeout=ENDS_S)
     assert not alive
-
-
-async def test_a_run_that_fails_of_a_dead_jvm_before_its_end_is_seen_is_begun_again_too(
-    make: MakeSpec, tmp_path: Path
-) -> None:
-    config = SparkConfig(data_dir=tmp_path / "data", master="local[2]", heap="512m", program=LATE)
-    runtime = SparkRuntime(config)
-    try:
-        spec = make(slow="yes")
-        instance = await started(runtime, spec)
-        await instance.begin_run("r1")
-        await in_tasks(runtime, spec)
-        jvm = jvm_of(runtime.host_pid)
-        assert jvm is not None
-        jvm.kill()
-        async with asyncio.timeout(ENDS_S):
-            assert (await instance.wait()).startswith("the JVM of Spark ended by itself")
-        run = (await instance.status()).run
-        assert (run.stage, run.error) == ("running", "")
-    finally:
-        await runtime.close()
 
 
 async def test_what_a_dead_driver_left_behind_is_removed_at_the_next_start(runtime: SparkRuntime) -> None:

@@ -22,7 +22,7 @@ from tests.support.servers import Server
 
 ROOT = Path(__file__).parents[2]
 NO_JAVA_PATH = "/nonexistent"
-PROGRAM_S = 240.0
+PROGRAM_S = 480.0
 """A program with a JVM or two has ended by then, on a busy machine too."""
 
 IN_A_SESSION = """
