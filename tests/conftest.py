@@ -6,8 +6,16 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.support.pulsar import URL, ApachePulsar, running_pulsar, what_is_wrong
+
+# The same examples each time, however long a busy machine takes for them; MAGNETAR_TEST_EXPLORE looks for new ones.
+settings.register_profile(
+    "repeatable", derandomize=not os.environ.get("MAGNETAR_TEST_EXPLORE"), deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)  # fmt: skip
+settings.load_profile("repeatable")
 
 SHARED = pytest.StashKey[ApachePulsar]()
 

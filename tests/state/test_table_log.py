@@ -62,9 +62,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
 
 @pytest.mark.slow
 def test_log_torn_anywhere_in_its_last_transaction_keeps_what_was_acknowledged(written: Written) -> None:
-    seed = random.randrange(1 << 30)
-    print(f"seed {seed}")
-    rng = random.Random(seed)
+    rng = random.Random(1)
     log = written.files[LOG]
     for call in rng.sample(range(1, 24), 8):
         start, end = written.log_bytes[call - 1], written.log_bytes[call]
@@ -86,9 +84,7 @@ def test_log_torn_anywhere_in_its_last_transaction_keeps_what_was_acknowledged(w
 
 @pytest.mark.slow
 def test_log_damaged_in_an_earlier_transaction_stops_the_start(written: Written) -> None:
-    seed = random.randrange(1 << 30)
-    print(f"seed {seed}")
-    rng = random.Random(seed)
+    rng = random.Random(2)
     for call in rng.sample(range(1, 22), 8):
         damaged = bytearray(written.files[LOG])
         place = rng.randrange(written.log_bytes[call - 1], written.log_bytes[call])
