@@ -1,16 +1,17 @@
 """A run of a DataFrame function: called once with the backlog, its result written to the output topic exactly once.
 
-Design: what is read is what the plan says. What is written carries the plan's number in the producers' names, and row
-numbers as sequence ids (`writer`), so a plan that is run again writes nothing twice if it makes the same rows in the
-same order in the same partitions. Spark does that by itself as long as rows are not shuffled. After a shuffle their
-order is nobody's promise; so they are sorted within their partitions, by all that they hold, and the partitions' number
-is the plan's.
+Design: what is read is what the plan says. What is written carries the plan's number and run in the producers' names,
+and row numbers as sequence ids (`writer`), so a plan that is run again writes nothing twice if it makes the same rows
+in the same order in the same partitions. Spark does that by itself as long as rows are not shuffled. After a shuffle
+neither is anybody's promise; so rows are spread over partitions, as many as the plan says, and sorted in them by all
+that they hold.
 """
 
 from __future__ import annotations
 
 import inspect
 import logging
+import re
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 PARAMETER = "df"
 _PARTITION = "dataframe"
+_GATHERS = re.compile("Exchange|Limit|TakeOrdered")
+"""What puts rows of several partitions together, by its name in Spark's plans."""
 _OBSERVED_WITHIN_S = 1.0
 _POLL_S = 0.02
 
@@ -127,28 +130,51 @@ class DataFrameRun:
             )
         if "value" not in frame.columns:
             frame = frame.selectExpr("to_json(struct(*)) AS value")
-        if _is_shuffled(frame):
-            frame = frame.sortWithinPartitions(*map(_sortable, frame.schema.fields))
+        number, run_id = self._plan.number, self._plan.run_id
         (
-            frame.write.format("magnetar")
+            repeatable(frame, self._plan.shuffles)
+            .write.format("magnetar")
             .mode("append")
             .option("service.url", self._spec.service_url)
             .option("topic", output)
             .option("compression", compression_of(self._spec))
-            .option("producer.name.prefix", f"{producer_name(self._spec, _PARTITION)}/{self._plan.number}")
+            # Numbers of plans come again where the state store was lost or restored, ids of runs do not.
+            .option("producer.name.prefix", f"{producer_name(self._spec, _PARTITION)}/{number}/{run_id}")
+            .option("topic.partitions", self._plan.outputs)
             .save()
         )
 
 
-def _is_shuffled(frame: DataFrame) -> bool:
-    plan = frame._jdf.queryExecution().executedPlan().toString()
-    return "Exchange" in plan
+def repeatable(frame: DataFrame, partitions: int) -> DataFrame:
+    """Return a frame whose rows lie in the same partitions in the same order each time that it is made.
+
+    What was only read and mapped does so by itself. All else is spread by content: a shuffle hands rows over as they
+    come, and the bounds of a sort are drawn by lot.
+    """
+    if _is_as_read(frame):
+        return frame
+    columns = list(map(_content, frame.schema.fields))
+    return frame.repartition(partitions, *columns).sortWithinPartitions(*columns)
 
 
-def _sortable(field: Any) -> Any:
+def _is_as_read(frame: DataFrame) -> bool:
+    """Return whether each partition of a frame comes from partitions of the backlog alone."""
+    from .planned_source import FORMAT
+
+    plan = frame._jdf.queryExecution().executedPlan()
+    if _GATHERS.search(plan.toString()):
+        return False
+    leaves = plan.collectLeaves()
+    return all(leaves.apply(number).nodeName() == f"BatchScan {FORMAT}" for number in range(leaves.size()))
+
+
+def _content(field: Any) -> Any:
+    """Return what a column is spread and sorted by."""
     from pyspark.sql.functions import col, to_json
 
-    return to_json(col(field.name)) if field.dataType.typeName() == "map" else col(field.name)
+    column = col(f"`{field.name.replace('`', '``')}`")
+    # Maps can be neither compared nor hashed, wherever they are.
+    return to_json(column) if "map<" in field.dataType.simpleString() else column
 
 
 def _observed(seen: Any) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyspark import AccumulatorParam, SparkFiles
+from pyspark import AccumulatorParam, SparkFiles, TaskContext
 
 from .plans import Plan, Task
 from .range_task import Shipment, TaskResult, run_task
@@ -31,13 +31,20 @@ class _Listing(AccumulatorParam[list[TaskResult]]):
 class _Work:
     """What Spark carries to its workers; holds nothing but what can be pickled."""
 
-    def __init__(self, shipment: Broadcast[Shipment], results: Accumulator[list[TaskResult]]) -> None:
+    def __init__(
+        self, shipment: Broadcast[Shipment], results: Accumulator[list[TaskResult]], is_repeated: bool
+    ) -> None:
         self._shipment = shipment
         self._results = results
+        self._is_repeated = is_repeated
 
     def __call__(self, tasks: Iterable[Task]) -> None:
+        context = TaskContext.get()
+        assert context is not None
+        is_first = not self._is_repeated and context.attemptNumber() == 0
+        directory = Path(SparkFiles.getRootDirectory())
         for task in tasks:
-            self._results.add([run_task(self._shipment.value, task, Path(SparkFiles.getRootDirectory()))])
+            self._results.add([run_task(self._shipment.value, task, directory, is_first=is_first)])
 
 
 class MessageJob:
@@ -47,12 +54,13 @@ class MessageJob:
         results: of the tasks that are done; grows while `run` goes on in another thread.
     """
 
-    def __init__(self, context: SparkContext, shipment: Shipment, plan: Plan) -> None:
-        """Prepare."""
+    def __init__(self, context: SparkContext, shipment: Shipment, plan: Plan, *, is_repeated: bool) -> None:
+        """Prepare; a repeated plan is one that a job may have begun before."""
         self.results: list[TaskResult] = []
         self._context = context
         self._plan = plan
         self._shipment = shipment
+        self._is_repeated = is_repeated
         self._accumulator: Any = context.accumulator(self.results, _Listing())
 
     def run(self) -> None:
@@ -64,6 +72,7 @@ class MessageJob:
         tasks = self._plan.tasks
         shipment = self._context.broadcast(self._shipment)
         try:
-            self._context.parallelize(tasks, len(tasks)).foreachPartition(_Work(shipment, self._accumulator))
+            work = _Work(shipment, self._accumulator, self._is_repeated)
+            self._context.parallelize(tasks, len(tasks)).foreachPartition(work)
         finally:
             shipment.destroy()

@@ -132,7 +132,7 @@ class PlannedRun:
         if unfinished is not None:
             self._say(f"plan {unfinished.number} of run {unfinished.run_id} is not done and is run again as it is")
             self._check_there(unfinished)
-            self._execute(store, unfinished, subscriptions)
+            self._execute(store, self._fitted(store, unfinished), subscriptions, is_repeated=True)
             if unfinished.run_id == self._progress.run_id:
                 return
             done = self._progress
@@ -142,7 +142,27 @@ class PlannedRun:
         if plan is None:
             return
         store.begin(plan)
-        self._execute(store, plan, subscriptions)
+        self._execute(store, plan, subscriptions, is_repeated=False)
+
+    def _fitted(self, store: PlanStore, plan: Plan) -> Plan:
+        """Return a plan that an earlier driver made, for the output topic that there is now.
+
+        Partitions that were added meanwhile get nothing of it, as what it repeats has to go where it went before. A
+        topic that was made anew, or is another one since an update, holds nothing of it.
+        """
+        output = self._spec.details.sink.topic
+        if not output:
+            return plan
+        there = Routes(self._spec.service_url).partitions(parse_topic_name(output), makes=True)
+        if plan.outputs <= there and bool(plan.outputs) == bool(there):
+            return plan
+        self._say(
+            f"plan {plan.number} was made for an output topic of {plan.outputs} partitions, {output} has {there}: it is"
+            " another topic, and all outputs of the plan are published to it"
+        )
+        fitted = replace(plan, outputs=there)
+        store.correct(fitted)
+        return fitted
 
     def _check_there(self, plan: Plan) -> None:
         """Fail at once for entries that are gone since they were planned; a task would wait for them."""
@@ -203,11 +223,17 @@ class PlannedRun:
         self._check_cancelled()
         return self._context
 
-    def _execute(self, store: PlanStore, plan: Plan, subscriptions: dict[str, Subscription]) -> None:
+    def _execute(
+        self, store: PlanStore, plan: Plan, subscriptions: dict[str, Subscription], *, is_repeated: bool
+    ) -> None:
         """Run a stored plan, note that it is done, move the subscriptions."""
         context = self._open()
-        if self._spec.details.sink.topic:
-            self._deduplicate(self._spec.details.sink.topic)
+        output = self._spec.details.sink.topic
+        if output and not self._deduplicate(output) and is_repeated:
+            self._say(
+                f"deduplication of {output} was off, and is on again: what plan {plan.number} had published before may"
+                " be there twice"
+            )
         self._began_s = time.monotonic()
         self._planned = len(plan.tasks)
         self._tell(stage="running")
@@ -216,7 +242,7 @@ class PlannedRun:
         if self._function.is_dataframe:
             work = self._run_dataframe(context, store, plan)
         else:
-            work = self._run_messages(context, store, plan)
+            work = self._run_messages(context, store, plan, is_repeated)
         self._check_cancelled()
         self._check_outputs(plan)
         self._count(work)
@@ -247,7 +273,7 @@ class PlannedRun:
                 False,
             )
 
-    def _run_messages(self, context: SparkContext, store: PlanStore, plan: Plan) -> Work:
+    def _run_messages(self, context: SparkContext, store: PlanStore, plan: Plan, is_repeated: bool) -> Work:
         from .message_job import MessageJob
         from .range_task import Shipment
         from .user_code import pack
@@ -255,7 +281,7 @@ class PlannedRun:
         is_local = context.master.startswith("local")
         package = pack(self._spec.package, is_local and not context.master.startswith("local-"))
         shipment = Shipment(self._spec.to_json(), package, plan.outputs, writes_log=not package.archive)
-        job = MessageJob(context, shipment, plan)
+        job = MessageJob(context, shipment, plan, is_repeated=is_repeated)
         failure: Exception | None = None
         try:
             with watched(context, self._tag, lambda: self._look(store, *_work_of(job))):

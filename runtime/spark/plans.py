@@ -266,6 +266,14 @@ class PlanStore:
         self._put(replace(self._record, owner=self._owner, plan=plan, is_done=False))
         self._last_number = plan.number
 
+    def correct(self, plan: Plan) -> None:
+        """Replace the plan that is not done.
+
+        Raises: as `begin`.
+        """
+        assert self._record.open_plan is not None
+        self._put(replace(self._record, plan=plan))
+
     def finish(self) -> None:
         """Note that the plan's outputs are stored, and what was reached.
 

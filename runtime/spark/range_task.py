@@ -24,11 +24,10 @@ from typing import NamedTuple, TextIO, cast
 import uvloop
 
 from ...client import AsyncClient
-from ...client.config import ClientConfig, ProducerConfig
+from ...client.config import ClientConfig
 from ...client.outgoing import encode_entry, seal_entry
-from ...client.producer import Producer
 from ...client.received import ReceivedEntry
-from ...errors import MagnetarError, ProducerBusy
+from ...errors import MagnetarError
 from ...wire.message_id import MessageId
 from ...wire.pulsar_api_pb2 import SingleMessageMetadata
 from ...wire.topic_name import TopicName, parse_topic_name
@@ -50,16 +49,17 @@ from .link import Routes
 from .options import POLL_TIMEOUT_MS, SEND_TIMEOUT_MS
 from .plans import Task
 from .progress import Recorded
+from .publishing import PublishedBefore, TaskPublisher
 from .range_reader import Entry, RangeReader
 from .user_code import Package, SparkHome
 
-MAX_PENDING_MESSAGES = 50_000
-BUSY_TIMEOUT_S = 90.0
-"""How long the name of a lost attempt may stay taken: longer than brokers keep a silent connection."""
 PIECE_S = 0.02
 PIECE_BYTES = 1024 * 1024
-_BUSY_PAUSE_S = 0.5
 _LOADED_MAX = 16
+_STORE_REMEDY = (
+    "the state store is older than the topics, and entries would be dropped that nobody has stored; functions"
+    " reset-cursor to where the function is to go on"
+)
 _REMEDY = "functions reset-cursor lets the function begin with what there is"
 
 Header = SingleMessageMetadata | None
@@ -209,54 +209,52 @@ def _function(shipment: Shipment, directory: Path) -> WorkerFunction:
     return known[1]
 
 
-def run_task(shipment: Shipment, task: Task, directory: Path) -> TaskResult:
+def run_task(shipment: Shipment, task: Task, directory: Path, *, is_first: bool = False) -> TaskResult:
     """Do a task and return how it went, once all its outputs are stored.
 
     Args:
         shipment: of the run.
         task: of the plan.
         directory: for the function's package, on this machine.
+        is_first: neither this plan nor this task has been tried before.
     """
     try:
         function = _function(shipment, directory)
     except Exception as error:  # noqa: BLE001  user code raises what it likes
         return TaskResult(0, failure=TaskFailure(f"the function cannot be loaded: {format_error(error)}", True))
     function.stats.take_recorded()  # of an attempt that was given up
-    running = _RunningTask(function, task, shipment.outputs)
+    running = _RunningTask(function, task, shipment.outputs, is_first=is_first)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(running.run())
     except CannotProcess as error:
         return running.result(TaskFailure(str(error), error.is_user_error))
+    except PublishedBefore as error:
+        return running.result(TaskFailure(f"{error}, which no plan says: {_STORE_REMEDY}", False))
     except MagnetarError as error:
         return running.result(TaskFailure(f"{task.wanted}: {type(error).__name__}: {error}", False))
     return running.result(None)
 
 
-@dataclass
 class _RunningTask:
     """One attempt."""
 
-    function: WorkerFunction
-    task: Task
-    outputs: int
-    messages: int = 0
-    stored: int = 0
-    duplicates: int = 0
-    _producers: dict[str, Producer] = field(default_factory=dict)
-    _failure: BaseException | None = None
-
-    def __post_init__(self) -> None:
-        spec = self.function.spec
-        self._topic = parse_topic_name(self.task.wanted.topic)
-        self._name = f"{producer_name(spec, self._topic.text)}/{self.task.slot}"
-        self._serde = self.function.serdes[self._topic.base.text]
+    def __init__(self, function: WorkerFunction, task: Task, outputs: int, *, is_first: bool) -> None:
+        spec = function.spec
+        self.function = function
+        self.task = task
+        self.messages = 0
+        self._topic = parse_topic_name(task.wanted.topic)
+        self._name = f"{producer_name(spec, self._topic.text)}/{task.slot}"
+        self._serde = function.serdes[self._topic.base.text]
         self._compression = compression_of(spec)
-        self._targets = output_topics(spec.details.sink.topic, self.outputs)
+        self._targets = output_topics(spec.details.sink.topic, outputs)
+        first = sequence_id(SequencePosition(*task.wanted.start)) if is_first else None
+        self._publisher = TaskPublisher(self._name, SEND_TIMEOUT_MS, first_number=first)
 
     def result(self, failure: TaskFailure | None) -> TaskResult:
         recorded = self.function.stats.take_recorded()
-        return TaskResult(self.messages, self.stored, self.duplicates, failure, recorded)
+        return TaskResult(self.messages, self._publisher.stored, self._publisher.duplicates, failure, recorded)
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -270,58 +268,18 @@ class _RunningTask:
                     upcoming = loop.run_in_executor(thread, next, pieces, None)
                     for entry in piece:
                         await self._send(client, entry)
-                    self._check()
-                for producer in self._producers.values():
-                    await producer.flush()
-                self._check()
-                for producer in self._producers.values():
-                    await producer.close()
+                    self._publisher.check()
+                await self._publisher.finish()
         finally:
             # The thread is the next task's too: let the function return, and close the reader there.
             await asyncio.wait([upcoming])
             await loop.run_in_executor(thread, pieces.close)
 
     async def _send(self, client: AsyncClient, entry: SealedEntry) -> None:
-        producer = self._producers.get(entry.topic)
-        if producer is None:
-            producer = self._producers[entry.topic] = await self._producer(client, entry.topic)
-        await producer.ready()
-        self._check()
-        count = entry.messages
-        future = producer.send_sealed(entry.payload, entry.sequence, count)
-        future.add_done_callback(lambda receipt: self._stored(receipt, count))
-
-    def _stored(self, receipt: asyncio.Future[MessageId], count: int) -> None:
-        if receipt.cancelled():
-            return
-        error = receipt.exception()
-        if error is not None:
-            self._failure = self._failure or error
-        elif receipt.result().ledger_id < 0:
-            self.duplicates += count  # the broker had them from an earlier attempt
-        else:
-            self.stored += count
-
-    def _check(self) -> None:
-        if self._failure is not None:
-            raise self._failure
-
-    async def _producer(self, client: AsyncClient, topic: str) -> Producer:
-        config = ProducerConfig(
-            name=self._name, max_pending_messages=MAX_PENDING_MESSAGES, send_timeout_ms=SEND_TIMEOUT_MS
+        payload, sequence, count = entry.payload, entry.sequence, entry.messages
+        await self._publisher.send(
+            client, entry.topic, count, lambda producer: producer.send_sealed(payload, sequence, count)
         )
-        deadline = time.monotonic() + BUSY_TIMEOUT_S
-        while True:
-            try:
-                producer = await client.create_producer(topic, config)
-            except ProducerBusy:
-                # An attempt that is gone, whose connection the broker has not given up yet.
-                if time.monotonic() > deadline:
-                    raise
-                await asyncio.sleep(_BUSY_PAUSE_S)
-            else:
-                assert isinstance(producer, Producer)
-                return producer
 
     def _pieces(self) -> Generator[list[SealedEntry], None, None]:
         """Yield output entries as they are made, some together; runs on the function's thread."""

@@ -13,32 +13,28 @@ import logging
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import pyarrow as pa
 import uvloop
 
 from ...client import AsyncClient
-from ...client.config import ClientConfig, ProducerConfig
+from ...client.config import ClientConfig
 from ...client.outgoing import encode_entry
-from ...client.producer import Producer
-from ...errors import InvalidConfig, ProducerBusy
-from ...wire.message_id import MessageId
+from ...errors import InvalidConfig
 from ...wire.topic_name import parse_topic_name
 from .cuts import Cut, Cutter, partition_of
 from .link import Routes
 from .options import WriteOptions
+from .publishing import TaskPublisher
 from .rest import ask
 from .rows import is_plain, payloads_of, rows_of
 
 log = logging.getLogger(__name__)
 
-MAX_PENDING_MESSAGES = 50_000
-BUSY_TIMEOUT_S = 90.0
-"""How long the name of a lost attempt may stay taken: longer than brokers keep a silent connection."""
 POLICY_TIMEOUT_S = 15.0
-_BUSY_PAUSE_S = 0.5
+_POLL_S = 0.5
 
 
 class Written(NamedTuple):
@@ -68,18 +64,15 @@ def write_rows(options: WriteOptions, task: int, batches: Iterable[pa.RecordBatc
         return runner.run(_TaskWriter(options, task).write(iter(batches)))
 
 
-@dataclass
 class _TaskWriter:
     """One attempt of one task."""
 
-    options: WriteOptions
-    task: int
-    rows: int = 0
-    duplicates: int = 0
-    _partitions: dict[str, list[str]] = field(default_factory=dict)
-    _cutters: dict[str, Cutter] = field(default_factory=dict)
-    _producers: dict[str, Producer] = field(default_factory=dict)
-    _failure: BaseException | None = None
+    def __init__(self, options: WriteOptions, task: int) -> None:
+        self.options = options
+        self.task = task
+        self._partitions: dict[str, list[str]] = {}
+        self._cutters: dict[str, Cutter] = {}
+        self._publisher = TaskPublisher(f"{options.name_prefix}-{task}", options.send_timeout_ms)
 
     async def write(self, batches: Iterator[pa.RecordBatch]) -> Written:
         loop = asyncio.get_running_loop()
@@ -95,15 +88,11 @@ class _TaskWriter:
                     rest = cutter.rest()
                     if rest is not None:
                         await self._send(client, topic, rest)
-                for producer in self._producers.values():
-                    await producer.flush()
-                self._check()
-                for producer in self._producers.values():
-                    await producer.close()
+                await self._publisher.finish()
         finally:
             executor.shutdown(wait=False)
-        self.rows = first_row - self.duplicates
-        return Written(self.rows, self.duplicates)
+        duplicates = self._publisher.duplicates
+        return Written(first_row - duplicates, duplicates)
 
     async def _take(self, client: AsyncClient, batch: pa.RecordBatch, first_row: int) -> None:
         topic = self.options.topic
@@ -137,47 +126,9 @@ class _TaskWriter:
         return cutter
 
     async def _send(self, client: AsyncClient, name: str, cut: Cut) -> None:
-        producer = self._producers.get(name) or await self._producer(client, name)
-        await producer.ready()
-        self._check()
         entry = encode_entry(cut.payloads, cut.headers, compression=self.options.compression, sequence_id=cut.first_row)
-        num_rows = len(cut.payloads)
-        producer.send_entry(entry).add_done_callback(lambda receipt: self._stored(receipt, num_rows))
+        await self._publisher.send(client, name, len(cut.payloads), lambda producer: producer.send_entry(entry))
         await asyncio.sleep(0)  # let it leave, and receipts come in
-
-    def _stored(self, receipt: asyncio.Future[MessageId], num_rows: int) -> None:
-        if receipt.cancelled():
-            return
-        error = receipt.exception()
-        if error is not None:
-            self._failure = self._failure or error
-        elif receipt.result().ledger_id < 0:
-            self.duplicates += num_rows  # the broker had them from an earlier attempt
-
-    def _check(self) -> None:
-        if self._failure is not None:
-            raise self._failure
-
-    async def _producer(self, client: AsyncClient, name: str) -> Producer:
-        config = ProducerConfig(
-            name=f"{self.options.name_prefix}-{self.task}",
-            max_pending_messages=MAX_PENDING_MESSAGES,
-            send_timeout_ms=self.options.send_timeout_ms,
-            initial_sequence_id=0,
-        )
-        deadline = time.monotonic() + BUSY_TIMEOUT_S
-        while True:
-            try:
-                producer = await client.create_producer(name, config)
-            except ProducerBusy:
-                # An attempt on an executor that is gone, whose connection the broker has not given up yet.
-                if time.monotonic() > deadline:
-                    raise
-                await asyncio.sleep(_BUSY_PAUSE_S)
-            else:
-                assert isinstance(producer, Producer)
-                self._producers[name] = producer
-                return producer
 
 
 def pinned(options: WriteOptions) -> WriteOptions:
@@ -229,7 +180,7 @@ def switch_deduplication_on(options: WriteOptions) -> None:
                 f"effectivelyOnce: {url} does not switch deduplication on for {topic}, it says {is_on}; switch it on"
                 " for the namespace and leave effectivelyOnce out"
             )
-        time.sleep(_BUSY_PAUSE_S)
+        time.sleep(_POLL_S)
 
 
 async def _make_exist(service_url: str, topic: str) -> None:

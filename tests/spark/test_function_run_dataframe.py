@@ -10,12 +10,11 @@ import pytest
 from magnetar.runtime.spark.session import Session
 
 from tests.spark.functions import Lab, Running
-from tests.spark.standalone import ON_BOTH_MASTERS
 from tests.support.pulsar import BROKERS, Broker
 from tests.support.servers import Server
 from tests.support.waiting import wait_for
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240), ON_BOTH_MASTERS]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 DAILY = Path(__file__).parents[2] / "examples" / "spark" / "daily.py"
 
 

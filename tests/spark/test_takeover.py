@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from magnetar.errors import TopicNotFound
 from magnetar.runtime.spark.cursor import Subscription
 from magnetar.runtime.spark.link import Routes
+from magnetar.runtime.spark.planned_run import PlannedRun
 from magnetar.runtime.spark.plans import Plan, PlanStore, RunFenced, Task
 from magnetar.runtime.spark.ranges import Position
 from magnetar.runtime.spark.survey import backlog
@@ -16,6 +22,7 @@ from magnetar.runtime.state.client import TableClient
 from magnetar.runtime.state.server import TableServer
 
 from tests.spark.conftest import SmallLedgers
+from tests.spark.functions import make_spec
 from tests.spark.topics import fill
 
 TABLE = "public/default/taken"
@@ -114,3 +121,24 @@ def test_a_topic_that_is_gone_is_not_made_anew_for_its_subscription(
     assert not subscription(broker, topic).move(end, driver.check)
     with pytest.raises(TopicNotFound):
         backlog(Routes(broker.service_url), topic, end, None)
+
+
+@pytest.mark.parametrize(
+    ("planned", "there", "used"), [(2, 2, 2), (2, 5, 2), (3, 2, 2), (0, 2, 2), (2, 0, 0), (0, 0, 0)]
+)
+def test_a_plan_goes_to_the_output_topic_that_there_is(
+    broker: SmallLedgers, tables: TableClient, tmp_path: Path, planned: int, there: int, used: int
+) -> None:
+    """Partitions may have been added, or the topic was made anew, or is another one since an update."""
+    output = broker.topic()
+    if there:
+        broker.create_partitioned(output, there)
+    place: Any = SimpleNamespace(service_url=broker.service_url, web_url="")
+    spec = make_spec(tmp_path, place, "", "", output=output)
+    function: Any = SimpleNamespace(spec=spec, logger=logging.getLogger("f"), owner="me")
+    driver = loaded(tables, "me", 0)
+    plan = Plan(number=1, run_id="r", tasks=(), outputs=planned)
+    driver.begin(plan)
+    fitted = PlannedRun(function, "r", lambda _: None)._fitted(driver, plan)
+    assert fitted == replace(plan, outputs=used)
+    assert loaded(tables, "the next", 0).record.open_plan == fitted

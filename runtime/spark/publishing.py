@@ -1,0 +1,127 @@
+"""What one attempt of a task publishes: entries whose numbers are the same in every attempt.
+
+The broker drops an entry whose number is not above the highest that it has of the producer's name. So nothing may be
+stored behind an entry that failed: when the task is tried again, the broker would take that entry for a repetition.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from ...client import AsyncClient
+from ...client.config import ProducerConfig
+from ...client.producer import Producer
+from ...errors import MagnetarError, ProducerBusy
+from ...wire.message_id import MessageId
+
+MAX_PENDING_MESSAGES = 50_000
+BUSY_TIMEOUT_S = 90.0
+"""How long the name of a lost attempt may stay taken: longer than brokers keep a silent connection."""
+_BUSY_PAUSE_S = 0.5
+
+Receipt = asyncio.Future[MessageId]
+
+
+class PublishedBefore(MagnetarError):
+    """The broker has numbers of a producer that nobody can have used."""
+
+
+class TaskPublisher:
+    """The producers of one attempt, one for each topic.
+
+    Attributes:
+        stored: messages that this attempt has stored.
+        duplicates: messages that the broker had from an earlier one.
+    """
+
+    def __init__(self, name: str, send_timeout_ms: int, *, first_number: int | None = None) -> None:
+        """Prepare.
+
+        Args:
+            name: of the producers.
+            send_timeout_ms: how long the broker may take to store an entry.
+            first_number: nobody has published with this number or a higher one under that name; None if an earlier
+                attempt may have.
+        """
+        self.stored = 0
+        self.duplicates = 0
+        self._config = ProducerConfig(
+            name=name, max_pending_messages=MAX_PENDING_MESSAGES, send_timeout_ms=send_timeout_ms
+        )
+        self._first_number = first_number
+        self._producers: dict[str, Producer] = {}
+        self._newest: dict[str, Receipt] = {}
+        self._failure: BaseException | None = None
+
+    async def send(self, client: AsyncClient, topic: str, messages: int, send: Callable[[Producer], Receipt]) -> None:
+        """Send an entry once there is room for it.
+
+        Args:
+            client: makes the producer.
+            topic: full name, of a partition where there are some.
+            messages: in the entry.
+            send: hands the entry to the producer.
+
+        Raises:
+            MagnetarError: why this entry, or one before it, cannot be stored.
+        """
+        producer = self._producers.get(topic) or await self._producer(client, topic)
+        await producer.ready()
+        self._check(self._newest.get(topic))
+        receipt = self._newest[topic] = send(producer)
+        receipt.add_done_callback(lambda done: self._take(done, messages))
+
+    async def finish(self) -> None:
+        """Wait until everything is stored, and close the producers; raises as `send`."""
+        for producer in self._producers.values():
+            await producer.flush()
+        self.check()
+        for producer in self._producers.values():
+            await producer.close()
+
+    def check(self) -> None:
+        """Raise if an entry has failed."""
+        self._check(*self._newest.values())
+
+    def _check(self, *newest: Receipt | None) -> None:
+        if self._failure is not None:
+            raise self._failure
+        for receipt in newest:
+            # It may have failed in this very turn of the loop, before anybody is called back; the entries before it
+            # failed together with it, or their callbacks have run.
+            if receipt is not None and receipt.done() and not receipt.cancelled() and (error := receipt.exception()):
+                raise error
+
+    def _take(self, receipt: Receipt, messages: int) -> None:
+        if receipt.cancelled():
+            return
+        error = receipt.exception()
+        if error is not None:
+            self._failure = self._failure or error
+        elif receipt.result().ledger_id < 0:
+            self.duplicates += messages
+        else:
+            self.stored += messages
+
+    async def _producer(self, client: AsyncClient, topic: str) -> Producer:
+        deadline = time.monotonic() + BUSY_TIMEOUT_S
+        while True:
+            try:
+                producer = await client.create_producer(topic, self._config)
+            except ProducerBusy:
+                # An attempt that is gone, whose connection the broker has not given up yet.
+                if time.monotonic() > deadline:
+                    raise
+                await asyncio.sleep(_BUSY_PAUSE_S)
+            else:
+                break
+        assert isinstance(producer, Producer)
+        if self._first_number is not None and producer.last_sequence_id >= self._first_number:
+            raise PublishedBefore(
+                f"producer {producer.name} has published number {producer.last_sequence_id} to {topic} already,"
+                f" {self._first_number} would be the next"
+            )
+        self._producers[topic] = producer
+        return producer

@@ -1,0 +1,162 @@
+"""Tasks of message functions in this process: tried again, after other plans, and with entries that fail. No Spark."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from magnetar.client import AsyncClient
+from magnetar.client.producer import Producer
+from magnetar.errors import OperationTimeout
+from magnetar.runtime.spark.cuts import Cut
+from magnetar.runtime.spark.options import write_options
+from magnetar.runtime.spark.plans import Task, make_tasks
+from magnetar.runtime.spark.range_task import SealedEntry, Shipment, TaskResult, _function, _RunningTask, run_task
+from magnetar.runtime.spark.user_code import pack
+from magnetar.runtime.spark.writer import _TaskWriter
+from magnetar.wire.functions_pb2 import ConsumerSpec
+
+from tests.client.clusters import OurBroker
+from tests.spark.functions import make_spec
+from tests.spark.topics import fill, numbered, options_for, planned, values
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(60)]
+EXCLAIM = "def process(value):\n    return str(value) + '!'\n"
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OurBroker]:
+    it = OurBroker(tmp_path_factory.mktemp("broker"), deduplication=True)
+    yield it
+    it.close()
+
+
+class Bench:
+    """A function with topics of its own, whose tasks run here."""
+
+    def __init__(self, broker: OurBroker, directory: Path, name: str) -> None:
+        self.broker, self.directory = broker, directory
+        self.input, self.output = broker.topic(), broker.topic()
+        place: Any = SimpleNamespace(service_url=broker.service_url, web_url="")
+        spec = make_spec(directory, place, "", EXCLAIM, name=name, output=self.output,
+                         inputs={self.input: ConsumerSpec()})  # fmt: skip
+        self.shipment = Shipment(spec.to_json(), pack(spec.package, True), 0, writes_log=False)
+
+    def fill(self, count: int) -> None:
+        fill(self.broker.service_url, self.input, [[b"%d" % number] for number in range(count)])
+
+    def tasks(self, count: int) -> tuple[Task, ...]:
+        wholes = planned(options_for(self.broker.service_url, self.input))
+        return make_tasks(wholes, cores=1, min_tasks=count, is_ordered=False)
+
+    def run(self, task: Task, *, is_first: bool = False, **changes: Any) -> TaskResult:
+        shipment = Shipment(**(vars(self.shipment) | changes))
+        return run_task(shipment, task, self.directory, is_first=is_first)
+
+    def outputs(self) -> Counter[bytes]:
+        return Counter(values(options_for(self.broker.service_url, self.output)))
+
+
+@pytest.fixture
+def bench(broker: OurBroker, tmp_path: Path, request: pytest.FixtureRequest) -> Bench:
+    return Bench(broker, tmp_path, request.node.name)
+
+
+def expected(count: int) -> Counter[bytes]:
+    return Counter(value + b"!" for value in numbered(count))
+
+
+def test_tasks_that_are_run_again_store_nothing_twice(bench: Bench) -> None:
+    bench.fill(40)
+    tasks = bench.tasks(3)
+    first = [bench.run(task, is_first=True) for task in tasks]
+    assert [result.failure for result in first] == [None] * 3
+    assert sum(result.outputs for result in first) == 40
+    again = [bench.run(task) for task in tasks]
+    assert [(result.failure, result.outputs) for result in again] == [(None, 0)] * 3
+    assert sum(result.duplicates for result in again) == 40
+    assert bench.outputs() == expected(40)
+
+
+def test_a_plan_that_cuts_anew_what_was_published_is_refused(bench: Bench) -> None:
+    """A state store that was lost or restored: without the plan, entries would be dropped that nobody has stored."""
+    bench.fill(40)
+    lost = bench.tasks(2)[1]
+    assert bench.run(lost, is_first=True).failure is None
+    results = [bench.run(task, is_first=True) for task in bench.tasks(4)]
+    [failure] = [result.failure for result in results if result.failure is not None]
+    assert not failure.is_user_error
+    assert "which no plan says: the state store is older than the topics" in failure.text
+    assert "functions reset-cursor" in failure.text
+
+
+def test_partitions_that_are_added_to_the_output_between_two_attempts_change_nothing(
+    broker: OurBroker, bench: Bench
+) -> None:
+    broker.create_partitioned(bench.output, 2)
+    bench.fill(30)
+    [one, other] = bench.tasks(2)
+    assert bench.run(one, outputs=2).failure is None
+    broker.add_partitions(bench.output, 5)
+    assert [bench.run(task, outputs=2).failure for task in (one, other)] == [None, None]
+    assert bench.outputs() == expected(30)
+
+
+class Broken:
+    """A producer all of whose pending entries have just failed; it would take others."""
+
+    def __init__(self) -> None:
+        self.sent: list[asyncio.Future[Any]] = []
+
+    async def ready(self) -> None:
+        return None
+
+    def send_sealed(self, *_: object) -> asyncio.Future[Any]:
+        self.sent.append(asyncio.get_running_loop().create_future())
+        return self.sent[-1]
+
+    def send_entry(self, _: object) -> asyncio.Future[Any]:
+        return self.send_sealed()
+
+    def fail(self) -> None:
+        for future in self.sent:
+            future.set_exception(OperationTimeout("not stored in time"))
+
+    async def flush(self) -> None:
+        return None  # nothing is pending
+
+
+def test_nothing_is_sent_behind_an_entry_that_has_just_failed(bench: Bench) -> None:
+    """What is stored behind a gap makes the broker drop the gap's entries when they come again."""
+    bench.fill(1)
+    [task] = bench.tasks(1)
+    running = _RunningTask(_function(bench.shipment, bench.directory), task, 0, is_first=False)
+    options = write_options({"service.url": bench.broker.service_url, "topic": bench.output}, "run")
+    writer = _TaskWriter(options, 0)
+
+    async def send_two(send: Callable[[int], Any], stopped: Callable[[], Any], broken: Broken) -> None:
+        await send(1)
+        broken.fail()
+        # In the same turn of the loop: nobody has been called back yet.
+        with pytest.raises(OperationTimeout):
+            await send(2)
+        assert len(broken.sent) == 1
+        with pytest.raises(OperationTimeout):
+            stopped()
+
+    for sender in (running, writer):
+        broken = Broken()
+        sender._publisher._producers[bench.output] = cast(Producer, broken)
+
+        async def send(number: int, sender: Any = sender) -> None:
+            if sender is running:
+                await sender._send(cast(AsyncClient, None), SealedEntry(bench.output, number, 1, b""))
+            else:
+                await sender._send(cast(AsyncClient, None), bench.output, Cut(number, [b""], None))
+
+        asyncio.run(send_two(send, sender._publisher.check, broken))
