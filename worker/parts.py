@@ -117,7 +117,7 @@ class Parts:
         function_topics = FunctionTopics(
             InputSubscriptions(client),
             ExactOutputs(config.admin_url, config.state_url),
-            SparkReadiness(me.worker_id, config.spark_master, config.state_url),
+            SparkReadiness(me.worker_id, config.spark_master, config.state_url, config.data_dir / "spark"),
         )
         self.functions = Functions(self.metadata, self.packages, admin, hand_over, function_topics, _now_ms)
 

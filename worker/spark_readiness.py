@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 from ..api.config import SPARK
 from ..api.config_fields import runtime_options
@@ -19,11 +20,12 @@ def is_spark(details: FunctionDetails) -> bool:
 class SparkReadiness:
     """Refuses Spark functions where they could not run."""
 
-    def __init__(self, worker_id: str, master: str, state_url: str) -> None:
-        """Look at the machine of the worker `worker_id`, which takes the requests."""
+    def __init__(self, worker_id: str, master: str, state_url: str, directory: Path) -> None:
+        """Look at the machine of the worker `worker_id`, which takes the requests and has Spark write to a place."""
         self._worker_id = worker_id
         self._master = master
         self._state_url = state_url
+        self._directory = directory
 
     async def check(self, details: FunctionDetails) -> None:
         """Make sure that a function which is to run by Spark can.
@@ -40,7 +42,7 @@ class SparkReadiness:
                 " stateStorageServiceUrl in the worker's configuration",
             )
         try:
-            await asyncio.to_thread(check_ready, self._master)
+            await asyncio.to_thread(check_ready, self._master, None, self._directory)
         except (InvalidConfig, SparkFailed) as exc:
             raise RequestRefused(
                 400, f"runtimeEnv spark is not possible on the machine of worker {self._worker_id}: {exc}"

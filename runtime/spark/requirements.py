@@ -1,21 +1,47 @@
-"""What the extra ``spark`` brings, and the line that asks for it where it is missing."""
+"""What the extra ``spark`` brings, and the line that asks for it where it is missing or of another version."""
 
 from __future__ import annotations
 
+import re
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
 from ...errors import InvalidConfig
 
 READS_AND_WRITES = ("pyarrow", "pandas")
 """Beside pyspark, which does not need them itself for all that it does."""
+VERSIONS = {"pyspark": ((4, 3), (5,)), "pyarrow": ((18,), None), "pandas": ((2, 2), (3,))}
+"""From which version on, and before which: the bounds of the extra."""
 
 
 def need(*packages: str) -> None:
     """Refuse to go on unless all packages are there.
 
     Raises:
-        InvalidConfig: names the first one that is missing, and the remedy.
+        InvalidConfig: names the first one that is missing or of a wrong version, and the remedy.
     """
     for package in packages:
         if find_spec(package) is None:
             raise InvalidConfig(f"{package} is not installed; pip install 'magnetar[spark]'")
+        try:
+            found = version(package)
+        except PackageNotFoundError:
+            continue  # put there by other means than pip
+        if not _fits(package, found):
+            raise InvalidConfig(f"{package} {found} is installed, {_wanted(package)}; pip install 'magnetar[spark]'")
+
+
+def _fits(package: str, found: str) -> bool:
+    parts = tuple(int(part) for part in re.findall(r"\d+", found)[:2])
+    first, end = VERSIONS[package]
+    return parts >= first and (end is None or parts < end)
+
+
+def _wanted(package: str) -> str:
+    first, end = VERSIONS[package]
+    text = f"needed is {_text(first)} or newer"
+    return text if end is None else f"{text}, before {_text(end)}"
+
+
+def _text(parts: tuple[int, ...]) -> str:
+    return ".".join(map(str, parts))

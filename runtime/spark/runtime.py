@@ -278,7 +278,7 @@ class SparkRuntime:
             InvalidConfig, SparkFailed: this machine cannot run Spark functions.
             ClosedError: the worker is stopping.
         """
-        await asyncio.to_thread(check_ready, self.config.master)
+        await asyncio.to_thread(check_ready, self.config.master, None, self.config.session().directory)
         instance = SparkInstance(spec, next(self._numbers), self)
         try:
             await self.add(instance)
