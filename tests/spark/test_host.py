@@ -20,6 +20,7 @@ from magnetar.wire.functions_pb2 import FunctionStatus
 from tests.runtime.conftest import until
 from tests.spark.fake_host import PROGRAM, ROWS_A_TASK
 from tests.spark.specs import MakeSpec
+from tests.support.calm import Calm
 
 pytestmark = pytest.mark.spark
 
@@ -89,7 +90,7 @@ async def test_a_run_is_shown_while_it_goes_on_and_counted_when_it_is_done(
     log = spec.log_file.read_text()
     assert "run r1 begins" in log
     assert "the function speaks" in log
-    await instance.stop(5)
+    await instance.stop(30)
 
 
 async def test_a_function_does_one_run_at_a_time_and_another_does_not_wait_for_it(
@@ -105,7 +106,7 @@ async def test_a_function_does_one_run_at_a_time_and_another_does_not_wait_for_i
     await second.begin_run("r3")
     await stage(second, "done")
     assert (first.spec.package / "runs").read_text() == "r1\n"
-    await asyncio.gather(first.stop(5), second.stop(5))
+    await asyncio.gather(first.stop(30), second.stop(30))
 
 
 async def test_stopping_cancels_the_run_within_a_second(runtime: SparkRuntime, make: MakeSpec) -> None:
@@ -113,12 +114,13 @@ async def test_stopping_cancels_the_run_within_a_second(runtime: SparkRuntime, m
     instance = await started(runtime, spec)
     await instance.begin_run("r1")
     await stage(instance, "running")
-    async with asyncio.timeout(3):
-        await instance.stop(10)
+    calm = Calm()
+    await instance.stop(30)
+    assert calm.calm_s < 2
     assert await instance.wait() == ""
     again = await started(runtime, spec)
     assert (await again.status()).run.stage == "cancelled"
-    await again.stop(5)
+    await again.stop(30)
 
 
 async def test_a_run_that_does_not_let_itself_be_cancelled_takes_the_host_with_it(
@@ -135,7 +137,7 @@ async def test_a_run_that_does_not_let_itself_be_cancelled_takes_the_host_with_i
 
 async def test_a_function_that_cannot_be_loaded_says_why(runtime: SparkRuntime, make: MakeSpec) -> None:
     instance = await runtime.start(make(broken="no such thing"))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         assert await instance.wait() == "FunctionLoadError: no such thing"
     assert (await instance.status()).failureException == "FunctionLoadError: no such thing"
 
@@ -147,7 +149,7 @@ async def test_a_function_that_is_being_loaded_is_soon_ready(runtime: SparkRunti
         await instance.begin_run("r1")
     (spec.package / "slow").unlink()
     await instance_is_ready(instance)
-    await instance.stop(5)
+    await instance.stop(30)
 
 
 async def instance_is_ready(instance: SparkInstance) -> None:
@@ -165,7 +167,7 @@ async def test_a_run_that_fails_is_counted_with_its_traceback(runtime: SparkRunt
     assert status.running
     assert status.numUserExceptions == 1
     assert status.latestUserExceptions[0].exceptionString == "Traceback (most recent call last):\nValueError: 7"
-    await instance.stop(5)
+    await instance.stop(30)
 
 
 async def test_a_host_that_is_killed_ends_what_was_busy_and_the_run_is_begun_again(
@@ -185,7 +187,7 @@ async def test_a_host_that_is_killed_ends_what_was_busy_and_the_run_is_begun_aga
     await idle.begin_run("r2")
     await stage(idle, "done")
     assert (busy_spec.package / "runs").read_text() == "r1\nr1\n"
-    await asyncio.gather(again.stop(5), idle.stop(5))
+    await asyncio.gather(again.stop(30), idle.stop(30))
 
 
 async def test_a_run_whose_host_dies_each_time_is_given_up(runtime: SparkRuntime, make: MakeSpec) -> None:
@@ -203,7 +205,7 @@ async def test_a_run_whose_host_dies_each_time_is_given_up(runtime: SparkRuntime
         " ended by SIGKILL"  # fmt: skip
     await instance.begin_run("r2")
     await stage(instance, "running")
-    await instance.stop(5)
+    await instance.stop(30)
 
 
 async def test_a_host_that_has_nothing_to_do_for_long_ends_and_the_next_run_starts_another(
@@ -231,7 +233,7 @@ async def test_a_host_that_has_nothing_to_do_for_long_ends_and_the_next_run_star
     await stage(instance, "done", tasks_done=1)
     assert runtime.host_pid not in (0, first)
     assert (await instance.status()).run.runId == "r2"
-    await instance.stop(5)
+    await instance.stop(30)
 
 
 async def test_without_java_or_pyspark_or_a_master_nothing_is_started(

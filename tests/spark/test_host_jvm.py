@@ -112,7 +112,7 @@ async def test_one_jvm_starts_with_the_first_run_and_serves_all_until_the_host_e
     await again.begin_run("r4")
     assert await done(again) == ROWS
     assert jvm_of(runtime.host_pid) == jvm
-    await again.stop(5)
+    await again.stop(30)
 
     await runtime.close()
     await gone(family)
