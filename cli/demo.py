@@ -40,7 +40,7 @@ KEYS_PER_READ = 10_000
 @click.option("--no-spark", is_flag=True, help="Leave the Spark step out, though Spark is installed.")
 def demo(directory: str, keep: bool, files: int | None, no_spark: bool) -> None:
     """Count the identifiers of Python's standard library, exactly once each, in a function's state."""
-    server = DemoServer(Path(directory))
+    server = DemoServer(Path(directory), is_kept=keep)
     is_done = False
     try:
         with step("starting `magnetar standalone`", server):
@@ -151,6 +151,9 @@ def count_by_spark(server: DemoServer, totals: Counter[str]) -> float:
     from . import demo_spark
 
     addresses = server.addresses
+    say(
+        "a Spark function counts the same identifiers once more, from the topic: Spark starts, which takes some seconds"
+    )
     return demo_spark.count_by_spark(addresses["brokerServiceUrl"], addresses["webServiceUrl"], totals)
 
 

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 from .failure import Failure
+from .lifetime import PARENT_VARIABLE
 
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 12.0
@@ -22,15 +23,16 @@ OWN_NAMES = ("data", "ready.json", "standalone.log")
 
 
 class DemoServer:
-    """A standalone in a directory.
+    """A standalone in a directory; it ends with this process, however that ends, unless it is to be kept.
 
     Attributes:
         directory: where data, log and ready file lie.
         addresses: what its ready file says.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, is_kept: bool = False) -> None:
         self.directory = directory
+        self._is_kept = is_kept
         self.addresses: dict[str, str] = {}
         self.pid = 0
         self._process: subprocess.Popen[bytes] | None = None
@@ -54,9 +56,12 @@ class DemoServer:
         for flag in ("--broker-port", "--web-port", "--worker-port", "--state-port"):
             command += [flag, "0"]
         command += ["--ready-file", str(ready_file)]
+        environment = dict(os.environ)
+        if not self._is_kept:
+            environment[PARENT_VARIABLE] = str(os.getpid())
         with self.log_file.open("wb") as log:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
             )
         self.pid = self._process.pid
         deadline_s = time.monotonic() + START_TIMEOUT_S

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 from pathlib import Path
 
 import psutil
@@ -14,6 +15,7 @@ from magnetar.cli.demo_corpus import Corpus, standard_library
 from magnetar.cli.demo_functions import names_on
 
 from tests.support.command import call
+from tests.support.servers import COMMAND, descendants
 from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -47,6 +49,20 @@ def test_demo_that_is_kept_goes_on_and_can_be_talked_to(tmp_path: Path) -> None:
     finally:
         os.kill(pid, signal.SIGTERM)
         wait_for(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == "zombie", "end of the demo", 12)
+
+
+def test_demo_that_is_killed_takes_its_servers_along(tmp_path: Path) -> None:
+    command = [*COMMAND, "demo", "--directory", str(tmp_path / "demo"), "--no-spark"]
+    demo = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait_for((tmp_path / "demo" / "ready.json").exists, "the servers", 60)
+        family = descendants(demo.pid)
+        assert len(family) >= 3  # the broker, with state store and worker below it
+    finally:
+        demo.kill()
+        demo.wait()
+    _, alive = psutil.wait_procs(family, timeout=30)
+    assert not alive
 
 
 def test_demo_that_cannot_start_says_which_step_and_why(tmp_path: Path) -> None:
