@@ -159,7 +159,9 @@ def _checked_start(
     position = Position(start.ledger_id, start.entry_id)
     first = Position(spans[0].ledger_id, spans[0].first)
     last = Position(spans[-1].ledger_id, spans[-1].last)
-    is_gone = position < first or (position < last and not holds(spans, position))
+    # Behind the last entry of a ledger the next one goes on: whoever counts up from an entry cannot know that it ended.
+    is_there = holds(spans, position) or holds(spans, Position(position.ledger_id, position.entry_id - 1))
+    is_gone = position < first or (position < last and not is_there)
     if is_gone and fail_on_data_loss:
         raise DataLoss(
             f"{topic} does not have entry {position}, where reading is to begin: it holds {first} to {last};"
