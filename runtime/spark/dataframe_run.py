@@ -136,6 +136,7 @@ class DataFrameRun:
             .write.format("magnetar")
             .mode("append")
             .option("service.url", self._spec.service_url)
+            .options(**({"admin.url": self._spec.admin_url} if self._spec.admin_url else {}))
             .option("topic", output)
             .option("compression", compression_of(self._spec))
             # Numbers of plans come again where the state store was lost or restored, ids of runs do not.
