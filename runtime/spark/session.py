@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import InvalidConfig, SparkFailed
 from .cluster import ClusterWatch, is_cluster
 from .java import Java, find_java, module_options
+from .leash import WORKER_MODULE
 from .requirements import READS_AND_WRITES, need
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ SETTINGS = {
     "spark.python.unix.domain.socket.enabled": "true",
     # A short job does not wait behind a long one.
     "spark.scheduler.mode": "FAIR",
+    "spark.python.worker.module": WORKER_MODULE,
     # Two attempts of one task at a time would fight for one producer name.
     "spark.speculation": "false",
     "spark.ui.enabled": "false",

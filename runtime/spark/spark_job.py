@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from .leash import PROPERTY, Leash
+
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
@@ -24,15 +26,18 @@ def watched(context: SparkContext, tag: str, look: Callable[[], bool]) -> Iterat
         look: called every `LOOK_S` from another thread; once it returns True, jobs end.
     """
     is_over = threading.Event()
+    leash = Leash(str(context.getConf().get("spark.driver.host")))
 
     def watch() -> None:
         while not is_over.wait(LOOK_S):
             if look():
                 # Again and again: the job may not have begun when it was ended the first time.
                 context.cancelJobsWithTag(tag)
+                leash.cut()
 
     thread = threading.Thread(target=watch, name=f"watch {tag}", daemon=True)
     context.setLocalProperty("spark.scheduler.pool", tag)
+    context.setLocalProperty(PROPERTY, leash.address)
     context.addJobTag(tag)
     thread.start()
     try:
@@ -40,6 +45,7 @@ def watched(context: SparkContext, tag: str, look: Callable[[], bool]) -> Iterat
     finally:
         is_over.set()
         thread.join()
+        leash.close()
         context.removeJobTag(tag)
 
 

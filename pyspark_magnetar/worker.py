@@ -1,0 +1,15 @@
+"""What Spark runs in its Python workers: PySpark's own worker, whose tasks end when their driver wants them no more."""
+
+from magnetar.runtime.spark.leash import install
+from pyspark.taskcontext import TaskContext
+from pyspark.worker import main
+
+install(TaskContext)
+
+__all__ = ["main"]
+
+if __name__ == "__main__":  # where Spark is told not to fork its workers
+    from pyspark.worker import get_sock_file_to_executor
+
+    with get_sock_file_to_executor() as executor:
+        main(executor, executor)
