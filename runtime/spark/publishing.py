@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from ...client import AsyncClient
 from ...client.config import ProducerConfig
 from ...client.producer import Producer
 from ...errors import MagnetarError, ProducerBusy
 from ...wire.message_id import MessageId
+from ..exact.deduplication import memory_guard
 
 MAX_PENDING_MESSAGES = 50_000
 BUSY_TIMEOUT_S = 90.0
@@ -36,12 +38,14 @@ class TaskPublisher:
         duplicates: messages that the broker had from an earlier one.
     """
 
-    def __init__(self, name: str, send_timeout_ms: int, *, first_number: int | None = None) -> None:
+    def __init__(self, name: str, send_timeout_ms: int, admin_url: str, *, first_number: int | None = None) -> None:
         """Prepare.
 
         Args:
             name: of the producers.
             send_timeout_ms: how long the broker may take to store an entry.
+            admin_url: of the broker's REST interface, which is asked whether the broker remembers what it has stored;
+                empty if nobody knows.
             first_number: nobody has published with this number or a higher one under that name; None if an earlier
                 attempt may have.
         """
@@ -50,6 +54,7 @@ class TaskPublisher:
         self._config = ProducerConfig(
             name=name, max_pending_messages=MAX_PENDING_MESSAGES, send_timeout_ms=send_timeout_ms
         )
+        self._admin_url = admin_url
         self._first_number = first_number
         self._producers: dict[str, Producer] = {}
         self._newest: dict[str, Receipt] = {}
@@ -106,10 +111,13 @@ class TaskPublisher:
             self.stored += messages
 
     async def _producer(self, client: AsyncClient, topic: str) -> Producer:
+        config = self._config
+        if self._admin_url:
+            config = replace(config, guard=memory_guard(self._admin_url, topic))
         deadline = time.monotonic() + BUSY_TIMEOUT_S
         while True:
             try:
-                producer = await client.create_producer(topic, self._config)
+                producer = await client.create_producer(topic, config)
             except ProducerBusy:
                 # An attempt that is gone, whose connection the broker has not given up yet.
                 if time.monotonic() > deadline:

@@ -250,7 +250,7 @@ class _RunningTask:
         self._compression = compression_of(spec)
         self._targets = output_topics(spec.details.sink.topic, outputs)
         first = sequence_id(SequencePosition(*task.wanted.start)) if is_first else None
-        self._publisher = TaskPublisher(self._name, SEND_TIMEOUT_MS, first_number=first)
+        self._publisher = TaskPublisher(self._name, SEND_TIMEOUT_MS, spec.admin_url, first_number=first)
 
     def result(self, failure: TaskFailure | None) -> TaskResult:
         recorded = self.function.stats.take_recorded()

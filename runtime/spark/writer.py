@@ -72,7 +72,8 @@ class _TaskWriter:
         self.task = task
         self._partitions: dict[str, list[str]] = {}
         self._cutters: dict[str, Cutter] = {}
-        self._publisher = TaskPublisher(f"{options.name_prefix}-{task}", options.send_timeout_ms)
+        name = f"{options.name_prefix}-{task}"
+        self._publisher = TaskPublisher(name, options.send_timeout_ms, options.admin_url or "")
 
     async def write(self, batches: Iterator[pa.RecordBatch]) -> Written:
         loop = asyncio.get_running_loop()
