@@ -11,9 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
-
-from tests.support.cluster import FUNCTION, PARALLELISM, SOURCE, Cluster, Probe
+from tests.support.cluster import Cluster, Probe
 
 from .figure import Figure
 from .plan import Plan
@@ -35,11 +33,7 @@ def measure_failover(plan: Plan) -> Iterator[Figure]:
     cluster = Cluster(directory)
     try:
         cluster.start()
-        url = f"{cluster.broker.web_url}/admin/v2/persistent/public/default/{cluster.input}/partitions"
-        httpx.put(url, json=PARALLELISM).raise_for_status()
-        with cluster.functions() as functions:
-            functions.create(FUNCTION, SOURCE, cluster.config).raise_for_status()
-        cluster.settle(time.monotonic())
+        cluster.deploy()
         probe = Probe(cluster)
         try:
             again = [_worker(cluster, probe) for _ in range(kills)]

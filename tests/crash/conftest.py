@@ -8,8 +8,9 @@ from typing import Protocol
 
 import pytest
 
+from tests.support.cluster import Cluster
+from tests.support.pulsar import BROKERS
 from tests.support.servers import Server, server
-from tests.support.waiting import wait_for
 
 from .mayhem import StatefulCluster
 
@@ -61,9 +62,30 @@ def stateful(stateful_started: StatefulCluster, request: pytest.FixtureRequest) 
     """Broker, state store and three workers, whole."""
     request.node.stash[SERVER] = stateful_started
     stateful_started.revive()
-    wait_for(lambda: len(stateful_started.get("/admin/v2/worker/cluster")) == len(stateful_started.workers), "members")
-    stateful_started.leader()
+    stateful_started.assemble()
     return stateful_started
+
+
+@pytest.fixture(scope="module", params=BROKERS)
+def started(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A broker and three workers. A module that leaves the broker alive says so: PULSAR names the fixture to take."""
+    name = getattr(request.module, "PULSAR", "mortal_pulsar")
+    pulsar = request.getfixturevalue(name) if request.param == "pulsar" else None
+    cluster = Cluster(tmp_path_factory.mktemp("cluster"), pulsar)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+@pytest.fixture
+def cluster(started: Cluster, request: pytest.FixtureRequest) -> Cluster:
+    """The cluster with all its workers and a leader that stays."""
+    request.node.stash[SERVER] = started
+    started.revive()
+    started.assemble()
+    return started
 
 
 @pytest.hookimpl(wrapper=True)

@@ -13,73 +13,65 @@ import httpx
 import psutil
 import pytest
 
-from tests.support.cluster import FUNCTION, PARALLELISM, SETTLE_S, SOURCE, Cluster, Probe
-from tests.support.pulsar import BROKERS, KEEP_ALIVE_S, ApachePulsar
+from tests.support.calm import Calm
+from tests.support.cluster import FUNCTION, SETTLE_S, Cluster, Probe
+from tests.support.pulsar import KEEP_ALIVE_S, ApachePulsar
 from tests.support.servers import descendants
 from tests.support.waiting import wait_for
-
-from .conftest import SERVER
 
 pytestmark = [pytest.mark.timeout(300)]
 
 HEALED_S = 5.0
+DEAD_S = 2.0
+FORGIVEN_S = 2.0
 FROZEN_S = 12.0  # the broker notices silence after two to four seconds, and two more are forgiven
 ROUNDS = [pytest.param(0, marks=pytest.mark.slow), *(pytest.param(n, marks=pytest.mark.crash) for n in range(1, 6))]
 
 
-@pytest.fixture(scope="module", params=BROKERS)
-def started(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    pulsar = request.getfixturevalue("mortal_pulsar") if request.param == "pulsar" else None
-    cluster = Cluster(tmp_path_factory.mktemp("cluster"), pulsar)
-    try:
-        cluster.start()
-        url = f"{cluster.broker.web_url}/admin/v2/persistent/public/default/{cluster.input}/partitions"
-        httpx.put(url, json=PARALLELISM, timeout=60).raise_for_status()
-        with cluster.functions() as functions:
-            functions.create(FUNCTION, SOURCE, cluster.config).raise_for_status()
-        cluster.settle(time.monotonic())
-        yield cluster
-    finally:
-        cluster.stop()
+@pytest.fixture(scope="module")
+def deployed(started: Cluster) -> Cluster:
+    started.deploy()
+    return started
 
 
 @pytest.fixture(scope="module")
-def probe(started: Cluster) -> Iterator[Probe]:
-    probe = Probe(started)
+def probe(deployed: Cluster) -> Iterator[Probe]:
+    probe = Probe(deployed)
     yield probe
     probe.close()
 
 
 @pytest.fixture
-def cluster(started: Cluster, request: pytest.FixtureRequest) -> Cluster:
-    """The cluster with all its workers, whole."""
-    request.node.stash[SERVER] = started
-    started.revive()
-    started.even_out()
-    return started
+def cluster(cluster: Cluster, deployed: Cluster) -> Cluster:
+    """The cluster with all its workers, the function whole and evenly spread."""
+    assert cluster is deployed
+    cluster.even_out()
+    return cluster
 
 
-def kill(cluster: Cluster, *victims: str) -> float:
-    """`kill -9` of workers; returns when, once their functions are dead, too."""
+def kill(cluster: Cluster, *victims: str) -> Calm:
+    """`kill -9` of workers; returns the time since then, once their functions are dead, too."""
     below = [process for name in victims for process in descendants(cluster.workers[name].pid)]
-    killed_at = time.monotonic()
+    killed = Calm()
     for name in victims:
         os.kill(cluster.workers[name].pid, signal.SIGKILL)
     for name in victims:
         cluster.workers[name].kill()
-    _, left = psutil.wait_procs(below, timeout=2)
+    _, left = psutil.wait_procs(below, timeout=30)
     # Orphans that nobody has waited for yet are dead.
     assert not [one for one in left if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
-    return killed_at
+    assert killed.calm_s < DEAD_S, killed
+    return killed
 
 
-def check_healed(cluster: Cluster, probe: Probe, killed_at: float, what: str) -> None:
+def check_healed(cluster: Cluster, probe: Probe, killed: Calm, what: str) -> None:
     """Everything came at least once meanwhile; now the function is whole, and each message comes out once."""
     during = probe.publish()
-    took_s = cluster.settle(killed_at)
+    cluster.settle()
+    said = f"{what}: whole again after {killed}"
+    print(said)
+    assert killed.calm_s < HEALED_S, said
     probe.drain(during)
-    print(f"{what}: whole again after {took_s:.2f} s")
-    assert took_s < HEALED_S, f"{what}: whole again after {took_s:.2f} s"
     probe.check_once()
 
 
@@ -114,16 +106,26 @@ def test_restart_of_the_broker_moves_nothing(cluster: Cluster, probe: Probe, num
     processes = process_ids(cluster)
     cluster.broker.kill()
     cluster.broker.restart()
-    back_at = time.monotonic()
+    back = Calm()
+    wait_for(lambda: members_of(cluster) == len(cluster.workers), "all members")
+    said, was_too_busy = str(back), back.elapsed_s > FORGIVEN_S > back.calm_s
     texts = probe.publish()
-    took_s = cluster.settle(back_at)
-    wait_for(lambda: len(cluster.get("/admin/v2/worker/cluster")) == len(cluster.workers), "all members")
-    cluster.leader()
-    print(f"broker: whole again {took_s:.2f} s after it was back")
+    cluster.settle()
+    print(f"broker: whole again {back} after it was back, all members after {said}")
+    cluster.assemble()
     probe.drain(texts)
     probe.check_once()
-    assert cluster.assignments() == before
-    assert process_ids(cluster) == processes
+    # Whoever needs longer than is forgiven, since the machine lets nobody go on, counts as gone.
+    if not was_too_busy:
+        assert cluster.assignments() == before
+        assert process_ids(cluster) == processes
+
+
+def members_of(cluster: Cluster) -> int:
+    """How many workers the broker has as members."""
+    topic = f"persistent/{cluster.namespace}/coordinate"
+    stats = httpx.get(f"{cluster.broker.web_url}/admin/v2/{topic}/stats", timeout=10).raise_for_status().json()
+    return len(stats["subscriptions"]["participants"]["consumers"])
 
 
 def process_ids(cluster: Cluster) -> dict[str, set[int]]:
@@ -139,25 +141,26 @@ def test_frozen_worker_changes_nothing_when_it_goes_on(cluster: Cluster, probe: 
     leader = cluster.leader()
     victim = leader if whom == "leader" else next(name for name in cluster.living() if name != leader)
     others = [name for name in cluster.living() if name != victim]
-    frozen_at = time.monotonic()
+    frozen = Calm()
     os.kill(cluster.workers[victim].pid, signal.SIGSTOP)
     try:
-        took_s = cluster.settle(frozen_at, others, FROZEN_S + 5)
+        cluster.settle(others)
+        said = f"frozen {whom}: replaced after {frozen}"
+        print(said)
+        assert frozen.calm_s < FROZEN_S, said
         cluster.leader(others)
-        assert not cluster.processes([victim])
+        wait_for(lambda: not cluster.processes([victim]), "end of its functions")
         probe.drain(probe.publish())
         probe.check_once()
         after = cluster.assignments(others[0])
     finally:
         os.kill(cluster.workers[victim].pid, signal.SIGCONT)
-    print(f"frozen {whom}: replaced after {took_s:.2f} s")
-    assert took_s < FROZEN_S
     # A member again, and it has understood: it sees what the others see, and runs nothing.
     wait_for(lambda: len(cluster.get("/admin/v2/worker/cluster", others[0])) == len(cluster.workers), "all members")
     wait_for(lambda: cluster.assignments(victim) == after, "its new view")
-    cluster.settle(time.monotonic())
+    cluster.settle()
     probe.check_once()
-    assert not cluster.processes([victim])
+    wait_for(lambda: not cluster.processes([victim]), "end of what it began anew")
     assert cluster.assignments() == after
 
 
@@ -179,9 +182,9 @@ def test_no_accepted_request_is_lost_when_the_leader_dies_in_the_middle(
     answers.ask(lambda f: f.update(update, SMALL, {**small(update), "parallelism": 2}))
     answers.ask(lambda f: f.delete(delete))
     time.sleep(random.Random(number).uniform(0, 0.06))  # the random moment of the kill, not a wait for anything
-    killed_at = kill(cluster, victim)
+    killed = kill(cluster, victim)
     answers.check()
-    check_healed(cluster, probe, killed_at, "leader at work")
+    check_healed(cluster, probe, killed, "leader at work")
     assert sorted(cluster.get("/admin/v3/functions/public/default")) == sorted([FUNCTION, *names[:2]])
     expected = sorted([f"{create}:0", f"{update}:0", f"{update}:1"])
     wait_for(
@@ -225,6 +228,6 @@ class Answers:
     def check(self) -> None:
         """All are answered with success."""
         for thread in self._threads:
-            thread.join(30)
+            thread.join(90)
         assert not [thread for thread in self._threads if thread.is_alive()]
         assert not self._failures

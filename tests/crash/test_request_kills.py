@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,10 +14,8 @@ import pytest
 
 from tests.support.cluster import Cluster
 from tests.support.functions import Functions
-from tests.support.pulsar import BROKERS, ApachePulsar, own_name
+from tests.support.pulsar import ApachePulsar, own_name
 from tests.support.waiting import wait_for
-
-from .conftest import SERVER
 
 pytestmark = [pytest.mark.timeout(300)]
 
@@ -27,26 +25,6 @@ LATE_S = 3.0  # on a busy machine; a broker may be away for longer than a reques
 VERBS = ("create", "update", "delete")
 SOURCE = "def process(text):\n    return text\n"
 CHANGED = "def process(text):\n    return text + '!'\n"
-
-
-@pytest.fixture(scope="module", params=BROKERS)
-def started(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    pulsar = request.getfixturevalue("mortal_pulsar") if request.param == "pulsar" else None
-    cluster = Cluster(tmp_path_factory.mktemp("cluster"), pulsar)
-    try:
-        cluster.start()
-        yield cluster
-    finally:
-        cluster.stop()
-
-
-@pytest.fixture
-def cluster(started: Cluster, request: pytest.FixtureRequest) -> Cluster:
-    request.node.stash[SERVER] = started
-    started.revive()
-    wait_for(lambda: len(started.get("/admin/v2/worker/cluster")) == len(started.workers), "all members")
-    started.leader()
-    return started
 
 
 def config_of(name: str, **changes: Any) -> dict[str, Any]:

@@ -12,11 +12,9 @@ import httpx
 import pytest
 
 from tests.support.cluster import Cluster
-from tests.support.pulsar import BROKERS, KEEP_ALIVE_S, ApachePulsar, own_name
+from tests.support.pulsar import KEEP_ALIVE_S, ApachePulsar, own_name
 from tests.support.stream import Output, Stream, check_fenced, duplicates, source
 from tests.support.waiting import wait_for
-
-from .conftest import SERVER
 
 pytestmark = [pytest.mark.timeout(300)]
 
@@ -41,24 +39,8 @@ SETTLE_S = 20.0
 FROZEN_S = 20.0
 
 
-@pytest.fixture(scope="module", params=BROKERS)
-def started(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    pulsar = request.getfixturevalue("apache_pulsar") if request.param == "pulsar" else None
-    cluster = Cluster(tmp_path_factory.mktemp("cluster"), pulsar)
-    try:
-        cluster.start()
-        yield cluster
-    finally:
-        cluster.stop()
-
-
-@pytest.fixture
-def cluster(started: Cluster, request: pytest.FixtureRequest) -> Cluster:
-    request.node.stash[SERVER] = started
-    started.revive()
-    wait_for(lambda: len(started.get("/admin/v2/worker/cluster")) == len(started.workers), "all members")
-    started.leader()
-    return started
+PULSAR = "apache_pulsar"
+"""No test here kills the broker."""
 
 
 @dataclass

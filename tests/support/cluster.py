@@ -9,7 +9,6 @@ import contextlib
 import itertools
 import os
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,8 @@ from typing import Any
 import httpx
 import magnetar
 import psutil
+from magnetar.broker.dispatch.active_choice import Candidate, choose_active
+from magnetar.broker.service import PARTICIPANTS
 from magnetar.errors import OperationTimeout
 
 from tests.support.functions import Functions
@@ -36,7 +37,7 @@ CONFIG = {
     "retainOrdering": True,
     "runtimeEnv": "process",
 }
-SETTLE_S = 15.0
+SETTLE_S = 60.0
 TITLE = "magnetar instance public/default/"
 
 
@@ -45,12 +46,13 @@ class Cluster:
 
     command = ("cluster",)
 
-    def __init__(self, directory: Path, broker: Broker | None = None) -> None:
+    def __init__(self, directory: Path, broker: Broker | None = None, settings: str = "") -> None:
         """Prepare the processes.
 
         Args:
             directory: for data and logs.
             broker: one that runs and stays; by default there is one of ours, and of this cluster alone.
+            settings: lines of the workers' `functions_worker.yml`.
         """
         self._is_own_broker = broker is None
         self.broker = broker or our_broker(directory)
@@ -59,6 +61,7 @@ class Cluster:
         self.config = {**CONFIG, "inputs": [self.input], "output": self.output}
         self.workers: dict[str, Server] = {}
         self._directory = directory
+        self._settings = settings
         self._numbers = itertools.count()
 
     def start(self) -> None:
@@ -66,7 +69,7 @@ class Cluster:
         if self._is_own_broker:
             self.broker.start()
         worker_file = self._directory / "worker.yml"
-        worker_file.write_text(f"pulsarFunctionsNamespace: {self.namespace}\n")
+        worker_file.write_text(f"pulsarFunctionsNamespace: {self.namespace}\n{self._settings}")
         for number in range(WORKERS):
             name = f"w{number}"
             it = server(
@@ -108,13 +111,39 @@ class Cluster:
             if name not in self.living():
                 it.restart()
 
+    def deploy(self) -> None:
+        """Create the function that names its instance, with the partitions that it reads."""
+        url = f"{self.broker.web_url}/admin/v2/persistent/public/default/{self.input}/partitions"
+        httpx.put(url, json=PARALLELISM, timeout=60).raise_for_status()
+        with self.functions() as functions:
+            functions.create(FUNCTION, SOURCE, self.config).raise_for_status()
+        self.settle()
+
+    def assemble(self) -> None:
+        """Wait until all are members and the one leads that is going to: who joins may take over a second later."""
+        wait_for(lambda: len(self.get("/admin/v2/worker/cluster")) == len(self.workers), "all members")
+        if isinstance(self.broker, ApachePulsar):
+            self.leader()
+        else:
+            wait_for(lambda: self.leader() == self._chosen(), "leader of the broker's choice")
+
     def even_out(self) -> None:
         """Wait until all are members and somebody leads, then spread the instances over all."""
-        wait_for(lambda: len(self.get("/admin/v2/worker/cluster")) == len(self.workers), "all members")
+        self.assemble()
         leader = self.leader()
         httpx.put(f"{self.workers[leader].worker_url}/admin/v2/worker/rebalance", timeout=60).raise_for_status()
         wait_for(lambda: len(self.assignments()) == len(self.workers), "instances on each worker")
-        self.settle(time.monotonic())
+        self.settle()
+
+    def _chosen(self) -> str:
+        """The id of the worker that our broker's ring of hashes makes the leader."""
+        topic = f"persistent://{self.namespace}/coordinate"
+        stats = httpx.get(f"{self.broker.web_url}/admin/v2/{topic.replace('://', '/')}/stats", timeout=10)
+        consumers = stats.raise_for_status().json()["subscriptions"][PARTICIPANTS]["consumers"]
+        names = [str(one["consumerName"]) for one in consumers]
+        chosen = choose_active([Candidate(0, name) for name in names], topic, -1)
+        assert chosen is not None
+        return names[chosen].partition(":")[0]
 
     def get(self, path: str, worker: str | None = None) -> Any:
         """What a worker answers, by default the first that lives."""
@@ -177,15 +206,14 @@ class Cluster:
             active.add(subscription["activeConsumerName"])
         return active
 
-    def settle(self, since: float, workers: list[str] | None = None, within_s: float = SETTLE_S) -> float:
-        """Wait until the function is whole again; return the seconds since `since`."""
+    def settle(self, workers: list[str] | None = None, within_s: float = SETTLE_S) -> None:
+        """Wait until the function is whole again."""
         among = workers or self.living()
         try:
             wait_for(lambda: self.is_settled(among), f"whole function on {among}", within_s)
         except AssertionError as exc:
             shown = (self.assignments(among[0]), self.processes(among), self._active_consumers())
             raise AssertionError(f"{exc}; {shown}") from exc
-        return time.monotonic() - since
 
 
 def our_broker(directory: Path) -> Server:
