@@ -4,6 +4,7 @@ Design: a view begins at the next entry that is wanted; after a loss of the conn
 one stopped, for as long as `ReadOptions.poll_timeout_ms` allows without an entry. What the broker leaves out inside one
 view (markers of transactions on Apache Pulsar) is not meant to be seen; but where a view or a ledger begins, the first
 entry must be the one that was planned: if a later one comes, retention or somebody has deleted what lay before it.
+Where a ledger ends early inside a view, the broker is asked which of the two it was.
 
 A message in chunks belongs to the range that holds its last chunk, so that it is read once however the entries are
 cut; see `chunks`.
@@ -181,10 +182,9 @@ class RangeReader:
         spans = self._range.spans
         lost = position.entry_id - self._next.entry_id if is_first and position.ledger_id == self._next.ledger_id else 0
         if position.ledger_id != self._next.ledger_id:
-            # The rest of the ledger was not there. At the start of a view that is a loss; later, its end is only
-            # known to us where the broker told it.
+            # The rest of the ledger did not come: it was deleted, or the broker keeps it to itself.
             missing = spans[self._span].last - self._next.entry_id + 1
-            lost += missing if is_first else 0
+            lost += missing if is_first or self._is_deleted(self._next) else 0
             self._span += 1
             while self._span < len(spans) and spans[self._span].ledger_id < position.ledger_id:
                 lost += spans[self._span].entries
@@ -205,6 +205,12 @@ class RangeReader:
             if not self._is_done:
                 self._next = Position(spans[self._span].ledger_id, spans[self._span].first)
         return True
+
+    def _is_deleted(self, position: Position) -> bool:
+        """Return whether a topic begins behind an entry now: brokers delete from the front."""
+        with contextlib.closing(self._routes.link_to(self._range.topic)) as link:
+            mark = TopicView(link, self._range.topic, EARLIEST).standing().mark_delete
+        return mark is not None and position <= mark
 
     def _lose(self, what: str, entries: int) -> None:
         text = f"{self._range}: {what}; at least {entries} entries are gone"

@@ -223,7 +223,10 @@ def run_task(shipment: Shipment, task: Task, directory: Path, *, is_first: bool 
     except Exception as error:  # noqa: BLE001  user code raises what it likes
         return TaskResult(0, failure=TaskFailure(f"the function cannot be loaded: {format_error(error)}", True))
     function.stats.take_recorded()  # of an attempt that was given up
-    running = _RunningTask(function, task, shipment.outputs, is_first=is_first)
+    try:
+        running = _RunningTask(function, task, shipment.outputs, is_first=is_first)
+    except MagnetarError as error:
+        return TaskResult(0, failure=TaskFailure(f"{task.wanted}: {type(error).__name__}: {error}", False))
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(running.run())

@@ -8,6 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from magnetar.errors import DataLoss
+from magnetar.runtime.spark.link import Routes
+from magnetar.runtime.spark.range_reader import RangeReader
+from magnetar.runtime.spark.ranges import Position
 from magnetar.wire.message_id import deserialize
 
 from tests.spark.conftest import SmallLedgers
@@ -94,3 +97,23 @@ def test_a_place_that_never_was_is_said(broker: SmallLedgers, known: Known) -> N
     options = options_for(broker.service_url, known.topic, startingOffsets=f"{first.ledger}:{first.entry + 500}")
     with pytest.raises(DataLoss, match="where reading is to begin"):
         planned(options)
+
+
+@pytest.mark.parametrize("is_deleted", [True, False])
+def test_a_ledger_that_ends_early_under_a_reader_is_a_loss_if_it_was_deleted(
+    broker: SmallLedgers, topic: str, is_deleted: bool
+) -> None:
+    """Brokers may also leave out entries that are not for readers: ends of transactions on Apache Pulsar."""
+    fill(broker.service_url, topic, [[b"%d" % number] for number in range(25)])
+    options = options_for(broker.service_url, topic)
+    [wanted] = planned(options)
+    reader = RangeReader(Routes(options.service_url), wanted, poll_timeout_ms=10_000, fail_on_data_loss=True)
+    first, second = wanted.spans[:2]
+    for entry in range(4):
+        assert reader._pass(Position(first.ledger_id, entry), entry == 0)
+    if not is_deleted:
+        assert reader._pass(Position(second.ledger_id, 0), False)
+        return
+    broker.trim(topic)
+    with pytest.raises(DataLoss, match="at least 16 entries are gone"):
+        reader._pass(Position(wanted.spans[2].ledger_id, 0), False)

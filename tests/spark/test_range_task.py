@@ -17,6 +17,7 @@ from magnetar.runtime.spark.cuts import Cut
 from magnetar.runtime.spark.options import write_options
 from magnetar.runtime.spark.plans import Task, make_tasks
 from magnetar.runtime.spark.range_task import SealedEntry, Shipment, TaskResult, _function, _RunningTask, run_task
+from magnetar.runtime.spark.ranges import Span, TopicRange
 from magnetar.runtime.spark.user_code import pack
 from magnetar.runtime.spark.writer import _TaskWriter
 from magnetar.wire.functions_pb2 import ConsumerSpec
@@ -105,6 +106,12 @@ def test_partitions_that_are_added_to_the_output_between_two_attempts_change_not
     broker.add_partitions(bench.output, 5)
     assert [bench.run(task, outputs=2).failure for task in (one, other)] == [None, None]
     assert bench.outputs() == expected(30)
+
+
+def test_a_position_that_fits_no_number_is_told_and_not_tried_again(bench: Bench) -> None:
+    result = bench.run(Task(0, TopicRange(bench.input, (Span(7, 1 << 20, 1 << 20),))), is_first=True)
+    assert result.failure is not None
+    assert "SequenceOverflow: entry id 1048576 of the input exceeds 1048575" in result.failure.text
 
 
 class Broken:
