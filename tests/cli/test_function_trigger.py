@@ -57,6 +57,13 @@ def test_a_run_is_followed_to_its_end_line_by_line_in_a_pipe(magnetar: Magnetar,
     assert (posted.query, posted.body) == ({"noWait": "true"}, b"")
 
 
+def test_a_run_with_nothing_to_do_says_so(magnetar: Magnetar, spark_function: FakeRest) -> None:
+    spark_function.answer_in_turn(f"GET {FUNCTION}/0/status", [*COURSE[:2], run_at("done", endedMs=1_200)])
+    result = magnetar(*TRIGGER)
+    assert result.code == 0, result.err
+    assert result.out.splitlines()[-1] == "run r1 is done: the inputs hold nothing that it has not processed"
+
+
 def test_a_program_gets_nothing_but_the_record_of_the_run(magnetar: Magnetar, spark_function: FakeRest) -> None:
     assert json.loads(magnetar(*TRIGGER, "-o", "json").out) == DONE["run"]
 
@@ -89,12 +96,40 @@ def test_a_run_that_ends_badly_is_an_error(
 def test_a_run_that_nobody_knows_any_more_is_given_up(
     magnetar: Magnetar, spark_function: FakeRest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(function_trigger, "LOST_AFTER_S", 0.02)
+    monkeypatch.setattr(function_trigger, "LOST_AFTER_S", 0.5)
     lost = {"running": False, "error": "worker w2 does not answer"}
     spark_function.answer_in_turn(f"GET {FUNCTION}/0/status", [*COURSE[:2], lost])
     result = magnetar(*TRIGGER)
     assert result.code != 0
-    assert "run r1 is unknown since 0.02 s: worker w2 does not answer; trigger the function again" in result.err
+    assert "run r1 is unknown since 0.5 s: worker w2 does not answer; trigger the function again" in result.err
+
+
+def test_a_run_that_nobody_knows_is_asked_for_again_under_its_id(
+    magnetar: Magnetar, spark_function: FakeRest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(function_trigger, "ASK_AGAIN_S", 0.0)
+    lost = {"running": False, "error": "worker w2 does not answer"}
+    spark_function.answer(f"POST {FUNCTION}/0/trigger", None, 204)
+    spark_function.answer_in_turn(f"GET {FUNCTION}/0/status", [*COURSE[:4], lost, lost, run_at("planning"), DONE])
+    result = magnetar(*TRIGGER)
+    assert result.code == 0, result.err
+    asked = [request.query for request in spark_function.requests if request.path.endswith("/0/trigger")]
+    assert asked
+    assert all(query == {"runId": "r1"} for query in asked)
+
+
+def test_why_a_run_cannot_be_begun_again_is_said_in_the_end(
+    magnetar: Magnetar, spark_function: FakeRest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(function_trigger, "ASK_AGAIN_S", 0.0)
+    monkeypatch.setattr(function_trigger, "LOST_AFTER_S", 0.5)
+    spark_function.answer(
+        f"POST {FUNCTION}/0/trigger", {"reason": "f:0 is stopped; start it with functions start"}, 409
+    )
+    spark_function.answer_in_turn(f"GET {FUNCTION}/0/status", [COURSE[1], {"running": False, "error": ""}])
+    result = magnetar(*TRIGGER)
+    assert result.code != 0
+    assert "f:0 is stopped; start it with functions start" in result.err
 
 
 def test_the_end_of_the_function_is_the_end_of_waiting(magnetar: Magnetar, spark_function: FakeRest) -> None:
