@@ -10,6 +10,8 @@ from collections import Counter
 import httpx
 import pytest
 from magnetar.client.client import AsyncClient
+from magnetar.client.config import ProducerConfig
+from magnetar.runtime.exact.deduplication import memory_guard, switch_on
 from magnetar.runtime.process.runtime import ProcessRuntime
 from magnetar.runtime.thread.runtime import ThreadRuntime
 
@@ -147,3 +149,23 @@ async def test_partitions_move_between_instances_without_loss_or_repetition(
         await arrived(client, f"{topic}-out", 1000)
     found = await all_messages(client, f"{topic}-out")
     assert Counter(found) == Counter(expected)
+
+
+async def test_what_is_sent_again_right_after_a_topic_was_loaded_is_not_stored_twice(
+    client: AsyncClient, server: Broker, topic: str
+) -> None:
+    await asyncio.to_thread(switch_on, server.web_url, topic)
+    config = ProducerConfig(name="p", guard=memory_guard(server.web_url, topic))
+    producer = await client.create_producer(topic, config)
+    last = 300
+    await asyncio.gather(*(producer.send(b"%d" % number, sequence_id=number) for number in range(last + 1)))
+    unload = f"{server.web_url}/admin/v2/{topic.replace('://', '/')}/unload"
+    async with httpx.AsyncClient(timeout=20) as http:
+        for _ in range(10):
+            await producer.close()
+            (await http.put(unload)).raise_for_status()
+            producer = await client.create_producer(topic, config)
+            assert producer.last_sequence_id == last
+            assert (await producer.send(b"again", sequence_id=last)).ledger_id == -1
+    await producer.close()
+    assert len(await all_messages(client, topic)) == last + 1
