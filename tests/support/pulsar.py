@@ -133,22 +133,11 @@ class ApachePulsar:
         """Start it, on the ports of the last time if there was one; returns once it serves.
 
         Raises:
-            ServerFailed: it ended, or did not serve in time, `STARTS_MAX` times.
+            ServerFailed: it ended, or did not serve in time.
         """
         if self.starter is not None:
-            self._launch_patiently()
+            self._launch("--functions-worker")
         self._wait_serving()
-
-    def _launch_patiently(self) -> None:
-        """A starter may give up sooner than a busy machine needs; the next start finds what this one has prepared."""
-        for starts in range(1, STARTS_MAX + 1):
-            try:
-                self._launch("--functions-worker")
-            except ServerFailed:
-                if starts == STARTS_MAX or not self.is_dead:
-                    raise
-            else:
-                return
 
     def _launch(self, *flags: str) -> None:
         """Return once a starter says that Pulsar is ready, which may be too early."""
@@ -289,10 +278,22 @@ def running_pulsar(directory: Path) -> Iterator[ApachePulsar]:
     if url:
         it.addresses = {"brokerServiceUrl": url.rstrip("/"), "webServiceUrl": os.environ[WEB_URL].rstrip("/")}
     try:
-        it.start()
+        _start_patiently(it)
         yield it
     finally:
         it.stop()
+
+
+def _start_patiently(pulsar: ApachePulsar) -> None:
+    """Start it, again where its starter gave up, which may be sooner than a busy machine needs."""
+    for starts in range(1, STARTS_MAX + 1):
+        try:
+            pulsar.start()
+        except ServerFailed:
+            if starts == STARTS_MAX or not pulsar.is_dead:
+                raise
+        else:
+            return
 
 
 def mortal(pulsar: ApachePulsar) -> ApachePulsar:
