@@ -49,6 +49,7 @@ DYING_S = 10.0
 """A JVM whose sockets are closed is gone by then."""
 _CHECK_S = 1.0
 _OPENING_POLL_S = 0.1
+_CANCEL_PERIOD_S = 0.2
 _READ_BYTES = 64 * 1024
 _PR_SET_PDEATHSIG = 1
 _log = logging.getLogger(__name__)
@@ -241,11 +242,14 @@ class HostedFunction:
         threading.Thread(target=self._cancel, args=(run_id,), name=f"cancel {run_id}", daemon=True).start()
 
     def _cancel(self, run_id: str) -> None:
-        if self._job is not None:
+        # Until it has ended: a run that is just beginning may not hear it. One that has not begun does not begin.
+        while self._current == run_id and self._job is not None:
             try:
                 self._job.cancel()
             except Exception as error:  # noqa: BLE001  a JVM that is ending; the worker ends us if the run goes on
                 _log.warning("%s: run %s could not be cancelled: %s", self._spec.key, run_id, error)
+                return
+            time.sleep(_CANCEL_PERIOD_S)
 
     def remove(self) -> None:
         """End the thread after the run at hand."""
@@ -303,6 +307,7 @@ class HostedFunction:
         if end.stage == "failed" and self._host.sessions.is_dying():
             # It has failed of that, and is begun again in the next host. `Sessions` ends this process meanwhile.
             time.sleep(DYING_S)
+        self._current = ""
         self._cancelled.discard(run_id)
         took_s = time.monotonic() - began_s
         what = f"run {run_id} is {end.stage} after {took_s:.1f} s: {end.rows} rows in {end.tasks_done} tasks"
