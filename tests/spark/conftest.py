@@ -20,7 +20,7 @@ from tests.client.clusters import OurBroker
 from tests.client.proxy import Proxy
 from tests.spark.functions import Lab
 from tests.spark.specs import MakeSpec, make_spec
-from tests.spark.standalone import LOCAL, STANDALONE, Master, SparkCluster, spark_cluster
+from tests.spark.standalone import LOCAL, Master, SparkCluster, spark_cluster
 from tests.support.pulsar import Broker, own_name
 from tests.support.servers import Server, running
 
@@ -33,14 +33,8 @@ LEDGER_ENTRIES = 10
 FEW_SHUFFLES = {"spark.sql.shuffle.partitions": "2"}
 
 
-@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that need the extra are skipped without it; on the build server only those whose door installs none.
-
-    Those on a cluster come last, as there is one session at a time. They are not held to Apache Pulsar too.
-    """
-    items[:] = [item for item in items if not (_is_on_cluster(item) and item.get_closest_marker("pulsar"))]
-    items.sort(key=_is_on_cluster)
+    """Tests that need the extra are skipped without it; on the build server only those whose door installs none."""
     try:
         import pyarrow  # noqa: F401
         import pyspark  # noqa: F401
@@ -50,11 +44,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if doors <= {mark.name for mark in item.iter_markers()}:
                 item.add_marker(skip)
-
-
-def _is_on_cluster(item: pytest.Item) -> bool:
-    call = getattr(item, "callspec", None)
-    return call is not None and call.params.get("master") == STANDALONE
 
 
 class SmallLedgers(OurBroker):
@@ -162,7 +151,7 @@ def spark_workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkClu
 
 @pytest.fixture(scope="session")
 def master(request: pytest.FixtureRequest) -> Master:
-    """This machine's cores, and for tests `ON_BOTH_MASTERS` a standalone cluster too."""
+    """This machine's cores, or a standalone cluster for the tests that ask for it by `standalone.ON_CLUSTER`."""
     if getattr(request, "param", None) is None:
         return LOCAL
     workers: SparkCluster = request.getfixturevalue("spark_workers")

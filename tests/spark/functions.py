@@ -116,7 +116,7 @@ class Driver:
         """Whether the run said so, or is over."""
         return stage in self.log.read_text().splitlines() or self.process.poll() is not None
 
-    def wait(self, timeout_s: float = 150) -> dict[str, Any]:
+    def wait(self, timeout_s: float = 400) -> dict[str, Any]:
         """Return how the run ended."""
         assert self.process.wait(timeout_s) == 0, self.log.read_text()[-4000:]
         found: dict[str, Any] = json.loads(self.log.read_text().splitlines()[-1])

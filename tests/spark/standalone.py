@@ -26,6 +26,8 @@ LIGHT = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dspark.mas
 """Three more JVMs do not need what makes one fast in the long run."""
 EXECUTORS = {
     "spark.executor.memory": "512m",
+    # Drivers of tests take turns.
+    "spark.dynamicAllocation.executorIdleTimeout": "5s",
     "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
 }
 """Settings of drivers whose executors fit into the workers."""
@@ -60,6 +62,7 @@ class Master:
 
 LOCAL = Master(url="local[2]")
 STANDALONE = "standalone"
+ON_CLUSTER = pytest.mark.parametrize("master", [STANDALONE], indirect=True, scope="session")
 ON_BOTH_MASTERS = pytest.mark.parametrize(
     "master", [None, STANDALONE], ids=["local", STANDALONE], indirect=True, scope="session"
 )
@@ -114,21 +117,32 @@ class SparkCluster:
 
     def start(self) -> None:
         """Start all; returns when the workers are registered."""
-        log = self._start("master", "org.apache.spark.deploy.master.Master", "--port", "0", "--webui-port", "0")
-        found = wait_for(
-            lambda: re.search(r"Starting Spark master at (spark://\S+)", log.read_text()), "master", START_TIMEOUT_S
-        )
-        self.master = found[1]
+        log = self._start_master("0")
         for number in range(WORKERS):
             self._start(
                 f"worker-{number}", "org.apache.spark.deploy.worker.Worker", "--webui-port", "0",
                 "--cores", "1", "--memory", "600m", self.master,
             )  # fmt: skip
-        wait_for(
-            lambda: log.read_text().count("Registering worker") == WORKERS,
-            "registered workers",
-            START_TIMEOUT_S,
-        )
+        self._wait_for_workers(log)
+
+    def _start_master(self, port: str) -> Path:
+        log = self._start("master", "org.apache.spark.deploy.master.Master", "--port", port, "--webui-port", "0")
+        pattern = r"Starting Spark master at (spark://\S+)"
+        found = wait_for(lambda: re.search(pattern, log.read_text()), "master", START_TIMEOUT_S)
+        self.master = found[1]
+        return log
+
+    def _wait_for_workers(self, log: Path) -> None:
+        wait_for(lambda: log.read_text().count("Registering worker") == WORKERS, "registered workers", START_TIMEOUT_S)
+
+    def restart_master(self) -> None:
+        """Kill the master and start another in its place; workers come back, drivers it does not know."""
+        master = self._processes.pop(0)
+        master.kill()
+        master.wait()
+        log = self._start_master(self.master.rpartition(":")[2])
+        self._processes.insert(0, self._processes.pop())
+        self._wait_for_workers(log)
 
     def _start(self, name: str, main: str, *arguments: str) -> Path:
         log = self._directory / f"{name}.log"

@@ -14,7 +14,7 @@ from tests.support.pulsar import BROKERS, Broker
 from tests.support.servers import Server
 from tests.support.waiting import wait_for
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 DAILY = Path(__file__).parents[2] / "examples" / "spark" / "daily.py"
 
 
@@ -62,7 +62,7 @@ def test_a_returned_frame_is_written_once_as_json_where_it_has_no_value(lab: Lab
     assert function.is_dataframe
     lab.fill(words(30, 20))
     with Running(lab, function) as running:  # on a thread of its own, as in the host
-        end = running.end(120)
+        end = running.end(300)
     assert end.stage == "done", end.error
     assert (end.rows, end.lag) == (600, 0)
     expected = Counter(word.decode() for entry in words(30, 20) for word in entry)
@@ -123,9 +123,9 @@ def test_a_function_in_the_middle_of_a_job_is_cancelled(lab: Lab) -> None:
     )
     lab.fill(words(4, 5))
     with Running(lab, function) as running:
-        wait_for(lambda: lab.reports and lab.reports[-1].stage == "running", "the job", 60)
+        wait_for(lambda: lab.reports and lab.reports[-1].stage == "running", "the job", 200)
         function.cancel()
-        end = running.end(20)
+        end = running.end(60)
     assert (end.stage, end.error) == ("cancelled", "")
 
 

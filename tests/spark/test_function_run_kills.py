@@ -15,6 +15,7 @@ from magnetar.runtime.spec import InstanceSpec
 from magnetar.runtime.state.server import TableServer
 
 from tests.spark.functions import Driver, make_spec
+from tests.spark.standalone import LOCAL, ON_BOTH_MASTERS, Master
 from tests.spark.topics import fill, options_for, values
 from tests.support.servers import Server, running
 from tests.support.waiting import wait_for
@@ -23,7 +24,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 CODE = "import time\n\ndef process(value):\n    time.sleep(0.0005)\n    return f'{value}!'\n"
 ENTRIES, SIZE = 200, 50
 ROUNDS = 10
-GONE_S = 30.0
+GONE_S = 60.0
 
 
 @pytest.fixture
@@ -63,9 +64,9 @@ def below(driver: Driver) -> list[psutil.Process]:
         return []
 
 
-def kill(driver: Driver) -> None:
-    """Kill the driver; what it had below it ends by itself."""
-    family = below(driver)
+def kill(driver: Driver, master: Master) -> None:
+    """Kill the driver; what it had below it ends by itself, and executors do."""
+    family = [*below(driver), *master.executors()]
     driver.kill()
     _, left = psutil.wait_procs(family, GONE_S)
     for process in left:
@@ -73,35 +74,20 @@ def kill(driver: Driver) -> None:
     assert not left
 
 
-def python_workers(driver: Driver) -> list[psutil.Process]:
-    found = []
-    for process in below(driver):
-        try:
-            if "pyspark.daemon" in " ".join(process.cmdline()) and not process.children():
-                found.append(process)
-        except psutil.NoSuchProcess:
-            continue
-    return found
-
-
-def wait_for_job(driver: Driver) -> None:
-    wait_for(lambda: driver.has_reached("running"), "a job", 120)
-
-
 def outputs(broker: Server) -> list[bytes]:
     return sorted(values(options_for(broker.service_url, "out")))
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_driver_killed_in_the_middle_is_repeated_by_another_without_repetition(
     broker: Server, spec: InstanceSpec, tmp_path: Path
 ) -> None:
     fill(broker.service_url, "in", [[b"first"]])
     expected = [b"first!", *add(broker, 0)]
     with Driver(tmp_path / "spark", spec, "r") as driver:
-        wait_for(lambda: stored(broker) > 1000 or driver.process.poll() is not None, "outputs", 120)
+        wait_for(lambda: stored(broker) > 1000 or driver.process.poll() is not None, "outputs", 300)
         assert driver.process.poll() is None, driver.log.read_text()[-3000:]
-        kill(driver)
+        kill(driver, LOCAL)
     assert len(outputs(broker)) < len(expected)
     expected += add(broker, ENTRIES * SIZE)
     with Driver(tmp_path / "spark", spec, "another") as driver:
@@ -109,13 +95,13 @@ def test_a_driver_killed_in_the_middle_is_repeated_by_another_without_repetition
     assert outputs(broker) == sorted(expected)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_broker_killed_in_the_middle_of_a_run_loses_and_repeats_nothing(
     broker: Server, spec: InstanceSpec, tmp_path: Path
 ) -> None:
     expected = add(broker, 0)
     with Driver(tmp_path / "spark", spec, "r") as driver:
-        wait_for(lambda: stored(broker) > 1000 or driver.process.poll() is not None, "outputs", 120)
+        wait_for(lambda: stored(broker) > 1000 or driver.process.poll() is not None, "outputs", 300)
         assert driver.process.poll() is None, driver.log.read_text()[-3000:]
         broker.kill()
         broker.restart()
@@ -124,42 +110,57 @@ def test_a_broker_killed_in_the_middle_of_a_run_loses_and_repeats_nothing(
 
 
 @pytest.mark.crash
-@pytest.mark.timeout(1200)
-def test_the_output_is_exact_whatever_is_killed_at_random(broker: Server, spec: InstanceSpec, tmp_path: Path) -> None:
+@pytest.mark.timeout(1800)
+@ON_BOTH_MASTERS
+def test_the_output_is_exact_whatever_is_killed_at_random(
+    master: Master, broker: Server, spec: InstanceSpec, tmp_path: Path
+) -> None:
     seed = int(os.environ.get("MAGNETAR_SEED", random.SystemRandom().randrange(2**32)))
     print(f"MAGNETAR_SEED={seed}")
     rng = random.Random(seed)
+    kinds = ["driver", "Python worker", "broker", *(["executor"] if master.cluster is not None else [])]
     expected: list[bytes] = []
     driver: Driver | None = None
-    run = 0
+    killed: list[str] = []
+    runs = 0
     try:
-        for round_ in range(ROUNDS):
+        while len(killed) < ROUNDS:
             if driver is not None and driver.process.poll() is not None:
                 assert driver.wait()["stage"] == "done"
                 driver = None
             if driver is None:
                 expected += add(broker, len(expected))
-                run += 1
-                driver = Driver(tmp_path / "spark", spec, f"r{run}")
-                wait_for_job(driver)
-            time.sleep(rng.uniform(0, 4))  # the moment is the matter
-            victim = rng.choice(("driver", "worker", "broker"))
-            print(f"round {round_}: {victim}")
+                runs += 1
+                driver = Driver(tmp_path / "spark", spec, f"r{runs}", master)
+            if not is_in_the_middle(broker, driver):
+                continue
+            time.sleep(rng.uniform(0, 1.5))  # the moment is the matter
+            victim = rng.choice(kinds)
+            killed.append(victim)
+            print(f"round {len(killed)}: {victim}")
             if victim == "driver":
-                kill(driver)
+                kill(driver, master)
                 driver = None
-            elif victim == "worker":
-                for process in python_workers(driver)[:1]:
-                    process.kill()
-            else:
+            elif victim == "broker":
                 broker.kill()
                 broker.restart()
+            else:
+                found = master.executors() if victim == "executor" else master.python_workers(driver.process.pid)
+                for process in found[:1]:
+                    process.kill()
         if driver is not None:
             assert driver.wait()["stage"] == "done"
-        with Driver(tmp_path / "spark", spec, "last") as last:
+        with Driver(tmp_path / "spark", spec, "last", master) as last:
             end = last.wait()
             assert end["stage"] == "done", end
         assert outputs(broker) == sorted(expected)
     finally:
         if driver is not None:
-            kill(driver)
+            kill(driver, master)
+
+
+def is_in_the_middle(broker: Server, driver: Driver) -> bool:
+    """Wait until a run has stored some more; return whether it goes on."""
+    before = stored(broker)
+    wait_for(lambda: stored(broker) > before + SIZE or driver.process.poll() is not None, "outputs", 300)
+    return driver.process.poll() is None

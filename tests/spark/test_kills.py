@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -11,21 +12,23 @@ from pathlib import Path
 import pytest
 from magnetar.runtime.spark.java import find_java
 
+from tests.spark.standalone import Master
 from tests.spark.topics import fill, numbered, options_for, values
 from tests.support.servers import Server, running
 from tests.support.waiting import wait_for
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 ROOT = Path(__file__).parents[2]
 ROWS, PARTS = 300_000, 3
 
 WRITES = f"""
-import sys
+import json, sys
 from pathlib import Path
 from magnetar.runtime.spark.session import SessionConfig, open_session
 
-directory, url, admin_url = Path(sys.argv[1]), *sys.argv[2:]
-with open_session(SessionConfig(directory=directory, master="local[2]", heap="512m")) as session:
+directory, master, settings, url, admin_url = Path(sys.argv[1]), *sys.argv[2:]
+config = SessionConfig(directory=directory, master=master, heap="512m", settings=json.loads(settings))
+with open_session(config) as session:
     frame = session.spark.range(0, {ROWS}, 1, {PARTS}).selectExpr("lpad(cast(id AS string), 100, '0') AS value")
     # Slow enough to be met in the middle.
     def slowly(batches):
@@ -52,16 +55,19 @@ spark.stop()
 class Driver:
     """A driver in a process group of its own, so that its JVM and workers are met by a kill too."""
 
-    def __init__(self, directory: Path, broker: Server) -> None:
+    def __init__(self, directory: Path, broker: Server, master: Master) -> None:
         directory.mkdir(exist_ok=True)
         self._log = directory / "driver.log"
-        command = [sys.executable, "-c", WRITES, str(directory), broker.service_url, broker.web_url]
+        where = [str(directory), master.url, json.dumps(dict(master.settings))]
+        command = [sys.executable, "-c", WRITES, *where, broker.service_url, broker.web_url]
         with self._log.open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=directory)
+            self.process = subprocess.Popen(
+                command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=directory, env=dict(master.environment)
+            )
 
     def wait(self) -> None:
         """Wait for its end, which must be a good one."""
-        assert self.process.wait(200) == 0, self._log.read_text()[-3000:]
+        assert self.process.wait(400) == 0, self._log.read_text()[-3000:]
 
     def kill(self) -> None:
         """End it as a crash would."""
@@ -78,19 +84,18 @@ def rows_written(broker: Server) -> int:
 
 
 def wait_for_rows(broker: Server, driver: Driver, rows: int) -> None:
-    wait_for(lambda: rows_written(broker) >= rows or driver.process.poll() is not None, f"{rows} rows", 120)
+    wait_for(lambda: rows_written(broker) >= rows or driver.process.poll() is not None, f"{rows} rows", 300)
     assert driver.process.poll() is None, "the write was over before it could be met in the middle"
 
 
-def test_a_driver_that_was_killed_is_run_again_without_repetition(tmp_path: Path) -> None:
+def test_a_driver_that_was_killed_is_run_again_without_repetition(master: Master, tmp_path: Path) -> None:
     with running("broker", tmp_path / "broker") as broker:
-        for kill in (1, 2):
-            driver = Driver(tmp_path / "spark", broker)
-            try:
-                wait_for_rows(broker, driver, kill * ROWS // 5)
-            finally:
-                driver.kill()
-        last = Driver(tmp_path / "spark", broker)
+        driver = Driver(tmp_path / "spark", broker, master)
+        try:
+            wait_for_rows(broker, driver, ROWS // 4)
+        finally:
+            driver.kill()
+        last = Driver(tmp_path / "spark", broker, master)
         try:
             last.wait()
         finally:
@@ -98,9 +103,11 @@ def test_a_driver_that_was_killed_is_run_again_without_repetition(tmp_path: Path
         assert sorted(map(int, values(options_for(broker.service_url, "out")))) == list(range(ROWS))
 
 
-def test_a_broker_that_is_killed_while_it_is_written_to_loses_and_repeats_nothing(tmp_path: Path) -> None:
+def test_a_broker_that_is_killed_while_it_is_written_to_loses_and_repeats_nothing(
+    master: Master, tmp_path: Path
+) -> None:
     with running("broker", tmp_path / "broker") as broker:
-        driver = Driver(tmp_path / "spark", broker)
+        driver = Driver(tmp_path / "spark", broker, master)
         try:
             wait_for_rows(broker, driver, ROWS // 10)
             broker.kill()
