@@ -225,7 +225,7 @@ def _unsupported_resources(resources: Resources) -> Iterator[tuple[str, str]]:
     known = (DEFAULT_CPU, DEFAULT_RAM_BYTES, DEFAULT_DISK_BYTES)
     for name, amount, default in zip(("cpu", "ram", "disk"), asked, known, strict=True):
         if amount not in (None, default):
-            yield f"resources.{name}", f"a limit other than {default:g} {_NOT_YET}"
+            yield f"resources.{name}", f"a limit other than {default} {_NOT_YET}"
 
 
 def _unsupported_input(topic: str, spec: ConsumerSpec) -> Iterator[tuple[str, str]]:

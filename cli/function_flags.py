@@ -138,14 +138,24 @@ def _choice(*words: str) -> Callable[[str], str]:
     return read
 
 
+def _number(kind: type[int] | type[float], what: str) -> Callable[[str], float]:
+    def read(text: str) -> float:
+        try:
+            return kind(text)
+        except ValueError:
+            raise ValueError(f"it must be {what}") from None
+
+    return read
+
+
 def _boolean(text: str) -> bool:
     return _choice("true", "false")(text.lower()) == "true"
 
 
 KINDS: Mapping[str, Callable[[str], Any]] = {
     "text": str,
-    "int": int,
-    "float": float,
+    "int": _number(int, "a whole number"),
+    "float": _number(float, "a number"),
     "bool": _boolean,
     "switch": _boolean,
     "json": _json_object,

@@ -48,6 +48,8 @@ def trigger(ctx: click.Context, /, no_wait: bool, **flags: str | None) -> None:
         raise Failure("give the message once: either --trigger-value TEXT or --trigger-file FILE")
     with Admin(current(ctx).admin_url) as rest:
         if value is None and file is None:
+            if topic is not None:
+                raise Failure("--topic says where a message goes; give the message, or leave --topic out")
             _trigger_run(ctx, rest, target, no_wait=no_wait)
         elif no_wait:
             raise Failure("--no-wait is for a run of a Spark function, which takes no message; leave one of them out")
@@ -103,10 +105,15 @@ def _trigger_run(ctx: click.Context, rest: Admin, target: Target, *, no_wait: bo
         print_json(run)
     if run["stage"] != "done":
         reason = run["reason"]
-        raise Failure(f"run {run_id} {_PAST[run['stage']]}" + (f": {reason}; see functions logs" if reason else ""))
+        raise Failure(
+            f"run {run_id} {_PAST[run['stage']]}"
+            + (f": {reason}; see functions logs --name {target.name}" if reason else "")
+        )
     if not is_json:
         took_s = (run["endedMs"] - run["startedMs"]) / 1000
-        click.echo(f"run {run_id} is done: {run['rows']:,} rows, {run['tasksDone']} tasks, {took_s:.1f} s")
+        what = f"{run['rows']:,} rows, {run['tasksDone']} tasks, {took_s:.1f} s"
+        nothing = "the inputs hold nothing that it has not processed"
+        click.echo(f"run {run_id} is done: {what if run['tasksTotal'] else nothing}")
 
 
 _PAST = {"failed": "failed", "cancelled": "was cancelled"}

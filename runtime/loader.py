@@ -95,12 +95,12 @@ def _is_candidate(name: str, value: object, module: ModuleType) -> bool:
 def _takes_context(function: Callable[..., Any], class_name: str) -> bool:
     """Return whether a second argument is expected, and refuse what cannot be called yet."""
     for is_kind, kind in (
-        (inspect.iscoroutinefunction, "async def"),
-        (inspect.isasyncgenfunction, "async generator"),
-        (inspect.isgeneratorfunction, "generator"),
+        (inspect.iscoroutinefunction, "an async def"),
+        (inspect.isasyncgenfunction, "an async generator"),
+        (inspect.isgeneratorfunction, "a generator"),
     ):
         if is_kind(function):
-            raise FunctionLoadError(f"{class_name} is an {kind} function, which is not supported yet; use a plain def")
+            raise FunctionLoadError(f"{class_name} is {kind} function, which is not supported yet; use a plain def")
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):

@@ -6,7 +6,6 @@ That is in entries: a batch counts once, however many messages it holds.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from typing import Any
@@ -44,9 +43,7 @@ class Backlog:
         if self._asking is None and is_old:
             self._asking = asyncio.create_task(self._ask(), name=f"backlog of {self._spec.key}")
         if self._asking is not None:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(PATIENCE_S):
-                    await asyncio.shield(self._asking)
+            await asyncio.wait((self._asking,), timeout=PATIENCE_S)  # `close` may cancel the question, not who waits
         return self._known
 
     def run_ended(self, left: int) -> None:

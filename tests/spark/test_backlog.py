@@ -116,3 +116,14 @@ async def test_an_answer_to_a_question_of_before_is_not_believed_however_late_it
     async with asyncio.timeout(DEADLINE_S):
         while (shown := await backlog.entries()) != 2:
             assert shown == 0
+
+
+async def test_who_waits_for_the_broker_is_told_what_is_known_when_the_function_stops(
+    broker: SlowBroker, spec: InstanceSpec
+) -> None:
+    backlog = Backlog(spec)
+    broker.may_answer.clear()
+    waiting = asyncio.ensure_future(backlog.entries())
+    await asyncio.to_thread(broker.was_asked.wait, DEADLINE_S)
+    backlog.close()
+    assert await waiting == UNKNOWN
