@@ -80,6 +80,8 @@ _NOT_SETTINGS = {
     "spark.driver.defaultJavaOptions": _TOO_LATE,
     "spark.driver.extraClassPath": _TOO_LATE,
     "spark.driver.extraLibraryPath": _TOO_LATE,
+    "spark.pyspark.driver.python": "this process is the driver; remove it",
+    "spark.submit.deployMode": "this process is the driver; remove it",
     "spark.jars.packages": "nothing fetches packages here; put jars there and name them in spark.jars",
 }
 """What would have no effect, with the way that has."""
@@ -95,7 +97,8 @@ class SessionConfig:
         app_name: shown by Spark.
         heap: of the driver's JVM, as ``-Xmx`` takes it.
         driver_host: where executors of a cluster reach this process.
-        python: the interpreter of the executors; it must have magnetar and the extra ``spark``.
+        python: the interpreter of the executors, unless settings name one as ``spark.pyspark.python``; it must have
+            magnetar and the extra ``spark``.
         settings: of Spark; they win over ours.
         log_file: what the JVM says; None leaves it on standard error.
     """
@@ -239,14 +242,14 @@ def _open(config: SessionConfig, java: Java, environment: dict[str, str]) -> Ses
     if SparkContext._gateway is not None:
         raise SparkFailed("this process has a Spark session already; stop it, or use that one")
     scratch = _scratch(config.directory)
-    environment["PYSPARK_PYTHON"] = config.python
+    environment["PYSPARK_PYTHON"] = python = config.settings.get("spark.pyspark.python", config.python)
     process, port, secret = _start_gateway(config, java, environment, scratch)
     try:
         conf = SparkConf(loadDefaults=False)
         conf.setMaster(spark_master(config.master)).setAppName(config.app_name)
         for key, value in {**_settings(config, scratch), **config.settings}.items():
             conf.set(key, value)
-        with _environ(PYSPARK_PYTHON=config.python, PYSPARK_GATEWAY_PORT=str(port), PYSPARK_GATEWAY_SECRET=secret):
+        with _environ(PYSPARK_PYTHON=python, PYSPARK_GATEWAY_PORT=str(port), PYSPARK_GATEWAY_SECRET=secret):
             context = SparkContext.getOrCreate(conf)
         context.setLogLevel("ERROR")
         spark = SparkSession(context)
