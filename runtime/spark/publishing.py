@@ -16,6 +16,7 @@ from ...client.config import ProducerConfig
 from ...client.producer import Producer
 from ...errors import MagnetarError, ProducerBusy
 from ...wire.message_id import MessageId
+from ...wire.topic_name import parse_topic_name
 from ..exact.deduplication import memory_guard
 
 MAX_PENDING_MESSAGES = 50_000
@@ -133,3 +134,9 @@ class TaskPublisher:
             )
         self._producers[topic] = producer
         return producer
+
+
+def partition_names(topic: str, partitions: int) -> list[str]:
+    """Return the full names of a topic's partitions, or the topic's own if it has none."""
+    name = parse_topic_name(topic)
+    return [name.partition_name(index).text for index in range(partitions)] or [name.text]

@@ -49,7 +49,7 @@ from .link import Routes
 from .options import POLL_TIMEOUT_MS, SEND_TIMEOUT_MS
 from .plans import Task
 from .progress import Recorded
-from .publishing import PublishedBefore, TaskPublisher
+from .publishing import PublishedBefore, TaskPublisher, partition_names
 from .range_reader import Entry, RangeReader
 from .user_code import Package, SparkHome
 
@@ -251,7 +251,7 @@ class _RunningTask:
         self._name = f"{producer_name(spec, self._topic.text)}/{task.slot}"
         self._serde = function.serdes[self._topic.base.text]
         self._compression = compression_of(spec)
-        self._targets = output_topics(spec.details.sink.topic, outputs)
+        self._targets = partition_names(spec.details.sink.topic, outputs) if function.has_output else []
         first = sequence_id(SequencePosition(*task.wanted.start)) if is_first else None
         self._publisher = TaskPublisher(self._name, SEND_TIMEOUT_MS, spec.admin_url, first_number=first)
 
@@ -357,14 +357,6 @@ class _RunningTask:
         ledger_id, entry_id = entry.message_id[:2]
         place = f"{ledger_id}:{entry_id}" if index is None else f"{ledger_id}:{entry_id}:{index}"
         return CannotProcess(f"message {place} of {self._topic} failed: {format_error(error)}", is_user_error)
-
-
-def output_topics(topic: str, partitions: int) -> list[str]:
-    """Return the full names of what the outputs go to: the topic, or its partitions."""
-    if not topic:
-        return []
-    name = parse_topic_name(topic)
-    return [name.partition_name(index).text for index in range(partitions)] if partitions else [name.text]
 
 
 def cut_outputs(

@@ -81,7 +81,7 @@ def payloads_of(batch: pa.RecordBatch) -> list[bytes]:
     return payloads
 
 
-def rows_of(batch: pa.RecordBatch) -> Iterator[OutgoingRow]:
+def outgoing_rows(batch: pa.RecordBatch) -> Iterator[OutgoingRow]:
     """Yield the rows of a batch."""
     names = batch.schema.names
     nothing = [None] * batch.num_rows

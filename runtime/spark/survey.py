@@ -62,8 +62,10 @@ def topics_to_read(routes: Routes, options: ReadOptions) -> list[tuple[str, bool
     Partitions go by their own names. One that nobody has published to may not have been made yet: it is empty.
     """
     if options.pattern is not None:
+        names = _matching(routes, options.pattern)
+        _check_named(names, options)
         # What is deleted between the two questions has no messages either.
-        return [(name, True) for name in _matching(routes, options.pattern)]
+        return [(name, True) for name in names]
     found: dict[str, bool] = {}
     for topic in options.topics:
         count = routes.partitions(topic) if topic.partition < 0 else 0
@@ -82,6 +84,15 @@ def _matching(routes: Routes, pattern: str) -> list[str]:
     if not found:
         raise TopicNotFound(f"no topic matches topicsPattern={pattern!r}; look with: magnetar topics list")
     return sorted(found, key=_natural)
+
+
+def _check_named(names: list[str], options: ReadOptions) -> None:
+    """Refuse a position for a topic that a pattern did not find."""
+    found = {*names, *(parse_topic_name(name).base.text for name in names)}
+    for option, offsets in (("startingOffsets", options.starting), ("endingOffsets", options.ending)):
+        for name in offsets.by_topic:
+            if name not in found:
+                raise InvalidConfig(f"{option} names {name}, which topicsPattern={options.pattern!r} does not match")
 
 
 def _natural(text: str) -> tuple[str, int]:

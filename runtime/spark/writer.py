@@ -27,9 +27,9 @@ from ...wire.topic_name import parse_topic_name
 from .cuts import Cut, Cutter, partition_of
 from .link import Routes
 from .options import WriteOptions
-from .publishing import TaskPublisher
+from .publishing import TaskPublisher, partition_names
 from .rest import ask
-from .rows import is_plain, payloads_of, rows_of
+from .rows import is_plain, outgoing_rows, payloads_of
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ class _TaskWriter:
             for cut in self._cutter(name).add_plain(first_row, payloads_of(batch)):
                 await self._send(client, name, cut)
             return
-        for row, outgoing in enumerate(rows_of(batch), first_row):
+        for row, outgoing in enumerate(outgoing_rows(batch), first_row):
             target = topic if topic is not None else outgoing.topic
             if not target:
                 raise InvalidConfig(f"row {row} of task {self.task} has no __topic; fill it, or give option topic")
@@ -152,12 +152,6 @@ def pinned(options: WriteOptions) -> WriteOptions:
             " leave it out"
         )
     return options
-
-
-def partition_names(topic: str, partitions: int) -> list[str]:
-    """Return the full names of a topic's partitions, or the topic's own if it has none."""
-    name = parse_topic_name(topic)
-    return [name.partition_name(index).text for index in range(partitions)] or [name.text]
 
 
 def switch_deduplication_on(options: WriteOptions) -> None:

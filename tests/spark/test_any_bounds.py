@@ -7,8 +7,9 @@ from typing import NamedTuple
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from magnetar.errors import DataLoss
+from magnetar.errors import DataLoss, InvalidConfig
 from magnetar.runtime.spark.link import Routes
+from magnetar.runtime.spark.options import read_options
 from magnetar.runtime.spark.range_reader import RangeReader
 from magnetar.runtime.spark.ranges import Position
 from magnetar.wire.message_id import deserialize
@@ -117,3 +118,15 @@ def test_a_ledger_that_ends_early_under_a_reader_is_a_loss_if_it_was_deleted(
     broker.trim(topic)
     with pytest.raises(DataLoss, match="at least 16 entries are gone"):
         reader._pass(Position(wanted.spans[2].ledger_id, 0), False)
+
+
+def test_positions_of_topics_that_a_pattern_does_not_find_are_refused(broker: SmallLedgers, topic: str) -> None:
+    fill(broker.service_url, topic, [[b"a"], [b"b"]])
+    given = {"service.url": broker.service_url, "topicsPattern": f"{topic}()"}
+    [first] = planned(read_options(given))
+    assert first.entries == 2
+    [second] = planned(read_options(given | {"startingOffsets": f'{{"{topic}": "{first.end}"}}'}))
+    assert (second.start, second.end) == (first.end, first.end)
+    other = read_options(given | {"startingOffsets": f'{{"{topic}-x": "{first.end}"}}'})
+    with pytest.raises(InvalidConfig, match=r"startingOffsets names .*-x, which topicsPattern=.* does not match"):
+        planned(other)
