@@ -310,7 +310,8 @@ class HostedFunction:
         self._current = ""
         self._cancelled.discard(run_id)
         took_s = time.monotonic() - began_s
-        what = f"run {run_id} is {end.stage} after {took_s:.1f} s: {end.rows} rows in {end.tasks_done} tasks"
+        ended = {"done": "is done", "failed": "failed"}.get(end.stage, "was cancelled")
+        what = f"run {run_id} {ended} after {took_s:.1f} s: {end.rows} rows in {end.tasks_done} tasks"
         instance_log.write("ERROR" if end.error else "INFO", f"{what}; {end.error}" if end.error else what)
         self._reports.end()
         self._tell_progress(end)

@@ -13,13 +13,14 @@ Recorded = dict[str, tuple[float, int]]
 ENDED: tuple[Stage, ...] = ("done", "failed", "cancelled")
 
 
-_KEPT = re.compile(r"plan \d+ is kept")
+_NO_REASON = re.compile(r"plan \d+ is kept|SQLSTATE: \w+$")
+"""Lines at the end of an error: what is done about it, and what Spark adds to errors of Python."""
 
 
 def reason_of(error: str) -> str:
     """Return a run's error in one line: of a traceback its end, and what stands before it."""
     lines = [line.strip() for line in error.splitlines() if line.strip()]
-    if len(lines) > 1 and _KEPT.match(lines[-1]):
+    while len(lines) > 1 and _NO_REASON.match(lines[-1]):
         lines.pop()
     before, traceback, _ = error.partition("Traceback (most recent call last):")
     if not lines or not traceback:

@@ -265,6 +265,10 @@ async def test_without_java_or_pyspark_or_a_master_nothing_is_started(
             "message 3:1:1 of in failed: Traceback (most recent call last):\n  File\nValueError: 7\nplan 1 is kept: go",
             "message 3:1:1 of in failed: ValueError: 7",
         ),
+        (
+            "[ERR] no: Traceback (most recent call last):\n  File\nWrong: int\n SQLSTATE: 38000\nplan 1 is kept: go",
+            "[ERR] no: Wrong: int",
+        ),
         ("[PATH_NOT_FOUND] no such path\n\nmore of Spark", "[PATH_NOT_FOUND] no such path"),
     ],
 )
