@@ -111,6 +111,17 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
     ending = _offsets("endingOffsets", given.get("endingoffsets", "latest"), topics)
     if ending.everywhere == "earliest":
         raise InvalidConfig("endingOffsets=earliest reads nothing; give latest or a position per topic")
+    for name, begin in starting.by_topic.items():
+        end = ending.by_topic.get(name)
+        if end is not None and begin[:2] > end[:2]:
+            raise InvalidConfig(
+                f"startingOffsets {begin.ledger_id}:{begin.entry_id} of {name} lies behind its endingOffsets"
+                f" {end.ledger_id}:{end.entry_id}; exchange them"
+            )
+    starting_time_ms = _optional_number(given, "startingTime", 0)
+    ending_time_ms = _optional_number(given, "endingTime", 0)
+    if starting_time_ms is not None and ending_time_ms is not None and starting_time_ms > ending_time_ms:
+        raise InvalidConfig(f"startingTime={starting_time_ms} is later than endingTime={ending_time_ms}; exchange them")
     return ReadOptions(
         service_url=_needed(given, "service.url"),
         admin_url=given.get("admin.url"),
@@ -118,8 +129,8 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
         pattern=pattern,
         starting=starting,
         ending=ending,
-        starting_time_ms=_optional_number(given, "startingTime", 0),
-        ending_time_ms=_optional_number(given, "endingTime", 0),
+        starting_time_ms=starting_time_ms,
+        ending_time_ms=ending_time_ms,
         min_partitions=_optional_number(given, "minPartitions", 1),
         fail_on_data_loss=_boolean(given, "failOnDataLoss", True),
         poll_timeout_ms=_number(given, "pollTimeoutMs", POLL_TIMEOUT_MS, 1),
@@ -204,6 +215,9 @@ def _known(options: Mapping[str, str], names: tuple[str, ...]) -> dict[str, str]
                 raise InvalidConfig(f"the topic is given twice: {given[small]!r} and {value!r}")
             given[small] = str(value).strip()
         elif not _SPARKS_OWN.fullmatch(small):
+            if small in map(str.lower, (*READ_OPTIONS, *WRITE_OPTIONS)):
+                verb = "writes" if names is WRITE_OPTIONS else "reads"
+                raise InvalidConfig(f"option {name!r} is not for {verb}; leave it out; known are {', '.join(names)}")
             near = difflib.get_close_matches(small, known, 1, 0.5)
             hint = f"; did you mean {known[near[0]]}?" if near else f"; known are {', '.join(names)}"
             raise InvalidConfig(f"option {name!r} is unknown{hint}")
@@ -257,7 +271,9 @@ def _offsets(option: str, text: str, topics: tuple[TopicName, ...]) -> Offsets:
         return Offsets("earliest" if text.lower() == "earliest" else "latest", {})
     try:
         record = json.loads(text)
-    except ValueError:
+    except ValueError as error:
+        if text.startswith("{"):
+            raise InvalidConfig(f"{option}={text!r} is no JSON: {error}") from error
         record = None
     if not isinstance(record, dict):
         if len(topics) == 1:

@@ -22,6 +22,8 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
     DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
     InputPartition,
     WriterCommitMessage,
 )
@@ -77,7 +79,23 @@ class MagnetarSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return what plans and reads."""
         need(*READS_AND_WRITES)
+        there = self.schema()
+        if _shape(schema) != _shape(there):
+            raise InvalidConfig(
+                f"the columns of a topic are given: {', '.join(there.names)}; leave .schema(…) out, and choose with"
+                " option columns or select"
+            )
         return TopicReader(read_options(self.options))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Refuse: only what is there can be read."""
+        raise InvalidConfig(
+            "topics cannot be read as a stream yet; use spark.read, with startingOffsets where it ended"
+        )
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """Refuse: a stream's batches can be written one by one."""
+        raise InvalidConfig("streams cannot be written to topics yet; write each batch with foreachBatch and df.write")
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """Return what writes rows."""
@@ -89,10 +107,15 @@ class MagnetarSource(DataSource):
             raise InvalidConfig("a topic cannot be overwritten, only be written to; use .mode('append')")
         # Made once for a write, and pickled for its tasks: all attempts of a task have the same name.
         options = write_options(self.options, uuid.uuid4().hex)
-        check_columns([(field.name, field.dataType.simpleString()) for field in schema.fields], options.topic)
+        check_columns(_shape(schema), options.topic)
         if options.effectively_once:
             switch_deduplication_on(options)
         return TopicWriter(pinned(options))
+
+
+def _shape(schema: StructType) -> list[tuple[str, str]]:
+    """Return names and types; that a column may be null, Spark adds in places."""
+    return [(field.name, field.dataType.simpleString()) for field in schema.fields]
 
 
 class TopicPartition(InputPartition):

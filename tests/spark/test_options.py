@@ -56,6 +56,13 @@ def test_positions_are_text_or_the_bytes_of_an_id() -> None:
         ({"topic": "a", "path": "b"}, "the topic is given twice"),
         ({"topic": "a", "startingOffset": "earliest"}, "'startingOffset' is unknown; did you mean startingOffsets?"),
         ({"topic": "a", "zzz": "1"}, "option 'zzz' is unknown; known are service.url"),
+        ({"topic": "a", "compression": "LZ4"}, "option 'compression' is not for reads; leave it out; known are"),
+        ({"topic": "a", "startingOffsets": '{"a":'}, """startingOffsets='{"a":' is no JSON: Expecting value"""),
+        (
+            {"topic": "a", "startingOffsets": "7:9", "endingOffsets": "7:8"},
+            "startingOffsets 7:9 of persistent://public/default/a lies behind its endingOffsets 7:8",
+        ),
+        ({"topic": "a", "startingTime": "9", "endingTime": "8"}, "startingTime=9 is later than endingTime=8"),
         ({"topic": "a", "startingOffsets": "latest"}, "reads nothing in a batch"),
         ({"topic": "a", "endingOffsets": "earliest"}, "reads nothing"),
         ({"topic": "a", "startingOffsets": "x"}, "'x' is no position"),
@@ -101,7 +108,7 @@ def test_a_write_names_its_producers_anew_unless_it_is_told() -> None:
         ({"effectivelyOnce": "true", "admin.url": "http://h"}, "effectivelyOnce=true needs option topic"),
         ({"topic": "a", "producer.name.prefix": " "}, "producer.name.prefix is empty"),
         ({"topic": "a", "compression": "gzip"}, "compression='GZIP' is not one of NONE, LZ4, ZLIB, ZSTD, SNAPPY"),
-        ({"topic": "a", "minPartitions": "2"}, "option 'minPartitions' is unknown"),
+        ({"topic": "a", "minPartitions": "2"}, "option 'minPartitions' is not for writes"),
     ],
 )
 def test_a_wrong_write_is_refused_with_the_remedy(options: dict[str, str], message: str) -> None:
