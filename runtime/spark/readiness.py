@@ -44,8 +44,9 @@ def _check_room(directory: Path) -> None:
             file.write(b"\0")
         free = shutil.disk_usage(directory).free
     except OSError as error:
+        why = "it is no directory" if isinstance(error, FileExistsError) else error.strerror or error
         raise InvalidConfig(
-            f"Spark cannot write into {directory}: {error.strerror or error}; make that possible, or give the worker"
+            f"Spark cannot write into {directory}: {why}; make that possible, or give the worker"
             " another data directory"
         ) from error
     if free < FREE_BYTES_MIN:
