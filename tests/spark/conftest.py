@@ -29,12 +29,19 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _T = TypeVar("_T")
+HERE = Path(__file__).parent
 LEDGER_ENTRIES = 10
 FEW_SHUFFLES = {"spark.sql.shuffle.partitions": "2"}
+IN_SESSION_S = 600
+"""The time of a test in the shared session: any may be the first, which starts it, and one that is broken off in the
+middle of a call leaves it useless to all others."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that need the extra are skipped without it; on the build server only those whose door installs none."""
+    for item in items:
+        if "session" in getattr(item, "fixturenames", ()) and item.path.parent == HERE:
+            item.add_marker(pytest.mark.timeout(IN_SESSION_S), append=False)
     try:
         import pyarrow  # noqa: F401
         import pyspark  # noqa: F401
