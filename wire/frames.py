@@ -26,8 +26,11 @@ FRAME_PADDING_BYTES = 10 * 1024
 
 _U32 = Struct(">I")
 _SIZES = Struct(">II")
+_unpack_sizes = _SIZES.unpack_from
 _parse_command = BaseCommand.FromString
 _new_frame = tuple.__new__  # half the time of calling the class
+_BIG_BYTES = 64 * 1024
+"""Frames from this size on are taken out of what was kept by themselves; smaller ones with all that came with them."""
 # The parser does not look for missing required fields, and asking takes longer than parsing. In these commands, which
 # come by the thousand, a missing field reads as 0 and meets the same answer as a wrong one.
 _BURSTS = frozenset(
@@ -72,31 +75,69 @@ class FrameDecoder:
             FrameTooLarge: a frame announces more than ``max_frame_bytes``; close the connection.
             ProtocolError: the sizes contradict each other or the command cannot be parsed; close the connection.
         """
-        kept = self._kept
-        if kept:
-            kept += data
-            if len(kept) < self._wanted_bytes:
-                return []
-            data = bytes(kept)
         frames: list[Frame] = []
+        if self._kept:
+            self._kept += data
+            if len(self._kept) < self._wanted_bytes:
+                return []
+            data = self._take_kept(frames)
         size = len(data)
         start = 0
-        self._wanted_bytes = 4
-        while size - start >= 4:
-            total = _U32.unpack_from(data, start)[0]
+        # Every message passes here, on its way in and its receipt on its way back: written out, no call for each.
+        while size - start >= 8:
+            total, command_bytes = _unpack_sizes(data, start)
             if total > self.max_frame_bytes:
                 raise _refused(data[start : start + 4], total, self.max_frame_bytes)
             end = start + 4 + total
             if end > size:
-                self._wanted_bytes = 4 + total
                 break
-            frames.append(_decode(data, start, end))
+            command_end = start + 8 + command_bytes
+            if command_end > end:
+                raise _contradiction(total, command_bytes)
+            body = data[start + 8 : command_end]
+            try:
+                command = _parse_command(body)
+            except DecodeError as error:
+                raise _unreadable(body, error) from error
+            if command.type not in _BURSTS and not command.IsInitialized():
+                raise _incomplete(body, command)
+            frames.append(_new_frame(Frame, (command, data[command_end:end])))
             start = end
-        if kept:
-            kept.clear()
-        if start < size:
-            kept += memoryview(data)[start:] if start else data
+        self._keep(data, start)
         return frames
+
+    def _keep(self, data: bytes, start: int) -> None:
+        """Keep what follows the last complete frame, and work out how long it must get."""
+        self._wanted_bytes = 4
+        rest = len(data) - start
+        if rest >= 4:
+            total = _U32.unpack_from(data, start)[0]
+            if total > self.max_frame_bytes:
+                raise _refused(data[start : start + 4], total, self.max_frame_bytes)
+            if rest >= 4 + total:  # and less than 8, else it would be a frame
+                raise _contradiction(total, 0)
+            self._wanted_bytes = 4 + total
+        if rest:
+            self._kept += memoryview(data)[start:] if start else data
+
+    def _take_kept(self, frames: list[Frame]) -> bytes:
+        """Return what is kept, and keep nothing.
+
+        A big frame that is complete is added to ``frames`` instead: its payload is copied once, not twice.
+        """
+        kept, end = self._kept, self._wanted_bytes
+        start = 0
+        if end >= _BIG_BYTES:
+            start = end
+            with memoryview(kept) as view:
+                command_bytes = _U32.unpack_from(view, 4)[0]
+                if 8 + command_bytes > end:
+                    raise _contradiction(end - 4, command_bytes)
+                command = _command_of(bytes(view[8 : 8 + command_bytes]))
+                frames.append(Frame(command, bytes(view[8 + command_bytes : end])))
+        data = bytes(memoryview(kept)[start:])
+        kept.clear()
+        return data
 
 
 _HTTP = (b"HTTP", b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI")
@@ -111,21 +152,28 @@ def _refused(head: bytes, total: int, max_frame_bytes: int) -> ProtocolError:
     return FrameTooLarge(f"frame of {total} bytes exceeds max_frame_bytes={max_frame_bytes}")
 
 
-def _decode(data: bytes, start: int, end: int) -> Frame:
-    if end - start < 8:
-        raise ProtocolError(f"frame of {end - start - 4} bytes has no room for a command size of 4 bytes")
-    command_end = start + 8 + _U32.unpack_from(data, start + 4)[0]
-    if command_end > end:
-        raise ProtocolError(f"command of {command_end - start - 8} bytes exceeds its frame of {end - start - 4} bytes")
+def _contradiction(total: int, command_bytes: int) -> ProtocolError:
+    if total < 4:
+        return ProtocolError(f"frame of {total} bytes has no room for a command size of 4 bytes")
+    return ProtocolError(f"command of {command_bytes} bytes exceeds its frame of {total} bytes")
+
+
+def _command_of(body: bytes) -> BaseCommand:
     try:
-        command = _parse_command(data[start + 8 : command_end])
+        command = _parse_command(body)
     except DecodeError as error:
-        raise ProtocolError(f"command of {command_end - start - 8} bytes cannot be parsed: {error}") from error
+        raise _unreadable(body, error) from error
     if command.type not in _BURSTS and not command.IsInitialized():
-        raise ProtocolError(
-            f"command {command.type} of {command_end - start - 8} bytes cannot be parsed: it lacks a required field"
-        )
-    return _new_frame(Frame, (command, data[command_end:end]))
+        raise _incomplete(body, command)
+    return command
+
+
+def _unreadable(body: bytes, error: DecodeError) -> ProtocolError:
+    return ProtocolError(f"command of {len(body)} bytes cannot be parsed: {error}")
+
+
+def _incomplete(body: bytes, command: BaseCommand) -> ProtocolError:
+    return ProtocolError(f"command {command.type} of {len(body)} bytes cannot be parsed: it lacks a required field")
 
 
 def encode_frame(command: BaseCommand, payload: bytes = b"") -> bytes:

@@ -108,3 +108,24 @@ def test_contradictory_sizes_are_refused(data: bytes, text: str) -> None:
 def test_the_head_of_a_frame_announces_the_payload_behind_it() -> None:
     body = payload(b"abc")
     assert encode_frame_head(send(1), len(body)) + body == encode_frame(send(1), body)
+
+
+@pytest.mark.parametrize("size", [70_000, 300_000])
+@pytest.mark.parametrize("piece", [1000, 65_536, 262_144])
+def test_big_frames_are_found_among_small_ones_however_they_are_cut(size: int, piece: int) -> None:
+    bodies = [b"small", b"b" * size, b"c" * size, b"", b"d" * size, b"end"]
+    stream = b"".join(encode_frame(send(number), payload(body)) for number, body in enumerate(bodies))
+    decoder = FrameDecoder()
+    frames = [frame for start in range(0, len(stream), piece) for frame in decoder.feed(stream[start : start + piece])]
+    assert [frame.command.send.sequence_id for frame in frames] == list(range(len(bodies)))
+    assert [frame.payload for frame in frames] == [payload(body) for body in bodies]
+    assert all(type(frame.payload) is bytes for frame in frames)
+    assert decoder.buffered_bytes == 0
+
+
+def test_a_big_frame_that_contradicts_itself_is_refused_however_it_is_cut() -> None:
+    stream = struct.pack(">II", 100_000, 100_000) + bytes(99_996)
+    decoder = FrameDecoder()
+    assert decoder.feed(stream[:50_000]) == []
+    with pytest.raises(ProtocolError, match="command of 100000 bytes exceeds its frame of 100000 bytes"):
+        decoder.feed(stream[50_000:])
