@@ -180,7 +180,8 @@ class ProcessRuntime:
             await instance.started()
         except (TimeoutError, MagnetarError) as error:
             self._instances.pop(number, None)
-            raise FunctionLoadError(f"no process for {spec.key}: {error or 'the zygote did not answer'}") from error
+            reason = str(error) or f"the zygote did not answer within {START_TIMEOUT_S:g} s"
+            raise FunctionLoadError(f"no process for {spec.key}: {reason}") from error
         return instance
 
     def signal(self, number: int, which: int) -> None:
@@ -214,6 +215,8 @@ class ProcessRuntime:
         number = event["id"]
         instance = self._instances.get(number)
         if instance is None:
+            if event["event"] == "started":  # too late: nobody waits for it, and it would keep its successor waiting
+                self.signal(number, signal.SIGKILL)
             return
         match event["event"]:
             case "started":

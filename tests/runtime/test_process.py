@@ -14,6 +14,7 @@ import psutil
 import pytest
 from magnetar.client.client import AsyncClient
 from magnetar.client.config import ConsumerConfig
+from magnetar.errors import FunctionLoadError
 from magnetar.runtime.process.runtime import ProcessInstance, ProcessRuntime
 from magnetar.runtime.spec import InstanceSpec, from_json
 from magnetar.wire import functions_pb2 as records
@@ -155,6 +156,32 @@ async def test_new_zygote_is_started_after_the_old_one_died(runtime: ProcessRunt
     await until(is_dead)
     second = await runtime.start(make_spec("def process(text): pass"))
     await until(lambda: is_running(second))
+
+
+async def test_process_that_came_too_late_is_ended(
+    runtime: ProcessRuntime, make_spec: MakeSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody would know of it, and it would have the lock of the instance that is started in its place."""
+    first = await runtime.start(make_spec("def process(text): pass"))
+    zygote = psutil.Process(first.process_id).parent()
+    assert zygote is not None
+    zygote.suspend()
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr("magnetar.runtime.process.runtime.START_TIMEOUT_S", 0.2)
+            with pytest.raises(FunctionLoadError, match=r"f:1: the zygote did not answer within 0\.2 s"):
+                await runtime.start(make_spec("def process(text): pass", instance_id=1))
+    finally:
+        zygote.resume()
+    # Orders are obeyed one after the other: with this one running, the late one was started, and then ended.
+    another = await runtime.start(make_spec("def process(text): pass", instance_id=2))
+    await until(lambda: is_running(another))
+
+    async def are_known() -> bool:
+        living = {one.pid for one in zygote.children() if one.status() != psutil.STATUS_ZOMBIE}
+        return living == {first.process_id, another.process_id}
+
+    await until(are_known)
 
 
 async def test_everything_said_goes_to_the_log(
