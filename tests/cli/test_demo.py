@@ -48,7 +48,7 @@ def test_demo_that_is_kept_goes_on_and_can_be_talked_to(tmp_path: Path) -> None:
         assert psutil.pid_exists(pid), "the refused demo ended the running one"
     finally:
         os.kill(pid, signal.SIGTERM)
-        wait_for(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == "zombie", "end of the demo", 12)
+        wait_for(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == "zombie", "end of the demo", 60)
 
 
 def test_demo_that_is_killed_takes_its_servers_along(tmp_path: Path) -> None:

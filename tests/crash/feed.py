@@ -59,7 +59,7 @@ class Feed:
         """Publish up to so many messages in all."""
         self._allowed = messages
 
-    def finish(self, timeout_s: float = 30.0) -> None:
+    def finish(self, timeout_s: float = 90.0) -> None:
         """Return once everything that was allowed is stored."""
         self._is_over = True
         self._thread.join(timeout_s)

@@ -20,8 +20,8 @@ from .feed import ENTRY_MESSAGES, Feed
 from .mayhem import Mayhem, StatefulCluster
 
 PARTITIONS = 6
-PROGRESS_S = 60.0
-DRAINED_S = 60.0
+PROGRESS_S = 120.0
+DRAINED_S = 120.0
 AIM_SHARE = 0.6  # of what may be published; what is left is in work, though not all of it when the strike comes
 WORDS = [f"w{number}" for number in range(2000)]
 CONFIG = {"parallelism": 3, "subscriptionPosition": "Earliest", "runtimeEnv": "process"}

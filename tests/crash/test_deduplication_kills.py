@@ -25,7 +25,7 @@ PENDING = 400
 BACK = 600
 """How far before the last message a program begins again: further than what may be without receipt."""
 PROGRESS = 300
-PROGRESS_TIMEOUT_S = 30
+PROGRESS_TIMEOUT_S = 60
 
 
 class Sender:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Callable, Iterator
 
 import httpx
@@ -13,6 +12,7 @@ import pytest
 from magnetar.client.client import AsyncClient
 from magnetar.runtime.state.client import TableClient
 
+from tests.support.calm import Calm
 from tests.support.exact import all_messages
 from tests.support.functions import Functions
 from tests.support.servers import Server, descendants
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.timeout(420)]
 
 KINDS = ["instance", "worker", "store", "broker", "frozen instance"]
 SAID_S = 2.0
-CLEARED_S = 15.0
+CLEARED_S = 60.0
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_status_says_that_the_state_store_is_away_and_nothing_is_lost(
             feed.allow(5_000)
             wait_for(lambda: functions.status(NAME)["numSuccessfullyProcessed"], "processed messages")
             feed.allow(50_000)
-            began = time.monotonic()
+            gone = Calm()
             with away(standalone, how) as strike:
 
                 def is_said() -> str | None:
@@ -124,12 +124,12 @@ def test_status_says_that_the_state_store_is_away_and_nothing_is_lost(
                     error = str(functions.status(NAME)["error"])
                     return error if state_url in error else None
 
-                said = wait_for(is_said, "error in status", 3 * SAID_S)
-                took_s = time.monotonic() - began
-            began = time.monotonic()
+                said = wait_for(is_said, "error in status")
+                took, calm_s = str(gone), gone.calm_s
+            back = Calm()
             wait_for(lambda: not functions.status(NAME)["error"], "status without error", CLEARED_S)
-            print(f"said after {took_s:.2f} s, cleared {time.monotonic() - began:.2f} s after it may come back: {said}")
-            assert took_s < SAID_S
+            print(f"said after {took}, cleared {back} after it may come back: {said}")
+            assert calm_s < SAID_S, took
             feed.finish()
             found = found_in(tables)
             wait_for(lambda: found("all") == 50_000, "all messages counted", CLEARED_S)

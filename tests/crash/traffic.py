@@ -22,7 +22,7 @@ BURST = 40
 PAUSE_S = 0.004  # between bursts: ten thousand messages a second are enough for a kill to find many in flight
 ACKNOWLEDGED_SHARE = 0.7
 PROGRESS = 200  # receipts after a restart before the next kill may come
-PROGRESS_TIMEOUT_S = 20
+PROGRESS_TIMEOUT_S = 60
 IDLE_S = 0.5  # a drained subscription stays silent this long
 
 

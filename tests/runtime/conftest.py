@@ -42,7 +42,7 @@ def topic(request: pytest.FixtureRequest) -> str:
     return f"persistent://public/default/{name}-{uuid.uuid4().hex[:8]}"
 
 
-async def until(condition: Callable[[], Awaitable[bool]], timeout_s: float = 30.0) -> None:
+async def until(condition: Callable[[], Awaitable[bool]], timeout_s: float = 60.0) -> None:
     """Wait until a condition holds that can only be asked for."""
     async with asyncio.timeout(timeout_s):
         while not await condition():  # noqa: ASYNC110

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from magnetar.runtime.state.client import TableClient
 
+from tests.support.ports import Reserved
 from tests.support.waiting import wait_for
 
 COMMAND = (sys.executable, "-m", "magnetar.cli", "state-store", "--ready-file", "-")
@@ -29,6 +30,7 @@ class Service:
     def __init__(self, directory: Path, before: Sequence[str] = ()) -> None:
         self.directory = directory
         self.url = ""
+        self._ports = Reserved(1)
         self._before = before
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -43,7 +45,7 @@ class Service:
 
     def start(self) -> None:
         """Start it and return once it serves."""
-        port = self.url.rpartition(":")[2] or "0"
+        port = str(self._ports.numbers[0])
         with (self.directory.parent / "state.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [*self._before, *COMMAND, "--data-dir", str(self.directory), "--state-port", port],

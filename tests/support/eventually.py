@@ -11,7 +11,7 @@ T = TypeVar("T")
 POLL_S = 0.02
 
 
-async def eventually(condition: Callable[[], Awaitable[T | None]], what: str, timeout_s: float = 30.0) -> T:
+async def eventually(condition: Callable[[], Awaitable[T | None]], what: str, timeout_s: float = 60.0) -> T:
     """Return the first true value of `condition`; fail with `what` and the last value when the time is over."""
     deadline = time.monotonic() + timeout_s
     while True:

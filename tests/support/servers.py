@@ -19,6 +19,7 @@ from pathlib import Path
 
 import psutil
 
+from .ports import Reserved
 from .waiting import POLL_S
 
 START_TIMEOUT_S = 90.0
@@ -49,6 +50,7 @@ class Server:
     process: subprocess.Popen[bytes] | None = None
     addresses: dict[str, str | int] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
+    _ports: Reserved | None = None
 
     @property
     def service_url(self) -> str:
@@ -144,23 +146,17 @@ class Server:
         return code
 
     def _port_flags(self) -> list[str]:
-        flags = []
-        for flag, key in PORT_FLAGS[self.command[0]]:
-            port = str(self.addresses[key]).rsplit(":", 1)[1].rstrip("/") if self.addresses.get(key) else "0"
-            flags += [flag, port]
-        return flags
+        names = PORT_FLAGS[self.command[0]]
+        if self._ports is None:
+            self._ports = Reserved(len(names))
+        return [word for name, port in zip(names, self._ports.numbers, strict=True) for word in (name, str(port))]
 
 
-PORT_FLAGS: dict[str, tuple[tuple[str, str], ...]] = {
-    "broker": (("--broker-port", "brokerServiceUrl"), ("--web-port", "webServiceUrl")),
-    "standalone": (
-        ("--broker-port", "brokerServiceUrl"),
-        ("--web-port", "webServiceUrl"),
-        ("--worker-port", "workerUrl"),
-        ("--state-port", "stateStorageServiceUrl"),
-    ),
-    "state-store": (("--state-port", "stateStorageServiceUrl"),),
-    "worker": (("--worker-port", "workerUrl"),),
+PORT_FLAGS = {
+    "broker": ("--broker-port", "--web-port"),
+    "standalone": ("--broker-port", "--web-port", "--worker-port", "--state-port"),
+    "state-store": ("--state-port",),
+    "worker": ("--worker-port",),
 }
 
 

@@ -109,11 +109,11 @@ class Stream:
         self.wait_for(lambda outputs: any(one.number >= first for one in outputs), f"output of {first} or later")
         return first
 
-    def finish(self, timeout_s: float = 30.0) -> list[Output]:
+    def finish(self, timeout_s: float = 60.0) -> list[Output]:
         """Publish no more, wait until everything has come out at least once, and return all outputs in order."""
         try:
             self._is_over.set()
-            self._threads[0].join(30)
+            self._threads[0].join(90)
             assert not self._threads[0].is_alive(), "the publisher hangs"
             deadline = time.monotonic() + timeout_s
             while missing := set(range(self.published)) - {one.number for one in self.outputs}:
@@ -129,7 +129,7 @@ class Stream:
         self._is_over.set()
         self._is_read.set()
         for thread in self._threads:
-            thread.join(30)
+            thread.join(90)
         self._client.close()
 
 

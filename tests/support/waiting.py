@@ -11,7 +11,7 @@ T = TypeVar("T")
 POLL_S = 0.02
 
 
-def wait_for(condition: Callable[[], T | None], what: str, timeout_s: float = 30.0) -> T:
+def wait_for(condition: Callable[[], T | None], what: str, timeout_s: float = 60.0) -> T:
     """Return the first true value of `condition`; fail with `what` and the last value when the time is over.
 
     Exceptions of `condition` count as "not yet": a server that is starting refuses connections.

@@ -10,11 +10,12 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
+from .ports import Reserved
 from .waiting import wait_for
 
 PACKAGE = "zookeeper"
@@ -43,8 +44,12 @@ class Zookeeper:
     """One server; `kill` and `start` again keep its port and data."""
 
     directory: Path
-    port: int = 0
+    ports: Reserved = field(default_factory=lambda: Reserved(1))
     process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def port(self) -> int:
+        return self.ports.numbers[0]
 
     @property
     def servers(self) -> str:
@@ -56,10 +61,6 @@ class Zookeeper:
 
     def start(self) -> None:
         """Start the server and return once it takes requests."""
-        if not self.port:
-            with socket.socket() as probe:
-                probe.bind(("127.0.0.1", 0))
-                self.port = probe.getsockname()[1]
         config = self.directory / "zoo.cfg"
         config.write_text(
             f"dataDir={self.directory}/data\nclientPort={self.port}\nclientPortAddress=127.0.0.1\n"

@@ -138,7 +138,7 @@ async def test_a_poison_message_shows_in_status_and_the_instance_tries_again(
             status = await asyncio.to_thread(functions.status, name)
             return status if status["numRestarts"] >= 2 and "no 7" in status["error"] else None
 
-        status = await eventually(has_restarted, "restart with the error in status", 20)
+        status = await eventually(has_restarted, "restart with the error in status")
         assert f":2 of {TOPICS}{name}-in failed" in status["error"]
         assert await all_messages(client, f"{TOPICS}{name}-out") == [b"m%d!" % number for number in range(5)]
         answer = await asyncio.to_thread(functions.update, name, ECHO, config(name))
@@ -165,7 +165,7 @@ async def test_the_remedy_that_status_names_leaves_a_poisoned_entry_out(
             found = re.search(r"leave this entry out \(([^)]*)\)", status["error"])
             return found and found[1]
 
-        command = await eventually(shown, "remedy in status", 20)
+        command = await eventually(shown, "remedy in status")
         (await asyncio.to_thread(call, *command.split(), "--name", name, admin_url=server.web_url)).ok()
         await arrived(client, f"{TOPICS}{name}-out", 5)
         assert await all_messages(client, f"{TOPICS}{name}-out") == [b"m%d!" % number for number in range(5, 10)]

@@ -102,7 +102,7 @@ def put(server: Server, state: object) -> Answer:
 @pytest.mark.slow
 def test_querystate_shows_what_the_function_wrote(standalone: Server) -> None:
     cli(standalone, "produce", "memory-in", "-s", "", "-m", "one", "-m", "two").ok()
-    wait_for(lambda: query(standalone, "last").out.count("two") == 1, "the last message in state", timeout_s=20)
+    wait_for(lambda: query(standalone, "last").out.count("two") == 1, "the last message in state", timeout_s=60)
     last = query(standalone, "last").ok().json()
     assert (last["key"], last["stringValue"]) == ("last", "two")
     counter = query(standalone, "messages").ok().json()
@@ -143,7 +143,7 @@ def test_watching_waits_for_a_key_that_does_not_exist_yet(standalone: Server, tm
             assert watching.stderr is not None
             assert b"doesn't exist" in watching.stderr.readline()
             put(standalone, {"key": "later", "stringValue": "here"}).ok()
-            wait_for(lambda: b'"here"' in out.read_bytes(), "the value", timeout_s=20)
+            wait_for(lambda: b'"here"' in out.read_bytes(), "the value", timeout_s=60)
         finally:
             watching.kill()
             watching.communicate()

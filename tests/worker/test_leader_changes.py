@@ -109,7 +109,7 @@ async def test_a_drained_worker_stays_drained_under_the_next_leader_until_it_is_
     async def has_moved() -> bool:
         return await three.counts() == {other: 6}
 
-    await eventually(has_moved, "everything on the one that is not drained", timeout_s=20)
+    await eventually(has_moved, "everything on the one that is not drained", timeout_s=60)
     await three.leader()
     assert await drain_status() == "SUCCESS"
     again = await three.http.put(f"{three.url(other)}{path}")
@@ -146,4 +146,4 @@ async def test_next_leader_removes_the_subscription_of_a_function_that_the_last_
     async def is_gone() -> bool:
         return bool((await three.http.get(subscriptions)).json() == [])
 
-    await eventually(is_gone, "end of the subscription", timeout_s=25)
+    await eventually(is_gone, "end of the subscription", timeout_s=60)

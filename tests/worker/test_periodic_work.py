@@ -55,8 +55,8 @@ async def test_logs_are_compacted_and_load_is_evened_out_without_being_asked(bro
             async def is_even() -> bool:
                 return await held() == {"first": 2, "late": 2}
 
-            await eventually(is_even, "two instances on each worker", timeout_s=20)
-            await eventually(is_compacted, "compaction of both logs", timeout_s=20)
+            await eventually(is_even, "two instances on each worker", timeout_s=60)
+            await eventually(is_compacted, "compaction of both logs", timeout_s=60)
     finally:
         await late.stop()
         await first.stop()

@@ -111,7 +111,7 @@ async def test_when_the_leader_leaves_the_other_takes_its_instances(cluster: Clu
             workers |= {one["status"]["workerId"] for one in status["instances"]}
         return workers == {other.worker_id}
 
-    await eventually(has_healed, "all instances on the worker that stayed", timeout_s=8)
+    await eventually(has_healed, "all instances on the worker that stayed", timeout_s=60)
     assert (await cluster.http.get("/admin/v2/worker/cluster/leader")).json()["workerId"] == other.worker_id
 
 
