@@ -10,9 +10,9 @@ from magnetar.runtime.spark.progress import RunProgress
 from tests.spark.functions import Lab, Running
 from tests.support.waiting import wait_for
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
-START_S = 150.0
-END_S = 150.0
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+START_S = 250.0
+END_S = 250.0
 ENTRIES = 40
 ROWS = 400
 TASKS = 8
