@@ -19,7 +19,7 @@ from magnetar.runtime.spark.java import Java, find_java, module_options, standal
 from tests.support.servers import descendants
 from tests.support.waiting import wait_for
 
-START_TIMEOUT_S = 180.0
+START_TIMEOUT_S = 300.0
 STOP_TIMEOUT_S = 20.0
 WORKERS = 2
 LIGHT = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dspark.master.rest.enabled=false")

@@ -27,7 +27,7 @@ from tests.support.calm import Calm
 from tests.support.servers import Server, descendants
 from tests.support.waiting import wait_for
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900), ON_CLUSTER]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1500), ON_CLUSTER]
 BEGINS_S = 300.0
 GONE_S = 60.0
 
@@ -36,7 +36,9 @@ GONE_S = 60.0
 def server(master: Master, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("on-cluster")
     config = directory / "functions_worker.yml"
-    settings = "".join(f"  {name}: {value}\n" for name, value in master.settings.items())
+    # Long enough for a stop and a start between two runs.
+    given = {**master.settings, "spark.dynamicAllocation.executorIdleTimeout": "15s"}
+    settings = "".join(f"  {name}: {value}\n" for name, value in given.items())
     config.write_text(f"sparkMaster: {master.url}\nsparkDriverMemory: 512m\nsparkSettings:\n{settings}")
     it = Server(("standalone", "--data-dir", str(directory / "data"), "--config", str(config)), directory)
     it.environment = dict(master.environment)
