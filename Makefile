@@ -40,7 +40,7 @@ test-slow: $(DEV_STAMP)
 
 # Two processes, each with one JVM for all its tests: PySpark has one at a time in a process.
 test-spark: $(SPARK_STAMP)
-	$(PYTEST) $(PARALLEL) -m "spark and not crash and not pulsar" --timeout 600 $(ARGS)
+	$(PYTEST) $(PARALLEL) tests/spark -m "spark and not crash and not pulsar" --timeout 600 $(ARGS)
 
 # PULSAR names a program that starts one; without it MAGNETAR_TEST_PULSAR_URL and MAGNETAR_TEST_PULSAR_WEB_URL name one
 # that runs. Spark's tests are among them where the extra is installed (make test-spark does that), else they are skipped.
