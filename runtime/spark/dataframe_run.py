@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 PARAMETER = "df"
 _PARTITION = "dataframe"
-_GATHERS = re.compile("Exchange|Limit|TakeOrdered")
-"""What puts rows of several partitions together, by its name in Spark's plans."""
+_GATHERS = re.compile("Exchange|Limit|TakeOrdered|Coalesce|Aggregate|Window")
+"""What puts rows of several partitions together, or needs them all in one, by its name in Spark's plans."""
 _OBSERVED_WITHIN_S = 1.0
 _POLL_S = 0.02
 

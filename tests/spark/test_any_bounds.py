@@ -17,7 +17,7 @@ from magnetar.wire.message_id import deserialize
 from tests.spark.conftest import SmallLedgers
 from tests.spark.topics import fill, options_for, planned, publish, read_all
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 SIZES = ((3, 1, 0, 5), (0, 0, 2), (), (), (4,) * 12, (1, 7, 0), ())
 """Messages in the entries of each time that the topic is loaded; 0 is one without a batch."""
 

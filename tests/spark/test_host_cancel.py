@@ -14,7 +14,7 @@ from magnetar.runtime.spark.progress import RunProgress
 from tests.spark.specs import MakeSpec
 from tests.support.waiting import wait_for
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 
 class Forgetful:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,7 +27,7 @@ from tests.client.clusters import OurBroker
 from tests.spark.functions import make_spec
 from tests.spark.topics import fill, numbered, options_for, planned, values
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 EXCLAIM = "def process(value):\n    return str(value) + '!'\n"
 
 
@@ -40,12 +41,14 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OurBroker]:
 class Bench:
     """A function with topics of its own, whose tasks run here."""
 
-    def __init__(self, broker: OurBroker, directory: Path, name: str) -> None:
+    def __init__(
+        self, broker: OurBroker, directory: Path, name: str, code: str = EXCLAIM, config: dict[str, str] | None = None
+    ) -> None:
         self.broker, self.directory = broker, directory
         self.input, self.output = broker.topic(), broker.topic()
         place: Any = SimpleNamespace(service_url=broker.service_url, web_url="")
-        spec = make_spec(directory, place, "", EXCLAIM, name=name, output=self.output,
-                         inputs={self.input: ConsumerSpec()})  # fmt: skip
+        spec = make_spec(directory, place, "", code, name=name, output=self.output,
+                         inputs={self.input: ConsumerSpec()}, user_config=config or {})  # fmt: skip
         self.shipment = Shipment(spec.to_json(), pack(spec.package, True), 0, writes_log=False)
 
     def fill(self, count: int) -> None:
@@ -106,6 +109,44 @@ def test_partitions_that_are_added_to_the_output_between_two_attempts_change_not
     broker.add_partitions(bench.output, 5)
     assert [bench.run(task, outputs=2).failure for task in (one, other)] == [None, None]
     assert bench.outputs() == expected(30)
+
+
+FLAKY = """
+from pathlib import Path
+
+def process(value, context):
+    directory = Path(context.get_user_config_value("directory"))
+    if (directory / f"no {value}").exists():
+        raise ValueError(f"not now: {value}")
+    return f"{value}!" + ("x" * 3_000_000 if int(value) % 5 == 0 else "")
+"""
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_tasks_that_fail_anywhere_and_are_run_until_they_end_store_each_output_once(
+    broker: OurBroker, tmp_path: Path, seed: int
+) -> None:
+    chance = random.Random(seed)
+    bench = Bench(broker, tmp_path, f"flaky-{seed}", FLAKY, {"directory": str(tmp_path)})
+    broker.create_partitioned(bench.output, 3)
+    number, entries = 0, []
+    for _ in range(12):
+        size = chance.choice([1, 1, 4, 9])
+        entries.append([b"%d" % value for value in range(number, number + size)])
+        number += size
+    fill(broker.service_url, bench.input, entries)
+    left = list(bench.tasks(3))
+    bad = [tmp_path / f"no {chance.randrange(number)}" for _ in range(4)]
+    for flag in bad:
+        flag.touch()
+    for _ in range(len(bad) + 1):
+        chance.shuffle(left)
+        left = [task for task in left if bench.run(task, outputs=3).failure is not None]
+        if bad:
+            bad.pop().unlink(missing_ok=True)
+    assert left == []
+    stored = Counter(value.rstrip(b"x") for value in bench.outputs().elements())
+    assert stored == expected(number)
 
 
 def test_a_position_that_fits_no_number_is_told_and_not_tried_again(bench: Bench) -> None:

@@ -19,7 +19,7 @@ from tests.spark.topics import fill, numbered, options_for, planned
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 ROWS = 20_000
 PARTITIONS = 4
 
@@ -85,3 +85,5 @@ def test_a_few_rows_of_many_are_sorted(source: Callable[[], DataFrame]) -> None:
     values = [row.value for row in repeatable(frame, PARTITIONS).collect()]
     assert sorted(values) == sorted(numbered(ROWS))[:100]
     assert repeatable(frame, PARTITIONS) is not frame
+    coalesced = source().select("value").coalesce(1)  # the number may be one of cores, which another driver has not
+    assert repeatable(coalesced, PARTITIONS) is not coalesced

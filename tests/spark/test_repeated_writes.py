@@ -49,7 +49,7 @@ def options_of(broker: OurBroker, topic: str) -> WriteOptions:
     return pinned(write_options(given, "run"))
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(300)
 def test_partitions_that_are_added_between_two_attempts_change_nothing(broker: OurBroker, tmp_path: Path) -> None:
     topic = broker.topic()
     broker.create_partitioned(topic, 2)
@@ -62,7 +62,7 @@ def test_partitions_that_are_added_between_two_attempts_change_nothing(broker: O
     assert Counter(values(options_for(broker.service_url, topic))) == Counter(rows)
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(300)
 def test_large_properties_do_not_make_an_entry_too_large(broker: OurBroker) -> None:
     topic = broker.topic()
     count = 1200
@@ -75,7 +75,7 @@ def test_large_properties_do_not_make_an_entry_too_large(broker: OurBroker) -> N
     assert values(options_for(broker.service_url, topic)) == rows
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(300)
 def test_a_topic_with_less_partitions_than_before_is_another_one(broker: OurBroker) -> None:
     topic = broker.topic()
     broker.create_partitioned(topic, 2)
