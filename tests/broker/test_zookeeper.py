@@ -197,7 +197,7 @@ async def test_names_and_topics_are_there_after_a_restart_of_both(zookeeper: Zoo
 
 async def test_a_change_by_somebody_else_is_obeyed(zookeeper: Zookeeper, broker: Server) -> None:
     other = KazooClient(f"{zookeeper.servers}/magnetar/one/admin")
-    await asyncio.to_thread(other.start)
+    await asyncio.to_thread(other.start, 60)
     try:
         async with httpx.AsyncClient(base_url=broker.web_url + ADMIN, timeout=60) as rest:
             policies, _ = other.get("/policies/public/default")

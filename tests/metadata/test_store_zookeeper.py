@@ -28,7 +28,7 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zookeeper]:
 
 @pytest.fixture
 async def store(zookeeper: Zookeeper, request: pytest.FixtureRequest) -> AsyncIterator[ZookeeperStore]:
-    store = await ZookeeperStore.open(zookeeper.servers, f"/tests/{request.node.name}", 5)
+    store = await ZookeeperStore.open(zookeeper.servers, f"/tests/{request.node.name}", 60)
     yield store
     await store.close()
 
@@ -37,7 +37,7 @@ async def store(zookeeper: Zookeeper, request: pytest.FixtureRequest) -> AsyncIt
 def other(zookeeper: Zookeeper, request: pytest.FixtureRequest) -> Iterator[KazooClient]:
     """Another client of the ensemble, below the same node."""
     client = KazooClient(f"{zookeeper.servers}/tests/{request.node.name}")
-    client.start()
+    client.start(60)
     yield client
     client.stop()
     client.close()
@@ -59,13 +59,13 @@ async def test_zookeeper_keeps_the_promise(
 
 async def test_zookeeper_store_survives_reopening(zookeeper: Zookeeper) -> None:
     async def make_store() -> MetadataStore:
-        return await ZookeeperStore.open(zookeeper.servers, "/tests/reopening", 5)
+        return await ZookeeperStore.open(zookeeper.servers, "/tests/reopening", 60)
 
     await check_survives_reopening(make_store)
 
 
 async def test_the_root_of_the_ensemble_shows_nothing_of_zookeeper_itself(zookeeper: Zookeeper) -> None:
-    store = await ZookeeperStore.open(zookeeper.servers, "/", 5)
+    store = await ZookeeperStore.open(zookeeper.servers, "/", 60)
     try:
         seen: list[Change] = []
         watch = store.watch("/", seen.append)
@@ -91,7 +91,7 @@ async def test_nodes_without_records_go_with_the_last_one_below_them(store: Zook
 async def test_concurrent_puts_and_deletes_leave_no_empty_node_behind(
     zookeeper: Zookeeper, store: ZookeeperStore, other: KazooClient, request: pytest.FixtureRequest
 ) -> None:
-    second = await ZookeeperStore.open(zookeeper.servers, f"/tests/{request.node.name}", 5)
+    second = await ZookeeperStore.open(zookeeper.servers, f"/tests/{request.node.name}", 60)
     paths = ["/p", "/p/q", "/p/q/r", "/p/q/s", "/p/t"]
     try:
         for turn in range(12):
@@ -165,7 +165,7 @@ async def test_an_expired_session_is_replaced_and_its_watches_see_what_they_miss
 
 
 async def test_a_killed_server_makes_operations_wait_and_then_fail_and_all_recovers(own_zookeeper: Zookeeper) -> None:
-    store = await ZookeeperStore.open(own_zookeeper.servers, "/m", 20)
+    store = await ZookeeperStore.open(own_zookeeper.servers, "/m", 60)
     try:
         version = await store.put("/w/a", b"v")
         seen: list[Change] = []
@@ -187,7 +187,7 @@ async def test_a_killed_server_makes_operations_wait_and_then_fail_and_all_recov
 
 
 async def test_watches_report_what_changed_while_there_was_no_connection(own_zookeeper: Zookeeper) -> None:
-    store = await ZookeeperStore.open(own_zookeeper.servers, "/m", 20)
+    store = await ZookeeperStore.open(own_zookeeper.servers, "/m", 60)
     try:
         for name in "abc":
             await store.put(f"/w/{name}", b"v")
@@ -200,7 +200,7 @@ async def test_watches_report_what_changed_while_there_was_no_connection(own_zoo
         store._session._client.set_hosts("127.0.0.1:1")
         await asyncio.to_thread(own_zookeeper.start)
         other = KazooClient(f"{own_zookeeper.servers}/m")
-        await asyncio.to_thread(other.start)
+        await asyncio.to_thread(other.start, 60)
         other.set("/w/a", b"changed")
         other.delete("/w/b")
         other.create("/w/new/d", b"v", makepath=True)
@@ -216,7 +216,7 @@ async def test_watches_report_what_changed_while_there_was_no_connection(own_zoo
 
 
 async def test_a_write_that_depends_on_a_version_is_not_repeated_blindly(own_zookeeper: Zookeeper) -> None:
-    store = await ZookeeperStore.open(own_zookeeper.servers, "/m", 20)
+    store = await ZookeeperStore.open(own_zookeeper.servers, "/m", 60)
     try:
         version = await store.put("/a", b"v")
         call: Callable[[Any], Awaitable[Any]] = store._session.call
@@ -244,7 +244,7 @@ async def test_a_write_that_depends_on_a_version_is_not_repeated_blindly(own_zoo
 
 
 async def test_a_store_is_closed_soon_while_its_server_is_silent(own_zookeeper: Zookeeper) -> None:
-    store = await ZookeeperStore.open(own_zookeeper.servers, "/m", 20)
+    store = await ZookeeperStore.open(own_zookeeper.servers, "/m", 60)
     own_zookeeper.freeze()
     waiting = asyncio.ensure_future(store.put("/a", b"v"))
     await asyncio.sleep(0)
