@@ -16,6 +16,7 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pickle import PicklingError
 from typing import TYPE_CHECKING
 
 from ...errors import ConnectionLost, MagnetarError
@@ -323,6 +324,11 @@ class PlannedRun:
         is_of_spark = hasattr(failure, "java_exception") or type(failure).__module__.startswith(("pyspark", "py4j"))
         is_user_error = not isinstance(failure, MagnetarError) and self._function.is_dataframe
         text = told(failure) if is_of_spark or isinstance(failure, MagnetarError) else format_error(failure)
+        if isinstance(failure, PicklingError):
+            text = (
+                f"what {self._spec.details.className} gives to Spark cannot be pickled: {failure}; make it inside of"
+                " what Spark calls"
+            )
         if is_of_spark and (ours := _OWN_ERROR.search(text)):
             text, is_user_error = ours[1], False  # raised where entries are read or rows are written
         raise RunFailed(f"{text}\n{_kept(plan)}", is_user_error) from failure
