@@ -129,10 +129,10 @@ def spark_master(master: str) -> str:
     Raises:
         InvalidConfig: it is neither local nor a standalone cluster.
     """
-    local = re.fullmatch(r"local(?:\[(\*|\d+)\])?", master)
+    local = re.fullmatch(r"local(?:\[(\*|[1-9]\d*)\])?", master)
     if local:
         return f"local[{local[1] or 1},{TASK_ATTEMPTS}]"
-    if re.fullmatch(r"local(-cluster)?\[[\d*, ]+\]", master) or re.fullmatch(
+    if re.fullmatch(r"local(-cluster)?\[(\*|[1-9]\d*)( *, *\d+)+\]", master) or re.fullmatch(
         r"spark://[^/,:]+:\d+(,[^/,:]+:\d+)*", master
     ):
         return master

@@ -108,7 +108,7 @@ def test_masters_are_local_or_standalone() -> None:
     assert spark_master("local[*]") == "local[*,4]"
     assert spark_master("local[3]") == "local[3,4]"
     assert spark_master("spark://a:1,b:2") == "spark://a:1,b:2"
-    for wrong in ("yarn", "k8s://x", "local[x]", "spark://a", ""):
+    for wrong in ("yarn", "k8s://x", "local[x]", "local[0]", "spark://a", ""):
         with pytest.raises(InvalidConfig, match="is not supported; give local"):
             spark_master(wrong)
     with pytest.raises(InvalidConfig, match="heap='much' is no size"):
