@@ -49,7 +49,8 @@ class Connection(asyncio.Protocol):
         opening_producers: ids whose creation is under way, with the task that does it.
         opening_consumers: the same for consumers.
         closed_producers: ids that the broker closed, with the loop time at which that is forgotten.
-        pending_publishes: entries that storage has not confirmed; whoever lowers it calls `read_on`.
+        pending_publishes: entries that storage has not confirmed; whoever lowers it calls `read_on`, or answers with
+            receipts, whose writing does so once for all of them.
         is_reading: False while the socket is not read.
         is_writable: False while the peer takes less than we write.
         client_version: what CONNECT said, None before it.
@@ -187,6 +188,8 @@ class Connection(asyncio.Protocol):
         if self._answering:
             self._outbox += [producer.take_receipts() for producer in self._answering]
             self._answering.clear()
+            if not self.is_reading:
+                self.read_on()
 
     def _flush_soon(self) -> None:
         if not self._is_flush_planned:

@@ -169,8 +169,6 @@ class Producer:
         sequence_id, highest_sequence_id, messages, bytes_ = self._pending.popleft()
         connection = self.connection
         connection.pending_publishes -= 1
-        if not connection.is_reading:
-            connection.read_on()
         self.messages_in += messages
         self.bytes_in += bytes_
         if not self._receipts:

@@ -34,6 +34,7 @@ from ..wire.compression import NAMES, compress
 from ..wire.frames import DEFAULT_MAX_MESSAGE_BYTES, encode_frame
 from ..wire.message_id import MessageId, signed_64
 from ..wire.payload import seal, verify_checksum
+from ..wire.plain_sends import PlainSends
 from ..wire.pulsar_api_pb2 import (
     CommandProducer,
     CommandProducerSuccess,
@@ -52,6 +53,8 @@ from .outgoing import OutgoingEntry, describe, encode_entry
 from .pending_queue import PendingQueue, PendingSend, Verdict, fail_all
 
 log = logging.getLogger(__name__)
+
+_HEAD = Verdict.HEAD
 
 
 class Producer:
@@ -85,6 +88,7 @@ class Producer:
         self._next_sequence_id = 0
         self._last_assigned = -1
         self._compression = NAMES[config.compression]
+        self._plain: PlainSends | None = None  # known with the name, if messages go out one by one as they are
         self._batch = OpenBatch(config.batch_max_messages, config.batch_max_bytes)
         self._batch_timer: asyncio.TimerHandle | None = None
         self._pending = PendingQueue()
@@ -203,6 +207,11 @@ class Producer:
                 f"message of {len(payload)} bytes exceeds max_message_bytes={self._max_message_bytes} of the broker"
             )
         first = self._assign(sequence_id, 1)
+        if self._plain is not None and key is None and not properties and ordering_key is None and not event_time_ms:
+            head, section = self._plain.frame(first, int(self._clock() * 1000), payload)
+            future = self._loop.create_future()
+            self._enqueue(PendingSend(first, first, head, section, 1, self._loop.time(), [future]))
+            return future
         if not self._config.batching:
             metadata = MessageMetadata(producer_name=self.name, sequence_id=first, publish_time=self._now_ms())
             if self._config.empty_deletes:
@@ -390,19 +399,19 @@ class Producer:
     def handle_receipt(self, receipt: CommandSendReceipt) -> None:
         """Take the broker's word that an entry is stored (called by the connection)."""
         pending = self._pending
-        match pending.judge(receipt.sequence_id):
-            case Verdict.HEAD:
-                send = pending.pop()
-                if send.last_sequence_id > self.last_sequence_id:
-                    self.last_sequence_id = send.last_sequence_id
-                position = receipt.message_id
-                send.complete(signed_64(position.ledgerId), signed_64(position.entryId), self._partition)
-                if self._waiting:
-                    self._admit()
-            case Verdict.AHEAD:
-                self._resend_all(f"receipt {receipt.sequence_id} is ahead of the oldest pending entry")
-            case Verdict.STALE:
-                log.debug("%s: receipt %d of nothing pending", self.topic, receipt.sequence_id)
+        verdict = pending.judge(receipt.sequence_id)
+        if verdict is _HEAD:
+            send = pending.pop()
+            if send.last_sequence_id > self.last_sequence_id:
+                self.last_sequence_id = send.last_sequence_id
+            position = receipt.message_id
+            send.complete(signed_64(position.ledgerId), signed_64(position.entryId), self._partition)
+            if self._waiting:
+                self._admit()
+        elif verdict is Verdict.AHEAD:
+            self._resend_all(f"receipt {receipt.sequence_id} is ahead of the oldest pending entry")
+        else:
+            log.debug("%s: receipt %d of nothing pending", self.topic, receipt.sequence_id)
 
     def _admit(self) -> None:
         """Let as many waiting callers go on as there is room for, in the order in which they came."""
@@ -526,6 +535,9 @@ class Producer:
 
     def _created(self, success: CommandProducerSuccess) -> None:
         self.name = success.producer_name
+        config = self._config
+        if not (config.batching or config.empty_deletes or self._compression):
+            self._plain = PlainSends(self._id, self.name)
         if success.HasField("topic_epoch"):
             self._topic_epoch = success.topic_epoch
         if self._last_assigned >= 0:
