@@ -11,6 +11,16 @@ from types import ModuleType
 from ..api.serde import PickleSerDe, SerDe
 from ..errors import FunctionLoadError
 
+REQUIREMENTS = "requirements.txt"
+WHEELS = "deps"
+"""Beside the requirements: wheels that they are installed from, without an index."""
+
+
+def requirements_of(package: Path) -> Path | None:
+    """Return the requirements.txt of an extracted package, which lies beside or above its modules; None without one."""
+    directory = package.parent if package.name == "src" else package
+    return directory / REQUIREMENTS if (directory / REQUIREMENTS).is_file() else None
+
 
 def module_root(package: Path) -> Path:
     """Return the directory that modules of a package are imported from.

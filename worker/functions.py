@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
-from ..api.config import FunctionConfig
+from ..api.config import SPARK, FunctionConfig
 from ..api.config_fields import read_function_config
 from ..api.config_merge import merge
 from ..api.config_records import from_details, to_details, to_json
@@ -255,7 +255,7 @@ class Functions:
         name = _file_name(deployment.file_name, config)
         try:
             package = await self._packages.unpack(upload, name)
-            await asyncio.to_thread(check_package, package, config.class_name or "")
+            await asyncio.to_thread(_check, package, config)
             await patience.ask(lambda: self._packages.keep(upload, name))
         except PackageError as exc:
             raise RequestRefused(400, str(exc)) from exc
@@ -264,13 +264,17 @@ class Functions:
     async def _check_stored(self, location: PackageLocationMetaData, config: FunctionConfig) -> None:
         try:
             package = await self.fetch(location)
-            await asyncio.to_thread(check_package, package, config.class_name or "")
+            await asyncio.to_thread(_check, package, config)
         except PackageError as exc:
             raise RequestRefused(400, str(exc)) from exc
 
     async def fetch(self, location: PackageLocationMetaData) -> Path:
         """Return a record's package, extracted on this machine."""
         return await self._packages.fetch(package_id(location), location.originalFileName)
+
+
+def _check(package: Path, config: FunctionConfig) -> None:
+    check_package(package, config.class_name or "", installs=config.runtime_env == SPARK)
 
 
 def package_id(location: PackageLocationMetaData) -> str:

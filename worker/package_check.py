@@ -8,24 +8,30 @@ from pathlib import Path
 
 from ..api.pickled_function import PICKLE_FILE, VERSION_FILE, version_refusal
 from ..errors import PackageError
+from ..runtime.package_path import requirements_of
 
 MAX_SOURCE_BYTES = 10 * 1024 * 1024
 _OPAQUE_CALLS = {"exec", "globals", "setattr", "vars"}
 """A module that calls these may define names that its source does not show."""
 
 
-def check_package(package: Path, class_name: str) -> None:
+def check_package(package: Path, class_name: str, *, installs: bool = False) -> None:
     """Check that a function can be found in a package. Blocking.
 
     Args:
         package: a .py file or the directory of an extracted archive.
         class_name: ``module.Class``, ``module.function``, or a module with a function `process`.
+        installs: the function's runtime installs requirements.
 
     Raises:
         PackageError: says what is missing or wrong, in one line.
     """
     if package.is_dir():
-        _check_requirements(package)
+        if requirements_of(package) is not None and not installs:
+            raise PackageError(
+                "the package has a requirements.txt, which is installed for runtimeEnv spark only; put the modules"
+                " themselves into it"
+            )
         _check_python(package)
     if not all(part.isidentifier() for part in class_name.split(".")):
         raise PackageError(f"className {class_name!r} is no name of the form module.Class or module.function")
@@ -49,14 +55,6 @@ def check_package(package: Path, class_name: str) -> None:
         )
     missing = module or class_name
     raise PackageError(f"className {class_name}: the package has no module {missing}; it has {_modules(package)}")
-
-
-def _check_requirements(root: Path) -> None:
-    for directory in (root, root.parent):
-        if (directory / "requirements.txt").is_file() and not (directory / ".incoming").exists():
-            raise PackageError(
-                "the package has a requirements.txt, which is not supported yet; put the modules themselves into it"
-            )
 
 
 def _check_python(root: Path) -> None:

@@ -10,6 +10,7 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from ...errors import FunctionLoadError, MagnetarError
@@ -18,6 +19,7 @@ from ...wire.topic_name import parse_topic_name
 from ..details import subscription_of
 from ..exact.identity import life_of
 from ..loader import load_function
+from ..package_path import requirements_of
 from ..pipeline import instance_logger
 from ..spec import InstanceSpec
 from ..state.client import TableClient
@@ -25,6 +27,7 @@ from ..state.naming import table_of
 from .accepted import AcceptedRun
 from .cursor import Subscription
 from .dataframe_run import takes_dataframe
+from .function_requirements import LIBRARIES, Installer
 from .link import Routes
 from .planned_run import PlannedRun
 from .plans import PlanStore
@@ -44,18 +47,20 @@ class SparkFunction:
         spec: of it.
         call: the function in this process, and whether it takes a context.
         is_dataframe: it takes a DataFrame; else each message.
+        libraries: where its requirements are installed, None if it has none.
         owner: names this driver in plans.
         open_session: returns the session, starting it if needed.
         logger: writes into the function's log.
         cancelled: set once the run at hand is not wanted any more.
     """
 
-    def __init__(self, spec: InstanceSpec, open_session: OpenSession) -> None:
+    def __init__(self, spec: InstanceSpec, open_session: OpenSession, installer: Installer | None = None) -> None:
         """Load the function and make its subscriptions; no session is needed for it.
 
         Args:
             spec: of the function.
             open_session: called by the first run, on its thread.
+            installer: of requirements; None: a package with some is refused.
 
         Raises:
             FunctionLoadError: there is no such function, or it is of a kind that cannot run so.
@@ -70,14 +75,43 @@ class SparkFunction:
         self.cancelled = threading.Event()
         self._stop_jobs: Callable[[], None] | None = None
         self._check()
-        home = SparkHome(spec, spec.package, None)
+        self.libraries = self._install(installer)
+        LIBRARIES.use(spec.function_name, self.libraries)
+        try:
+            self._load()
+            self._begin()
+        except BaseException:
+            self.close()
+            raise
+
+    def _install(self, installer: Installer | None) -> Path | None:
+        requirements = requirements_of(self.spec.package)
+        if requirements is None:
+            return None
+        if installer is None:
+            raise FunctionLoadError(
+                f"the package has a {requirements.name}, and nothing is installed here; put the modules into it"
+            )
+        return installer.install(requirements)
+
+    def _load(self) -> None:
+        home = SparkHome(self.spec, self.spec.package, None)
         home.enter_thread()
-        loaded = load_function(spec, home)
+        loaded = load_function(self.spec, home)
         self.call = loaded.call, loaded.takes_context
         self.is_dataframe = takes_dataframe(loaded.call)
-        if self.is_dataframe:
-            home.pickle_by_value()
-        self._begin()
+        if not self.is_dataframe:
+            return
+        if self.libraries is not None:
+            raise FunctionLoadError(
+                f"{self.spec.details.className} takes a DataFrame, and the requirements.txt of a package is installed"
+                " for functions of messages only; install them where Spark runs, or put their modules into the package"
+            )
+        home.pickle_by_value()
+
+    def close(self) -> None:
+        """Give up what it shares with others in this process; it is not run any more."""
+        LIBRARIES.release(self.spec.function_name)
 
     def _begin(self) -> None:
         """Fence drivers of an earlier life, which may hang, and make the subscriptions."""
@@ -174,6 +208,6 @@ def backlog_entries(spec: InstanceSpec, subscriptions: Sequence[Subscription]) -
     return total
 
 
-def make_job(spec: InstanceSpec, open_session: OpenSession) -> SparkFunction:
+def make_job(spec: InstanceSpec, open_session: OpenSession, installer: Installer | None = None) -> SparkFunction:
     """Load a function for the host process; raises as `SparkFunction`."""
-    return SparkFunction(spec, open_session)
+    return SparkFunction(spec, open_session, installer)

@@ -67,14 +67,18 @@ class Job(Protocol):
     def cancel(self) -> None:
         """Stop the run within a second; from any thread."""
 
+    def close(self) -> None:
+        """End; no run goes on, and none is begun."""
+
 
 class RunCancelled(MagnetarError):
     """The run is not wanted any more."""
 
 
 OpenSession = Callable[[], Session]
-MakeJob = Callable[[InstanceSpec, OpenSession], Job]
-"""Loads a function; FunctionLoadError or whatever its code raises if that fails."""
+MakeJob = Callable[[InstanceSpec, OpenSession, Callable[[], bool]], Job]
+"""Loads a function as long as the last argument says that it is wanted; FunctionLoadError or whatever its code raises
+if that fails."""
 Tell = Callable[[dict[str, Any]], None]
 
 
@@ -225,6 +229,7 @@ class HostedFunction:
         self._host = host
         self._job: Job | None = None
         self._orders: SimpleQueue[str | None] = SimpleQueue()
+        self._is_wanted = True
         self._cancelled: set[str] = set()
         self._current = ""
         self._reports = Throttle(self._tell_progress)
@@ -252,7 +257,8 @@ class HostedFunction:
             time.sleep(_CANCEL_PERIOD_S)
 
     def remove(self) -> None:
-        """End the thread after the run at hand."""
+        """End the thread after the run at hand; what it waits for before its first ends at once."""
+        self._is_wanted = False
         self._orders.put(None)
 
     def _live(self) -> None:
@@ -260,13 +266,15 @@ class HostedFunction:
         self._host.router.enter(instance_log)
         try:
             reason = self._load(instance_log)
-            if reason:
+            while not reason and (run_id := self._orders.get()) is not None:
+                self._run(run_id, instance_log)
+            if self._job is not None:
+                self._job.close()
+            if reason and self._is_wanted:
                 self._host.forget(self._number)
                 self._host.tell({"event": "ended", "id": self._number, "reason": reason})
-                return
-            while (run_id := self._orders.get()) is not None:
-                self._run(run_id, instance_log)
-            self._host.tell({"event": "removed", "id": self._number})
+            else:
+                self._host.tell({"event": "removed", "id": self._number})
         finally:
             self._host.router.leave()
             instance_log.close()
@@ -274,7 +282,7 @@ class HostedFunction:
     def _load(self, instance_log: InstanceLog) -> str:
         """Load the function; return why that failed."""
         try:
-            self._job = self._host.make_job(self._spec, self._open_session)
+            self._job = self._host.make_job(self._spec, self._open_session, lambda: self._is_wanted)
             unfinished = self._job.unfinished()
         except MagnetarError as error:
             reason = f"{type(error).__name__}: {error}"
@@ -427,9 +435,15 @@ def _die_with_worker() -> None:
 
 def main() -> None:
     """Serve the socket whose descriptor is the first argument, with the session that the second describes."""
+    from .function_requirements import Installer
     from .function_run import make_job
 
-    serve(int(sys.argv[1]), sys.argv[2], make_job)
+    directory = config_from_text(sys.argv[2]).directory / "requirements"
+
+    def load(spec: InstanceSpec, opening: OpenSession, is_wanted: Callable[[], bool]) -> Job:
+        return make_job(spec, opening, Installer(directory, is_wanted))
+
+    serve(int(sys.argv[1]), sys.argv[2], load)
 
 
 if __name__ == "__main__":

@@ -280,7 +280,8 @@ class PlannedRun:
         from .user_code import pack
 
         is_local = context.master.startswith("local")
-        package = pack(self._spec.package, is_local and not context.master.startswith("local-"))
+        is_here = is_local and not context.master.startswith("local-")
+        package = pack(self._spec.package, is_here, self._function.libraries)
         shipment = Shipment(self._spec.to_json(), package, plan.outputs, writes_log=not package.archive)
         job = MessageJob(context, shipment, plan, is_repeated=is_repeated)
         failure: Exception | None = None

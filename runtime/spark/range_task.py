@@ -45,6 +45,7 @@ from ..state.values import Position as SequencePosition
 from ..stats import InstanceStats, format_error
 from ..unit import Unit
 from .function_contexts import MessageContext
+from .function_requirements import LIBRARIES
 from .link import Routes
 from .options import POLL_TIMEOUT_MS, SEND_TIMEOUT_MS
 from .plans import Task
@@ -149,9 +150,11 @@ class WorkerFunction:
         self.has_output = bool(self.spec.details.sink.topic)
         self.headers = HeaderMaker(self.spec.details.sink.forwardSourceMessageProperty)
         self._log = InstanceLog(self.spec.log_file) if shipment.writes_log else None
+        package = shipment.package.arrive(directory)
+        self._libraries = shipment.package.libraries_beside(package)
         self._home = SparkHome(
             self.spec,
-            shipment.package.arrive(directory),
+            package,
             cast(TextIO, LogStream(self._log, "INFO")) if self._log is not None else None,
         )
         try:
@@ -161,6 +164,8 @@ class WorkerFunction:
             raise
 
     def _load(self) -> None:
+        # The driver has seen to it that functions of these days go together; others here are of earlier ones.
+        LIBRARIES.use(self.spec.function_name, self._libraries, displaces=True)
         self._home.enter_thread()
         logger = instance_logger(self.spec)
         if self._log is not None:
@@ -183,6 +188,10 @@ class WorkerFunction:
             for topic, given in details.source.inputSpecs.items()
         }
 
+    def is_in_place(self) -> bool:
+        """Return whether no function after it has brought other versions of what it requires."""
+        return LIBRARIES.has(self.spec.function_name, self._libraries)
+
     def close(self) -> None:
         """End its thread."""
         self.thread.shutdown(wait=False)
@@ -198,7 +207,7 @@ def _function(shipment: Shipment, directory: Path) -> WorkerFunction:
     spec = from_json(shipment.spec_json)
     version = f"{shipment.package.digest} {shipment.spec_json}"
     known = _loaded.pop(spec.key, None)
-    if known is not None and known[0] != version:
+    if known is not None and (known[0] != version or not known[1].is_in_place()):
         known[1].close()
         known = None
     if known is None:

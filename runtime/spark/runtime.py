@@ -20,6 +20,7 @@ from pathlib import Path
 
 from ...errors import ClosedError, InvalidConfig, RunNotYet, RunRefused, SparkFailed
 from ...wire.functions_pb2 import FunctionStatus, MetricsData
+from ..package_path import REQUIREMENTS, requirements_of
 from ..spec import InstanceSpec
 from ..stats import InstanceStats
 from .backlog import Backlog
@@ -111,6 +112,8 @@ class SparkInstance:
         status.running = self._is_ready and not self._ended.done()
         if self._ended.done():
             status.failureException = self._ended.result()
+        elif not self._is_ready and requirements_of(self.spec.package) is not None:
+            status.failureException = f"waits for pip, which installs the package's {REQUIREMENTS}, and is loaded then"
         run = self._runtime.run_of(self.spec)
         status.run.CopyFrom(FunctionStatus.Run(stage="idle", lag=-1) if run is None else run.record())
         if run is None or not run.is_active or run.progress.lag < 0:

@@ -24,10 +24,12 @@ from typing import TextIO
 
 from ...api.serde import SerDe
 from ...errors import FunctionLoadError
+from ..package_path import WHEELS
 from ..spec import InstanceSpec
 from ..thread.imports import ImportSpace, SpacePickleSerDe
 
 _CACHES = ("__pycache__",)
+_LIBRARIES = ".requirements"
 
 
 class SparkHome:
@@ -81,12 +83,14 @@ class Package:
         path: where it is on the driver's machine.
         archive: its content as a zip; empty where all tasks run on the driver's machine.
         digest: of the content.
+        libraries: where its requirements are installed on the driver's machine; empty if it has none.
     """
 
     name: str
     path: str
     archive: bytes
     digest: str
+    libraries: str = ""
 
     def arrive(self, directory: Path) -> Path:
         """Return where the package is on this machine, unpacking it below ``directory`` if needed."""
@@ -105,13 +109,20 @@ class Package:
                     raise
         return target / self.name
 
+    def libraries_beside(self, arrived: Path) -> Path | None:
+        """Return where the package's requirements are on the machine where it has arrived, None if it has none."""
+        if not self.libraries:
+            return None
+        return arrived.parent / _LIBRARIES if self.archive else Path(self.libraries)
 
-def pack(path: Path, is_local: bool) -> Package:
+
+def pack(path: Path, is_local: bool, libraries: Path | None = None) -> Package:
     """Return a package for executors.
 
     Args:
         path: a .py file or the directory of modules.
         is_local: all tasks run on this machine.
+        libraries: where its requirements are installed, in a directory named after its content; they go with it.
 
     Raises:
         FunctionLoadError: there is no such package.
@@ -119,6 +130,8 @@ def pack(path: Path, is_local: bool) -> Package:
     if not path.exists():
         raise FunctionLoadError(f"package {path} is not there")
     files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if _belongs(file))
+    if libraries is not None:
+        files = [file for file in files if not file.is_relative_to(path / WHEELS)]  # they are installed
     digest = hashlib.sha256()
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -128,7 +141,13 @@ def pack(path: Path, is_local: bool) -> Package:
             digest.update(content)
             if not is_local:
                 archive.writestr(name, content)
-    return Package(path.name, str(path), b"" if is_local else buffer.getvalue(), digest.hexdigest())
+        if libraries is not None:
+            digest.update(libraries.name.encode())
+            for file in [] if is_local else filter(_belongs, sorted(libraries.rglob("*"))):
+                archive.write(file, f"{_LIBRARIES}/{file.relative_to(libraries).as_posix()}")
+    return Package(
+        path.name, str(path), b"" if is_local else buffer.getvalue(), digest.hexdigest(), str(libraries or "")
+    )
 
 
 def _belongs(file: Path) -> bool:

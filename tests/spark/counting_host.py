@@ -27,7 +27,7 @@ LATE_S = 2.0
 
 
 class CountingJob:
-    def __init__(self, spec: InstanceSpec, open_session: OpenSession) -> None:
+    def __init__(self, spec: InstanceSpec, open_session: OpenSession, is_wanted: Callable[[], bool]) -> None:
         self._directory = spec.package
         self._open_session = open_session
         self._tag = spec.key.replace("/", "-")
@@ -64,6 +64,9 @@ class CountingJob:
         self._cancelled = True
         if self._context is not None:
             self._context.cancelJobsWithTag(self._tag)
+
+    def close(self) -> None:
+        pass
 
 
 def see_ends_late() -> None:

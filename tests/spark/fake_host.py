@@ -24,7 +24,7 @@ POLL_S = 0.01
 
 
 class FakeJob:
-    def __init__(self, spec: InstanceSpec, open_session: OpenSession) -> None:
+    def __init__(self, spec: InstanceSpec, open_session: OpenSession, is_wanted: Callable[[], bool]) -> None:
         config = json.loads(spec.details.userConfig or "{}")
         self._directory = Path(config.get("directory", spec.package))
         self._cancelled = threading.Event()
@@ -67,6 +67,9 @@ class FakeJob:
 
     def cancel(self) -> None:
         self._cancelled.set()
+
+    def close(self) -> None:
+        pass
 
 
 PROGRAM = (sys.executable, "-P", str(Path(__file__)))

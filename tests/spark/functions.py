@@ -150,9 +150,9 @@ class Lab:
 
     def function(self, code: str, **details: Any) -> SparkFunction:
         details = {"name": self.name, "output": self.output, "inputs": {self.input: ConsumerSpec()}} | details
-        session = details.pop("session", self._session)
+        session, installer = details.pop("session", self._session), details.pop("installer", None)
         spec = make_spec(self._directory, self._cluster, self._state.url, code, **details)
-        return make_job(spec, lambda: session)
+        return make_job(spec, lambda: session, installer)
 
     def run(self, function: SparkFunction, run_id: str = "r") -> RunProgress:
         return function.run(run_id, self.reports.append)

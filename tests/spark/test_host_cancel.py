@@ -37,6 +37,9 @@ class Forgetful:
     def cancel(self) -> None:
         self.cancelled.set()
 
+    def close(self) -> None:
+        pass
+
 
 def test_a_run_that_is_cancelled_while_it_begins_ends(make: MakeSpec) -> None:
     job, told = Forgetful(), list[Any]()

@@ -76,12 +76,13 @@ def test_packages_of_modules_are_searched(tmp_path: Path) -> None:
         check_package(tmp_path, "other.go")
 
 
-def test_requirements_are_refused_until_they_work(tmp_path: Path) -> None:
+def test_requirements_are_refused_where_nothing_installs_them(tmp_path: Path) -> None:
     (tmp_path / "requirements.txt").write_text("numpy")
     (tmp_path / "src").mkdir()
     file_package(tmp_path / "src", "def f(x): pass")
-    with pytest.raises(PackageError, match=r"has a requirements\.txt, which is not supported yet"):
+    with pytest.raises(PackageError, match=r"requirements\.txt, which is installed for runtimeEnv spark only"):
         check_package(tmp_path / "src", "m.f")
+    check_package(tmp_path / "src", "m.f", installs=True)
 
 
 def test_text_that_is_no_source_is_refused(tmp_path: Path) -> None:
