@@ -46,8 +46,7 @@ def _check_room(directory: Path) -> None:
     except OSError as error:
         why = "it is no directory" if isinstance(error, FileExistsError) else error.strerror or error
         raise InvalidConfig(
-            f"Spark cannot write into {directory}: {why}; make that possible, or give the worker"
-            " another data directory"
+            f"Spark cannot write into {directory}: {why}; make that possible, or give the worker another data directory"
         ) from error
     if free < FREE_BYTES_MIN:
         raise InvalidConfig(
