@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import tomllib
+from importlib import metadata, util
 from pathlib import Path
 from typing import NamedTuple
 
@@ -66,14 +67,14 @@ def test_a_java_home_that_is_none_is_named(tmp_path: Path) -> None:
 def test_a_package_of_another_version_is_named(
     monkeypatch: pytest.MonkeyPatch, package: str, found: str, wanted: str
 ) -> None:
-    real = requirements.version
+    real = metadata.version
     monkeypatch.setattr(requirements, "version", lambda name: found if name == package else real(name))
     assert refusal() == f"{package} {found} is installed, {wanted}; pip install 'magnetar[spark]'"
 
 
 @pytest.mark.parametrize("package", ["pyspark", "pandas", "pyarrow"])
 def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
-    real = requirements.find_spec
+    real = util.find_spec
     monkeypatch.setattr(requirements, "find_spec", lambda name: None if name == package else real(name))
     assert refusal() == f"{package} is not installed; pip install 'magnetar[spark]'"
 
