@@ -188,10 +188,10 @@ class Child:
 
 
 async def next_line(reader: asyncio.StreamReader) -> bytes:
-    """Return what a child prints next, nothing at its end, which is a reset where it left words unread."""
+    """Return what a child prints next, nothing at its end: a reset, or a broken pipe, where it left words unread."""
     try:
         return await reader.readline()
-    except ConnectionResetError:
+    except ConnectionError:
         return b""
 
 
