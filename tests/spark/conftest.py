@@ -8,6 +8,7 @@ import re
 import threading
 from collections.abc import Coroutine, Iterator
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -35,6 +36,10 @@ FEW_SHUFFLES = {"spark.sql.shuffle.partitions": "2"}
 IN_SESSION_S = 600
 """The time of a test in the shared session: any may be the first, which starts it, and one that is broken off in the
 middle of a call leaves it useless to all others."""
+
+NEEDS_THE_EXTRA = ("test_range_task.py", "test_repeated_frames.py", "test_repeated_writes.py")
+"""What imports modules that import Spark; `make test` reads all files, and takes none of these."""
+collect_ignore = [] if find_spec("pyspark") and find_spec("pyarrow") else list(NEEDS_THE_EXTRA)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
