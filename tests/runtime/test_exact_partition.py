@@ -61,6 +61,7 @@ class Work:
 
     client: Broker = field(default_factory=Broker)
     direct_topic: str = ""
+    admin_url: str = ""
     guard: Any = None
     locks_topic: str = ""
     held: HeldEntries = field(default_factory=HeldEntries)
