@@ -4,7 +4,7 @@ By the standard library: an instance needs it once per producer, and should load
 
 Design: that the policy is on is not enough. Apache Pulsar 4.0 serves a topic that it has just loaded (after an unload,
 or on another broker after a crash) while it still reads again which sequence ids it has stored, if deduplication is a
-policy of the topic; what is sent again meanwhile is stored twice. So whoever relies on it waits, each time before a
+policy of the topic; what is sent again meanwhile may be stored twice. So whoever relies on it waits, each time before a
 producer attaches, until the broker says that it knows them: `memory_guard`.
 """
 
