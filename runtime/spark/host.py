@@ -37,6 +37,7 @@ from ..stats import format_error
 from ..thread.routing import OutputRouter
 from .host_config import config_from_text
 from .progress import RunProgress
+from .run_failure import RunCancelled
 from .session import Session, SessionConfig, open_session
 
 REPORT_PERIOD_S = 0.1
@@ -69,10 +70,6 @@ class Job(Protocol):
 
     def close(self) -> None:
         """End; no run goes on, and none is begun."""
-
-
-class RunCancelled(MagnetarError):
-    """The run is not wanted any more."""
 
 
 OpenSession = Callable[[], Session]

@@ -12,15 +12,12 @@ function was taken over finds another version of the plan, within a second while
 from __future__ import annotations
 
 import contextlib
-import re
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from pickle import PicklingError
 from typing import TYPE_CHECKING
 
 from ...errors import ConnectionLost, MagnetarError
-from ...wire.topic_name import parse_topic_name
 from ..exact.deduplication import switch_on
 from ..exact.identity import life_of
 from ..state.client import TableClient
@@ -30,12 +27,11 @@ from .accepted import AcceptedRun
 from .cluster import cores_of
 from .cursor import PATIENCE_S, PAUSE_S, Subscription
 from .job_progress import JobProgress, Work
-from .link import Routes
-from .plans import Plan, PlanStore, RunFenced, make_tasks
+from .planner import Planner
+from .plans import Plan, PlanStore, RunFenced
 from .progress import RunProgress, add_metrics
-from .ranges import Position, TopicRange
-from .spark_job import told, watched
-from .survey import backlog
+from .run_failure import RunCancelled, RunFailed, failed_job, failed_with
+from .spark_job import watched
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -47,25 +43,6 @@ if TYPE_CHECKING:
 FENCE_PERIOD_S = 1.0
 NO_EXECUTORS_S = 5.0
 """A cluster has so long to start executors before the status says what it waits for."""
-SHUFFLES_PER_CORE = 2
-_OWN_ERROR = re.compile(r"^magnetar\.errors\.(\w+: .*)$", re.MULTILINE)
-NOTHING_DONE = Position(-1, -1)
-
-
-class RunFailed(Exception):
-    """The run cannot go on.
-
-    Attributes:
-        is_user_error: the function raised.
-    """
-
-    def __init__(self, text: str, is_user_error: bool) -> None:
-        super().__init__(text)
-        self.is_user_error = is_user_error
-
-
-class RunCancelled(Exception):
-    """The run is not wanted any more."""
 
 
 class PlannedRun:
@@ -129,93 +106,22 @@ class PlannedRun:
         record = store.load()
         subscriptions = {one.topic: one for one in self._function.subscriptions()}
         self._move(store, subscriptions)
+        planner = Planner(self._spec, store, self._say)
         unfinished = record.open_plan
         if unfinished is not None:
             self._say(f"plan {unfinished.number} of run {unfinished.run_id} is not done and is run again as it is")
-            self._check_there(unfinished)
-            self._execute(store, self._fitted(store, unfinished), subscriptions, is_repeated=True)
+            self._execute(store, planner.unfinished(unfinished), subscriptions, is_repeated=True)
             if unfinished.run_id == self._progress.run_id:
                 return
             done = self._progress
             self._before = Work(tasks_done=done.tasks_done, rows=done.rows, metrics=done.metrics)
         self._check_cancelled()
-        plan = self._plan(store, subscriptions)
-        if plan is None:
+        backlogs = planner.backlogs(subscriptions)
+        if not backlogs:
             return
+        plan = planner.plan(backlogs, self._progress.run_id, cores_of(self._open()))
         store.begin(plan)
         self._execute(store, plan, subscriptions, is_repeated=False)
-
-    def _fitted(self, store: PlanStore, plan: Plan) -> Plan:
-        """Return a plan that an earlier driver made, for the output topic that there is now.
-
-        Partitions that were added meanwhile get nothing of it, as what it repeats has to go where it went before. A
-        topic that was made anew, or is another one since an update, holds nothing of it.
-        """
-        output = self._spec.details.sink.topic
-        if not output:
-            return plan
-        there = Routes(self._spec.service_url).partitions(parse_topic_name(output), makes=True)
-        if plan.outputs <= there and bool(plan.outputs) == bool(there):
-            return plan
-        self._say(
-            f"plan {plan.number} was made for an output topic of {plan.outputs} partitions, {output} has {there}: it is"
-            " another topic, and all outputs of the plan are published to it"
-        )
-        fitted = replace(plan, outputs=there)
-        store.correct(fitted)
-        return fitted
-
-    def _check_there(self, plan: Plan) -> None:
-        """Fail at once for entries that are gone since they were planned; a task would wait for them."""
-        routes = Routes(self._spec.service_url)
-        ranges: dict[str, list[TopicRange]] = {}
-        for task in plan.tasks:
-            ranges.setdefault(task.wanted.topic, []).append(task.wanted)
-        for topic, wanted in ranges.items():
-            start, end = wanted[0].start, wanted[-1].end
-            there = backlog(routes, topic, NOTHING_DONE, self._spec.admin_url or None)
-            if there is None or there.start > start or there.end < end:
-                holds = "nothing" if there is None else f"{there.start} to {there.end}"
-                raise RunFailed(
-                    f"entries {start} to {end} of {topic} were planned and are not all there any more: it holds"
-                    f" {holds}; was it trimmed, or deleted?\n{_kept(plan)}",
-                    False,
-                )
-
-    def _plan(self, store: PlanStore, subscriptions: dict[str, Subscription]) -> Plan | None:
-        """Return what to do now, None if there is nothing."""
-        from ...api.config_fields import min_partitions
-
-        routes = Routes(self._spec.service_url)
-        wholes: list[TopicRange] = []
-        for topic, subscription in subscriptions.items():
-            done = store.record.ends.get(topic)
-            stands = subscription.stand(is_known=done is not None)
-            if done is not None and stands > done:
-                self._say(
-                    f"the subscription on {topic} stands at {stands}, the last run reached {done}: what lies between"
-                    " was skipped or expired on the broker, and is not processed"
-                )
-            whole = backlog(routes, topic, max(stands, done or stands), self._spec.admin_url or None)
-            if whole is not None:
-                wholes.append(whole)
-        if not wholes:
-            return None
-        details = self._spec.details
-        cores = cores_of(self._open())
-        output = details.sink.topic
-        return Plan(
-            number=store.next_number,
-            run_id=self._progress.run_id,
-            tasks=make_tasks(
-                wholes,
-                cores=cores,
-                min_tasks=min_partitions(details.customRuntimeOptions),
-                is_ordered=details.retainOrdering or details.retainKeyOrdering,
-            ),
-            outputs=routes.partitions(parse_topic_name(output), makes=True) if output else 0,
-            shuffles=SHUFFLES_PER_CORE * cores,
-        )
 
     def _open(self) -> SparkContext:
         if self._context is None:
@@ -267,11 +173,11 @@ class PlannedRun:
         """Fail where the output topic is not the one that was written to: what was in it is gone."""
         output = self._spec.details.sink.topic
         if output and not self._deduplicate(output):
-            raise RunFailed(
+            raise failed_with(
+                plan,
                 f"deduplication of {output} was switched off while the run wrote to it, which the deletion of a topic"
                 " does too: outputs may be gone, or be there twice; functions reset-cursor to where they are to be"
-                f" made again\n{_kept(plan)}",
-                False,
+                " made again",
             )
 
     def _run_messages(self, context: SparkContext, store: PlanStore, plan: Plan, is_repeated: bool) -> Work:
@@ -292,10 +198,10 @@ class PlannedRun:
             failure = error
         bad = next((result.failure for result in job.results if result.failure is not None), None)
         if bad is not None:
-            raise RunFailed(f"{bad.text}\n{_kept(plan)}", bad.is_user_error)
+            raise failed_with(plan, bad.text, bad.is_user_error)
         self._judge(failure, plan)
         if len(job.results) != len(plan.tasks):
-            raise RunFailed(f"{len(job.results)} of {len(plan.tasks)} tasks reported an end\n{_kept(plan)}", False)
+            raise failed_with(plan, f"{len(job.results)} of {len(plan.tasks)} tasks reported an end")
         return _work_of(job)[0]
 
     def _run_dataframe(self, context: SparkContext, store: PlanStore, plan: Plan) -> Work:
@@ -316,23 +222,12 @@ class PlannedRun:
 
     def _judge(self, failure: Exception | None, plan: Plan) -> None:
         """Raise for a job that did not come to its end."""
-        if self._function.cancelled.is_set():
-            raise RunCancelled
+        self._check_cancelled()
         if self._is_fenced:
             raise RunFenced(f"another driver has taken over plan {plan.number}; this run ends here, that one goes on")
-        if failure is None:
-            return
-        is_of_spark = hasattr(failure, "java_exception") or type(failure).__module__.startswith(("pyspark", "py4j"))
-        is_user_error = not isinstance(failure, MagnetarError) and self._function.is_dataframe
-        text = told(failure) if is_of_spark or isinstance(failure, MagnetarError) else format_error(failure)
-        if isinstance(failure, PicklingError):
-            text = (
-                f"what {self._spec.details.className} gives to Spark cannot be pickled: {failure}; make it inside of"
-                " what Spark calls"
-            )
-        if is_of_spark and (ours := _OWN_ERROR.search(text)):
-            text, is_user_error = ours[1], False  # raised where entries are read or rows are written
-        raise RunFailed(f"{text}\n{_kept(plan)}", is_user_error) from failure
+        if failure is not None:
+            what, is_dataframe = self._spec.details.className, self._function.is_dataframe
+            raise failed_job(plan, failure, what, runs_user_code=is_dataframe) from failure
 
     def _look(self, store: PlanStore, work: Work, is_over: bool = False) -> bool:
         """Tell how far the job is; return whether it must end, if only for its failure. On the watching thread."""
@@ -396,10 +291,3 @@ def _work_of(job: MessageJob) -> tuple[Work, bool]:
         metrics=add_metrics([result.metrics for result in results]),
     )
     return work, any(result.failure is not None for result in results)
-
-
-def _kept(plan: Plan) -> str:
-    return (
-        f"plan {plan.number} is kept: the next run begins with it and repeats nothing that is stored; functions"
-        " reset-cursor gives it up"
-    )

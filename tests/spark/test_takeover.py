@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 from magnetar.errors import TopicNotFound
 from magnetar.runtime.spark.cursor import Subscription
 from magnetar.runtime.spark.link import Routes
-from magnetar.runtime.spark.planned_run import PlannedRun
+from magnetar.runtime.spark.planner import Planner
 from magnetar.runtime.spark.plans import Plan, PlanStore, RunFenced, Task
 from magnetar.runtime.spark.ranges import Position
 from magnetar.runtime.spark.survey import backlog
@@ -135,10 +134,11 @@ def test_a_plan_goes_to_the_output_topic_that_there_is(
         broker.create_partitioned(output, there)
     place: Any = SimpleNamespace(service_url=broker.service_url, web_url="")
     spec = make_spec(tmp_path, place, "", "", output=output)
-    function: Any = SimpleNamespace(spec=spec, logger=logging.getLogger("f"), owner="me")
     driver = loaded(tables, "me", 0)
     plan = Plan(number=1, run_id="r", tasks=(), outputs=planned)
     driver.begin(plan)
-    fitted = PlannedRun(function, "r", lambda _: None)._fitted(driver, plan)
+    said: list[str] = []
+    fitted = Planner(spec, driver, said.append).unfinished(plan)
     assert fitted == replace(plan, outputs=used)
+    assert len(said) == (planned != used)
     assert loaded(tables, "the next", 0).record.open_plan == fitted
