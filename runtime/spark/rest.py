@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
-from typing import Any
+from email.message import Message
+from typing import IO, Any
+from urllib.request import HTTPRedirectHandler, ProxyHandler, Request
 
 from ...errors import ConnectionLost, RequestRefused
 
@@ -26,8 +28,8 @@ def ask(admin_url: str, method: str, path: str, body: Any = None) -> Any:
         ConnectionLost: there is none that can be read.
     """
     url = f"{admin_url.rstrip('/')}{path}"
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a proxy is not the way to a broker
-    request = urllib.request.Request(
+    opener = urllib.request.build_opener(ProxyHandler({}), _Redirects)  # a proxy is not the way to a broker
+    request = Request(
         url,
         method=method,
         data=None if body is None else json.dumps(body).encode(),
@@ -43,3 +45,14 @@ def ask(admin_url: str, method: str, path: str, body: Any = None) -> Any:
         raise RequestRefused(error.code, f"{method} {url} answered {error.code}: {reason}") from error
     except (OSError, ValueError) as error:
         raise ConnectionLost(f"{method} {url} failed: {error}; correct option admin.url") from error
+
+
+class _Redirects(HTTPRedirectHandler):
+    """Sends the whole request to where a cluster's broker points, which `urllib` does for GET alone."""
+
+    def redirect_request(
+        self, req: Request, fp: IO[bytes], code: int, msg: str, headers: Message, newurl: str
+    ) -> Request | None:
+        if code not in (307, 308):
+            return super().redirect_request(req, fp, code, msg, headers, newurl)  # type: ignore[arg-type]
+        return Request(newurl, method=req.get_method(), data=req.data, headers=dict(req.header_items()))
