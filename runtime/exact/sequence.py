@@ -34,8 +34,8 @@ def sequence_id(position: Position, output: int = 0) -> int:
     ledger_id, entry_id = position
     if ledger_id > LEDGER_MAX:
         raise SequenceOverflow(
-            f"ledger id {ledger_id} of the input exceeds {LEDGER_MAX}, the limit of EFFECTIVELY_ONCE;"
-            " use ATLEAST_ONCE on this cluster"
+            f"ledger id {ledger_id} of the input exceeds {LEDGER_MAX}, the limit of EFFECTIVELY_ONCE; on this cluster"
+            " use ATLEAST_ONCE, in a process or thread"
         )
     if entry_id > ENTRY_MAX:
         raise SequenceOverflow(

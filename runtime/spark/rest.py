@@ -41,7 +41,7 @@ def ask(admin_url: str, method: str, path: str, body: Any = None) -> Any:
         return json.loads(text) if text else None
     except urllib.error.HTTPError as error:
         with error:
-            reason = " ".join(error.read(2000).decode(errors="replace").split())
+            reason = " ".join((error.read(2000).decode(errors="replace") or str(error.reason)).split())
         raise RequestRefused(error.code, f"{method} {url} answered {error.code}: {reason}") from error
     except (OSError, ValueError) as error:
         raise ConnectionLost(f"{method} {url} failed: {error}; correct option admin.url") from error
