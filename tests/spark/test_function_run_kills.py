@@ -24,6 +24,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 CODE = "import time\n\ndef process(value):\n    time.sleep(0.0005)\n    return f'{value}!'\n"
 ENTRIES, SIZE = 200, 50
 ROUNDS = 10
+DECK = 12  # victims, of which ROUNDS are drawn: no kind is left out
 GONE_S = 60.0
 
 
@@ -74,6 +75,21 @@ def kill(driver: Driver, master: Master) -> None:
     assert not left
 
 
+def kill_one(kind: str, broker: Server, driver: Driver, master: Master) -> bool:
+    """Kill one of a kind; return whether there was one."""
+    if kind == "driver":
+        kill(driver, master)
+    elif kind == "broker":
+        broker.kill()
+        broker.restart()
+    else:
+        found = master.executors() if kind == "executor" else master.python_workers(driver.process.pid)
+        for process in found[:1]:
+            process.kill()
+        return bool(found)
+    return True
+
+
 def outputs(broker: Server) -> list[bytes]:
     return sorted(values(options_for(broker.service_url, "out")))
 
@@ -119,12 +135,12 @@ def test_the_output_is_exact_whatever_is_killed_at_random(
     print(f"MAGNETAR_SEED={seed}")
     rng = random.Random(seed)
     kinds = ["driver", "Python worker", "broker", *(["executor"] if master.cluster is not None else [])]
+    victims = rng.sample(kinds * (DECK // len(kinds)), ROUNDS)
     expected: list[bytes] = []
     driver: Driver | None = None
-    killed: list[str] = []
     runs = 0
     try:
-        while len(killed) < ROUNDS:
+        while victims:
             if driver is not None and driver.process.poll() is not None:
                 assert driver.wait()["stage"] == "done"
                 driver = None
@@ -135,19 +151,11 @@ def test_the_output_is_exact_whatever_is_killed_at_random(
             if not is_in_the_middle(broker, driver):
                 continue
             time.sleep(rng.uniform(0, 1.5))  # the moment is the matter
-            victim = rng.choice(kinds)
-            killed.append(victim)
-            print(f"round {len(killed)}: {victim}")
-            if victim == "driver":
-                kill(driver, master)
+            if not kill_one(victims[-1], broker, driver, master):
+                continue  # just between two of them
+            print(f"round {ROUNDS + 1 - len(victims)}: {victims[-1]}")
+            if victims.pop() == "driver":
                 driver = None
-            elif victim == "broker":
-                broker.kill()
-                broker.restart()
-            else:
-                found = master.executors() if victim == "executor" else master.python_workers(driver.process.pid)
-                for process in found[:1]:
-                    process.kill()
         if driver is not None:
             assert driver.wait()["stage"] == "done"
         with Driver(tmp_path / "spark", spec, "last", master) as last:
