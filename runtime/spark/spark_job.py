@@ -42,6 +42,9 @@ def watched(context: SparkContext, tag: str, look: Callable[[], bool]) -> Iterat
     thread.start()
     try:
         yield
+    except BaseException:
+        leash.cut()  # whoever watches may not have looked since
+        raise
     finally:
         is_over.set()
         thread.join()

@@ -65,11 +65,13 @@ def test_tasks_that_hang_end_within_a_second(lab: Lab, tmp_path: Path, code: str
         hanging = processes(tmp_path)
         watch = Calm()
         function.cancel()
-        end = running.end(END_S)
         _, alive = psutil.wait_procs(hanging, timeout=END_S)
         assert not alive
+        assert watch.calm_s < 1, watch
+        end = running.end(END_S)
     assert (end.stage, end.error) == ("cancelled", "")
-    assert watch.calm_s < 1, watch
+    # Spark tells the writer in a Python process, which it may have to start first.
+    assert watch.calm_s < 3, watch
     assert len(list(tmp_path.glob("*.pid"))) == 2  # none began afterwards
     # The session goes on, and so does the plan.
     again = lab.function("def process(value):\n    return 'through'\n")
