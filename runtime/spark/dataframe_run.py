@@ -97,9 +97,7 @@ class DataFrameRun:
         from .planned_source import FORMAT, PlannedSource, options_of
         from .source import MagnetarSource
 
-        # A write looks its format up in the session of the thread, not in that of the DataFrame.
-        kind = type(self._spark)._get_j_spark_session_class(self._spark._jvm)
-        kind.setActiveSession(self._spark._jsparkSession)
+        activate(self._spark)
         for source in (MagnetarSource, PlannedSource):
             self._spark.dataSource.register(source)
         # How many tasks a shuffle has must not follow from what this run meets.
@@ -144,6 +142,11 @@ class DataFrameRun:
             .option("topic.partitions", self._plan.outputs)
             .save()
         )
+
+
+def activate(spark: SparkSession) -> None:
+    """Make a session this thread's: formats are looked up and registered there, whatever session a DataFrame has."""
+    type(spark)._get_j_spark_session_class(spark._jvm).setActiveSession(spark._jsparkSession)
 
 
 def repeatable(frame: DataFrame, partitions: int) -> DataFrame:

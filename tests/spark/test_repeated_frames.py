@@ -8,7 +8,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from magnetar.runtime.spark.dataframe_run import repeatable
+from magnetar.runtime.spark.dataframe_run import activate, repeatable
 from magnetar.runtime.spark.planned_source import PlannedSource, options_of
 from magnetar.runtime.spark.plans import make_tasks
 from magnetar.runtime.spark.session import Session
@@ -32,6 +32,7 @@ def source(session: Session, broker: SmallLedgers) -> Callable[[], DataFrame]:
     fill(broker.service_url, topic, [rows[start : start + 100] for start in range(0, ROWS, 100)])
     tasks = make_tasks(planned(options_for(broker.service_url, topic)), cores=2, min_tasks=None, is_ordered=False)
     spark = session.spark
+    activate(spark)
     spark.dataSource.register(PlannedSource)
     spark.conf.set("spark.sql.adaptive.enabled", "false")
     spark.conf.set("spark.sql.shuffle.partitions", str(PARTITIONS))
