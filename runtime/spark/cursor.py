@@ -24,11 +24,9 @@ from ...wire import requests
 from ...wire.message_id import signed_64
 from ...wire.pulsar_api_pb2 import BaseCommand, CommandAck, CommandSubscribe, MessageIdData
 from .link import BrokerLink, Routes
+from .patience import PATIENCE_S, PAUSE_S
 from .ranges import Position
 
-PATIENCE_S = 60.0
-"""How long the broker may be away, or hold the connection of a driver that is gone."""
-PAUSE_S = 0.2
 _CONSUMER_ID = 1
 _T = TypeVar("_T")
 

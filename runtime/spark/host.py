@@ -128,24 +128,27 @@ class Sessions:
             self._has_died(f"the JVM of Spark ended by itself; the end of its log:\n{said}".rstrip())
 
     def is_dying(self) -> bool:
-        """Return whether the JVM has closed its sockets, seen before its end is; it is asked for `ANSWER_S` at most."""
+        """Return whether the JVM can do no more, seen before its end is; it is asked for `ANSWER_S` at most.
+
+        It has closed its sockets, or its cluster has given it up (`cluster.ClusterWatch` ends it then).
+        """
         with self._lock:
             opening = self._opening
         if opening is None or not opening.done() or opening.exception() is not None:
             return False
         context = opening.result().spark.sparkContext
-        failures: list[Exception] = []
+        answers: list[bool] = []
 
         def ask() -> None:
             try:
-                context._jvm.java.lang.System.nanoTime()
-            except Exception as error:  # noqa: BLE001  of py4j, in as many ways as a connection may end
-                failures.append(error)
+                answers.append(bool(context._jsc.sc().isStopped()))
+            except Exception:  # noqa: BLE001  of py4j, in as many ways as a connection may end
+                answers.append(True)
 
         asking = threading.Thread(target=ask, name="JVM question", daemon=True)
         asking.start()
         asking.join(ANSWER_S)
-        return bool(failures)
+        return any(answers)
 
     def close(self) -> None:
         """End the session in order, by force after `ORDERLY_END_S`."""

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ...errors import ConnectionLost, MagnetarError
+from ...errors import MagnetarError
 from ..exact.deduplication import switch_on
 from ..exact.identity import life_of
 from ..state.client import TableClient
@@ -25,8 +25,9 @@ from ..state.naming import table_of
 from ..stats import format_error
 from .accepted import AcceptedRun
 from .cluster import cores_of
-from .cursor import PATIENCE_S, PAUSE_S, Subscription
+from .cursor import Subscription
 from .job_progress import JobProgress, Work
+from .patience import patiently
 from .planner import Planner
 from .plans import Plan, PlanStore, RunFenced
 from .progress import RunProgress, add_metrics
@@ -104,9 +105,10 @@ class PlannedRun:
         metadata = self._spec.metadata
         store = PlanStore(tables, table_of(metadata), life=life_of(metadata), owner=self._function.owner)
         record = store.load()
-        subscriptions = {one.topic: one for one in self._function.subscriptions()}
+        found = patiently(self._function.subscriptions, self._check_cancelled)
+        subscriptions = {one.topic: one for one in found}
         self._move(store, subscriptions)
-        planner = Planner(self._spec, store, self._say)
+        planner = Planner(self._spec, store, self._say, self._check_cancelled)
         unfinished = record.open_plan
         if unfinished is not None:
             self._say(f"plan {unfinished.number} of run {unfinished.run_id} is not done and is run again as it is")
@@ -158,16 +160,8 @@ class PlannedRun:
         self._move(store, subscriptions)
 
     def _deduplicate(self, output: str) -> bool:
-        """Have the broker drop what is sent again, and return whether it did so already; waits for one that is away."""
-        deadline_s = time.monotonic() + PATIENCE_S
-        while True:
-            self._check_cancelled()
-            try:
-                return switch_on(self._spec.admin_url, output)
-            except ConnectionLost:
-                if time.monotonic() > deadline_s:
-                    raise
-                time.sleep(PAUSE_S)
+        """Have the broker drop what is sent again, and return whether it did so already."""
+        return patiently(lambda: switch_on(self._spec.admin_url, output), self._check_cancelled)
 
     def _check_outputs(self, plan: Plan) -> None:
         """Fail where the output topic is not the one that was written to: what was in it is gone."""

@@ -10,6 +10,7 @@ from ...wire.topic_name import parse_topic_name
 from ..spec import InstanceSpec
 from .cursor import Subscription
 from .link import Routes
+from .patience import patiently
 from .plans import Plan, PlanStore, make_tasks
 from .ranges import Position, TopicRange
 from .run_failure import failed_with
@@ -22,17 +23,21 @@ NOTHING_DONE = Position(-1, -1)
 class Planner:
     """Plans of one function, made from what brokers say; for the run at hand."""
 
-    def __init__(self, spec: InstanceSpec, store: PlanStore, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, spec: InstanceSpec, store: PlanStore, say: Callable[[str], None], check: Callable[[], None]
+    ) -> None:
         """Prepare.
 
         Args:
             spec: of the function.
             store: of its plans.
             say: takes lines for the function's log.
+            check: raises once the run is not wanted any more.
         """
         self._spec = spec
         self._store = store
         self._say = say
+        self._check = check
         self._routes = Routes(spec.service_url)
 
     def unfinished(self, plan: Plan) -> Plan:
@@ -65,7 +70,7 @@ class Planner:
             ranges.setdefault(task.wanted.topic, []).append(task.wanted)
         for topic, wanted in ranges.items():
             start, end = wanted[0].start, wanted[-1].end
-            there = backlog(self._routes, topic, NOTHING_DONE, self._spec.admin_url or None)
+            there = self._backlog(topic, NOTHING_DONE)
             if there is None or there.start > start or there.end < end:
                 holds = "nothing" if there is None else f"{there.start} to {there.end}"
                 raise failed_with(
@@ -89,7 +94,7 @@ class Planner:
                     f"the subscription on {topic} stands at {stands}, the last run reached {done}: what lies between"
                     " was skipped or expired on the broker, and is not processed"
                 )
-            whole = backlog(self._routes, topic, max(stands, done or stands), self._spec.admin_url or None)
+            whole = self._backlog(topic, max(stands, done or stands))
             if whole is not None:
                 wholes.append(whole)
         return wholes
@@ -121,4 +126,9 @@ class Planner:
 
     def _partitions_of_output(self) -> int:
         output = self._spec.details.sink.topic
-        return self._routes.partitions(parse_topic_name(output), makes=True) if output else 0
+        if not output:
+            return 0
+        return patiently(lambda: self._routes.partitions(parse_topic_name(output), makes=True), self._check)
+
+    def _backlog(self, topic: str, done: Position) -> TopicRange | None:
+        return patiently(lambda: backlog(self._routes, topic, done, self._spec.admin_url or None), self._check)

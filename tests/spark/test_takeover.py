@@ -138,7 +138,7 @@ def test_a_plan_goes_to_the_output_topic_that_there_is(
     plan = Plan(number=1, run_id="r", tasks=(), outputs=planned)
     driver.begin(plan)
     said: list[str] = []
-    fitted = Planner(spec, driver, said.append).unfinished(plan)
+    fitted = Planner(spec, driver, said.append, lambda: None).unfinished(plan)
     assert fitted == replace(plan, outputs=used)
     assert len(said) == (planned != used)
     assert loaded(tables, "the next", 0).record.open_plan == fitted

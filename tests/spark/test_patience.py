@@ -1,0 +1,63 @@
+"""Brokers that are away for a moment are waited for; what waiting does not help is told at once."""
+
+from __future__ import annotations
+
+import pytest
+from magnetar.errors import ConnectionLost, OperationTimeout, TopicNotFound
+from magnetar.runtime.spark import patience
+from magnetar.runtime.spark.patience import patiently
+
+
+class Broker:
+    """Fails with one error after the other, then answers; counts who asks, and who asks whether to go on."""
+
+    def __init__(self, *errors: Exception) -> None:
+        self._errors = list(errors)
+        self.questions = 0
+        self.checks = 0
+
+    def question(self) -> str:
+        self.questions += 1
+        if self._errors:
+            raise self._errors.pop(0)
+        return "answer"
+
+    def check(self) -> None:
+        self.checks += 1
+
+
+@pytest.fixture(autouse=True)
+def without_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "PAUSE_S", 0.0)
+
+
+def test_a_broker_that_is_away_is_asked_again() -> None:
+    broker = Broker(ConnectionLost("away"), OperationTimeout("slow"))
+    assert patiently(broker.question, broker.check) == "answer"
+    assert (broker.questions, broker.checks) == (3, 3)
+
+
+def test_what_asking_again_does_not_help_is_told_at_once() -> None:
+    broker = Broker(TopicNotFound("gone"))
+    with pytest.raises(TopicNotFound):
+        patiently(broker.question, broker.check)
+    assert broker.questions == 1
+
+
+def test_the_last_error_is_told_when_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "PATIENCE_S", 0.0)
+    broker = Broker(*[ConnectionLost(f"away {number}") for number in range(10**6)])
+    with pytest.raises(ConnectionLost, match="away"):
+        patiently(broker.question, broker.check)
+
+
+def test_nobody_is_asked_for_a_run_that_is_not_wanted_any_more() -> None:
+    broker = Broker(*[ConnectionLost("away")] * 100)
+
+    def check() -> None:
+        if broker.questions == 2:
+            raise InterruptedError("cancelled")
+
+    with pytest.raises(InterruptedError):
+        patiently(broker.question, check)
+    assert broker.questions == 2
