@@ -22,8 +22,13 @@ from .settings import current
 from .target import DEFAULT_NAMESPACE, DEFAULT_TENANT, Target, find_target, target_options
 
 CHUNK_BYTES = 64 * 1024
-
-
+COUNTERS = {
+    "received": "numReceived",
+    "processed": "numSuccessfullyProcessed",
+    "user errors": "numUserExceptions",
+    "system errors": "numSystemExceptions",
+}
+"""Of the table of `functions status`, for functions that work all the time, and where they stand in a status."""
 NOT_HERE = ("available-functions", "localrun", "reload", "upload")
 """Commands of Pulsar that this version lacks; whoever calls one is told so."""
 
@@ -156,7 +161,6 @@ def status_table(status: dict[str, Any]) -> Table:
     """Return a function's status, one row an instance, and below them the last error of each."""
     rows, errors = [], []
     works_in_runs = any("run" in instance["status"] for instance in status.get("instances", []))
-    run_columns = RUN_COLUMNS if works_in_runs else ()
     for instance in status.get("instances", []):
         found = instance["status"]
         exceptions = [*found.get("latestUserExceptions", []), *found.get("latestSystemExceptions", [])]
@@ -166,20 +170,16 @@ def status_table(status: dict[str, Any]) -> Table:
             (
                 instance["instanceId"],
                 "running" if found["running"] else "down",
-                found["numReceived"],
-                found["numSuccessfullyProcessed"],
-                found["numUserExceptions"],
-                found["numSystemExceptions"],
+                *(run_cells(found.get("run")) if works_in_runs else (found[name] for name in COUNTERS.values())),
                 found["numRestarts"],
                 found.get("workerId", ""),
-                *(run_cells(found.get("run")) if works_in_runs else ()),
             )
         )
         if error:
             errors.append(f"{instance['instanceId']}: {_in_short(error)}")
     title = f"{status['numRunning']} of {status['numInstances']} instances running"
-    columns = ("instance", "state", "received", "processed", "user errors", "system errors", "restarts", "worker")
-    return Table((*columns, *run_columns), rows, title, errors)
+    work = RUN_COLUMNS if works_in_runs else tuple(COUNTERS)
+    return Table(("instance", "state", *work, "restarts", "worker"), rows, title, errors)
 
 
 def _in_short(error: str) -> str:
