@@ -249,5 +249,5 @@ def partitioned(cluster: Broker, topic: str) -> Iterator[str]:
     names = [f"{topic}-a", f"{topic}-a", f"{topic}-b"]
     for name in dict.fromkeys(names):
         path = name.replace("://", "/")
-        httpx.put(f"{cluster.web_url}/admin/v2/{path}/partitions", content="3").raise_for_status()
+        httpx.put(f"{cluster.web_url}/admin/v2/{path}/partitions", json=3).raise_for_status()
     return iter(names)

@@ -36,6 +36,18 @@ from tests.spark.test_kills import (  # noqa: F401
     test_a_driver_that_was_killed_is_run_again_without_repetition,
     wait_for_rows,
 )
+from tests.spark.test_losses import (  # noqa: F401
+    gate,
+    test_a_topic_that_is_deleted_under_running_tasks_fails_the_run_and_is_not_made_anew,
+    test_a_topic_that_is_deleted_when_all_of_it_was_read_does_no_harm,
+    test_an_output_topic_that_is_deleted_in_the_middle_fails_the_run,
+    test_entries_that_are_trimmed_before_their_task_begins_fail_the_run,
+)
+from tests.spark.test_progress import (  # noqa: F401
+    test_a_frame_shows_its_tasks_and_rows_while_it_runs,
+    test_what_a_message_function_records_is_added_up_over_its_tasks,
+)
+from tests.spark.test_stop import test_tasks_that_hang_end_within_a_second  # noqa: F401
 from tests.spark.topics import numbered, options_for, values
 from tests.support.servers import running
 from tests.support.waiting import wait_for
