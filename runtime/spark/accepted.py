@@ -16,7 +16,7 @@ from ..exact.identity import life_of
 from ..spec import InstanceSpec
 from ..state.client import TableClient
 from ..state.naming import table_of
-from .plans import patiently
+from .patience import patiently
 
 KEY = b"__spark_run__"
 ATTEMPTS_MAX = 6

@@ -14,14 +14,14 @@ rise from plan to plan, however many slots a plan has.
 from __future__ import annotations
 
 import json
-import time
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any
 
-from ...errors import BadVersion, MagnetarError, ProtocolError, StateStoreUnavailable
+from ...errors import BadVersion, MagnetarError, ProtocolError
 from ..state.client import TableClient
+from .patience import patiently
 from .ranges import Position, Span, TopicRange
 from .ranges import plan as cut
 
@@ -30,10 +30,6 @@ ENTRIES_PER_TASK = 1_000
 """Enough that the start of a task costs little beside it, and few enough that progress is seen."""
 TASKS_MAX = 1_000
 """Of a run, where nobody asks for a number."""
-STORE_TIMEOUT_S = 60.0
-"""How long the state store may be away at one change."""
-_PAUSE_S = 0.2
-_T = TypeVar("_T")
 
 
 class RunFenced(MagnetarError):
@@ -322,19 +318,3 @@ class PlanStore:
     def _fenced(self, data: bytes | None) -> str:
         other = f"driver {decode(data).owner}" if data is not None else "a deletion of the function"
         return f"{other} has taken the function over from driver {self._owner}; this run ends here, that one goes on"
-
-
-def patiently(call: Callable[[], _T]) -> _T:
-    """Return what a call to the state store gives, and wait for one that is away, `STORE_TIMEOUT_S` at most.
-
-    Raises:
-        StateStoreUnavailable: it was away for longer.
-    """
-    deadline_s = time.monotonic() + STORE_TIMEOUT_S
-    while True:
-        try:
-            return call()
-        except StateStoreUnavailable:
-            if time.monotonic() > deadline_s:
-                raise
-            time.sleep(_PAUSE_S)

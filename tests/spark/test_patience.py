@@ -1,9 +1,9 @@
-"""Brokers that are away for a moment are waited for; what waiting does not help is told at once."""
+"""Servers that are away for a moment are waited for; what waiting does not help is told at once."""
 
 from __future__ import annotations
 
 import pytest
-from magnetar.errors import ConnectionLost, OperationTimeout, TopicNotFound
+from magnetar.errors import ConnectionLost, OperationTimeout, StateStoreUnavailable, TopicNotFound
 from magnetar.runtime.spark import patience
 from magnetar.runtime.spark.patience import patiently
 
@@ -32,9 +32,9 @@ def without_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_broker_that_is_away_is_asked_again() -> None:
-    broker = Broker(ConnectionLost("away"), OperationTimeout("slow"))
+    broker = Broker(ConnectionLost("away"), OperationTimeout("slow"), StateStoreUnavailable("away"))
     assert patiently(broker.question, broker.check) == "answer"
-    assert (broker.questions, broker.checks) == (3, 3)
+    assert (broker.questions, broker.checks) == (4, 4)
 
 
 def test_what_asking_again_does_not_help_is_told_at_once() -> None:
