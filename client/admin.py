@@ -62,7 +62,13 @@ class Admin:
         return json.loads(content) if content else None
 
     async def send(
-        self, method: str, path: str, *, params: Mapping[str, str] | None = None, parts: Parts | None = None
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        parts: Parts | None = None,
+        timeout_s: float | None = ANSWER_TIMEOUT_S,
     ) -> bytes:
         """Send a request and return the answer's bytes.
 
@@ -71,19 +77,26 @@ class Admin:
             path: below the address.
             params: of the query.
             parts: a form to send.
+            timeout_s: how long the answer may take; None: as long as the connection holds.
 
         Raises:
             RequestRefused: the answer is an error; its reason.
             ConnectionLost, OperationTimeout: there is no answer.
         """
         try:
-            response = await self._client.request(method, path, params=params, files=dict(parts) if parts else None)
+            response = await self._client.request(
+                method,
+                path,
+                params=params,
+                files=dict(parts) if parts else None,
+                timeout=httpx.Timeout(timeout_s, connect=self._client.timeout.connect),
+            )
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             raise ConnectionLost(
                 f"cannot reach {self.url}; start one with `magnetar standalone`, or give Client its admin_url"
             ) from error
         except httpx.TimeoutException as error:
-            raise OperationTimeout(f"{self.url} gave no answer in {ANSWER_TIMEOUT_S:g} s; look into its log") from error
+            raise OperationTimeout(f"{self.url} gave no answer in {timeout_s:g} s; look into its log") from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             reason = str(error) or type(error).__name__
             raise ConnectionLost(f"talking to {self.url} failed: {reason}; look into its log") from error

@@ -100,8 +100,8 @@ class AsyncFunctions:
                 what it refers to, except for installed packages, which the workers must have.
             inputs: input topics, or the only one.
             output: output topic.
-            **settings: ``name``, ``tenant``, ``namespace``, ``runtime`` (``"process"`` or ``"thread"``),
-                ``subscription``, and every field of FunctionConfig: ``parallelism``, ``user_config``,
+            **settings: ``name``, ``tenant``, ``namespace``, ``runtime`` (``"process"``, ``"thread"`` or
+                ``"spark"``), ``subscription``, and every field of FunctionConfig: ``parallelism``, ``user_config``,
                 ``processing_guarantees``, ``subscription_position``, ``log_topic``, …
 
         Returns: the function's config, as `get` does.
@@ -185,6 +185,20 @@ class AsyncFunctions:
             parts["topic"] = (None, topic, "text/plain")
         return await self._admin().send("POST", f"{_path(name, tenant, namespace)}/trigger", parts=parts)
 
+    async def run(
+        self, name: str | Callable[..., Any], *, tenant: str | None = None, namespace: str | None = None
+    ) -> dict[str, Any]:
+        """Have a function of the runtime spark work its backlog off, and wait for the end, however long it takes.
+
+        Returns: the run as `status` shows it; ``stage`` is ``done``, ``failed`` (with a ``reason``) or ``cancelled``.
+
+        Raises:
+            RequestRefused: it runs already, or is not of that runtime.
+        """
+        path = f"{_path(name, tenant, namespace)}/trigger"
+        run: dict[str, Any] = await self._admin().json("POST", path, timeout_s=None)
+        return run
+
     async def logs(
         self,
         name: str | Callable[..., Any],
@@ -263,6 +277,12 @@ class Functions:
     ) -> bytes:
         """Send one message to a function and return what comes out; as `AsyncFunctions.trigger`."""
         return self._call(self._functions.trigger(name, value, topic=topic, tenant=tenant, namespace=namespace))
+
+    def run(
+        self, name: str | Callable[..., Any], *, tenant: str | None = None, namespace: str | None = None
+    ) -> dict[str, Any]:
+        """Have a function of the runtime spark work its backlog off; as `AsyncFunctions.run`."""
+        return self._call(self._functions.run(name, tenant=tenant, namespace=namespace))
 
     def logs(
         self,

@@ -13,6 +13,7 @@ from typing import Any
 import magnetar
 import psutil
 import pytest
+from magnetar.errors import RequestRefused
 
 from tests.spark.topics import fill, options_for, values
 from tests.support.calm import Calm
@@ -161,6 +162,26 @@ def test_a_message_that_raises_is_named_and_nothing_behind_it_is_lost(server: Se
     functions(server, "update", "--name", "poison", "--py", str(code), "--classname", "poison.process").ok()
     functions(server, "trigger", "--name", "poison").ok()
     assert sorted(outputs(server, "poison")) == [b"100", b"2", b"20", b"25", b"50"]
+
+
+def test_functions_are_deployed_from_python_and_run(server: Server) -> None:
+    suffix = "!"
+
+    def words(df):  # type: ignore[no-untyped-def]
+        return df.groupBy(df.value.cast("string").alias("value")).count().select("value")
+
+    fill(server.service_url, "told", [[b"a", b"b"], [b"a"]])
+    with magnetar.Client(server.service_url, admin_url=server.web_url) as client:
+        settings = {"inputs": "told", "runtime": "spark", "subscription_position": "Earliest"}
+        client.functions.deploy(lambda text: text + suffix, name="louder", output="louder-out", **settings)
+        client.functions.deploy(words, output="words-out", **settings)
+        for name, rows, found in (("louder", 3, [b"a!", b"a!", b"b!"]), ("words", 3, [b"a", b"b"])):
+            run = client.functions.run(name)
+            assert (run["stage"], run["rows"], run["lag"]) == ("done", rows, 0)
+            assert sorted(outputs(server, name)) == found
+        client.functions.deploy(lambda text: text, name="flowing", inputs="told", runtime="thread")
+        with pytest.raises(RequestRefused, match="spark"):
+            client.functions.run("flowing")
 
 
 def test_what_cannot_be_loaded_says_so_in_status_within_ten_seconds(server: Server, tmp_path: Path) -> None:

@@ -205,6 +205,10 @@ class FunctionsRoutes:
             )
         if noWait:
             raise RequestRefused(400, f"noWait: Function {name} does not work in runs; leave it out")
+        if "content-type" not in request.headers:
+            raise RequestRefused(
+                400, f"Function {name} works message by message: trigger it with one; only spark functions take none"
+            )
         form = await read_form(request)
         part = form.get("data") or form.get("dataStream")
         if part is None:
