@@ -29,13 +29,9 @@ def ask(admin_url: str, method: str, path: str, body: Any = None) -> Any:
     """
     url = f"{admin_url.rstrip('/')}{path}"
     opener = urllib.request.build_opener(ProxyHandler({}), _Redirects)  # a proxy is not the way to a broker
-    request = Request(
-        url,
-        method=method,
-        data=None if body is None else json.dumps(body).encode(),
-        headers={"Content-Type": "application/json"},
-    )
+    data = None if body is None else json.dumps(body).encode()
     try:
+        request = Request(url, method=method, data=data, headers={"Content-Type": "application/json"})
         with opener.open(request, timeout=ANSWER_TIMEOUT_S) as answer:
             text = answer.read()
         return json.loads(text) if text else None

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
-from magnetar.errors import RequestRefused
+from magnetar.errors import ConnectionLost, RequestRefused
 from magnetar.runtime.spark.rest import ask
 
 
@@ -70,3 +70,10 @@ def test_brokers_that_send_it_round_in_circles_are_refused(brokers: Brokers) -> 
     with pytest.raises(RequestRefused, match="infinite loop"):
         ask(brokers.url, "POST", "/loop", {})
     assert len(brokers.seen) < 20
+
+
+def test_what_is_no_address_is_said_with_the_option() -> None:
+    with pytest.raises(
+        ConnectionLost, match=r"GET localhost/x failed: unknown url type: .*; correct option"
+    ):
+        ask("localhost", "GET", "/x")

@@ -12,13 +12,16 @@ from typing import Any
 import pytest
 from magnetar.errors import TopicNotFound
 from magnetar.runtime.spark.cursor import Subscription
+from magnetar.runtime.spark.function_run import make_job
 from magnetar.runtime.spark.link import Routes
 from magnetar.runtime.spark.planner import Planner
 from magnetar.runtime.spark.plans import Plan, PlanStore, RunFenced, Task
 from magnetar.runtime.spark.ranges import Position
+from magnetar.runtime.spark.run_failure import RunCancelled
 from magnetar.runtime.spark.survey import backlog
 from magnetar.runtime.state.client import TableClient
 from magnetar.runtime.state.server import TableServer
+from magnetar.wire.functions_pb2 import ConsumerSpec
 
 from tests.spark.conftest import SmallLedgers
 from tests.spark.functions import make_spec
@@ -142,3 +145,18 @@ def test_a_plan_goes_to_the_output_topic_that_there_is(
     assert fitted == replace(plan, outputs=used)
     assert len(said) == (planned != used)
     assert loaded(tables, "the next", 0).record.open_plan == fitted
+
+
+def test_a_run_that_is_cancelled_while_spark_starts_may_go_on_elsewhere(
+    broker: SmallLedgers, state: TableServer, tmp_path: Path, topic: str
+) -> None:
+    def open_session() -> Any:
+        raise RunCancelled
+
+    place: Any = SimpleNamespace(service_url=broker.service_url, web_url="")
+    code, inputs = "def process(value):\n    return value\n", {topic: ConsumerSpec()}
+    spec = make_spec(tmp_path, place, state.url, code, output="", inputs=inputs, name="starts")
+    fill(broker.service_url, topic, [[b"waits"]])
+    job = make_job(spec, open_session)
+    assert job.run("r", lambda _: None).stage == "cancelled"
+    assert make_job(spec, open_session).unfinished() == "r"
