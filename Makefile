@@ -71,7 +71,7 @@ generate: $(DEV_STAMP)
 	PYTHON=$(CURDIR)/$(BIN)/python wire/generate.sh
 
 clean:
-	rm -rf $(VENV) .demo build dist magnetar.egg-info .types .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .demo build dist magnetar.egg-info .types .mypy_cache .ruff_cache .hypothesis .pytest_cache
 
 # mypy takes the package's name from a folder of that name; a checkout may have any.
 $(TYPES):
