@@ -48,7 +48,8 @@ class RunProgress:
         stage: what it does; one of `ENDED` is the last.
         tasks_done: of all tasks planned.
         tasks_total: 0 while it is planned.
-        rows: messages read by the tasks that are done.
+        rows: messages read by the tasks that are done; of a DataFrame function also what Spark has heard, every ten
+            seconds, from those that run.
         rows_per_s: since the tasks began.
         lag: entries that are still to be processed, or -1 where only the broker knows.
         error: why it failed, with a traceback where user code raised; empty if it did not.

@@ -57,7 +57,9 @@ def test_a_frame_shows_its_tasks_and_rows_while_it_runs(lab: Lab, tmp_path: Path
     with Running(lab, function) as running:
         try:
             progress = wait_for(shown, "all tasks but one", START_S)
-            assert (progress.stage, progress.rows) == ("running", ROWS - ROWS // TASKS)
+            assert progress.stage == "running"
+            # Spark may have heard already what the waiting task has read.
+            assert ROWS - ROWS // TASKS <= progress.rows <= ROWS
             assert progress.rows_per_s > 0
             assert progress.tasks_total > TASKS  # those of the shuffle too
         finally:
