@@ -170,6 +170,7 @@ class Checkpoint:
                 core.unmoved_ledgers[ledger.id] = ledger
                 ledger.unmoved = ledger.moving + ledger.unmoved
             ledger.moving = []
+        plan.ledgers.clear()  # what waits for the journal knows the plan and is known by it: a cycle of all payloads
         if plan.failure is None:
             assert end is not None
             self._succeed(plan, end)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import subprocess
 import sys
@@ -280,6 +281,22 @@ async def test_memory_keeps_only_the_tail_and_the_rest_is_loaded(tmp_path: Path)
         assert log.read(positions[0], 5, 10_000) is None
         assert log.read(positions[-5], 5, 10_000) is not None
         assert [entry.payload for entry in await everything(log)] == payloads
+
+
+async def test_moved_entries_leave_memory_without_the_garbage_collector(tmp_path: Path) -> None:
+    """It comes rarely while batches are large, and memory grew to several times what may be unmoved."""
+    config = StorageConfig(journal_file_bytes=64 * 1024, tail_cache_bytes=0)
+    payloads = [b"%04d" % number + bytes(1000) for number in range(20)]
+    unused = [sys.getrefcount(payload) for payload in payloads]
+    gc.disable()
+    try:
+        async with running(tmp_path, config) as storage:
+            await append(storage.open_log(LOG), *payloads)
+            assert min(sys.getrefcount(payload) for payload in payloads) > max(unused)
+            await checkpoint(storage)
+            assert [sys.getrefcount(payload) for payload in payloads] == unused
+    finally:
+        gc.enable()
 
 
 async def test_thousand_logs_need_few_open_files(tmp_path: Path) -> None:
