@@ -24,6 +24,7 @@ from .failures import disk_action
 from .journal import Batch, JournalEnd
 from .ledger import Ledger
 
+_MANY_BYTES = 256 * 1024  # of a ledger, to be worth the calls that give their memory back
 Result = Callable[[StorageError | None], None]
 
 logger = logging.getLogger(__name__)
@@ -160,16 +161,22 @@ class Checkpoint:
     def _finish(self, plan: _Plan, end: JournalEnd | None) -> None:
         core = self._core
         self._is_running = False
+        unread = []  # files of which all consumers have had all, out of memory: nobody is likely to read them
         for ledger, _ in plan.ledgers:
             if ledger.is_dropped:
                 continue
             if plan.failure is None:
+                size = sum(map(len, ledger.moving[1::2]))
                 ledger.moved += len(ledger.moving) // 2
-                core.unmoved_bytes -= sum(map(len, ledger.moving[1::2]))
+                core.unmoved_bytes -= size
+                if size >= _MANY_BYTES and ledger.log.consumed >= ledger.position(ledger.moved - 1):
+                    unread.append(core.file_of(ledger).path)
             else:
                 core.unmoved_ledgers[ledger.id] = ledger
                 ledger.unmoved = ledger.moving + ledger.unmoved
             ledger.moving = []
+        for path in unread:
+            core.lanes.in_background(partial(core.disk.forget_cached, path))
         plan.ledgers.clear()  # what waits for the journal knows the plan and is known by it: a cycle of all payloads
         if plan.failure is None:
             assert end is not None

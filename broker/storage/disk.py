@@ -60,6 +60,13 @@ class Disk(Protocol):
     def remove(self, path: str) -> None:
         """Take the name away."""
 
+    def forget_cached(self, path: str) -> None:
+        """Have the system give back the memory in which it keeps the file's content, as far as that is on the disk.
+
+        For what nobody is likely to read: a write that needs pages which nobody has used for long takes 3 ms a MB where
+        the host of a virtual machine takes such memory back, and 0.3 ms where pages come free all the time.
+        """
+
     def list(self, directory: str) -> list[str]:
         """Return the names in a directory, sorted."""
 
@@ -150,6 +157,15 @@ class LocalDisk:
     def remove(self, path: str) -> None:
         """See `Disk`."""
         os.remove(path)
+
+    def forget_cached(self, path: str) -> None:
+        """See `Disk`; what cannot be done is not missed."""
+        with contextlib.suppress(OSError, AttributeError):  # some systems have no such call
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            finally:
+                os.close(fd)
 
     def list(self, directory: str) -> list[str]:
         """See `Disk`."""

@@ -210,6 +210,9 @@ class SimulatedDisk:
 
         self.operate("remove", path, act)
 
+    def forget_cached(self, path: str) -> None:
+        """See `Disk`; there is no such memory here."""
+
     def list(self, directory: str) -> list[str]:
         """See `Disk`."""
 

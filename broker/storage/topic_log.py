@@ -307,6 +307,11 @@ class TopicLog(LedgerList):
 
     # Retention.
 
+    @property
+    def consumed(self) -> Position:
+        """Position up to which all durable cursors are past; the last confirmed one if there are none."""
+        return min((cursor.mark_delete for cursor in self.cursors.values()), default=self.last_confirmed)
+
     async def trim(self, retention_ms: int, retention_bytes: int) -> list[int]:
         """Delete ledgers that all durable cursors are past and retention lets go; return their ids.
 
@@ -324,7 +329,7 @@ class TopicLog(LedgerList):
         """Trim and tell ``done`` when that is durable; the files go afterwards."""
         now_ms = self.core.now_ms()
         self.close_old_ledger(now_ms)
-        consumed = min((cursor.mark_delete for cursor in self.cursors.values()), default=self.last_confirmed)
+        consumed = self.consumed
         closed = []
         for ledger in self.ledgers_by_id.values():
             if ledger is self._open or ledger.confirmed < ledger.appended:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
+import mmap
+import os
+import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -53,6 +57,35 @@ def test_files_are_written_read_renamed_and_removed(disk_and_root: tuple[Disk, s
     for call in calls:
         with pytest.raises(FileNotFoundError):
             call()
+
+
+def test_content_that_is_forgotten_in_memory_is_still_there(disk_and_root: tuple[Disk, str]) -> None:
+    disk, root = disk_and_root
+    disk.make_directory(root)
+    content = random.Random(7).randbytes(64 * PAGE)
+    file = disk.open(f"{root}/x", create=True)
+    file.write(0, [content])
+    file.sync()
+    if isinstance(disk, LocalDisk):
+        assert cached_pages(f"{root}/x") == 64
+    disk.forget_cached(f"{root}/x")
+    disk.forget_cached(f"{root}/none")
+    if isinstance(disk, LocalDisk):
+        assert cached_pages(f"{root}/x") == 0
+    assert file.read(0, len(content)) == content
+    file.close()
+
+
+def cached_pages(path: str) -> int:
+    """Pages of a file that the kernel holds in memory, as mincore(2) tells."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    size = os.stat(path).st_size
+    with open(path, "r+b") as file, mmap.mmap(file.fileno(), size) as mapped:
+        resident = (ctypes.c_ubyte * (size // PAGE))()
+        start = ctypes.c_char.from_buffer(mapped)
+        assert libc.mincore(ctypes.byref(start), ctypes.c_size_t(size), resident) == 0, os.strerror(ctypes.get_errno())
+        del start
+    return sum(page & 1 for page in resident)
 
 
 def test_lock_excludes_until_it_is_closed(disk_and_root: tuple[Disk, str]) -> None:

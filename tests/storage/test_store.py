@@ -299,6 +299,32 @@ async def test_moved_entries_leave_memory_without_the_garbage_collector(tmp_path
         gc.enable()
 
 
+async def test_the_system_keeps_in_memory_only_what_a_consumer_has_yet_to_read(tmp_path: Path) -> None:
+    class Watched(LocalDisk):
+        def forget_cached(self, path: str) -> None:
+            forgotten.append(path)
+
+    forgotten: list[str] = []
+    async with running(tmp_path, StorageConfig(), Watched()) as storage:
+        expected = []
+        for name, payload_bytes, acknowledged, is_forgotten in (
+            ("no consumer", 50_000, None, True),
+            ("all read", 50_000, 19, True),
+            ("half read", 50_000, 9, False),
+            ("too little to matter", 100, 19, False),
+        ):
+            log = storage.open_log(name)
+            cursor = None if acknowledged is None else log.open_cursor("sub", EARLIEST)
+            positions = await append(log, *[bytes(payload_bytes)] * 20)
+            if cursor is not None and acknowledged is not None:
+                cursor.acknowledge_up_to(positions[acknowledged])
+            if is_forgotten:
+                expected.append(f"{tmp_path}/ledgers/{positions[0].ledger_id}.ledger")
+        await checkpoint(storage)
+        await checkpoint(storage)  # ends after all that the first one gave to the background
+        assert forgotten == expected
+
+
 async def test_thousand_logs_need_few_open_files(tmp_path: Path) -> None:
     async with running(tmp_path) as storage:
         logs = [storage.open_log(f"t-{number}") for number in range(1000)]
