@@ -78,7 +78,8 @@ def check(directory: Path, started: Started) -> None:
 def main() -> None:
     """Run the cluster."""
     port = int(sys.argv[1]) if len(sys.argv) > 1 else 7077
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for ending in (signal.SIGINT, signal.SIGTERM):  # a shell has jobs in the background ignore the first
+        signal.signal(ending, signal.default_int_handler)
     directory = Path(tempfile.mkdtemp(prefix="spark-cluster-"))
     started = start(directory, port)
     try:

@@ -161,6 +161,10 @@ class SparkCluster:
         below = [child for process in self._processes[1:] for child in descendants(process.pid)]
         return [child for child in below if "CoarseGrainedExecutorBackend" in command_of(child)]
 
+    def log_tail(self) -> str:
+        """The end of the master's log: which executors it started and lost, for whom."""
+        return "\n".join((self._directory / "master.log").read_text().splitlines()[-40:])
+
     def as_master(self) -> Master:
         """The way for drivers."""
         return Master(url=self.master, settings=EXECUTORS, environment=self.environment, cluster=self)

@@ -113,14 +113,14 @@ def kill(victims: list[psutil.Process]) -> None:
 
 
 def test_a_run_says_that_the_cluster_has_no_executors_and_goes_on_when_it_has(
-    server: Server, session: Session, tmp_path: Path
+    server: Server, session: Session, spark_workers: SparkCluster, tmp_path: Path
 ) -> None:
     code = tmp_path / "waits.py"
     code.write_text("def process(message):\n    return f'{message}!'\n")
     create(server, "waits", code, "process", "--runtime", "spark").ok()
     fill(server.service_url, "waits-in", numbers(0, 100, 10))
     spark = session.spark.sparkContext
-    with Hog(session):
+    with Hog(session, spark_workers):
         functions(server, "trigger", "--name", "waits", "--no-wait").ok()
         said = f"no executors: the 2 cores of the cluster are shared with {spark.appName}; the run goes on when"
         wait_for(lambda: run_of(server, "waits")["reason"].startswith(said), "the reason in the status", BEGINS_S)
@@ -133,8 +133,9 @@ def test_a_run_says_that_the_cluster_has_no_executors_and_goes_on_when_it_has(
 class Hog:
     """Another driver, with a job on all cores."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, cluster: SparkCluster) -> None:
         self._spark = session.spark.sparkContext
+        self._cluster = cluster
         self._thread = threading.Thread(target=self._work)
 
     def _work(self) -> None:
@@ -146,7 +147,11 @@ class Hog:
     def __enter__(self) -> None:
         self._thread.start()
         driver = self._spark._jsc.sc()
-        wait_for(lambda: driver.getExecutorIds().size() == 2, "two executors of the hog", BEGINS_S)
+        try:
+            wait_for(lambda: driver.getExecutorIds().size() == 2, "two executors of the hog", BEGINS_S)
+        except AssertionError as error:
+            self.__exit__()
+            raise AssertionError(f"{error}; the master's log ends:\n{self._cluster.log_tail()}") from None
 
     def __exit__(self, *_: object) -> None:
         self._spark.cancelJobsWithTag("hog")
