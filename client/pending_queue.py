@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from asyncio import Future
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -31,9 +31,6 @@ class Verdict(Enum):
     AHEAD = "an entry behind the oldest: the broker lost one, so everything must be sent again"
 
 
-_HEAD, _STALE, _AHEAD = Verdict  # asking the class takes longer than the rest of `judge`
-
-
 @dataclass(slots=True, eq=False)
 class PendingSend:
     """One SEND.
@@ -45,8 +42,8 @@ class PendingSend:
         payload: payload section.
         num_messages: messages of the entry.
         created_s: when the first of them was handed to the producer, in seconds of the event loop's clock.
-        futures: one per message, or one for all where ``batch_size`` is 0.
-        batch_size: how many messages need ids of their own; 0 if the entry has one id.
+        future: of the entry's id; None if each message has its own.
+        futures: one per message of a batch whose messages have ids of their own.
         flushed: completes with the entry, for those who wait for everything up to it.
     """
 
@@ -56,27 +53,27 @@ class PendingSend:
     payload: bytes
     num_messages: int
     created_s: float
-    futures: list[Future[MessageId]]
-    batch_size: int = 0
+    future: Future[MessageId] | None = None
+    futures: Sequence[Future[MessageId]] = ()
     flushed: Future[None] | None = None
 
     def complete(self, ledger_id: int, entry_id: int, partition: int) -> None:
         """Give every message its id."""
-        size = self.batch_size
-        if not size:
-            (future,) = self.futures
+        future = self.future
+        if future is not None:
             if not future.done():
                 future.set_result(MessageId(ledger_id, entry_id, partition))
         else:
-            for index, future in enumerate(self.futures):
-                if not future.done():
-                    future.set_result(MessageId(ledger_id, entry_id, partition, index, size))
+            size = len(self.futures)
+            for index, one in enumerate(self.futures):
+                if not one.done():
+                    one.set_result(MessageId(ledger_id, entry_id, partition, index, size))
         if self.flushed is not None and not self.flushed.done():
             self.flushed.set_result(None)
 
     def fail(self, error: MagnetarError) -> None:
         """Give every message the error."""
-        fail_all(self.futures, error)
+        fail_all(self.futures if self.future is None else (self.future,), error)
         if self.flushed is not None and not self.flushed.done():
             self.flushed.set_exception(error)
             self.flushed.exception()  # flush() may have been cancelled; whoever waits still gets it
@@ -117,12 +114,25 @@ class PendingQueue:
     def judge(self, sequence_id: int) -> Verdict:
         """Return what a receipt or refusal with ``sequence_id`` is about."""
         if not self._sends:
-            return _STALE
+            return Verdict.STALE
         head = self._sends[0]
         if sequence_id < head.sequence_id:
-            return _STALE
+            return Verdict.STALE
         # Brokers answer with the first id of an entry, in SEND_ERROR with the last.
-        return _HEAD if sequence_id <= head.last_sequence_id else _AHEAD
+        return Verdict.HEAD if sequence_id <= head.last_sequence_id else Verdict.AHEAD
+
+    def take(self, sequence_id: int) -> PendingSend | None:
+        """Remove the oldest one and return it if `judge` says that ``sequence_id`` is about it; else return None."""
+        # Every message comes here: `judge` and `pop`, written out.
+        if not self._sends:
+            return None
+        head = self._sends[0]
+        if not head.sequence_id <= sequence_id <= head.last_sequence_id:
+            return None
+        del self._sends[0]
+        self.messages -= head.num_messages
+        self.bytes -= len(head.payload)
+        return head
 
     def pop(self) -> PendingSend:
         """Remove the oldest one and return it."""

@@ -54,8 +54,6 @@ from .pending_queue import PendingQueue, PendingSend, Verdict, fail_all
 
 log = logging.getLogger(__name__)
 
-_HEAD = Verdict.HEAD
-
 
 class Producer:
     """A producer of one topic; made by `AsyncClient.create_producer` and used on its event loop.
@@ -210,7 +208,7 @@ class Producer:
         if self._plain is not None and key is None and not properties and ordering_key is None and not event_time_ms:
             head, section = self._plain.frame(first, int(self._clock() * 1000), payload)
             future = self._loop.create_future()
-            self._enqueue(PendingSend(first, first, head, section, 1, self._loop.time(), [future]))
+            self._enqueue(PendingSend(first, first, head, section, 1, self._loop.time(), future))
             return future
         if not self._config.batching:
             metadata = MessageMetadata(producer_name=self.name, sequence_id=first, publish_time=self._now_ms())
@@ -268,7 +266,7 @@ class Producer:
         if entry.key is not None:
             metadata.partition_key = entry.key
         future: asyncio.Future[MessageId] = self._loop.create_future()
-        self._enqueue(self._sealed(metadata, entry.body, entry.num_messages, [future]))
+        self._enqueue(self._sealed(metadata, entry.body, entry.num_messages, future))
         return future
 
     def send_sealed(self, payload: bytes, sequence_id: int, num_messages: int) -> asyncio.Future[MessageId]:
@@ -285,7 +283,7 @@ class Producer:
         self._assign(sequence_id, 1)
         head = send_frame_head(self._id, sequence_id, sequence_id, num_messages, False, len(payload))
         future: asyncio.Future[MessageId] = self._loop.create_future()
-        self._enqueue(PendingSend(sequence_id, sequence_id, head, payload, num_messages, self._loop.time(), [future]))
+        self._enqueue(PendingSend(sequence_id, sequence_id, head, payload, num_messages, self._loop.time(), future))
         return future
 
     async def flush(self) -> None:
@@ -347,7 +345,7 @@ class Producer:
             payload = compress(self._compression, payload)
             metadata.compression = self._compression  # type: ignore[assignment]  # the protocol's number itself
         self._check_size(len(payload))
-        self._enqueue(self._sealed(metadata, payload, 1, [future]))
+        self._enqueue(self._sealed(metadata, payload, 1, future))
 
     def _close_batch(self) -> None:
         """Send what the open batch holds."""
@@ -371,13 +369,13 @@ class Producer:
         except MessageTooLarge as error:
             fail_all(futures, error)
             return
-        send = self._sealed(metadata, body, count, futures)
+        send = self._sealed(metadata, body, count, None)
         send.created_s = created_s
-        send.batch_size = count
+        send.futures = futures
         self._enqueue(send)
 
     def _sealed(
-        self, metadata: MessageMetadata, body: bytes, count: int, futures: list[asyncio.Future[MessageId]]
+        self, metadata: MessageMetadata, body: bytes, count: int, future: asyncio.Future[MessageId] | None
     ) -> PendingSend:
         payload = seal(metadata, body)
         first = last = metadata.sequence_id
@@ -385,7 +383,7 @@ class Producer:
         if metadata.HasField("highest_sequence_id"):
             last = highest = metadata.highest_sequence_id
         head = send_frame_head(self._id, first, highest, count, False, len(payload))
-        return PendingSend(first, last, head, payload, count, self._loop.time(), futures)
+        return PendingSend(first, last, head, payload, count, self._loop.time(), future)
 
     def _enqueue(self, send: PendingSend) -> None:
         self._pending.append(send)
@@ -398,17 +396,15 @@ class Producer:
 
     def handle_receipt(self, receipt: CommandSendReceipt) -> None:
         """Take the broker's word that an entry is stored (called by the connection)."""
-        pending = self._pending
-        verdict = pending.judge(receipt.sequence_id)
-        if verdict is _HEAD:
-            send = pending.pop()
+        send = self._pending.take(receipt.sequence_id)
+        if send is not None:
             if send.last_sequence_id > self.last_sequence_id:
                 self.last_sequence_id = send.last_sequence_id
             position = receipt.message_id
             send.complete(signed_64(position.ledgerId), signed_64(position.entryId), self._partition)
             if self._waiting:
                 self._admit()
-        elif verdict is Verdict.AHEAD:
+        elif self._pending.judge(receipt.sequence_id) is Verdict.AHEAD:
             self._resend_all(f"receipt {receipt.sequence_id} is ahead of the oldest pending entry")
         else:
             log.debug("%s: receipt %d of nothing pending", self.topic, receipt.sequence_id)

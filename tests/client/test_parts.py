@@ -164,7 +164,7 @@ def test_permits_neither_leak_nor_dry_up(size: int, entries: list[int]) -> None:
 
 
 def pending(sequence_id: int, count: int = 1) -> PendingSend:
-    return PendingSend(sequence_id, sequence_id + count - 1, b"head", b"x" * count, count, 0.0, [])
+    return PendingSend(sequence_id, sequence_id + count - 1, b"head", b"x" * count, count, 0.0)
 
 
 @given(st.lists(st.integers(1, 5), max_size=20), st.data())
@@ -183,7 +183,10 @@ def test_receipts_are_only_taken_for_the_head(counts: list[int], data: st.DataOb
         assert (verdict is Verdict.HEAD) == (send.sequence_id <= asked <= send.last_sequence_id)
         assert (verdict is Verdict.STALE) == (asked < send.sequence_id)
         assert (queue.head, queue.tail) == (send, sends[-1])
-        assert queue.pop() is send
+        taken = queue.take(asked)
+        assert taken is (send if verdict is Verdict.HEAD else None)
+        assert taken is send or queue.pop() is send
+    assert queue.take(0) is None
     assert queue.judge(0) is Verdict.STALE
     assert (queue.messages, queue.bytes, queue.head, queue.tail, queue.pop_all()) == (0, 0, None, None, [])
 
