@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from tests.support.pulsar import STARTER, URL, WEB_URL, ApachePulsar, what_is_wrong
-from tests.support.servers import ROOT, ServerFailed
+from tests.support.servers import ROOT, ServerFailed, survivors
 
 OF_MAKE = ("MAKELEVEL", "MAKEFLAGS", "MFLAGS")
 """Set where these tests run below a make; the inner one would then say where it stands."""
@@ -125,7 +125,7 @@ def test_starter_is_stopped_killed_and_started_again_on_its_ports_with_nothing_l
     finally:
         pulsar.stop()
     assert pulsar.is_dead
-    assert not psutil.wait_procs(family, timeout=2)[1]
+    assert survivors(family, 2) == []
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from magnetar.cli.demo_corpus import Corpus, standard_library
 from magnetar.cli.demo_functions import names_on
 
 from tests.support.command import call
-from tests.support.servers import COMMAND, descendants
+from tests.support.servers import COMMAND, descendants, survivors
 from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -61,8 +61,7 @@ def test_demo_that_is_killed_takes_its_servers_along(tmp_path: Path) -> None:
     finally:
         demo.kill()
         demo.wait()
-    _, alive = psutil.wait_procs(family, timeout=30)
-    assert not alive
+    assert survivors(family, 30) == []
 
 
 def test_demo_that_cannot_start_says_which_step_and_why(tmp_path: Path) -> None:

@@ -10,13 +10,12 @@ import time
 from collections.abc import Callable, Iterator
 
 import httpx
-import psutil
 import pytest
 
 from tests.support.calm import Calm
 from tests.support.cluster import FUNCTION, SETTLE_S, Cluster, Probe
 from tests.support.pulsar import KEEP_ALIVE_S, ApachePulsar
-from tests.support.servers import descendants
+from tests.support.servers import descendants, survivors
 from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.timeout(300)]
@@ -57,9 +56,7 @@ def kill(cluster: Cluster, *victims: str) -> Calm:
         os.kill(cluster.workers[name].pid, signal.SIGKILL)
     for name in victims:
         cluster.workers[name].kill()
-    _, left = psutil.wait_procs(below, timeout=30)
-    # Orphans that nobody has waited for yet are dead.
-    assert not [one for one in left if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+    assert survivors(below, 30) == []
     assert killed.calm_s < DEAD_S, killed
     return killed
 

@@ -21,6 +21,7 @@ from magnetar.wire import functions_pb2 as records
 
 from tests.runtime.conftest import MakeSpec, until
 from tests.support.calm import Calm
+from tests.support.servers import is_alive, survivors
 
 EARLIEST = ConsumerConfig(initial_position="Earliest")
 
@@ -137,8 +138,7 @@ async def test_instances_die_with_their_worker(make_spec: MakeSpec) -> None:
     assert zygote is not None
     began = Calm()
     await runtime.close()
-    _, alive = await asyncio.to_thread(psutil.wait_procs, [process, zygote], 30.0)
-    assert not alive
+    assert await asyncio.to_thread(survivors, [process, zygote], 30.0) == []
     assert began.calm_s < 1, began
 
 
@@ -151,7 +151,7 @@ async def test_new_zygote_is_started_after_the_old_one_died(runtime: ProcessRunt
     assert "the process that starts instances ended" in await first.wait()
 
     async def is_dead() -> bool:
-        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+        return not is_alive(process)
 
     await until(is_dead)
     second = await runtime.start(make_spec("def process(text): pass"))

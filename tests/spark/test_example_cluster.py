@@ -15,7 +15,7 @@ import pytest
 from tests.spark.test_host_standalone import create, functions, numbers, outputs
 from tests.spark.topics import fill
 from tests.support.ports import Reserved
-from tests.support.servers import descendants, running
+from tests.support.servers import descendants, running, survivors
 from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -44,7 +44,7 @@ def cluster_url(ports: Reserved, tmp_path_factory: pytest.TempPathFactory) -> It
     finally:
         process.send_signal(signal.SIGINT)
         assert process.wait(ENDS_S) == 0
-        assert psutil.wait_procs(family, ENDS_S)[1] == []
+        assert survivors(family, ENDS_S) == []
 
 
 def test_functions_run_on_it(cluster_url: str, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from magnetar.runtime.state.server import TableServer
 from tests.spark.functions import Driver, make_spec
 from tests.spark.standalone import LOCAL, ON_BOTH_MASTERS, Master
 from tests.spark.topics import fill, options_for, values
-from tests.support.servers import Server, running
+from tests.support.servers import Server, running, survivors
 from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -69,7 +69,7 @@ def kill(driver: Driver, master: Master) -> None:
     """Kill the driver; what it had below it ends by itself, and executors do."""
     family = [*below(driver), *master.executors()]
     driver.kill()
-    _, left = psutil.wait_procs(family, GONE_S)
+    left = survivors(family, GONE_S)
     for process in left:
         process.kill()
     assert not left

@@ -20,6 +20,7 @@ from tests.spark.counting_host import LATE, PROGRAM, ROWS
 from tests.spark.specs import MakeSpec
 from tests.spark.test_host import started
 from tests.support.calm import Calm
+from tests.support.servers import is_alive, survivors
 from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -52,7 +53,7 @@ def jvm_of(pid: int) -> psutil.Process | None:
 
 async def gone(processes: list[psutil.Process]) -> None:
     async def are_gone() -> bool:
-        return not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in processes)
+        return not any(map(is_alive, processes))
 
     await until(are_gone, ENDS_S)
 
@@ -170,8 +171,7 @@ def test_a_worker_that_is_killed_takes_host_and_jvm_with_it(make: MakeSpec, tmp_
     finally:
         worker.kill()
         worker.wait()
-    _, alive = psutil.wait_procs(family, timeout=ENDS_S)
-    assert not alive
+    assert survivors(family, ENDS_S) == []
 
 
 async def test_what_a_dead_driver_left_behind_is_removed_at_the_next_start(runtime: SparkRuntime) -> None:

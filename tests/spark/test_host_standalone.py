@@ -18,7 +18,7 @@ from magnetar.errors import RequestRefused
 from tests.spark.topics import fill, options_for, values
 from tests.support.calm import Calm
 from tests.support.command import Answer, call
-from tests.support.servers import COMMAND, Server, descendants, running
+from tests.support.servers import COMMAND, Server, descendants, is_alive, running, survivors
 from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -144,8 +144,7 @@ def test_a_run_whose_driver_is_killed_goes_on_and_nothing_comes_twice(server: Se
         waiting.wait()
     assert waiting.returncode == 0, shown
     assert "is done: " in shown.splitlines()[-1]
-    _, alive = psutil.wait_procs(family, timeout=ENDS_S)
-    assert not alive
+    assert survivors(family, ENDS_S) == []
     assert sorted(outputs(server, "killed")) == sorted(b"%d!" % number for number in range(20_000))
     assert run_of(server, "killed")["lag"] == 0
 
@@ -249,5 +248,5 @@ def test_the_server_ends_with_everything_below_it(server: Server) -> None:
     family = descendants(server.pid)
     assert any(one.name() == "java" for one in family)
     server.stop()
-    assert not [one for one in family if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+    assert not any(map(is_alive, family))
     assert not list((server.directory / "data").rglob("driver-*"))

@@ -24,7 +24,7 @@ from tests.spark.test_host_standalone import (
 )
 from tests.spark.topics import fill
 from tests.support.calm import Calm
-from tests.support.servers import Server, descendants
+from tests.support.servers import Server, descendants, survivors
 from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1500), ON_CLUSTER]
@@ -87,7 +87,7 @@ def test_whatever_is_killed_the_outputs_are_there_once(server: Server, master: M
     driver = host(server)
     family = [*descendants(driver.pid), *master.executors()]
     driver.send_signal(signal.SIGKILL)
-    assert psutil.wait_procs(family, GONE_S)[1] == []
+    assert survivors(family, GONE_S) == []
     wait_for_tasks()
     assert run_of(server, "kills")["stage"] == "running"
     calm = Calm()
@@ -98,7 +98,7 @@ def test_whatever_is_killed_the_outputs_are_there_once(server: Server, master: M
     wait_for_tasks()
     family = [*descendants(server.pid), *master.executors()]
     server.kill()  # the broker, and with it all else
-    assert psutil.wait_procs(family, GONE_S)[1] == []
+    assert survivors(family, GONE_S) == []
     slow.unlink()
     server.restart()
     wait_for(lambda: functions(server, "trigger", "--name", "kills").ok(), "a run to its end", BEGINS_S)

@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import psutil
 import pytest
 
 from tests.spark.topics import fill, options_for, values
 from tests.support.command import call
 from tests.support.pulsar import own_name
-from tests.support.servers import COMMAND, Server, descendants, running, server
+from tests.support.servers import COMMAND, Server, descendants, running, server, survivors
 from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -74,8 +73,7 @@ class Pair:
         below = descendants(self.workers[owner].pid)
         assert any(one.name() == "java" for one in below)
         self.workers[owner].kill()
-        _, alive = psutil.wait_procs(below, timeout=30)
-        assert not alive
+        assert survivors(below, 30) == []
         return owner
 
 

@@ -20,7 +20,7 @@ from magnetar.cli import demo_spark_function
 from tests.spark.topics import options_for, planned, read_all
 from tests.support.command import Answer, call
 from tests.support.pulsar import ApachePulsar, own_name
-from tests.support.servers import Server, descendants, running
+from tests.support.servers import Server, descendants, running, survivors
 from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.pulsar, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(400)]
@@ -179,8 +179,7 @@ def test_a_killed_driver_leaves_nothing_out_and_nothing_twice(place: Place, tmp_
     (tmp_path / "slow").unlink()
     run = place.end_of_run(name)
     assert run["stage"] == "done", run
-    _, alive = psutil.wait_procs(family, timeout=10)
-    assert not alive
+    assert survivors(family, 10) == []
     assert sorted(row["value"] for row in place.outputs(name)) == sorted(b"%s!" % one for one in numbers(0, 20_000))
     place.functions("delete", "--name", name).ok()
 

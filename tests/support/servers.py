@@ -137,7 +137,7 @@ class Server:
             self.process.wait(STOP_TIMEOUT_S)
             raise ServerFailed(f"{self.command} ignored SIGTERM for {STOP_TIMEOUT_S} s:\n{self.log_tail()}") from None
         finally:
-            _, leftovers = psutil.wait_procs(below, timeout=LEFTOVERS_S)
+            leftovers = survivors(below, LEFTOVERS_S)
             for process in leftovers:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.kill()
@@ -166,6 +166,25 @@ def descendants(pid: int) -> list[psutil.Process]:
         return psutil.Process(pid).children(recursive=True)
     except psutil.NoSuchProcess:
         return []
+
+
+def survivors(processes: Sequence[psutil.Process], timeout_s: float) -> list[psutil.Process]:
+    """Those of ``processes`` that live after so many seconds at most; returns as soon as there are none.
+
+    What is dead and nobody has waited for is dead: an orphan's new parent may take its time.
+    """
+    deadline = time.monotonic() + timeout_s
+    while (alive := [one for one in processes if is_alive(one)]) and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+    return alive
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """Whether a process may still do something."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def server(kind: str, directory: Path, *flags: str) -> Server:
