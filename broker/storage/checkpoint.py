@@ -161,7 +161,6 @@ class Checkpoint:
     def _finish(self, plan: _Plan, end: JournalEnd | None) -> None:
         core = self._core
         self._is_running = False
-        unread = []  # files of which all consumers have had all, out of memory: nobody is likely to read them
         for ledger, _ in plan.ledgers:
             if ledger.is_dropped:
                 continue
@@ -170,13 +169,12 @@ class Checkpoint:
                 ledger.moved += len(ledger.moving) // 2
                 core.unmoved_bytes -= size
                 if size >= _MANY_BYTES and ledger.log.consumed >= ledger.position(ledger.moved - 1):
-                    unread.append(core.file_of(ledger).path)
+                    # All consumers have had all of it, out of memory: nobody is likely to read the file.
+                    core.lanes.in_background(partial(core.disk.forget_cached, core.file_of(ledger).path))
             else:
                 core.unmoved_ledgers[ledger.id] = ledger
                 ledger.unmoved = ledger.moving + ledger.unmoved
             ledger.moving = []
-        for path in unread:
-            core.lanes.in_background(partial(core.disk.forget_cached, path))
         plan.ledgers.clear()  # what waits for the journal knows the plan and is known by it: a cycle of all payloads
         if plan.failure is None:
             assert end is not None

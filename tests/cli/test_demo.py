@@ -15,7 +15,7 @@ from magnetar.cli.demo_corpus import Corpus, standard_library
 from magnetar.cli.demo_functions import names_on
 
 from tests.support.command import call
-from tests.support.servers import COMMAND, descendants, survivors
+from tests.support.servers import COMMAND, descendants, is_alive, survivors
 from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -39,16 +39,17 @@ def test_demo_that_is_kept_goes_on_and_can_be_talked_to(tmp_path: Path) -> None:
     answer = call("demo", "--directory", str(tmp_path), "--no-spark", "--files", "2", "--keep").ok()
     addresses = json.loads((tmp_path / "ready.json").read_text())
     pid = int(addresses["pid"])
+    demo = psutil.Process(pid)
     try:
         assert f"kill {pid}" in answer.out
         url = re.search(r"MAGNETAR_ADMIN_URL=(\S+)", answer.out)
         assert url is not None
         assert call("functions", "list", admin_url=url[1]).ok().out == "count\nidentifiers\n"
         call("demo", "--directory", str(tmp_path), "--no-spark", "--files", "2").refused("a demo still runs", str(pid))
-        assert psutil.pid_exists(pid), "the refused demo ended the running one"
+        assert is_alive(demo), "the refused demo ended the running one"
     finally:
         os.kill(pid, signal.SIGTERM)
-        wait_for(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == "zombie", "end of the demo", 60)
+        assert survivors([demo], 60) == []
 
 
 def test_demo_that_is_killed_takes_its_servers_along(tmp_path: Path) -> None:

@@ -105,7 +105,10 @@ def test_opening_a_later_format_is_refused(tmp_path: Path) -> None:
         SqliteStore.open(file)
 
 
-@pytest.mark.skipif(os.geteuid() == 0 and shutil.which("setpriv") is None, reason="root writes read-only files")
+@pytest.mark.skipif(
+    os.geteuid() == 0 and shutil.which("setpriv") is None,
+    reason="root writes read-only files, and there is no setpriv (Debian: util-linux) to be somebody else",
+)
 def test_opening_a_read_only_file_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "metadata.db"
     asyncio.run(SqliteStore.open(file).close())

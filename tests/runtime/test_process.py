@@ -178,7 +178,7 @@ async def test_process_that_came_too_late_is_ended(
     await until(lambda: is_running(another))
 
     async def are_known() -> bool:
-        living = {one.pid for one in zygote.children() if one.status() != psutil.STATUS_ZOMBIE}
+        living = {one.pid for one in zygote.children() if is_alive(one)}
         return living == {first.process_id, another.process_id}
 
     await until(are_known)

@@ -16,7 +16,7 @@ import psutil
 import pytest
 from magnetar.runtime.spark.java import Java, find_java, module_options, standalone_environment
 
-from tests.support.servers import descendants
+from tests.support.servers import descendants, survivors
 from tests.support.waiting import wait_for
 
 START_TIMEOUT_S = 300.0
@@ -173,8 +173,7 @@ class SparkCluster:
         """Stop all, the last one first."""
         below: list[psutil.Process] = []
         for process in reversed(self._processes):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                below += psutil.Process(process.pid).children(recursive=True)
+            below += descendants(process.pid)
             process.send_signal(signal.SIGTERM)
         for process in self._processes:
             try:
@@ -182,7 +181,7 @@ class SparkCluster:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-        for left in psutil.wait_procs(below, timeout=5)[1]:
+        for left in survivors(below, 5):
             with contextlib.suppress(psutil.NoSuchProcess):
                 left.kill()
 

@@ -26,7 +26,7 @@ import httpx
 import psutil
 import pytest
 
-from .servers import LOG_TAIL_BYTES, ROOT, ServerFailed, descendants
+from .servers import LOG_TAIL_BYTES, ROOT, ServerFailed, descendants, survivors
 from .waiting import wait_for
 
 STARTER = "MAGNETAR_TEST_PULSAR"
@@ -246,8 +246,7 @@ class ApachePulsar:
             self.process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(timeout_s)
-            _, left = psutil.wait_procs(below, timeout=2)
-            for one in left:
+            for one in survivors(below, 2):
                 with contextlib.suppress(psutil.NoSuchProcess):
                     one.kill()
             self._is_tidy = True
