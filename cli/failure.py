@@ -33,12 +33,19 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {close[0]}?" if close else ""
 
 
+def _before_the_group(error: click.NoSuchOption) -> str:
+    """Return where a flag of all commands stands, or nothing for another flag."""
+    everywhere = error.ctx.find_root().command.params if error.ctx else []
+    is_one = any(error.option_name in option.opts for option in everywhere)
+    return f" here; it goes before the group: magnetar {error.option_name} …" if is_one else ""
+
+
 def usage_line(error: click.UsageError) -> str:
     """Return a wrong call as one line: what is wrong, the nearest right word, where the help is."""
     context = error.ctx
     message = one_line(error.format_message())
     if isinstance(error, click.NoSuchOption):
         known = [] if context is None else [name for option in context.command.params for name in option.opts]
-        message = f"unknown flag {error.option_name}{nearest(error.option_name, known)}"
+        message = f"unknown flag {error.option_name}{_before_the_group(error) or nearest(error.option_name, known)}"
     path = "magnetar" if context is None else context.command_path
     return f"{message.rstrip('.?')} (see `{path} --help`)"
