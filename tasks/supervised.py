@@ -1,0 +1,169 @@
+"""Tasks that outlive the request which started them.
+
+Design: a task that nobody awaits fails in silence, and the work it did stops without a reason shown. So every task has
+an owner, the `TaskSet` of the object it works for, and a handler for its failure:
+
+- `TaskSet.start` runs a piece of work once; a failure is logged, or goes to the handler that is given;
+- `TaskSet.keep` is for work that lives as long as its owner (timers, watches, listeners): a failure is logged, and the
+  work begins anew after a pause that doubles;
+- `TaskSet.close` cancels what still runs and waits for its end.
+
+Within one coroutine an `asyncio.TaskGroup` does the same and is better; `race` is for "whichever ends first".
+`tests/test_architecture.py` fails if a task is made elsewhere.
+
+Invariant: no exception of a task is lost. It is logged, handled, or raised to those who await the task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+OnFailure = Callable[[BaseException], None]
+
+FIRST_PAUSE_S = 0.1
+LONGEST_PAUSE_S = 30.0
+
+log = logging.getLogger(__name__)
+
+
+def log_failure(name: str) -> OnFailure:
+    """Return a handler that logs a failure as an error with its traceback, under the name of the task."""
+
+    def handle(failure: BaseException) -> None:
+        log.error("the task %r failed: %s", name, failure, exc_info=failure)
+
+    return handle
+
+
+def awaited_elsewhere(failure: BaseException) -> None:
+    """Handler for a task that somebody always awaits: the failure is raised there."""
+
+
+class TaskSet:
+    """The tasks of one owner. Bound to one event loop, that of its first task.
+
+    Args:
+        owner: what the tasks work for, in log lines: ``broker``, ``worker w-1``.
+    """
+
+    def __init__(self, owner: str):
+        self.owner = owner
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def __repr__(self) -> str:
+        return f"TaskSet({self.owner!r}, running={sorted(task.get_name() for task in self._tasks)})"
+
+    def __len__(self) -> int:
+        """Return the number of tasks that have not ended."""
+        return len(self._tasks)
+
+    def start(self, work: Coroutine[Any, Any, T], name: str, on_failure: OnFailure | None = None) -> asyncio.Task[T]:
+        """Run a piece of work in a task of its own.
+
+        Args:
+            work: the coroutine.
+            name: what it does, for logs and `repr`.
+            on_failure: called in the event loop with the exception that ended the task, once, not for a cancellation;
+                by default the failure is logged. An exception of the handler itself is logged too.
+        """
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        handle = on_failure or log_failure(f"{self.owner}: {name}")
+
+        def ended(task: asyncio.Task[T]) -> None:
+            self._tasks.discard(task)
+            if task.cancelled():
+                return
+            failure = task.exception()
+            if failure is not None:
+                _handle(handle, failure, name)
+
+        task.add_done_callback(ended)
+        return task
+
+    def keep(
+        self,
+        make_work: Callable[[], Coroutine[Any, Any, None]],
+        name: str,
+        *,
+        first_pause_s: float = FIRST_PAUSE_S,
+        longest_pause_s: float = LONGEST_PAUSE_S,
+        on_failure: OnFailure | None = None,
+    ) -> asyncio.Task[None]:
+        """Run work that lives as long as its owner: what fails is handled and begun anew, work that returns has ended.
+
+        Args:
+            make_work: makes the coroutine, once per start.
+            name: what it does, for logs and `repr`.
+            first_pause_s: seconds before the first new start; doubles with each failure that follows within
+                ``longest_pause_s`` of the start, and begins anew after work that ran longer.
+            longest_pause_s: seconds, the longest pause.
+            on_failure: called with each failure; by default it is logged.
+        """
+        handle = on_failure or log_failure(f"{self.owner}: {name}")
+
+        async def kept() -> None:
+            loop = asyncio.get_running_loop()
+            pause_s = first_pause_s
+            while True:
+                began_s = loop.time()
+                try:
+                    return await make_work()
+                except Exception as failure:  # noqa: BLE001 - every failure is handled, and the work goes on
+                    _handle(handle, failure, name)
+                if loop.time() - began_s > longest_pause_s:
+                    pause_s = first_pause_s
+                await asyncio.sleep(pause_s)
+                pause_s = min(pause_s * 2, longest_pause_s)
+
+        return self.start(kept(), name, on_failure)
+
+    def cancel(self) -> None:
+        """Cancel all tasks without waiting for their end."""
+        for task in tuple(self._tasks):
+            task.cancel()
+
+    async def close(self) -> None:
+        """Cancel all tasks, those that they start meanwhile too, and wait for their end.
+
+        A task that calls this is left out: it ends by itself.
+
+        Cancellation: the tasks are cancelled all the same; call again to wait for them.
+        """
+        while others := self._tasks - {asyncio.current_task()}:
+            for task in others:
+                task.cancel()
+            await asyncio.wait(others)
+
+
+def _handle(handle: OnFailure, failure: BaseException, name: str) -> None:
+    try:
+        handle(failure)
+    except Exception:
+        log.exception("the handler of a failed task raised, task %r, its failure: %r", name, failure)
+
+
+async def race(*works: Coroutine[Any, Any, T]) -> T:
+    """Return what the first of several coroutines to end returns, or raise what it raises.
+
+    The others are cancelled and awaited before this returns; what they raise while they end is logged. Where several
+    end at once, the first in the order of the arguments counts.
+
+    Cancellation: safe; all are cancelled and awaited.
+    """
+    tasks = [asyncio.get_running_loop().create_task(work) for work in works]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        winner = next(task for task in tasks if task.done())
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    for task in tasks:
+        if task is not winner and not task.cancelled() and (failure := task.exception()) is not None:
+            log_failure(task.get_name())(failure)
+    return winner.result()
