@@ -27,6 +27,12 @@ def broker_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--ready-file", metavar="FILE", help="Write the addresses there as JSON once it serves; -: stdout."
         ),
+        click.option(
+            "--salvage",
+            is_flag=True,
+            help="Take up what the journal holds of topics that were never created, as topics of generated names; only"
+            " where a start is refused for it.",
+        ),
         click.option("--wipe-data", is_flag=True, help="Start empty: remove what earlier runs left in --data-dir."),
         click.option("--config", "config_file", metavar="FILE", help="YAML with Pulsar's key names; flags win."),
         click.option("--host", help="Address to listen on (default: 127.0.0.1)."),
@@ -45,7 +51,7 @@ def broker_configs(flags: dict[str, Any], in_file: dict[str, dict[str, Any]]) ->
 
     given = {field: flags[field] for field in ("host", "broker_port", "web_port") if flags[field] is not None}
     config = BrokerConfig(**{**in_file["broker"], **given}, data_dir=Path(flags["data_dir"]))
-    return config, dataclasses.replace(StorageConfig(), **in_file["storage"])
+    return config, dataclasses.replace(StorageConfig(salvage=flags["salvage"]), **in_file["storage"])
 
 
 def open_directory(config: BrokerConfig, *, wipe: bool, more_names: tuple[str, ...] = ()) -> DataDirectory:

@@ -1,24 +1,26 @@
 """The catalogue: one file that says which logs, ledgers and cursors there are, and where in the journal to go on from.
 
 It is written anew by each checkpoint and put in place by a rename, so there is always one whole catalogue. The first
-line names the format and holds length and checksum of the rest; then one JSON object a line: the journal's place and
-the id counters first, then each log.
+line names the format of the whole directory and holds length and checksum of the rest; then one JSON object a line:
+the journal's place, its key and the id counters first, then each log. `migration.py` has the formats there were.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import google_crc32c
 
 from .disk import Disk
-from .failures import DamagedFile, disk_action
+from .failures import DamagedFile, NewerFormat, disk_action
 from .journal import JournalEnd
 
-_MAGIC = "MAGNETAR-CATALOGUE-1"
+FORMAT = 2
+"""Format of the directory. Software of an earlier one refuses the directory by this number."""
+_MAGIC = "MAGNETAR-CATALOGUE-"
 _CHUNK = 4 * 1024 * 1024
 
 
@@ -51,20 +53,48 @@ class Ids:
 
 
 @dataclass(frozen=True, slots=True)
-class Catalogue:
-    """A catalogue as read.
+class JournalKey:
+    """What tells this directory's journal files from what payloads hold.
+
+    Attributes:
+        key: of the nonces.
+        since: number of the first journal file whose groups carry a nonce; those before it are of format 1.
+    """
+
+    key: bytes
+    since: int
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What a catalogue says beside the logs.
 
     Attributes:
         start: where replaying the journal begins.
         next_ledger: see `Ids`.
         next_object: see `Ids`.
-        logs: state of each log, as `TopicLog.snapshot` wrote it.
+        journal_key: None in a catalogue of format 1.
     """
 
     start: JournalEnd
     next_ledger: int
     next_object: int
-    logs: tuple[dict[str, Any], ...]
+    journal_key: JournalKey | None
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """A catalogue as read.
+
+    Attributes:
+        head: see there.
+        logs: state of each log, as `TopicLog.snapshot` wrote it.
+        format: of the directory.
+    """
+
+    head: Head
+    logs: tuple[dict[str, Any], ...] = field(repr=False)
+    format: int
 
 
 def encode_line(state: dict[str, Any]) -> bytes:
@@ -72,17 +102,23 @@ def encode_line(state: dict[str, Any]) -> bytes:
     return json.dumps(state, separators=(",", ":")).encode() + b"\n"
 
 
-def write_catalogue(
-    disk: Disk, directory: str, start: JournalEnd, ids: tuple[int, int], lines: Iterable[bytes]
-) -> None:
+def write_catalogue(disk: Disk, directory: str, head: Head, lines: Iterable[bytes]) -> None:
     """Put a new catalogue in place of the old one, durably.
 
     Raises:
         DiskFailure: the old one is still in place, or the new one is; either is whole.
     """
-    head = {"start": asdict(start), "next_ledger": ids[0], "next_object": ids[1]}
-    body = encode_line(head) + b"".join(lines)
-    first = f"{_MAGIC} {len(body)} {google_crc32c.value(body):08x}\n".encode()
+    assert head.journal_key is not None
+    body = encode_line(
+        {
+            "start": asdict(head.start),
+            "next_ledger": head.next_ledger,
+            "next_object": head.next_object,
+            "journal_key": head.journal_key.key.hex(),
+            "journal_key_since": head.journal_key.since,
+        }
+    ) + b"".join(lines)
+    first = f"{_MAGIC}{FORMAT} {len(body)} {google_crc32c.value(body):08x}\n".encode()
     path = f"{directory}/catalogue"
     with disk_action("write the catalogue", path):
         # The rest of an interrupted write would lengthen this one: take it away first.
@@ -105,6 +141,7 @@ def read_catalogue(disk: Disk, directory: str) -> Catalogue | None:
 
     Raises:
         DamagedFile: it is not as it was written.
+        NewerFormat: later software wrote it.
     """
     path = f"{directory}/catalogue"
     with disk_action("read the catalogue", path):
@@ -117,9 +154,16 @@ def read_catalogue(disk: Disk, directory: str) -> Catalogue | None:
             file.close()
     first, _, body = content.partition(b"\n")
     words = first.decode("ascii", "replace").split(" ")
-    if len(words) != 3 or words[0] != _MAGIC:
-        raise DamagedFile(path, 0, f"does not begin with {_MAGIC}")
+    number = words[0].removeprefix(_MAGIC)
+    if not words[0].startswith(_MAGIC) or not number.isdecimal() or int(number) < 1:
+        raise DamagedFile(path, 0, f"does not begin with {_MAGIC} and a format")
+    if int(number) > FORMAT:
+        raise NewerFormat(directory, int(number), FORMAT)
+    if len(words) != 3:
+        raise DamagedFile(path, 0, "the first line is not whole")
     if words[1] != str(len(body)) or words[2] != f"{google_crc32c.value(body):08x}":
         raise DamagedFile(path, len(first) + 1, f"wrong length ({len(body)} bytes) or checksum")
     head, *logs = (json.loads(line) for line in body.splitlines())
-    return Catalogue(JournalEnd(**head["start"]), head["next_ledger"], head["next_object"], tuple(logs))
+    key = JournalKey(bytes.fromhex(head["journal_key"]), head["journal_key_since"]) if "journal_key" in head else None
+    start = JournalEnd(**head["start"])
+    return Catalogue(Head(start, head["next_ledger"], head["next_object"], key), tuple(logs), int(number))

@@ -5,7 +5,8 @@ memory holds for their ledgers; all three describe the same moment, because only
 journal has written everything up to that place, the background lane writes and syncs the ledgers' files, then the
 catalogue. Back on the loop lane the entries count as moved and journal files before the place are released. A step
 that fails undoes nothing on disk: until the new catalogue is in place the old one and the journal still say
-everything.
+everything. Whatever a step raises ends that checkpoint with an error that is logged, and the next attempt comes after
+`retry_s`.
 
 After a failure of the journal a checkpoint is also the cure: it starts behind the damaged group.
 """
@@ -18,9 +19,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from ...errors import StorageError
-from .catalogue import write_catalogue
+from .catalogue import Head, write_catalogue
 from .core import StorageCore
-from .failures import disk_action
+from .failures import as_storage_error, disk_action
 from .journal import Batch, JournalEnd
 from .ledger import Ledger
 
@@ -40,6 +41,7 @@ class _Plan:
         ledgers: those with entries to move, and their ``moving``, which is written even if the ledger is deleted
             meanwhile: a crash may come before the record of that is on the disk, and the catalogue names the ledger.
         covered_bytes: what the journal had written when it began.
+        unrecorded: changes without a record that the lines hold.
         heals: True if it starts behind a failure of the journal.
         failure: why it did not succeed.
     """
@@ -48,6 +50,7 @@ class _Plan:
     lines: list[bytes]
     ledgers: list[tuple[Ledger, list[bytes]]]
     covered_bytes: int
+    unrecorded: int
     heals: bool
     failure: StorageError | None = None
 
@@ -61,7 +64,7 @@ class Checkpoint:
         self._told: list[Result] = []  # who waits for the running one
         self._waiting: list[Result] = []  # who waits for the one after it
         core.on_death = self._abort
-        self._began_s = core.clock()
+        self._began_s = core.monotonic()
         self._has_failed = False
         self._covered_bytes = 0  # of what the journal has written, by the last one that succeeded
         self.completed = 0
@@ -80,7 +83,7 @@ class Checkpoint:
             return True
         is_dirty = core.has_changes or bool(core.unmoved_ledgers)
         wait_s = core.config.retry_s if self._has_failed else core.config.checkpoint_interval_s
-        return is_dirty and core.clock() - self._began_s >= wait_s
+        return is_dirty and core.monotonic() - self._began_s >= wait_s
 
     def begin(self, done: Result | None = None) -> None:
         """Start a checkpoint; ``done`` gets its result. While one is running, one more follows it."""
@@ -97,10 +100,18 @@ class Checkpoint:
             self._abort(core.failure)
             return
         self._is_running = True
-        self._began_s = core.clock()
+        self._began_s = core.monotonic()
         core.checkpoint_at_bytes = core.journal.written_bytes + core.config.checkpoint_bytes
         core.has_changes = False
-        plan = self._capture()
+        try:
+            plan = self._capture()
+        except Exception as exc:
+            logger.exception("the state of the storage could not be written down")
+            failure = as_storage_error(exc, "write a checkpoint")
+            self._is_running = False
+            self._fail(failure)
+            self._tell(failure)
+            return
         if plan.heals:
             end = core.journal.broken_end()
             core.lanes.in_background(lambda: self._move(plan, end))
@@ -112,7 +123,7 @@ class Checkpoint:
                 end = batch.end
                 core.lanes.in_background(lambda: self._move(plan, end))
             else:
-                plan.failure = error if isinstance(error, StorageError) else StorageError(str(error))
+                plan.failure = as_storage_error(error, "write to the journal")
                 self._finish(plan, None)
 
         batch: Batch = core.journal.mark_end(reached)
@@ -132,34 +143,36 @@ class Checkpoint:
                 core.file_of(ledger)
                 ledgers.append((ledger, ledger.moving))
         core.unmoved_ledgers = {}
-        return _Plan(
-            (core.ids.next_ledger, core.ids.next_object),
-            lines,
-            ledgers,
-            core.journal.written_bytes,
-            core.has_journal_failed,
-        )
+        ids = core.ids.next_ledger, core.ids.next_object
+        return _Plan(ids, lines, ledgers, core.journal.written_bytes, core.unrecorded, heals=core.has_journal_failed)
 
     def _move(self, plan: _Plan, end: JournalEnd) -> None:
-        """Write ledgers and catalogue; on the background lane."""
-        core = self._core
+        """Write ledgers and catalogue and report; on the background lane."""
         try:
-            made_file = False
-            for ledger, moving in plan.ledgers:
-                if moving:  # nothing, if the journal failed before it had written any of it
-                    assert ledger.file is not None
-                    made_file = ledger.file.write(ledger.moved, moving) or made_file
-            if made_file:
-                path = f"{core.directory}/ledgers"
-                with disk_action("sync the directory", path):
-                    core.disk.sync_directory(path)
-            write_catalogue(core.disk, core.directory, end, plan.ids, plan.lines)
-        except StorageError as exc:
-            plan.failure = exc
-        core.lanes.on_loop(lambda: self._finish(plan, end))
+            self._write(plan, end)
+        except Exception as exc:
+            if not isinstance(exc, StorageError):
+                logger.exception("a checkpoint could not be written")
+            plan.failure = as_storage_error(exc, "write a checkpoint")
+        self._core.lanes.on_loop(lambda: self._finish(plan, end))
+
+    def _write(self, plan: _Plan, end: JournalEnd) -> None:
+        core = self._core
+        made_file = False
+        for ledger, moving in plan.ledgers:
+            if moving:  # nothing, if the journal failed before it had written any of it
+                assert ledger.file is not None
+                made_file = ledger.file.write(ledger.moved, moving) or made_file
+        if made_file:
+            path = f"{core.directory}/ledgers"
+            with disk_action("sync the directory", path):
+                core.disk.sync_directory(path)
+        write_catalogue(core.disk, core.directory, Head(end, *plan.ids, core.journal_key), plan.lines)
 
     def _finish(self, plan: _Plan, end: JournalEnd | None) -> None:
         core = self._core
+        if core.has_died:
+            return  # everybody has been told
         self._is_running = False
         for ledger, _ in plan.ledgers:
             if ledger.is_dropped:
@@ -180,13 +193,15 @@ class Checkpoint:
             assert end is not None
             self._succeed(plan, end)
         else:
-            self._fail(plan, plan.failure)
+            self._fail(plan.failure)
         self._tell(plan.failure)
-        if self._waiting and not self._is_running:
+        is_behind = plan.failure is None and core.unrecorded > core.covered and not core.is_closed
+        if (self._waiting or is_behind) and not self._is_running:
             self._begin()
 
     def _abort(self, failure: StorageError) -> None:
         """Tell everybody that no checkpoint will come."""
+        self._is_running = False
         self._told += self._waiting
         self._waiting = []
         self._tell(failure)
@@ -194,13 +209,17 @@ class Checkpoint:
     def _tell(self, result: StorageError | None) -> None:
         told, self._told = self._told, []
         for tell in told:
-            tell(result)
+            try:
+                tell(result)
+            except Exception:  # one bad callback must not keep the others waiting
+                logger.exception("a callback of the storage failed")
 
     def _succeed(self, plan: _Plan, end: JournalEnd) -> None:
         core = self._core
         self.completed += 1
         self._has_failed = False
         self._covered_bytes = plan.covered_bytes
+        core.covered = plan.unrecorded
         if plan.heals:
             core.journal.mend(end)
             core.has_journal_failed = False
@@ -210,7 +229,7 @@ class Checkpoint:
         if not core.has_journal_failed:
             core.accept()
 
-    def _fail(self, plan: _Plan, failure: StorageError) -> None:
+    def _fail(self, failure: StorageError) -> None:
         core = self._core
         core.has_changes = self._has_failed = True
         logger.warning("checkpoint failed, it is tried again: %s", failure)

@@ -153,6 +153,8 @@ def begin_view(log: TopicLog) -> TopicLog:
 
 def switch_view(log: TopicLog, view: CompactedView, done: Done) -> None:
     """Make ``view``, all of which is on the disk, the view of ``log`` and move its compaction cursor to the horizon."""
+    if log.core.refuses(done):
+        return
     cursor = log.cursors.get(COMPACTION_CURSOR)
     log.view = view
     if cursor is not None:
@@ -165,6 +167,8 @@ def switch_view(log: TopicLog, view: CompactedView, done: Done) -> None:
 def drop_hidden(hidden: TopicLog, done: Done) -> None:
     """Delete a hidden log that nobody refers to (any more)."""
     core = hidden.core
+    if core.refuses(done):
+        return  # it stays one of the stale ones
     core.logs.pop(hidden.name, None)
     ledgers = hidden.drop()
     core.record_removal(ledgers, done, encode_change({"do": "delete_log", "log": hidden.id}))

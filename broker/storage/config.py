@@ -1,7 +1,8 @@
-"""The limits of the storage floor, each with its unit and its reason."""
+"""The settings of the storage, each with its unit and its reason."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from ...errors import InvalidConfig
@@ -29,6 +30,8 @@ class StorageConfig:
         lazy_flush_s: how long a change that nobody waits for (an acknowledgement without receipt) may stay unwritten.
         retry_s: after an I/O error, time between attempts to get going again.
         sync_delay_s: added to each sync; for benchmarks and tests of slow disks only.
+        salvage: take up, under generated names, logs of which the journal has records but no creation; without it a
+            start that finds such is refused.
     """
 
     journal_file_bytes: int = 32 * MIB
@@ -45,6 +48,7 @@ class StorageConfig:
     lazy_flush_s: float = 0.05
     retry_s: float = 1.0
     sync_delay_s: float = 0.0
+    salvage: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
@@ -60,11 +64,11 @@ class StorageConfig:
             if getattr(self, name) < 1:
                 raise InvalidConfig(f"{name}={getattr(self, name)} must be at least 1")
         for name in ("checkpoint_interval_s", "max_ledger_age_s", "lazy_flush_s", "retry_s"):
-            if getattr(self, name) <= 0:
-                raise InvalidConfig(f"{name}={getattr(self, name)} must be more than 0")
+            if not 0 < getattr(self, name) < math.inf:
+                raise InvalidConfig(f"{name}={getattr(self, name)} must be more than 0 and finite")
         for name in ("tail_cache_bytes", "read_cache_bytes", "sync_delay_s"):
-            if getattr(self, name) < 0:
-                raise InvalidConfig(f"{name}={getattr(self, name)} must not be negative")
+            if not 0 <= getattr(self, name) < math.inf:
+                raise InvalidConfig(f"{name}={getattr(self, name)} must not be negative, and finite")
         if self.unmoved_bytes < self.checkpoint_bytes:
             raise InvalidConfig(
                 f"unmoved_bytes={self.unmoved_bytes} is less than checkpoint_bytes={self.checkpoint_bytes}: "

@@ -14,11 +14,11 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from ...errors import StorageError
-from .catalogue import Ids
+from .catalogue import Head, Ids, JournalKey
 from .config import StorageConfig
 from .disk import Disk
 from .failures import Congested, DiskFailure
-from .journal import Batch, Done, Journal
+from .journal import Batch, Done, Journal, JournalEnd
 from .lanes import Lanes
 from .ledger import Ledger, TailCache
 from .ledger_file import LedgerFile
@@ -45,14 +45,21 @@ class StorageCore:
         checkpoint_at_bytes: what the journal has to have written for ``checkpoint_due`` to be called.
         has_changes: True if the catalogue has something new to say.
         has_journal_failed: True until a checkpoint has healed a failure of the journal.
+        unrecorded: changes so far that the journal did not take, as it was refusing: acknowledgements.
+        covered: how many of these the catalogue has.
+        journal_key: what tells the journal's files from what payloads hold.
     """
 
-    def __init__(self, disk: Disk, directory: str, config: StorageConfig, clock: Clock) -> None:
+    def __init__(self, disk: Disk, directory: str, config: StorageConfig, clock: Clock, monotonic: Clock) -> None:
         self.disk = disk
         self.directory = directory
         self.config = config
         self.clock = clock
+        self.monotonic = monotonic
         self.ids = Ids()
+        self.journal_key: JournalKey
+        self.unrecorded = 0
+        self.covered = 0
         self.logs: dict[str, TopicLog] = {}
         self.tail = TailCache(config.tail_cache_bytes)
         self.read_cache = ReadCache(config.read_cache_bytes)
@@ -78,9 +85,26 @@ class StorageCore:
 
     # Changes.
 
+    def refuses(self, done: Done | None) -> bool:
+        """Return whether changes are refused now, after telling ``done`` so: asked before memory changes.
+
+        A change that memory has and the disk has not would be lost with a crash, although others build on it.
+        """
+        if self.failure is None:
+            return False
+        if done is not None:
+            done(self.failure)
+        return True
+
     def record(self, done: Done | None, *parts: bytes) -> None:
-        """Queue records, or only a wait for those before; ``done`` is told when all is on the disk, or why not."""
+        """Queue records, or only a wait for those before; ``done`` is told when all is on the disk, or why not.
+
+        While changes are refused, what memory has changed already (acknowledgements) is left to the next checkpoint.
+        """
         if self.failure is not None:
+            if parts:
+                self.has_changes = True
+                self.unrecorded += 1
             if done is not None:
                 done(self.failure)
             return
@@ -147,7 +171,7 @@ class StorageCore:
         if self.journal.written_bytes >= self.checkpoint_at_bytes:
             self.checkpoint_due()
 
-    def failed(self, batch: Batch, failure: DiskFailure) -> None:
+    def failed(self, batch: Batch, failure: StorageError) -> None:
         """Take back everything pending, tell everybody, and refuse changes until a checkpoint has healed this."""
         self.has_changes = self.has_journal_failed = True
         self.refuse(failure)
@@ -238,6 +262,10 @@ class StorageCore:
                 self.on_drained()
 
     # Small services.
+
+    def catalogue_head(self, start: JournalEnd) -> Head:
+        """Return what a catalogue says beside the logs, if replaying begins at ``start``."""
+        return Head(start, self.ids.next_ledger, self.ids.next_object, self.journal_key)
 
     def now_ms(self) -> int:
         """Return the wall time in milliseconds."""

@@ -247,12 +247,15 @@ class Cursor(MemoryCursor):
         Cancellation: the cursor has moved all the same.
 
         Raises:
-            StorageError: the disk refused; the cursor has moved in memory only.
+            StorageError: the disk refused. Where it had refused before, nothing was changed; else the cursor has moved
+                and may be where it was after a restart.
         """
         await self.log.core.wait(lambda done: self.reset_with(position, done))
 
     def reset_with(self, position: Position, done: Done) -> None:
         """Reset and tell ``done`` when it is durable."""
+        if self.log.core.refuses(done):
+            return
         self.apply_reset(self.log.before(position))
         self.log.has_changed()
         self.log.core.record(
@@ -285,12 +288,13 @@ class Cursor(MemoryCursor):
             forget: names of numbers that are not needed any more.
             done: told when the change is durable.
         """
-        self.apply_note(position, numbers, forget)
-        self.log.has_changed()
         change = {"do": "note", "cursor": self.id, "mark": list(position), "numbers": dict(numbers)}
         if forget:
             change["forget"] = list(forget)
-        self.log.core.record(done, encode_change(change))
+        record = encode_change(change)
+        self.apply_note(position, numbers, forget)
+        self.log.has_changed()
+        self.log.core.record(done, record)
 
     def apply_note(self, position: Position, numbers: Mapping[str, int], forget: Iterable[str]) -> None:
         """Change the state only."""

@@ -57,6 +57,24 @@ class DamagedFile(StorageError):
         )
 
 
+class NewerFormat(StorageError):
+    """A data directory was written by a later version of the software."""
+
+    def __init__(self, directory: str, found: int, known: int) -> None:
+        super().__init__(
+            f"data directory {directory} has format {found}, this version reads formats up to {known}; "
+            "start it with the version of Magnetar that wrote it, or a later one"
+        )
+
+
+class UnknownLogs(StorageError):
+    """The journal holds records of logs that were never created nor deleted."""
+
+
+class NotStorable(StorageError):
+    """A name or property cannot be written down, as it is no text that UTF-8 can express; nothing was changed."""
+
+
 class Congested(StorageError):
     """The queue before the journal is over its hard limit: the caller did not stop when told to."""
 
@@ -68,3 +86,23 @@ def disk_action(action: str, path: str) -> Iterator[None]:
         yield
     except OSError as exc:
         raise DiskFailure(action, path, exc) from exc
+
+
+def as_storage_error(error: Exception, action: str) -> StorageError:
+    """Return ``error`` as it is if it is ours, else one that names ``action`` and what stood in its way."""
+    if isinstance(error, StorageError):
+        return error
+    return StorageError(f"cannot {action}: {error!r}; it is tried again, see the log for where it came from")
+
+
+def check_text(what: str, text: str) -> str:
+    """Return ``text`` if it can be stored.
+
+    Raises:
+        NotStorable: it is no text, or has characters that UTF-8 cannot express (half of a surrogate pair).
+    """
+    try:
+        text.encode()
+    except (UnicodeEncodeError, AttributeError, TypeError):
+        raise NotStorable(f"{what} {text!a} is no text that UTF-8 can express; choose another") from None
+    return text

@@ -14,6 +14,7 @@ the sync was rejected: the kernel marks failed pages clean, so a second sync ans
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 from collections import deque
@@ -22,10 +23,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from ...errors import StorageError
 from . import journal_format as layout
 from .config import StorageConfig
 from .disk import Disk, DiskFile
-from .failures import DiskFailure, disk_action
+from .failures import as_storage_error, disk_action
 from .lanes import Lanes
 from .position import Position
 
@@ -39,6 +41,8 @@ EntryWaiter = tuple["Ledger", Position, EntryDone]
 _SUFFIX = ".journal"
 _ALLOCATE_BYTES = 1024 * 1024  # of zeros at a time, about a millisecond's work
 _SPARE_FILES = 4  # kept for recycling beside those that a busy storage needs
+
+logger = logging.getLogger(__name__)
 
 
 def file_name(sequence: int) -> str:
@@ -86,8 +90,7 @@ class Batch:
 class _OpenFile:
     file: DiskFile
     path: str
-    file_id: int
-    sequence: int
+    header: layout.FileHeader
     offset: int
     length: int
 
@@ -98,15 +101,16 @@ class JournalReport(Protocol):
     def written(self, batch: Batch) -> None:
         """A group is on the disk."""
 
-    def failed(self, batch: Batch, failure: DiskFailure) -> None:
+    def failed(self, batch: Batch, failure: StorageError) -> None:
         """A group could not be written; the journal takes nothing more until `Journal.mend`."""
 
 
 @dataclass(slots=True)
 class JournalFiles:
-    """Names of the directory, and files that hold nothing any more."""
+    """Names of the directory, files that hold nothing any more, and the key of the files' nonces."""
 
     directory: str
+    key: bytes
     free: deque[str] = field(default_factory=deque)
     used: deque[int] = field(default_factory=deque)
 
@@ -257,10 +261,14 @@ class Journal:
                 if batch.parts:
                     self._write_group(b"".join(batch.parts))
                     batch.parts = []
-            except DiskFailure as exc:
+            except Exception as exc:
+                if not isinstance(
+                    exc, StorageError
+                ):  # no memory, or a mistake of ours: healed like an error of the disk
+                    logger.exception("a group of the journal could not be written")
                 self._in_flight = None
                 self._abandon_file()
-                self.lanes.on_loop(partial(self.report.failed, batch, exc))
+                self.lanes.on_loop(partial(self.report.failed, batch, as_storage_error(exc, "write to the journal")))
                 return
             batch.end = self._end
             self._in_flight = None
@@ -290,7 +298,7 @@ class Journal:
         is_empty = current is not None and current.offset == layout.PAGE
         if current is None or (not is_empty and current.offset + length > self._config.journal_file_bytes):
             current = self._open_next()
-        parts = layout.encode_group(current.file_id, self._end.group, body)
+        parts = layout.encode_group(current.header, self._end.group, body)
         with disk_action("write to the journal", current.path):
             current.file.write(current.offset, parts)
             self._allocate_ahead(current, current.offset + length)
@@ -299,7 +307,8 @@ class Journal:
         current.offset += length
         self.written_bytes += length
         self.groups += 1
-        self._end = JournalEnd(current.sequence, current.offset, self._end.group + 1, current.file_id)
+        header = current.header
+        self._end = JournalEnd(header.sequence, current.offset, self._end.group + 1, header.file_id)
 
     def _allocate_ahead(self, current: _OpenFile, end: int) -> None:
         """Have allocated pages ready for the small groups to come: syncing into them is much cheaper than growing.
@@ -328,7 +337,9 @@ class Journal:
                 self._disk.rename(recycled, path)
             file = self._disk.open(path, create=True)
             try:
-                header = layout.FileHeader(self._rng.getrandbits(64), sequence, self._end.group, self._end.offset)
+                file_id = self._rng.getrandbits(64)
+                nonce = layout.nonce_of(self._files.key, sequence, file_id)
+                header = layout.FileHeader(file_id, sequence, self._end.group, self._end.offset, nonce)
                 file.write(0, [layout.encode_file_header(header)])
                 file.preallocate(min(_ALLOCATE_BYTES, self._config.journal_file_bytes))
                 length = file.size()
@@ -339,7 +350,7 @@ class Journal:
                 raise
         if self._current is not None:
             self._current.file.close()
-        self._current = _OpenFile(file, path, header.file_id, sequence, layout.PAGE, length)
+        self._current = _OpenFile(file, path, header, layout.PAGE, length)
         self._end = JournalEnd(sequence, layout.PAGE, self._end.group, header.file_id)
         return self._current
 

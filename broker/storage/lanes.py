@@ -129,7 +129,10 @@ class ThreadLanes:
     def _work(self) -> None:
         with self._watched():
             while (task := self._tasks.get()) is not None:
-                task()
+                try:
+                    task()
+                except Exception:  # a task's failure is that task's
+                    logger.exception("a background task of the storage failed")
 
     @contextmanager
     def _watched(self) -> Iterator[None]:

@@ -16,20 +16,25 @@ power failure: the directories are synced first.
 from __future__ import annotations
 
 import logging
+import random
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from ...errors import StorageError
 from . import journal_format as layout
-from .catalogue import read_catalogue, write_catalogue
+from .catalogue import JournalKey, read_catalogue, write_catalogue
 from .compacted_view import restore_view
 from .core import StorageCore
 from .disk import Disk
-from .failures import DamagedFile, disk_action
+from .failures import DamagedFile, UnknownLogs, disk_action
 from .journal import JournalEnd, JournalFiles, file_sequence
-from .replay import Replay
+from .migration import migrate
+from .replay import Replay, UnknownLog
 from .topic_log import TopicLog
 
+_NEVER = 2**63  # number of a journal file that no directory reaches
+_SHOWN = 3  # unknown logs that an error describes
 logger = logging.getLogger(__name__)
 
 
@@ -39,17 +44,21 @@ class Recovered(NamedTuple):
     Attributes:
         files: the journal's files.
         end: where the journal ends.
+        salvaged: logs to be written down as created, as their records say nothing of that.
     """
 
     files: JournalFiles
     end: JournalEnd
+    salvaged: tuple[TopicLog, ...]
 
 
-def recover(core: StorageCore) -> Recovered:
-    """Fill ``core`` with what its directory holds.
+def recover(core: StorageCore, rng: random.Random) -> Recovered:
+    """Fill ``core`` with what its directory holds; ``rng`` draws the key of a journal that has none.
 
     Raises:
         DamagedFile: something that was synced is not there; names file and offset.
+        NewerFormat: later software wrote the directory.
+        UnknownLogs: records of logs that never were, and the storage is not to salvage them.
         DiskFailure: the disk refused.
     """
     disk, directory = core.disk, core.directory
@@ -62,9 +71,12 @@ def recover(core: StorageCore) -> Recovered:
             disk.sync_directory(path)
     catalogue = read_catalogue(disk, directory)
     start = JournalEnd(1, layout.PAGE, 1, None)
+    core.journal_key = JournalKey(rng.randbytes(layout.KEY_BYTES), start.sequence)
     if catalogue is not None:
-        start = catalogue.start
-        core.ids.saw(ledger=catalogue.next_ledger - 1, an_object=catalogue.next_object - 1)
+        head = catalogue.head
+        start = head.start
+        core.journal_key = head.journal_key or JournalKey(core.journal_key.key, _NEVER)
+        core.ids.saw(ledger=head.next_ledger - 1, an_object=head.next_object - 1)
         for state in catalogue.logs:
             log = core.logs[state["name"]] = TopicLog.from_state(core, state)
             log.close_ledger()
@@ -75,18 +87,37 @@ def recover(core: StorageCore) -> Recovered:
             "or move the directory away to start empty"
         )
     else:
-        write_catalogue(disk, directory, start, (core.ids.next_ledger, core.ids.next_object), ())
-    files = JournalFiles(journal)
+        write_catalogue(disk, directory, core.catalogue_head(start), ())
+    files = JournalFiles(journal, core.journal_key.key)
     replay = Replay(core)
-    reader = _JournalReader(disk, files, start)
+    reader = _JournalReader(disk, files, start, core.journal_key)
     for path, offset, group in reader.groups():
         try:
-            replay.apply(group.body)
+            replay.apply(group.body, f"{path} from offset {offset} on")
         except (ValueError, KeyError) as exc:
             raise DamagedFile(path, offset, f"group {group.number} has a valid checksum but {exc}") from exc
+    unknown = replay.unknown_logs()
+    if unknown and not core.config.salvage:
+        raise UnknownLogs(_explain(directory, unknown))
+    salvaged = tuple(replay.adopt(each) for each in unknown)
     replay.finish()
+    if catalogue is not None and catalogue.head.journal_key is None:
+        end = reader.end
+        core.journal_key = JournalKey(files.key, end.sequence if end.file_id is None else end.sequence + 1)
+        migrate(disk, directory, catalogue, core.catalogue_head(start))
     _remove_strays(core, ledgers)
-    return Recovered(files, reader.end)
+    return Recovered(files, reader.end, salvaged)
+
+
+def _explain(directory: str, unknown: Sequence[UnknownLog]) -> str:
+    shown = "; ".join(each.describe() for each in unknown[:_SHOWN])
+    more = f"; {len(unknown) - _SHOWN} more" if len(unknown) > _SHOWN else ""
+    records = sum(each.records for each in unknown)
+    return (
+        f"{directory} holds {records} records of {len(unknown)} topics that were never created nor deleted:"
+        f" {shown}{more}; start `magnetar broker --salvage` (or standalone) once to get them back as topics of"
+        " generated names, or restore the directory from a copy"
+    )
 
 
 def _restore_views(core: StorageCore, states: Sequence[Mapping[str, Any]]) -> None:
@@ -107,6 +138,8 @@ def _remove_strays(core: StorageCore, directory: str) -> None:
     wanted = {f"{ledger_id}.ledger" for log in core.logs.values() for ledger_id in log.ledgers_by_id}
     for name in _names(core.disk, directory):
         if name not in wanted and name.endswith(".ledger"):
+            if (number := name.removesuffix(".ledger")).isdecimal():
+                core.ids.saw(ledger=int(number))
             path = f"{directory}/{name}"
             with disk_action("remove", path):
                 core.disk.remove(path)
@@ -119,7 +152,9 @@ class _JournalReader:
         end: after `groups` is through: where the journal ends.
     """
 
-    def __init__(self, disk: Disk, files: JournalFiles, start: JournalEnd) -> None:
+    def __init__(self, disk: Disk, files: JournalFiles, start: JournalEnd, key: JournalKey) -> None:
+        self._key = key
+        self._nonce = b""  # of the file that is read
         self._disk = disk
         self._files = files
         self._start = start
@@ -138,7 +173,7 @@ class _JournalReader:
         """Yield (path, offset, group) in order.
 
         Raises:
-            DamagedFile: see the top of this room.
+            DamagedFile: see the top of this module.
         """
         headers = self._headers()
         last = max(headers, default=0)
@@ -163,6 +198,7 @@ class _JournalReader:
                     self._paths[sequence], 0, f"begins with group {first_group}, expected {self.end.group}"
                 )
             self.end = JournalEnd(sequence, offset, first_group, header.file_id)
+            self._nonce = header.nonce
             following = headers.get(sequence + 1)
             yield from self._groups_of_file(following.previous_end if following else None)
             self._files.used.append(sequence)
@@ -184,26 +220,35 @@ class _JournalReader:
             # that a recycled file can hold, for groups are written only after the header was synced.
             begun = self._start.file_id is not None and sequence == self._start.sequence
             content = self._content(sequence, None)
-            if begun or layout.find_group(content, layout.PAGE, least_group, None) is not None:
+            is_ours = partial(self._may_be_of, sequence)
+            if begun or layout.find_group(content, layout.PAGE, least_group, is_ours) is not None:
                 raise DamagedFile(path, 0, "the header of a journal file with groups in it is unreadable")
             self._files.free.append(path)
         return headers
 
+    def _may_be_of(self, sequence: int, found: layout.FoundGroup) -> bool:
+        """Return whether a group was written to file ``sequence``, whose header cannot be read."""
+        if sequence < self._key.since and not found.nonce:
+            return True  # of format 1: each group vouches for itself
+        return found.nonce == layout.nonce_of(self._key.key, sequence, found.file_id)
+
+    def _is_of_this(self, found: layout.FoundGroup) -> bool:
+        return found.file_id == self.end.file_id and found.nonce == self._nonce
+
     def _groups_of_file(self, limit: int | None) -> Iterator[tuple[str, int, layout.Group]]:
         """Yield the groups of file ``self.end.sequence``; ``limit`` is where they end, None if it is the last file."""
-        sequence, file_id = self.end.sequence, self.end.file_id
+        sequence = self.end.sequence
         path = self._paths[sequence]
         content = self._content(sequence, None, sync=True)
         offset, number = self.end.offset, self.end.group
         while limit is None or offset < limit:
             found = layout.decode_group(content, offset, len(content))
-            is_next = found is not None and found[0] == file_id and found[1].number == number
-            if found is None or not is_next:
+            if found is None or not self._is_of_this(found) or found.group.number != number:
                 self._check_torn(path, content, offset, limit)
                 break
-            yield path, offset, found[1]
-            offset, number = found[1].end, number + 1
-            self.end = JournalEnd(sequence, offset, number, file_id)
+            yield path, offset, found.group
+            offset, number = found.group.end, number + 1
+            self.end = JournalEnd(sequence, offset, number, self.end.file_id)
 
     def _check_torn(self, path: str, content: bytes, offset: int, limit: int | None) -> None:
         """Raise DamagedFile unless what stands at ``offset`` can be the group that was in flight."""
@@ -212,7 +257,7 @@ class _JournalReader:
             raise DamagedFile(
                 path, offset, f"group {number} is unreadable, but the journal goes on up to offset {limit}"
             )
-        later = layout.find_group(content, offset, number, self.end.file_id)
+        later = layout.find_group(content, offset, number, self._is_of_this)
         if later is not None:
             raise DamagedFile(path, offset, f"group {number} is unreadable, but a later one follows at offset {later}")
         if any(content[offset : offset + layout.PAGE]):

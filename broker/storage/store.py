@@ -24,7 +24,7 @@ from .compacted_view import HIDDEN
 from .config import StorageConfig
 from .core import Clock, StorageCore
 from .disk import Disk, DiskLock, LocalDisk, LockedByOther
-from .failures import disk_action
+from .failures import check_text, disk_action
 from .journal import Done, Journal
 from .lanes import Lanes, Stepper, ThreadLanes
 from .records import encode_change
@@ -82,6 +82,7 @@ class Storage:
         disk: Disk | None = None,
         clock: Clock = time.time,
         rng: random.Random | None = None,
+        monotonic: Clock = time.monotonic,
     ) -> Storage:
         """Lock the directory, making it if need be, and recover what it holds. Blocks.
 
@@ -89,12 +90,15 @@ class Storage:
             directory: the data directory of the storage.
             config: limits.
             disk: where the directory is; the machine's own if None.
-            clock: wall time in seconds.
-            rng: draws the ids of journal files.
+            clock: wall time in seconds, for what is stored.
+            rng: draws the journal's key and the ids of its files; the system's source of random bytes if None.
+            monotonic: seconds that nobody sets, for intervals.
 
         Raises:
             DataDirectoryInUse: another process holds the lock.
             DamagedFile: something that was synced is not there any more; names file and offset.
+            NewerFormat: later software wrote the directory.
+            UnknownLogs: records of logs that were never created nor deleted; see `StorageConfig.salvage`.
             DiskFailure: the disk refused; names file, errno and remedy.
         """
         config = config or StorageConfig()
@@ -104,9 +108,10 @@ class Storage:
             disk.make_directory(path)
         lock = _take_lock(disk, path)
         try:
-            core = StorageCore(disk, path, config, clock)
-            recovered = recover(core)
-            journal = Journal(disk, recovered.files, config, recovered.end, rng or random.SystemRandom())
+            rng = rng or random.SystemRandom()
+            core = StorageCore(disk, path, config, clock, monotonic)
+            recovered = recover(core, rng)
+            journal = Journal(disk, recovered.files, config, recovered.end, rng)
         except BaseException:
             lock.close()
             raise
@@ -114,6 +119,8 @@ class Storage:
         journal.report = core
         storage = cls(core, lock)
         storage._use(Stepper(journal.hand_over, journal.write_turn))
+        for log in recovered.salvaged:
+            log.create(lambda _: None)  # a failure is the journal's, and seen there
         return storage
 
     # Running.
@@ -140,7 +147,7 @@ class Storage:
 
     def maintain(self) -> None:
         """Begin what is due: a checkpoint, or an attempt to heal a failure. Called every second by itself."""
-        now_s = self._core.clock()
+        now_s = self._core.monotonic()
         if self._core.failure is not None:
             if now_s >= self._retry_at_s:
                 self._retry_at_s = now_s + self._core.config.retry_s
@@ -194,11 +201,16 @@ class Storage:
         return log is not None and log.is_created
 
     def open_log(self, name: str) -> TopicLog:
-        """Return the log of that name. A new one is durable with its first record (see `TopicLog.create`)."""
+        """Return the log of that name. A new one is durable with its first record (see `TopicLog.create`).
+
+        Raises:
+            NotStorable: the name cannot be written down.
+        """
         if self._is_closed:
             raise ClosedError(f"storage {self._core.directory} is closed")
         log = self._core.logs.get(name)
         if log is None:
+            check_text("log name", name)
             log = self._core.logs[name] = TopicLog(self._core, self._core.ids.new_object(), name)
         return log
 
@@ -208,12 +220,15 @@ class Storage:
         Cancellation: the log is deleted all the same.
 
         Raises:
-            StorageError: the disk refused; the log is gone from memory and may be back after a restart.
+            StorageError: the disk refused. Where it had refused before, nothing was changed; else the log is gone from
+                memory and may be back after a restart.
         """
         await self._core.wait(lambda done: self.delete_log_with(name, done))
 
     def delete_log_with(self, name: str, done: Done) -> None:
         """Delete a log and tell ``done`` when that is durable."""
+        if self._core.refuses(done):
+            return
         log = self._core.logs.pop(name, None)
         if log is None or not log.is_created:
             self._core.record(done)

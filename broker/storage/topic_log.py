@@ -10,12 +10,14 @@ entries.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...errors import StorageError, TopicTerminated
 from .catalogue import encode_line
 from .compacted_view import CompactedView
 from .cursor import Cursor
+from .failures import check_text
 from .journal import Done, EntryDone
 from .ledger import Ledger, LedgerInfo, LedgerTotals
 from .ledger_list import LedgerList
@@ -96,14 +98,19 @@ class TopicLog(LedgerList):
 
     def create(self, done: Done) -> None:
         """Make the log itself durable, empty as it may be."""
-        self.core.record(done, *self._creation())
+        if not self._refuses(done):
+            self._create()
+            self.core.record(done)
 
     def terminate_with(self, done: Done) -> None:
         """Take no more entries; those before are kept."""
+        if self._refuses(done):
+            return
+        self._create()
         self.is_terminated = True
         self._open = None
         self.has_changed()
-        self.core.record(done, *self._creation(), encode_change({"do": "terminate", "log": self.id}))
+        self.core.record(done, encode_change({"do": "terminate", "log": self.id}))
 
     async def terminate(self) -> Position:
         """Take no more entries and return the position of the last one.
@@ -120,19 +127,35 @@ class TopicLog(LedgerList):
             return TopicTerminated(f"topic {self.name} is terminated and takes no more messages")
         return None
 
-    def _creation(self) -> tuple[bytes, ...]:
+    def _refuses(self, done: Done) -> bool:
+        """Return whether the log takes no change now, after telling ``done`` so: asked before memory changes."""
+        if self.is_deleted:
+            done(self._refusal())
+            return True
+        return self.core.refuses(done)
+
+    def _create(self) -> None:
+        """Queue the record that there is this log, unless that was done; if it fails, there is none."""
         if self.is_created:
-            return ()
+            return
+        record = encode_change({"do": "create_log", "log": self.id, "name": self.name})
         self.is_created = True
         self.has_changed()
-        return (encode_change({"do": "create_log", "log": self.id, "name": self.name}),)
+
+        def created(error: Exception | None) -> None:
+            if error is not None:  # all that was queued behind this has failed with it
+                self.is_created = self.is_terminated = False
+                self.has_changed()
+
+        self.core.record(created, record)
 
     def _begin_ledger(self) -> Ledger:
         core = self.core
         ledger = self.add_ledger(core.ids.new_ledger(), core.now_ms())
         self._open = ledger
         change = {"do": "begin_ledger", "log": self.id, "ledger": ledger.id, "created_ms": ledger.created_ms}
-        core.journal.put(None, *self._creation(), encode_change(change))
+        self._create()
+        core.journal.put(None, encode_change(change))
         return ledger
 
     def add_ledger(self, ledger_id: int, created_ms: int) -> Ledger:
@@ -263,23 +286,41 @@ class TopicLog(LedgerList):
             name: the subscription's name.
             initial: mark-delete position of a new cursor.
             properties: of a new cursor.
-            done: told when the cursor is durable; for an existing one, too.
+            done: told when the cursor is durable; for an existing one, too. If told an error, there is no new cursor.
+
+        Raises:
+            NotStorable: name or properties cannot be written down.
+            StorageError: changes are refused, or the log was deleted, and there is no ``done`` to be told.
         """
         cursor = self.cursors.get(name)
         if cursor is None:
+            check_text("subscription name", name)
+            for key, value in (properties or {}).items():
+                check_text(f"value of the property {check_text('property', key)!r}", value)
             # A compacted view has entries whose ledgers are gone; a reader of it begins before what the log holds.
             lowest = self.before(EARLIEST) if self.view is None else EARLIEST
             initial = min(max(initial, lowest), max(self.last_confirmed, self.before(EARLIEST)))
-            cursor = self.add_cursor(Cursor(self, self.core.ids.new_object(), name, initial))
+            cursor = Cursor(self, self.core.ids.new_object(), name, initial)
             cursor.properties = dict(properties or {})
+            if self._refuses(done or _raise):
+                return cursor
             change = {
                 "do": "open_cursor", "log": self.id, "cursor": cursor.id, "name": name, "mark": list(initial),
                 "properties": cursor.properties,
             }  # fmt: skip
-            self.core.record(done, *self._creation(), encode_change(change))
+            record = encode_change(change)
+            self._create()
+            self.add_cursor(cursor)
+            self.core.record(partial(self._opened, cursor, done), record)
         elif done is not None:
             self.core.record(done)
         return cursor
+
+    def _opened(self, cursor: Cursor, done: Done | None, error: Exception | None) -> None:
+        if error is not None and self.cursors.get(cursor.name) is cursor:
+            self.remove_cursor(cursor.name)
+        if done is not None:
+            done(error)
 
     def add_cursor(self, cursor: Cursor) -> Cursor:
         """Take a cursor that is durable already, or about to be."""
@@ -296,6 +337,11 @@ class TopicLog(LedgerList):
 
     def delete_cursor_with(self, name: str, done: Done) -> None:
         """Delete a cursor and tell ``done`` when that is durable."""
+        if self.is_deleted:
+            self.core.record(done)
+            return
+        if self.core.refuses(done):
+            return
         cursor = self.remove_cursor(name)
         parts = [encode_change({"do": "delete_cursor", "log": self.id, "cursor": cursor.id})] if cursor else []
         self.core.record(done, *parts)
@@ -338,7 +384,9 @@ class TopicLog(LedgerList):
             closed.append(ClosedLedger(ledger.id, ledger.totals.bytes, ledger.totals.newest_ms, is_consumed))
         open_bytes = self.total_bytes - sum(ledger.bytes for ledger in closed)
         drop = ledgers_to_drop(closed, open_bytes, retention_ms, retention_bytes, now_ms)
-        if not drop or self.is_compacting:
+        # Acknowledgements that no record tells of would be followed by a record that their entries are gone.
+        is_behind = self.core.unrecorded > self.core.covered
+        if not drop or self.is_compacting or is_behind or self.core.failure is not None:
             self.core.record(done)
             return []
         ledgers = [self.ledgers_by_id[ledger_id] for ledger_id in drop]
@@ -409,3 +457,8 @@ class TopicLog(LedgerList):
 
     def __repr__(self) -> str:
         return f"<TopicLog {self.name} ledgers {list(self.ledgers_by_id)} last {self.last_confirmed}>"
+
+
+def _raise(error: Exception | None) -> None:
+    assert error is not None
+    raise error

@@ -167,6 +167,11 @@ class Workload:
             self.append_one(log, payload)
 
     def append_one(self, log: TopicLog, payload: bytes) -> None:
+        if self.storage.failure is not None:
+            refusals: list[Exception | None] = []
+            log.append(payload, 1, self.serial, lambda _, error: refusals.append(error))
+            assert refusals == [self.storage.failure]
+            return
         place: list[Position] = []
         done = self.model.call(lambda state: state[log.name]["entries"].append((place[0], payload)))
 
@@ -256,7 +261,9 @@ class Workload:
             acked = {position for position, _ in state[log.name]["entries"] if position <= mark}
             state[log.name]["cursors"][name] = (acked, {}, properties)
 
-        log.open_cursor(name, mark, properties, self.maybe(self.model.call(apply)))
+        done = self.model.call(apply)
+        # A refusal is raised where nobody is told.
+        log.open_cursor(name, mark, properties, done if self.storage.failure is not None else self.maybe(done))
 
     def delete_cursor(self) -> None:
         if cursor := self.cursor():
@@ -296,7 +303,7 @@ class Workload:
 
 def start(disk: SimulatedDisk, rng: random.Random) -> tuple[Storage, Stepper]:
     clock = iter(range(10**9))
-    storage = Storage.open(DIRECTORY, TINY, disk, lambda: next(clock) * 0.5, rng)
+    storage = Storage.open(DIRECTORY, TINY, disk, lambda: next(clock) * 0.5, rng, lambda: next(clock) * 0.5)
     return storage, storage.step_by_hand(rng)
 
 
@@ -318,14 +325,21 @@ def crash(disk: SimulatedDisk, rng: random.Random) -> None:
 
 
 def heal(workload: Workload, disk: SimulatedDisk) -> None:
-    """Let the storage get over an error of the disk; what it then has in memory is what a crash must leave."""
+    """Let the storage get over an error of the disk, with calls meanwhile.
+
+    What it then has in memory is what a crash must leave, whatever was refused.
+    """
     model, storage = workload.model, workload.storage
     crash_at, disk.crash_at = disk.crash_at, None
     disk.failures.clear()
     workload.stepper.run()
-    storage.maintain()
-    workload.stepper.run()
+    for _ in range(5):
+        storage.maintain()
+        while storage.failure is not None and workload.stepper.step():
+            if storage.failure is not None and workload.rng.random() < 0.7:
+                workload.act()
     assert storage.failure is None
+    workload.stepper.run()
     found = picture(storage, workload.rng)
     for name, log in found.items():
         first = storage.open_log(name).first_position

@@ -38,7 +38,7 @@ class Run:
         self.now_s = 0.0
 
     def open(self) -> tuple[Storage, Stepper]:
-        storage = Storage.open(DIRECTORY, self.config, self.disk, self.clock, random.Random(1))
+        storage = Storage.open(DIRECTORY, self.config, self.disk, self.clock, random.Random(1), self.clock)
         return storage, storage.step_by_hand(random.Random(2))
 
     def clock(self) -> float:
@@ -64,7 +64,10 @@ class Run:
             else:
                 self.errors.append(error)
 
-        log.cursors["sub"].acknowledge([(position, None)], done)
+        if "sub" not in log.cursors:  # the disk refused it
+            log.open_cursor("sub", Position(-1, -1), {}, self.note)
+        if "sub" in log.cursors:
+            log.cursors["sub"].acknowledge([(position, None)], done)
 
     def note(self, error: Exception | None) -> None:
         if error is not None:

@@ -4,10 +4,23 @@ from __future__ import annotations
 
 import itertools
 import random
+import struct
+from dataclasses import replace
 
+import google_crc32c
 import pytest
-from magnetar.broker.storage import DamagedFile, Position, Storage, StorageConfig
+from magnetar.broker.storage import DamagedFile, Position, Storage, StorageConfig, StoredEntry, TopicLog
 from magnetar.broker.storage import journal_format as layout
+from magnetar.broker.storage.failures import UnknownLogs
+from magnetar.broker.storage.records import (
+    ENTRY,
+    ENTRY_FIELDS_BYTES,
+    ENTRY_HEAD_BYTES,
+    encode_change,
+    encode_mark,
+    pack_entry_head,
+)
+from magnetar.broker.storage.replay import SALVAGED
 from magnetar.broker.storage.simulated_disk import SimulatedDisk
 from magnetar.errors import DataDirectoryInUse, StorageError
 
@@ -206,6 +219,149 @@ def test_journal_file_that_was_named_but_never_begun_is_begun_then() -> None:
             assert recovered(copy) == payloads
         disk = copy
     assert recovered(disk) == payloads
+
+
+def test_payload_that_looks_like_groups_is_never_taken_for_them() -> None:
+    """The worst a payload can do: valid groups of a high number at the pages of a file whose life ended."""
+    for number in (2**40, 2**63):
+        for encode in (old_group, new_group):
+            disk = SimulatedDisk()
+            config = StorageConfig(journal_file_bytes=40 * 1024, group_bytes=64 * 1024)
+            storage = Storage.open("/d", config, disk, lambda: 1.0, random.Random(5))
+            stepper = storage.step_by_hand(random.Random(5))
+            log = storage.open_log(LOG)
+            payload = bytes(layout.PAGE - layout.GROUP_HEADER_BYTES - ENTRY_HEAD_BYTES) + encode(number) * 4
+            payloads = [b"begins the ledger", *[payload] * 6]
+            for each in payloads:
+                log.append(each, 1, 1, lambda _, error: None)
+                stepper.run()
+            storage.abandon()
+            assert recovered(disk) == payloads
+            old = disk.content(files(disk)[0])
+            pages = range(3 * layout.PAGE, len(old), layout.PAGE)
+            assert number in [found.group.number for at in pages if (found := layout.decode_group(old, at, len(old)))]
+            # A crash while that file was begun anew: its header is torn.
+            newest = int(files(disk)[-1].rpartition("/")[2].split(".")[0])
+            disk.set_content(f"/d/journal/{newest + 1:016d}.journal", b"\xa7" * layout.PAGE + old[layout.PAGE :])
+            assert recovered(disk) == payloads
+
+
+def old_group(number: int) -> bytes:
+    rest = struct.pack("<QQI", 7, number, 100)
+    crc = int(google_crc32c.extend(google_crc32c.value((7).to_bytes(8, "little")), rest + bytes(100)))
+    return (b"GRP1" + crc.to_bytes(4, "little") + rest).ljust(layout.PAGE, b"\0")
+
+
+def new_group(number: int) -> bytes:
+    return b"".join(layout.encode_group(layout.FileHeader(7, 1, 1, 1, bytes(16)), number, bytes(100)))
+
+
+def test_header_that_is_lost_before_groups_of_its_file_is_refused() -> None:
+    disk = SimulatedDisk()
+    journal(disk, [b"one", b"two"])
+    (path,) = files(disk)
+    content = disk.content(path)
+    second = groups(disk, path)[1][0]
+    for lost in (layout.PAGE, second):  # with the first group, too
+        with pytest.raises(DamagedFile, match="the header of a journal file with groups in it is unreadable"):
+            recovered(damaged(disk, path, bytes(lost) + content[lost:]))
+
+
+def foreign(disk: SimulatedDisk, *records: bytes) -> None:
+    """Write records to the journal that no call of the storage makes, as a mistake would."""
+    storage = Storage.open("/d", CONFIG, disk, lambda: 1.0, random.Random(5))
+    stepper = storage.step_by_hand(random.Random(5))
+    storage._core.record(lambda _: None, *records)
+    stepper.run()
+    storage.abandon()
+
+
+def begun(log: int, ledger: int, *payloads: bytes) -> list[bytes]:
+    entries = [
+        pack_entry_head(ENTRY, len(payload) + ENTRY_FIELDS_BYTES, ledger, number, 1, 1) + payload
+        for number, payload in enumerate(payloads)
+    ]
+    return [encode_change({"do": "begin_ledger", "log": log, "ledger": ledger, "created_ms": 1}), *entries]
+
+
+def opened(log: int, cursor: int, name: str) -> bytes:
+    return encode_change(
+        {"do": "open_cursor", "log": log, "cursor": cursor, "name": name, "mark": [-1, -1], "properties": {}}
+    )
+
+
+def test_records_of_a_log_that_never_was_are_refused_and_salvaged() -> None:
+    disk = SimulatedDisk()
+    journal(disk, [b"known"])
+    acknowledged = encode_mark(41, Position(30, 0))
+    foreign(disk, *begun(40, 30, b"one", b"two"), opened(40, 41, "sub"), acknowledged, *begun(50, 31, b"three"))
+    (path, *_) = [path for path in files(disk) if groups(disk, path)][1:]
+    for _ in range(2):
+        with pytest.raises(UnknownLogs) as refusal:
+            recovered(disk)
+        text = str(refusal.value)
+        assert "/d holds 7 records of 2 topics that were never created nor deleted" in text
+        assert f"log 40 with 5 records (2 entries, subscriptions 'sub') in {path} from offset 4096 on" in text
+        assert "log 50 with 2 records (1 entries)" in text
+        assert "--salvage" in text
+    salvage = replace(CONFIG, salvage=True)
+    storage = Storage.open("/d", salvage, disk, lambda: 1.0, random.Random(6))
+    stepper = storage.step_by_hand(random.Random(6))
+    assert sorted(storage.log_names()) == [f"{SALVAGED}40", f"{SALVAGED}50", LOG]
+    assert storage.open_log("new").id > 50
+    (entry,) = storage.open_log(f"{SALVAGED}40").load_now(Position(30, 1), 10, 100)
+    assert entry.payload == b"two"
+    assert storage.open_log(f"{SALVAGED}40").cursors["sub"].mark_delete == Position(30, 0)
+    storage.open_log(f"{SALVAGED}50").append(b"four", 1, 1, lambda _, error: None)
+    stepper.run()
+    storage.abandon()
+    for config in (CONFIG, salvage):
+        storage = Storage.open("/d", config, disk, lambda: 1.0, random.Random(7))
+        log = storage.open_log(f"{SALVAGED}50")
+        assert [entry.payload for entry in all_of(log)] == [b"three", b"four"]
+        assert max(log.ledgers_by_id) > 31
+        assert len(storage.log_names()) == 3
+        storage.abandon()
+    assert recovered(disk) == [b"known"]
+
+
+def all_of(log: TopicLog) -> list[StoredEntry]:
+    found, position = [], log.first_position
+    while entries := log.load_now(position, 100, 1 << 20):
+        found += entries
+        position = log.next_position(entries[-1].position)
+    return found
+
+
+def test_records_of_a_log_that_was_deleted_or_created_later_are_no_reason_to_refuse() -> None:
+    disk = SimulatedDisk()
+    journal(disk, [b"known"])
+    foreign(
+        disk,
+        *begun(40, 30, b"one"),
+        encode_change({"do": "delete_log", "log": 40}),
+        encode_change({"do": "terminate", "log": 40}),
+        encode_change({"do": "delete_cursor", "log": 60, "cursor": 61}),
+        encode_mark(62, Position(1, 0)),
+        opened(70, 71, "pulsar.dedup"),
+        *begun(80, 33, b"two"),
+        encode_change({"do": "create_log", "log": 80, "name": "late"}),
+    )
+    assert recovered(disk) == [b"known"]
+    storage = Storage.open("/d", CONFIG, disk, lambda: 1.0, random.Random(7))
+    assert sorted(storage.log_names()) == ["late", LOG]
+    assert [entry.payload for entry in all_of(storage.open_log("late"))] == [b"two"]
+    assert storage.open_log("new").id > 80, "no id is used again that any record has"
+    assert storage._core.ids.next_ledger > 33
+    storage.abandon()
+
+
+def test_entry_of_a_ledger_that_was_never_begun_is_damage() -> None:
+    disk = SimulatedDisk()
+    journal(disk, [b"known"])
+    foreign(disk, begun(40, 30, b"one")[1])
+    with pytest.raises(DamagedFile, match="holds entry 0 of ledger 30, which was never begun"):
+        recovered(disk)
 
 
 def test_damaged_or_missing_catalogue_is_refused() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import os
 import subprocess
 import sys
@@ -27,6 +28,7 @@ from magnetar.broker.storage import (
     TopicLog,
 )
 from magnetar.broker.storage.disk import DiskFile
+from magnetar.broker.storage.failures import NotStorable
 from magnetar.errors import ClosedError, DataDirectoryInUse, InvalidConfig, StorageError, TopicTerminated
 
 SMALL = StorageConfig(journal_file_bytes=64 * 1024)
@@ -374,35 +376,110 @@ async def test_broken_callback_keeps_no_other_receipt_back(tmp_path: Path, caplo
     assert "broken callback" in caplog.text
 
 
-async def test_thread_that_ends_by_a_mistake_is_reported_and_nobody_waits_for_ever(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+class Mistaken(LocalDisk):
+    """A disk on which opening files of a kind raises what nobody foresaw."""
+
+    def __init__(self, suffix: str, mistake: BaseException) -> None:
+        super().__init__()
+        self.suffix = suffix
+        self.mistake = mistake
+        self.is_on = False
+
+    def open(self, path: str, *, create: bool = False) -> DiskFile:
+        if self.is_on and path.endswith(self.suffix):
+            raise self.mistake
+        return super().open(path, create=create)
+
+
+async def use(storage: Storage, suffix: str) -> None:
+    """Have a file of that kind opened, and raise what becomes of it."""
+    if suffix == ".journal":
+        await append(storage.open_log(LOG), b"x")
+    else:
+        await storage._core.wait(storage.checkpoint)
+
+
+@pytest.mark.parametrize("suffix", [".journal", ".ledger", "catalogue.new"])
+async def test_thread_that_ends_is_reported_and_nobody_waits_for_ever(
+    suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Mistaken(LocalDisk):
-        def rename(self, old: str, new: str) -> None:
-            super().rename(old, new)
-
-        def open(self, path: str, *, create: bool = False) -> DiskFile:
-            if self.is_on and path.endswith(".journal"):
-                raise ZeroDivisionError("a mistake")
-            return super().open(path, create=create)
-
-        is_on = False
-
     seen: list[StorageError] = []
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
-    disk = Mistaken()
+    disk = Mistaken(suffix, SystemExit("a mistake"))
     storage = Storage.open(tmp_path, SMALL, disk)
     storage.attach(asyncio.get_running_loop())
     storage.on_failure(seen.append)
-    disk.is_on = True
-    with pytest.raises(StorageError, match=r"ended by ZeroDivisionError\('a mistake'\); restart the broker"):
+    if suffix != ".journal":
         await append(storage.open_log(LOG), b"x")
+    disk.is_on = True
+    with pytest.raises(StorageError, match=r"ended by SystemExit\('a mistake'\); restart the broker"):
+        await use(storage, suffix)
     with pytest.raises(StorageError, match="restart the broker"):
         await append(storage.open_log(LOG), b"y")
     assert storage.failure in seen
     with pytest.raises(StorageError, match="restart the broker"):
         await storage.close()
     Storage.open(tmp_path).abandon()
+
+
+@pytest.mark.parametrize("suffix", [".journal", ".ledger", "catalogue.new"])
+async def test_mistake_in_a_thread_is_an_error_that_is_seen_and_tried_again(suffix: str, tmp_path: Path) -> None:
+    disk = Mistaken(suffix, ZeroDivisionError("a mistake"))
+    async with running(tmp_path, SMALL, disk) as storage:
+        log = storage.open_log(LOG)
+        if suffix != ".journal":
+            await append(log, b"x")
+        disk.is_on = True
+        for _ in range(3):
+            with pytest.raises(StorageError, match=r"ZeroDivisionError\('a mistake'\); it is tried again"):
+                await use(storage, suffix)
+        disk.is_on = False
+        await checkpoint(storage)
+        await append(log, b"y")
+        assert log.entry_count == (1 if suffix == ".journal" else 2)
+
+
+async def test_state_that_cannot_be_written_down_fails_its_checkpoint_and_not_the_next_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running(tmp_path) as storage:
+        log = storage.open_log(LOG)
+        cursor = log.open_cursor("sub", EARLIEST)
+        await append(log, b"x")
+        cursor.properties["k"] = b"\xff"  # type: ignore[assignment]
+        log.has_changed()
+        for _ in range(3):
+            with pytest.raises(StorageError, match="cannot write a checkpoint: TypeError"):
+                await storage._core.wait(storage.checkpoint)
+        assert "checkpoint failed, it is tried again" in caplog.text
+        cursor.properties["k"] = "v"
+        await checkpoint(storage)
+        await append(log, b"y")
+        cursor.properties["k"] = b"\xff"  # type: ignore[assignment]
+        log.has_changed()
+        with pytest.raises(StorageError, match="cannot write a checkpoint"):
+            await storage.close()
+    async with running(tmp_path) as storage:
+        log = storage.open_log(LOG)
+        assert [entry.payload for entry in await everything(log)] == [b"x", b"y"]
+        assert log.cursors["sub"].properties == {"k": "v"}
+
+
+async def test_text_that_cannot_be_stored_is_refused_before_anything_changes(tmp_path: Path) -> None:
+    async with running(tmp_path) as storage:
+        for bad in ("\ud800", b"\xff"):
+            with pytest.raises(NotStorable, match=r"log name .* is no text that UTF-8 can express"):
+                storage.open_log(bad)  # type: ignore[arg-type]
+            log = storage.open_log(LOG)
+            with pytest.raises(NotStorable, match="subscription name"):
+                log.open_cursor(bad, EARLIEST)  # type: ignore[arg-type]
+            with pytest.raises(NotStorable, match="property"):
+                log.open_cursor("s", EARLIEST, {bad: "v"})  # type: ignore[dict-item]
+            with pytest.raises(NotStorable, match="value of the property 'k'"):
+                log.open_cursor("s", EARLIEST, {"k": bad})  # type: ignore[dict-item]
+        assert not log.cursors
+        assert storage.log_names() == []
+        await checkpoint(storage)
 
 
 async def test_closed_storage_refuses_and_closing_twice_is_fine(tmp_path: Path) -> None:
@@ -448,8 +525,18 @@ def test_directory_without_write_permission_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("setting", "value"), [("group_bytes", 0), ("retry_s", 0), ("sync_delay_s", -1), ("unmoved_bytes", 10)]
+    ("setting", "value"),
+    [
+        ("group_bytes", 0),
+        ("retry_s", 0),
+        ("sync_delay_s", -1),
+        ("unmoved_bytes", 10),
+        ("retry_s", math.nan),
+        ("max_ledger_age_s", math.inf),
+        ("sync_delay_s", math.nan),
+    ],
 )
-def test_settings_out_of_range_are_refused(setting: str, value: int) -> None:
+def test_settings_out_of_range_are_refused(setting: str, value: float) -> None:
+    settings: dict[str, Any] = {setting: value}
     with pytest.raises(InvalidConfig, match=f"{setting}={value}"):
-        StorageConfig(**{setting: value})
+        StorageConfig(**settings)
