@@ -91,7 +91,7 @@ async def _hold_back(topic_log: TopicLog) -> None:
         before = max(before, topic_log.view.horizon)
 
     def open_cursor(done: Done) -> None:
-        topic_log.open_cursor(COMPACTION_CURSOR, before, None, done)
+        topic_log.open_cursor(COMPACTION_CURSOR, before, None, done, is_internal=True)
 
     await topic_log.core.wait(open_cursor)
 

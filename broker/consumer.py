@@ -115,7 +115,7 @@ class Consumer:
                         self.id, ledger_id, entry_id, self.partition, redeliveries, words, self.epoch, payload_bytes
                     )
                 )
-                charged += messages if wanted is None else ack_set.count(wanted)
+                charged += messages if wanted is None else min(ack_set.count(wanted), messages)
             parts.append(payload)
         self.permits -= charged
         self.messages_out += charged

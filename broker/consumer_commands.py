@@ -5,8 +5,10 @@ Source: Pulsar binary protocol, section Consumer.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import (
@@ -40,10 +42,11 @@ from .answers import error_code
 from .compaction_rules import last_batch_index
 from .consumer import Consumer
 from .consumer_stats import consumer_stats_response
+from .dispatch.shared import SharedDispatcher
 from .kinds import check_kind
 from .schemas import check_schema
-from .storage.compacted_view import COMPACTION_CURSOR
-from .storage.cursor import MemoryCursor
+from .storage.cursor import Ack, MemoryCursor
+from .storage.cursor_names import check_name, check_properties, check_text, is_internal
 from .storage.position import Position
 from .subscription import Subscription
 from .topic import Topic
@@ -53,8 +56,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-RESERVED_NAMES = ("pulsar.repl", "pulsar.dedup", COMPACTION_CURSOR)
-"""Beginnings of names that the broker's own cursors have."""
+Told = Callable[[Exception | None], None]
+
+IDS_PER_TURN = 5_000
+"""Message ids of one command that are worked off before others get their turn of the loop. Clients send 1,000."""
 
 
 def subscribe(connection: Connection, command: CommandSubscribe) -> None:
@@ -70,21 +75,28 @@ def subscribe(connection: Connection, command: CommandSubscribe) -> None:
 
 async def _create(connection: Connection, command: CommandSubscribe) -> None:
     broker = connection.broker
-    name = parse_topic_name(command.topic)
     _check(command)
+    name = parse_topic_name(command.topic)
     topic = await broker.topic(name, create=command.force_topic_creation)
     subscription = await _subscription(connection, topic, command)
-    await subscription.ready()
-    rollback_s = command.start_message_rollback_duration_sec
-    if rollback_s > 0:
-        since = broker.now_ms() - rollback_s * 1000
-        await subscription.seek(topic.log.next_position(await topic.log.position_before_time(since)))
-    while (holder := subscription.holder(command.subType)) is not None:
-        if await holder.connection.is_alive():
-            raise ConsumerBusy("Exclusive consumer is already connected")
+    with subscription.joining():
+        await subscription.ready()
+        rollback_s = command.start_message_rollback_duration_sec
+        if rollback_s > 0:
+            since = broker.now_ms() - rollback_s * 1000
+            await subscription.seek(topic.log.next_position(await topic.log.position_before_time(since)))
+        while (holder := subscription.holder(command.subType)) is not None:
+            if await holder.connection.is_alive():
+                raise ConsumerBusy("Exclusive consumer is already connected")
+        _join(connection, subscription, command)
+
+
+def _join(connection: Connection, subscription: Subscription, command: CommandSubscribe) -> None:
+    """Attach a new consumer and answer; nothing waits in here, so what was checked before still holds."""
     if connection.is_closed:
         # It ended while this waited, and was released already: a consumer made now would never be removed.
-        raise ConnectionResetError(f"{connection} ended while it subscribed to {name}")
+        raise ConnectionResetError(f"{connection} ended while it subscribed to {subscription.topic.name}")
+    subscription.check_open()
     consumer_name = command.consumer_name or secrets.token_hex(5)
     consumer = Consumer(subscription, connection, command, consumer_name)
     connection.reply(replies.success(command.request_id))  # before the first message
@@ -93,9 +105,14 @@ async def _create(connection: Connection, command: CommandSubscribe) -> None:
 
 
 def _check(command: CommandSubscribe) -> None:
+    check_text("a topic's name", command.topic)
+    check_name("a subscription's name", command.subscription)
+    check_name("a consumer's name", command.consumer_name)
+    check_properties("subscription property", {pair.key: pair.value for pair in command.subscription_properties})
+    check_properties("consumer property", {pair.key: pair.value for pair in command.metadata})
     if not command.subscription.strip():
         raise ProducerBusy("Empty subscription name")
-    if command.subscription.startswith(RESERVED_NAMES):
+    if is_internal(command.subscription):
         raise ProducerBusy("Subscription with reserved subscription name attempted")
     check_kind(command.subType)
     if command.read_compacted and command.subType not in (CommandSubscribe.Exclusive, CommandSubscribe.Failover):
@@ -169,20 +186,85 @@ def ack(connection: Connection, command: CommandAck) -> None:
         if done is not None:
             done(NotAllowed("transactions are not supported by this broker"))
         return
+    ids = command.message_id
     inside_batches = connection.config.acknowledge_inside_batches
-    acks = [
-        (Position(data.ledgerId, data.entryId), tuple(data.ack_set) or None)
-        for data in command.message_id
-        if inside_batches or not data.ack_set
-    ]
     if command.ack_type == CommandAck.Individual:
-        consumer.subscription.acknowledge(consumer, acks, done)
-    elif len(acks) == 1:
-        consumer.subscription.acknowledge_up_to(consumer, *acks[0], done)
+        _in_turns(
+            connection,
+            consumer.subscription,
+            ids,
+            lambda piece, told: consumer.subscription.acknowledge(consumer, _acks(piece, inside_batches), told),
+            done,
+        )
+    elif len(ids) == 1:
+        if inside_batches or not ids[0].ack_set:
+            consumer.subscription.acknowledge_up_to(consumer, _position(ids[0]), ids[0].ack_set or None, done)
+        elif done is not None:
+            done(None)
     else:
-        log.warning("%r: a cumulative acknowledgement of %d ids is ignored, it has 1", consumer, len(acks))
+        log.warning("%r: a cumulative acknowledgement of %d ids is ignored, it has 1", consumer, len(ids))
         if done is not None:
             done(None)
+
+
+def _acks(ids: Sequence[MessageIdData], inside_batches: bool) -> list[Ack]:
+    # An ack set stays the message's own container: the cursor takes of it what the entry's batch can have.
+    acks: list[Ack] = []
+    for data in ids:
+        words = data.ack_set
+        if not words:
+            acks.append((Position(data.ledgerId, data.entryId), None))
+        elif inside_batches:
+            acks.append((Position(data.ledgerId, data.entryId), words))
+    return acks
+
+
+def _in_turns(
+    connection: Connection,
+    subscription: Subscription,
+    ids: Sequence[MessageIdData],
+    apply: Callable[[Sequence[MessageIdData], Told | None], None],
+    done: Told | None = None,
+) -> None:
+    """Work off the message ids of one command: at once if they are few, else so many a turn of the loop.
+
+    Until the last one the connection is not read, so that its next commands follow, and no second such list waits.
+    """
+    if len(ids) <= IDS_PER_TURN:
+        apply(ids, done)
+        return
+    charge = connection.config.max_pending_publishes
+    connection.pending_publishes += charge
+
+    async def work() -> None:
+        answers = _Answers(-(-len(ids) // IDS_PER_TURN), done) if done is not None else None
+        moved = subscription.resets
+        try:
+            for start in range(0, len(ids), IDS_PER_TURN):
+                if subscription.is_closed or subscription.resets != moved:
+                    return  # what was sent before a seek says nothing about what comes after it
+                apply(ids[start : start + IDS_PER_TURN], answers)
+                await asyncio.sleep(0)
+        finally:
+            connection.pending_publishes -= charge
+            connection.read_on()
+
+    connection.start(0, work())
+
+
+class _Answers:
+    """Passes on the answer to a command that is worked off in pieces: the first error, or that all went well."""
+
+    def __init__(self, pieces: int, done: Told):
+        self._left = pieces
+        self._done = done
+        self._error: Exception | None = None
+
+    def __call__(self, error: Exception | None) -> None:
+        self._error = self._error or error
+        self._left -= 1
+        if not self._left:
+            self._done(self._error)
 
 
 class _ack_answer:
@@ -203,9 +285,16 @@ def redeliver(connection: Connection, command: CommandRedeliverUnacknowledgedMes
     consumer = connection.consumers.get(command.consumer_id)
     if consumer is None or consumer.subscription.dispatcher is None:
         return
-    positions = [Position(data.ledgerId, data.entryId) for data in command.message_ids] or None
+    dispatcher = consumer.subscription.dispatcher
     epoch = command.consumer_epoch if command.HasField("consumer_epoch") else None
-    consumer.subscription.dispatcher.redeliver(consumer, positions, epoch)
+    if not command.message_ids or not isinstance(dispatcher, SharedDispatcher):
+        dispatcher.redeliver(consumer, None, epoch)
+        return
+
+    def apply(piece: Sequence[MessageIdData], _: Told | None) -> None:
+        dispatcher.redeliver(consumer, [Position(data.ledgerId, data.entryId) for data in piece], epoch)
+
+    _in_turns(connection, consumer.subscription, command.message_ids, apply)
 
 
 def unsubscribe(connection: Connection, command: CommandUnsubscribe) -> None:
@@ -263,7 +352,7 @@ async def _seek(connection: Connection, consumer: Consumer, command: CommandSeek
             behind = Position(mark.ledger_id, mark.entry_id + 1)
             position = behind if consumer.reads_compacted else topic.log.next_position(mark)
             if connection.config.acknowledge_inside_batches and position == _position(command.message_id):
-                words = tuple(command.message_id.ack_set) or None
+                words = command.message_id.ack_set or None
         else:
             mark = await topic.log.position_before_time(command.message_publish_time)
             position = topic.log.next_position(mark)

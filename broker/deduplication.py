@@ -204,7 +204,7 @@ class Deduplication:
 
     def _open_cursor(self, done: Done) -> None:
         # Of a cursor that is there this is no more than a wait for everything before.
-        self._log.open_cursor(DEDUPLICATION_CURSOR, self._log.last_confirmed, None, done)
+        self._log.open_cursor(DEDUPLICATION_CURSOR, self._log.last_confirmed, None, done, is_internal=True)
 
     async def _replay(self, after: Position) -> None:
         assert self.sequences is not None
@@ -225,7 +225,7 @@ class Deduplication:
     async def _disable(self) -> None:
         self.status = Status.REMOVING
         self._detach()
-        await self._log.delete_cursor(DEDUPLICATION_CURSOR)
+        await self._log.delete_cursor(DEDUPLICATION_CURSOR, is_internal=True)
         self.status = Status.DISABLED
 
     def _detach(self) -> None:

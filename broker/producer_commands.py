@@ -13,6 +13,7 @@ from ..wire.pulsar_api_pb2 import CommandCloseProducer, CommandProducer
 from ..wire.topic_name import parse_topic_name
 from .producer import Producer
 from .schemas import check_schema
+from .storage.cursor_names import is_internal
 
 if TYPE_CHECKING:
     from .connection import Connection
@@ -41,7 +42,8 @@ async def _create(connection: Connection, command: CommandProducer) -> None:
         # Refused here, a client waits longer and longer before it asks again; refused at each SEND, it would be back at
         # once with everything it has, and never notice that the time of its first message is over.
         raise PersistenceError(str(broker.storage.failure))
-    if command.initial_subscription_name:
+    # Pulsar lets a producer in that names one of the broker's own cursors; it makes no subscription of it.
+    if command.initial_subscription_name and not is_internal(command.initial_subscription_name):
         if not broker.may_create_subscription(name):
             raise NotAllowed(
                 f"subscription {command.initial_subscription_name!r} does not exist, and creating subscriptions on"

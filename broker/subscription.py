@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ..errors import ConsumerBusy, MetadataError, ServiceNotReady, UnknownBrokerError
-from ..wire.ack_set import AckSet
 from ..wire.pulsar_api_pb2 import CommandSubscribe
 from .dispatch.shared import SharedDispatcher
 from .dispatch.single_active import SingleActiveDispatcher
 from .kinds import kind_name
 from .rates import Meter
 from .storage.compacted_view import COMPACTION_CURSOR
-from .storage.cursor import Cursor, MemoryCursor
+from .storage.cursor import Ack, Cursor, MemoryCursor
+from .storage.cursor_names import refuse_internal
 from .storage.position import Position
 from .waiting import settle
 
@@ -44,6 +45,7 @@ class Subscription:
         is_durable: whether it outlives its consumers.
         dispatcher: gives entries to consumers; None until the first consumer says of which type it is.
         creation: ends when the cursor is on the disk; None once it is.
+        resets: how often its position was moved by a seek.
     """
 
     def __init__(self, topic: Topic, cursor: Cursor | MemoryCursor, *, is_durable: bool):
@@ -63,6 +65,8 @@ class Subscription:
         self.last_expired_ms = 0
         self.created_ms = topic.broker.now_ms()
         self.meter = Meter(4)
+        self.resets = 0
+        self._joining = 0
         self._reset: asyncio.Future[None] | None = None
 
     def __repr__(self) -> str:
@@ -129,8 +133,7 @@ class Subscription:
 
     def add_consumer(self, consumer: Consumer, kind: int) -> None:
         """Let a consumer join; nobody excludes it (`holder`)."""
-        if self.is_closed:
-            raise ServiceNotReady(f"Subscription {self.name} was closed meanwhile")
+        self.check_open()
         if self.dispatcher is None or self.dispatcher.kind != kind:
             if self.dispatcher is not None:
                 self.dispatcher.close()
@@ -138,6 +141,26 @@ class Subscription:
                 SharedDispatcher(self) if kind == CommandSubscribe.Shared else SingleActiveDispatcher(self, kind)
             )
         self.dispatcher.add(consumer)
+
+    def check_open(self) -> None:
+        """Raise if it was closed, by itself or with its topic.
+
+        Raises:
+            ServiceNotReady: looking the topic up again helps.
+        """
+        if self.is_closed:
+            raise ServiceNotReady(f"Subscription {self.name} was closed meanwhile; look its topic up again")
+
+    @contextmanager
+    def joining(self) -> Iterator[None]:
+        """Keep the subscription for a consumer that is about to join; one that is not durable ends if it does not."""
+        self._joining += 1
+        try:
+            yield
+        finally:
+            self._joining -= 1
+            if not self.is_durable and self._reset is None:
+                self._vanish()
 
     def remove_consumer(self, consumer: Consumer) -> None:
         """Let a consumer go; a non-durable subscription goes with its last one."""
@@ -153,9 +176,15 @@ class Subscription:
                 self.topic.broker.later(ABANDONED_AFTER_S, self._vanish)
 
     def _vanish(self) -> None:
-        if not self.consumers and self.topic.subscriptions.get(self.name) is self:
+        if not self.consumers and not self._joining and self.topic.subscriptions.get(self.name) is self:
             self.close()
             self.topic.forget_subscription(self)
+
+    def fail(self, error: Exception) -> None:
+        """Close the consumers because of a mistake of ours in giving out entries; their clients come back."""
+        log.error("%r failed, its consumers are closed: %r", self, error, exc_info=error)
+        for consumer in list(self.consumers):
+            consumer.close_by_broker()
 
     # Entries go out and are acknowledged
 
@@ -172,7 +201,7 @@ class Subscription:
     def acknowledge(
         self,
         consumer: Consumer,
-        acks: Sequence[tuple[Position, AckSet | None]],
+        acks: Sequence[Ack],
         done: Callable[[Exception | None], None] | None,
     ) -> None:
         """Acknowledge entries one by one, or messages inside them; ``done`` is told when that is durable."""
@@ -187,7 +216,7 @@ class Subscription:
         self,
         consumer: Consumer,
         position: Position,
-        words: AckSet | None,
+        words: Sequence[int] | None,
         done: Callable[[Exception | None], None] | None,
     ) -> None:
         """Acknowledge everything up to an entry; only under Exclusive and Failover, elsewhere it has no effect."""
@@ -219,18 +248,23 @@ class Subscription:
 
     # The cursor is moved
 
-    async def seek(self, position: Position, words: AckSet | None = None) -> None:
+    async def seek(self, position: Position, words: Sequence[int] | None = None) -> None:
         """Make ``position`` the next entry to be delivered; the consumers concerned are closed and come back.
 
         Raises:
             UnknownBrokerError: another reset is under way.
+            ServiceNotReady: it was closed meanwhile.
+            NotAllowed: the cursor is the broker's own.
             StorageError: the disk refused.
 
         Cancellation: the position is moved all the same.
         """
+        refuse_internal(self.name)
+        self.check_open()
         if self._reset is not None:
             raise UnknownBrokerError("Error when resetting subscription: Failed to fence subscription")
         self._reset = asyncio.get_running_loop().create_future()
+        self.resets += 1
         try:
             concerned = list(self.consumers)
             if self.kind == CommandSubscribe.Failover:
@@ -258,6 +292,17 @@ class Subscription:
     async def skip_all(self) -> None:
         """Acknowledge everything that is there.
 
+        Raises:
+            NotAllowed: the cursor is the broker's own.
+
+        Cancellation: it is acknowledged all the same.
+        """
+        refuse_internal(self.name)
+        await self._skip_to(self.topic.log.last_confirmed)
+
+    async def truncate(self) -> None:
+        """Acknowledge everything that is there, because it is to be deleted; the broker's own cursors go along.
+
         Cancellation: it is acknowledged all the same.
         """
         await self._skip_to(self.topic.log.last_confirmed)
@@ -265,8 +310,12 @@ class Subscription:
     async def skip(self, entries: int) -> None:
         """Acknowledge the first so many entries that are not acknowledged.
 
+        Raises:
+            NotAllowed: the cursor is the broker's own.
+
         Cancellation: some may be acknowledged.
         """
+        refuse_internal(self.name)
         if entries >= self.cursor.backlog_entries:
             await self.skip_all()
             return
@@ -331,7 +380,9 @@ class Subscription:
 
         Raises:
             ConsumerBusy: it has consumers; ``force`` closes them.
+            NotAllowed: the cursor is the broker's own.
         """
+        refuse_internal(self.name)
         if self.consumers and not force:
             raise ConsumerBusy(f"Subscription {self.name} has {len(self.consumers)} active consumers")
         self.close()

@@ -169,12 +169,10 @@ class Topic:
     async def trim(self, retention_ms: int, retention_bytes: int) -> list[int]:
         """Let storage delete ledgers that nobody needs; returns their ids.
 
-        What a reader holds stays as long as it is connected.
+        Readers hold nothing back: one that has not got so far goes on at the first entry there is.
 
         Cancellation: the ledgers are deleted all the same.
         """
-        if any(not subscription.is_durable for subscription in self.subscriptions.values()):
-            return []
         return await self.log.trim(retention_ms, retention_bytes)
 
     def begin_compaction(self) -> None:

@@ -24,16 +24,24 @@ from .pulsar_api_pb2 import SingleMessageMetadata
 _U32 = Struct(">I")
 _MAX_UNIFORM_HEADER_BYTES = 64  # above it comparing columns costs more than comparing rows
 _SEQUENCE_ID_TAG = b"\x40"
-_MIN_MESSAGE_BYTES = 6  # size field, and payload_size with its tag
+MIN_MESSAGE_BYTES = 6
+"""Bytes of the smallest message inside a batch: size field, and payload_size with its tag."""
+_CACHED_HEADERS = 4096
+_MAX_CACHED_BYTES = 512  # of one header, so that all that are kept take a few MiB
 _unpack_size = _U32.unpack_from
 
 
-@lru_cache(maxsize=4096)
 def _parse_header(header: bytes) -> SingleMessageMetadata:
+    # Long ones are not kept: a cache that counts entries must hold small ones only.
+    return _parse_short(header) if len(header) <= _MAX_CACHED_BYTES else SingleMessageMetadata.FromString(header)
+
+
+@lru_cache(maxsize=_CACHED_HEADERS)
+def _parse_short(header: bytes) -> SingleMessageMetadata:
     return SingleMessageMetadata.FromString(header)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=_CACHED_HEADERS)
 def _plain_header(payload_bytes: int) -> bytes:
     """Return size field and metadata of a message that has nothing but its payload."""
     header = SingleMessageMetadata(payload_size=payload_bytes).SerializeToString()
@@ -81,7 +89,7 @@ def decode_batch(body: bytes, count: int) -> tuple[list[bytes], list[SingleMessa
         ProtocolError: the body is shorter or longer than its sizes say, or metadata cannot be parsed.
     """
     size = len(body)
-    if count * _MIN_MESSAGE_BYTES > size:
+    if count * MIN_MESSAGE_BYTES > size:
         raise ProtocolError(f"batch body of {size} bytes cannot hold {count} messages")
     uniform = _decode_uniform(body, count)
     if uniform is not None:

@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from ...wire.topic_name import DOMAINS, TopicName, parse_topic_name
 from ..policies import bundle_of, topic_hash
+from ..storage.cursor_names import is_internal
 from .answers import Refused, as_json, done, not_supported
 from .bodies import as_object
 from .call import Call
@@ -175,7 +176,11 @@ async def _skip_all(call: Call, topics: Sequence[TopicName]) -> None:
     found = []
     for name in topics:
         topic = await call.broker.topic(name, create=False)
-        found += [each for each in topic.subscriptions.values() if only in (None, each.name)]
+        found += [
+            each
+            for each in topic.subscriptions.values()
+            if each.name == only or (only is None and not is_internal(each.name))
+        ]
     if only is not None and topics and not found:
         raise Refused(404, f"Subscription {only} not found on any topic of {call.namespace}")
     for subscription in found:

@@ -181,7 +181,7 @@ async def _truncate(call: Call) -> Response:
         raise Refused(412, "unsupport truncate")
     for topic in await load_all(call, name):
         for subscription in tuple(topic.subscriptions.values()):
-            await subscription.skip_all()
+            await subscription.truncate()
         topic.log.close_ledger()  # trimming frees closed ledgers only
         await topic.trim(0, 0)
     return done()

@@ -1,6 +1,7 @@
 """Entries for one subscription: from memory at once, from disk later.
 
-What a load brought and the permits did not cover is kept for the next read; it is never more than one load.
+What a load brought and the permits did not cover is kept for the next read; it is never more than one load. A load that
+fails, for whatever reason, is tried again after a pause that doubles with each failure.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ class Source(Protocol):
 log = logging.getLogger(__name__)
 
 RETRY_DELAY_S = 1.0
-"""Pause before a load is tried again that the disk refused."""
+"""Pause before a load is tried again that failed; doubles with each failure in a row."""
+LONGEST_RETRY_DELAY_S = 60.0
 
 _position = itemgetter(0)
 
@@ -53,6 +55,7 @@ class EntryReader:
         self._task: asyncio.Task[None] | None = None
         self._loaded: list[StoredEntry] = []
         self._loaded_from: Position | None = None
+        self._failures = 0
 
     def use(self, source: Source) -> None:
         """Read from another source from now on."""
@@ -81,11 +84,15 @@ class EntryReader:
     async def _load(self, start: Position, max_entries: int, max_bytes: int) -> None:
         try:
             loaded = await self._source.load(start, max_entries, max_bytes)
-        except MagnetarError as error:
+            self._failures = 0
+        except Exception as error:
+            delay_s = min(RETRY_DELAY_S * 2**self._failures, LONGEST_RETRY_DELAY_S)
+            self._failures = min(self._failures + 1, 10)
             log.error(
-                "reading %s from %s failed, trying again in %s s: %s", self._source.name, start, RETRY_DELAY_S, error
-            )
-            await asyncio.sleep(RETRY_DELAY_S)
+                "reading %s from %s:%s failed, trying again in %s s: %s", self._source.name, *start, delay_s, error,
+                exc_info=None if isinstance(error, MagnetarError) else error,
+            )  # fmt: skip
+            await asyncio.sleep(delay_s)
             loaded = []
         self._task = None
         self._loaded = loaded

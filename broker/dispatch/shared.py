@@ -13,7 +13,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...wire import ack_set
+from ...wire.batch import MIN_MESSAGE_BYTES
 from ...wire.pulsar_api_pb2 import CommandSubscribe
+from ..believable import believable
 from ..storage.position import Position
 from .entry_reader import EntryReader
 from .replay import Replay
@@ -128,7 +130,8 @@ class SharedDispatcher:
         touched = {consumer}
         for position in positions:
             holder = consumer if position in consumer.pending else self._holder(position)
-            if cursor.is_acknowledged(position):
+            # What was dropped under a reader counts as acknowledged, though no cursor keeps it.
+            if cursor.is_acknowledged(position) or not self._log.holds(position):
                 self.replay.forget(position)
                 if holder is not None:
                     self.unacked_messages -= holder.release(position) or 0
@@ -190,6 +193,12 @@ class SharedDispatcher:
 
     def run(self) -> None:
         """Give out what is queued for replay, then what is new, as far as permits go and up to a bound per turn."""
+        try:
+            self._run()
+        except Exception as error:  # noqa: BLE001 - the boundary of a subscription: others go on, and its consumers do not wait
+            self._subscription.fail(error)
+
+    def _run(self) -> None:
         for _ in range(READS_PER_TURN):
             permits = sum(consumer.permits for consumer in self._order if consumer.is_available)
             if permits <= 0:
@@ -241,6 +250,8 @@ class SharedDispatcher:
             entry = entries[index]
             position = entry.position
             index += 1
+            if entry.messages > permits or not 0 < entry.messages * MIN_MESSAGE_BYTES <= len(entry.payload):
+                entry = believable(entry, self._config.max_message_bytes)
             replay.discard(position)
             if position >= self._next:
                 self._next = Position(position[0], position[1] + 1)
@@ -250,7 +261,7 @@ class SharedDispatcher:
                     replay.forget(position)
                     continue
                 wanted = cursor.remaining(position)
-            messages = entry.messages if wanted is None else ack_set.count(wanted)
+            messages = entry.messages if wanted is None else min(ack_set.count(wanted), entry.messages)
             permits -= messages
             consumer.hold(position, messages)
             self.unacked_messages += messages

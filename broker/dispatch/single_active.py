@@ -14,7 +14,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...wire import ack_set
+from ...wire.batch import MIN_MESSAGE_BYTES
 from ...wire.pulsar_api_pb2 import CommandSubscribe
+from ..believable import believable
 from ..storage.compacted_view import CompactedReading
 from ..storage.position import Position
 from .active_choice import Candidate, choose_active
@@ -141,6 +143,12 @@ class SingleActiveDispatcher:
 
     def run(self) -> None:
         """Give the active consumer what it has permits for and what is there, up to a bound per turn."""
+        try:
+            self._run()
+        except Exception as error:  # noqa: BLE001 - the boundary of a subscription: others go on, and its consumers do not wait
+            self._subscription.fail(error)
+
+    def _run(self) -> None:
         consumer = self.active
         if consumer is None or self._takeover is not None:
             return
@@ -168,13 +176,15 @@ class SingleActiveDispatcher:
             if permits <= 0:
                 break
             position = entry.position
+            if entry.messages > permits or not 0 < entry.messages * MIN_MESSAGE_BYTES <= len(entry.payload):
+                entry = believable(entry, self._config.max_message_bytes)
             wanted = None
             if looks_up:
                 if cursor.is_acknowledged(position):
                     continue
                 wanted = cursor.remaining(position)
             deliveries.append((entry, 0, wanted))
-            permits -= entry.messages if wanted is None else ack_set.count(wanted)
+            permits -= entry.messages if wanted is None else min(ack_set.count(wanted), entry.messages)
         self._next = Position(position[0], position[1] + 1)
         if deliveries:
             consumer.send(deliveries)

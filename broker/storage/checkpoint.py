@@ -20,6 +20,7 @@ from functools import partial
 
 from ...errors import StorageError
 from .catalogue import Head, write_catalogue
+from .catalogue_lines import LogLine, encoded
 from .core import StorageCore
 from .failures import as_storage_error, disk_action
 from .journal import Batch, JournalEnd
@@ -47,7 +48,7 @@ class _Plan:
     """
 
     ids: tuple[int, int]
-    lines: list[bytes]
+    lines: list[LogLine]
     ledgers: list[tuple[Ledger, list[bytes]]]
     covered_bytes: int
     unrecorded: int
@@ -130,12 +131,7 @@ class Checkpoint:
 
     def _capture(self) -> _Plan:
         core = self._core
-        now_ms = core.now_ms()
-        lines = []
-        for log in core.logs.values():
-            log.close_old_ledger(now_ms)
-            if log.is_created:
-                lines.append(log.snapshot())
+        lines = core.lines.capture(core.now_ms(), is_last=core.is_closed)
         ledgers = []
         for ledger in core.unmoved_ledgers.values():
             if not ledger.is_dropped and ledger.unmoved:
@@ -167,7 +163,7 @@ class Checkpoint:
             path = f"{core.directory}/ledgers"
             with disk_action("sync the directory", path):
                 core.disk.sync_directory(path)
-        write_catalogue(core.disk, core.directory, Head(end, *plan.ids, core.journal_key), plan.lines)
+        write_catalogue(core.disk, core.directory, Head(end, *plan.ids, core.journal_key), encoded(plan.lines))
 
     def _finish(self, plan: _Plan, end: JournalEnd | None) -> None:
         core = self._core

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from ...errors import StorageError
 from .catalogue import Head, Ids, JournalKey
+from .catalogue_lines import CatalogueLines
 from .config import StorageConfig
 from .disk import Disk
 from .failures import Congested, DiskFailure
@@ -38,6 +39,8 @@ class StorageCore:
 
     Attributes:
         logs: by name.
+        lines: what the catalogue says about them.
+        touched: logs that changed since the broker last looked (see `Storage.take_touched`).
         failure: why changes are refused, or None.
         is_refusing: True while changes are refused.
         unmoved_ledgers: by id, ledgers with entries that no checkpoint has taken up.
@@ -61,6 +64,8 @@ class StorageCore:
         self.unrecorded = 0
         self.covered = 0
         self.logs: dict[str, TopicLog] = {}
+        self.lines = CatalogueLines()
+        self.touched: set[TopicLog] = set()
         self.tail = TailCache(config.tail_cache_bytes)
         self.read_cache = ReadCache(config.read_cache_bytes)
         self.unmoved_ledgers: dict[int, Ledger] = {}

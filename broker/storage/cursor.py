@@ -1,8 +1,12 @@
 """What a subscription has acknowledged, kept in memory or kept for good.
 
 Design: everything up to ``mark_delete`` is acknowledged. Above it, whole entries are bits in one bitmap per ledger, so
-holes cost at most a bit an entry and need no other bound; entries acknowledged in part keep their ack set. Moving the
-mark walks over bits that were set once: constant time for each acknowledgement, whatever the order.
+holes cost at most a bit an entry and need no other bound; entries acknowledged in part keep their ack set, cut to the
+messages that there can be. Moving the mark walks over bits that were set once: constant time for each acknowledgement,
+whatever the order.
+
+A position that the log never held changes nothing; one whose ledger was dropped since counts as
+acknowledged. So every number in a record is one that a ledger has given out.
 
 A record of an acknowledgement says what is acknowledged, never how the cursor looked before; doing it again changes
 nothing. Once there is no hole, the mark alone is the whole state and the shortest record. Where nobody waits for the
@@ -11,12 +15,13 @@ receipt, the record goes along with the next group.
 
 from __future__ import annotations
 
-import base64
-import zlib
+import logging
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...wire.ack_set import AckSet, intersect, is_empty
+from ...wire.ack_set import AckSet, cut, intersect, is_empty
+from . import bitmap
+from .cursor_image import CursorImage, LedgerImage, acked_in, parts_in
 from .journal import Done
 from .position import Position
 from .records import encode_acknowledged, encode_change, encode_mark, encode_partly_acknowledged
@@ -24,7 +29,22 @@ from .records import encode_acknowledged, encode_change, encode_mark, encode_par
 if TYPE_CHECKING:
     from .topic_log import TopicLog
 
-Ack = tuple[Position, AckSet | None]
+logger = logging.getLogger(__name__)
+Ack = tuple[Position, Sequence[int] | None]
+
+
+class Applied(NamedTuple):
+    """What acknowledging changed.
+
+    Attributes:
+        whole: entries that became acknowledged as a whole.
+        partly: entries of which more is acknowledged than before, but not all.
+        unknown: positions that the log never held.
+    """
+
+    whole: list[Position]
+    partly: list[Position]
+    unknown: list[Position]
 
 
 class MemoryCursor:
@@ -34,7 +54,10 @@ class MemoryCursor:
         name: the subscription's.
         mark_delete: everything up to here, inclusive, is acknowledged.
         properties: the subscription's properties.
+        is_durable: whether it outlives the process, and holds entries back from retention.
     """
+
+    is_durable = False
 
     def __init__(
         self, log: TopicLog, name: str, mark_delete: Position, properties: Mapping[str, str] | None = None
@@ -45,64 +68,93 @@ class MemoryCursor:
         self.properties = dict(properties or {})
         self._acked: dict[int, bytearray] = {}  # ledger -> bit per entry; bits at or below the mark mean nothing
         self._acked_above = 0  # bits set above the mark
-        self._partly: dict[Position, AckSet] = {}
+        self._partly: dict[int, dict[int, AckSet]] = {}  # ledger -> entry -> what is still wanted of it
+        self._acked_images: dict[int, LedgerImage] = {}  # those that still hold
+        self._partly_images: dict[int, LedgerImage] = {}
+        self._image: CursorImage | None = None
+        if not self.is_durable:
+            log.watch(self)
 
     def acknowledge(self, acks: Iterable[Ack], done: Done | None = None) -> None:
         """Acknowledge entries one by one, or parts of them.
 
         Args:
-            acks: positions, each with the ack set of what is still wanted, or None for the whole entry. What the log
-                does not hold, or is acknowledged already, is passed over.
-            done: told when the change is durable.
+            acks: positions, each with the ack set of what is still wanted, or None for the whole entry. What is
+                acknowledged already, or was dropped with its ledger, is passed over.
+            done: told when the change is durable; as in Apache Pulsar, positions that never existed are no error.
         """
-        whole, partly = self.apply_acknowledge(acks)
-        self._changed(whole, partly, has_moved=False, done=done)
+        applied = self.apply_acknowledge(acks)
+        if applied.unknown:
+            _log_refused(self, applied.unknown)
+        self._changed(applied.whole, applied.partly, has_moved=False, done=done)
 
-    def acknowledge_up_to(self, position: Position, ack_set: AckSet | None = None, done: Done | None = None) -> None:
-        """Acknowledge everything up to ``position``; with an ack set, of that entry only what the set leaves out."""
+    def acknowledge_up_to(
+        self, position: Position, ack_set: Sequence[int] | None = None, done: Done | None = None
+    ) -> None:
+        """Acknowledge everything up to ``position``; with an ack set, of that entry only what the set leaves out.
+
+        If the log never held that position nothing changes, which is no error either.
+        """
+        is_whole = ack_set is None or is_empty(ack_set)
+        mark = self.log.mark_up_to(position)
+        if mark is not None and not is_whole:
+            is_held = self.log.ever_held(position)
+            mark = self.log.mark_up_to(Position(position.ledger_id, position.entry_id - 1)) if is_held else None
+        if mark is None:
+            _log_refused(self, [position])
+            self._changed((), (), has_moved=False, done=done)
+            return
         before = self.mark_delete
-        if ack_set is None or is_empty(ack_set):
-            self.apply_up_to(position)
-            partly: list[Position] = []
-        else:
-            self.apply_up_to(Position(position.ledger_id, position.entry_id - 1))
-            _, partly = self.apply_acknowledge([(position, ack_set)])
+        self.apply_up_to(mark)
+        partly = () if is_whole else self.apply_acknowledge([(position, ack_set)]).partly
         self._changed((), partly, has_moved=self.mark_delete != before, done=done)
 
-    def apply_acknowledge(self, acks: Iterable[Ack]) -> tuple[list[Position], list[Position]]:
-        """Change the state only; return which entries became acknowledged as a whole, and which in part."""
+    def apply_acknowledge(self, acks: Iterable[Ack]) -> Applied:
+        """Change the state only and return what changed."""
         whole: list[Position] = []
         partly: list[Position] = []
+        unknown: list[Position] = []
         for position, ack_set in acks:
-            if ack_set is None:
-                if self._set(position):
-                    whole.append(position)
-            elif self._is_pending(position):
-                before = self._partly.get(position)
-                left = intersect(before, ack_set) if before is not None else tuple(ack_set)
-                if is_empty(left):
-                    self._set(position)
-                    whole.append(position)
-                elif left != before:
-                    self._partly[position] = left
-                    partly.append(position)
+            left = None
+            if ack_set is not None and self._is_pending(position):
+                left = cut(ack_set, self.log.messages_at_most(position))
+                before = self.remaining(position)
+                if before is not None:
+                    left = intersect(before, left)
+                if left:
+                    if left != before:
+                        self._keep_part(position, left)
+                        partly.append(position)
+                    continue
+            if self._set(position):
+                whole.append(position)
+            elif position > self.mark_delete and not self.log.ever_held(position):
+                unknown.append(position)
         if whole:
             self._advance()
-        return whole, partly
+        if whole or partly:
+            self._image = None
+        return Applied(whole, partly, unknown)
 
     def apply_up_to(self, position: Position) -> None:
         """Change the state only: everything up to ``position`` is acknowledged."""
         position = min(position, self.log.last_confirmed)
-        if position <= self.mark_delete:
+        old = self.mark_delete
+        if position <= old:
             return
+        ledger_id, entry_id = position
+        if ledger_id != old.ledger_id:
+            for passed in [ledger for ledger in self._acked.keys() | self._partly.keys() if ledger < ledger_id]:
+                self._forget_ledger(passed)
+        bits = self._acked.get(ledger_id)
+        if bits is not None:
+            start = old.entry_id + 1 if ledger_id == old.ledger_id else 0
+            self._acked_above -= bitmap.count(bits, start, entry_id + 1)
+        parts = self._partly.get(ledger_id)
+        if parts is not None:
+            self._keep_parts(ledger_id, {entry: words for entry, words in parts.items() if entry > entry_id})
         self.mark_delete = position
-        self._acked = {ledger: bits for ledger, bits in self._acked.items() if ledger >= position.ledger_id}
-        self._acked_above = sum(
-            _count_from(bits, position.entry_id + 1 if ledger == position.ledger_id else 0)
-            for ledger, bits in self._acked.items()
-        )
-        if self._partly:
-            self._partly = {p: words for p, words in self._partly.items() if p > position}
+        self._image = None
         self._advance()
 
     def is_acknowledged(self, position: Position) -> bool:
@@ -110,18 +162,18 @@ class MemoryCursor:
         if position <= self.mark_delete:
             return True
         bits = self._acked.get(position.ledger_id)
-        index = position.entry_id >> 3
-        return bits is not None and index < len(bits) and bool(bits[index] >> (position.entry_id & 7) & 1)
+        return bits is not None and bitmap.is_one(bits, position.entry_id)
 
     def remaining(self, position: Position) -> AckSet | None:
         """Return what is still wanted of an entry acknowledged in part; None if all of it or nothing is."""
-        return self._partly.get(position)
+        parts = self._partly.get(position.ledger_id)
+        return parts.get(position.entry_id) if parts is not None else None
 
     def next_unacknowledged(self, after: Position) -> Position:
         """Return the first position behind ``after`` that is not acknowledged; the log may not hold it yet."""
         position = self.log.next_position(max(after, self.mark_delete))
         while (bits := self._acked.get(position.ledger_id)) is not None:
-            free = _first_zero(bits, position.entry_id)
+            free = bitmap.first_zero(bits, position.entry_id)
             if free == position.entry_id:
                 break
             position = self.log.next_position(Position(position.ledger_id, free - 1))
@@ -147,11 +199,19 @@ class MemoryCursor:
         ranges = []
         for ledger_id in sorted(self._acked):
             bits = self._acked[ledger_id]
-            entry = self.mark_delete.entry_id + 1 if ledger_id == self.mark_delete.ledger_id else 0
-            while (start := _first_one(bits, entry)) is not None:
-                entry = _first_zero(bits, start)
+            entry = self._first_above(ledger_id)
+            while (start := bitmap.first_one(bits, entry)) is not None:
+                entry = bitmap.first_zero(bits, start)
                 ranges.append((Position(ledger_id, start), Position(ledger_id, entry - 1)))
         return ranges
+
+    @property
+    def acknowledged_range_count(self) -> int:
+        """How many ranges `acknowledged_ranges` would return, without making them."""
+        return sum(bitmap.count_runs(bits, self._first_above(ledger_id)) for ledger_id, bits in self._acked.items())
+
+    def _first_above(self, ledger_id: int) -> int:
+        return self.mark_delete.entry_id + 1 if ledger_id == self.mark_delete.ledger_id else 0
 
     async def reset(self, position: Position) -> None:
         """Make ``position`` the next entry to be delivered and forget everything acknowledged behind it.
@@ -163,9 +223,14 @@ class MemoryCursor:
     def apply_reset(self, mark_delete: Position) -> None:
         """Move the mark, forwards or back, and forget everything above it."""
         self.mark_delete = min(mark_delete, self.log.last_confirmed)
-        self._acked.clear()
-        self._partly.clear()
+        for held in (self._acked, self._partly, self._acked_images, self._partly_images):
+            held.clear()
         self._acked_above = 0
+        self._image = None
+
+    def ledger_dropped(self, ledger_id: int) -> None:
+        """Forget what is acknowledged of a ledger that the log does not hold any more."""
+        self._forget_ledger(ledger_id)
 
     def _changed(
         self, whole: Sequence[Position], partly: Sequence[Position], *, has_moved: bool, done: Done | None
@@ -174,9 +239,31 @@ class MemoryCursor:
             done(None)
 
     def _is_pending(self, position: Position) -> bool:
-        ledger = self.log.ledgers_by_id.get(position.ledger_id)
-        is_held = ledger is not None and 0 <= position.entry_id < ledger.confirmed
-        return is_held and not self.is_acknowledged(position)
+        return self.log.holds(position) and not self.is_acknowledged(position)
+
+    def _keep_part(self, position: Position, words: AckSet) -> None:
+        self._partly_images.pop(position.ledger_id, None)
+        self._partly.setdefault(position.ledger_id, {})[position.entry_id] = words
+
+    def _keep_parts(self, ledger_id: int, parts: dict[int, AckSet]) -> None:
+        self._partly_images.pop(ledger_id, None)
+        if parts:
+            self._partly[ledger_id] = parts
+        else:
+            self._partly.pop(ledger_id, None)
+
+    def _drop_part(self, position: Position) -> None:
+        parts = self._partly.get(position.ledger_id)
+        if parts is not None and parts.pop(position.entry_id, None) is not None:
+            self._keep_parts(position.ledger_id, parts)
+
+    def _forget_ledger(self, ledger_id: int) -> None:
+        bits = self._acked.pop(ledger_id, None)
+        if bits is not None:
+            self._acked_images.pop(ledger_id, None)
+            if ledger_id >= self.mark_delete.ledger_id:
+                self._acked_above -= bitmap.count(bits, self._first_above(ledger_id))
+        self._keep_parts(ledger_id, {})
 
     def _set(self, position: Position) -> bool:
         """Acknowledge one whole entry; False if there was nothing to do."""
@@ -188,7 +275,7 @@ class MemoryCursor:
         if ledger is None or not 0 <= entry_id < ledger.confirmed:
             return False
         if self._partly:
-            self._partly.pop(position, None)
+            self._drop_part(position)
         bits = self._acked.get(ledger_id)
         if bits is None:
             if entry_id == mark.entry_id + 1 and ledger_id == mark.ledger_id:
@@ -201,6 +288,7 @@ class MemoryCursor:
         elif bits[index] & bit:
             return False
         bits[index] |= bit
+        self._acked_images.pop(ledger_id, None)
         self._acked_above += 1
         return True
 
@@ -209,17 +297,19 @@ class MemoryCursor:
         while self._acked_above:
             after = self.log.next_position(self.mark_delete)
             bits = self._acked.get(after.ledger_id)
-            free = _first_zero(bits, after.entry_id) if bits is not None else after.entry_id
+            free = bitmap.first_zero(bits, after.entry_id) if bits is not None else after.entry_id
             if free == after.entry_id:
                 return
             self._acked_above -= free - after.entry_id
             self._leave_ledger(after.ledger_id)
             self.mark_delete = Position(after.ledger_id, free - 1)
         self._acked.clear()
+        self._acked_images.clear()
 
     def _leave_ledger(self, new_ledger_id: int) -> None:
         if new_ledger_id != self.mark_delete.ledger_id:
             self._acked.pop(self.mark_delete.ledger_id, None)
+            self._acked_images.pop(self.mark_delete.ledger_id, None)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name} at {self.mark_delete} and {self._acked_above} above>"
@@ -235,6 +325,8 @@ class Cursor(MemoryCursor):
         id: names the cursor in journal records.
         numbers: what its owner wants to know about everything up to the mark; kept with it.
     """
+
+    is_durable = True
 
     def __init__(self, log: TopicLog, cursor_id: int, name: str, mark_delete: Position) -> None:
         super().__init__(log, name, mark_delete)
@@ -271,7 +363,9 @@ class Cursor(MemoryCursor):
         if whole and self._acked_above:
             parts.append(encode_acknowledged(self.id, whole))
         for position in partly:
-            parts.append(encode_partly_acknowledged(self.id, position, self._partly[position]))
+            words = self.remaining(position)
+            assert words is not None
+            parts.append(encode_partly_acknowledged(self.id, position, words))
         if parts:
             self.log.has_changed()
         if parts or done is not None:
@@ -302,68 +396,40 @@ class Cursor(MemoryCursor):
         self.numbers.update(numbers)
         for name in forget:
             self.numbers.pop(name, None)
+        self._image = None
 
-    def snapshot(self) -> dict[str, Any]:
-        """Return the state for the catalogue."""
-        numbers = {"numbers": self.numbers} if self.numbers else {}
-        return numbers | {
-            "id": self.id,
-            "name": self.name,
-            "mark": list(self.mark_delete),
-            "properties": self.properties,
-            "acked": {
-                str(ledger): base64.b64encode(zlib.compress(bits, 1)).decode() for ledger, bits in self._acked.items()
-            },
-            "partly": [[*position, list(words)] for position, words in self._partly.items()],
-        }
+    def snapshot(self) -> CursorImage:
+        """Return the state for the catalogue; takes little time, for what did not change is not looked at."""
+        if self._image is None:
+            head = {"id": self.id, "name": self.name, "mark": list(self.mark_delete), "properties": self.properties}
+            if self.numbers:
+                head["numbers"] = dict(self.numbers)
+            for ledger_id in self._acked.keys() - self._acked_images.keys():
+                self._acked_images[ledger_id] = LedgerImage(ledger_id, bytes(self._acked[ledger_id]))
+            for ledger_id in self._partly.keys() - self._partly_images.keys():
+                self._partly_images[ledger_id] = LedgerImage(ledger_id, self._partly[ledger_id].copy())
+            self._image = CursorImage(head, tuple(self._acked_images.values()), tuple(self._partly_images.values()))
+        return self._image
 
     @classmethod
     def from_snapshot(cls, log: TopicLog, state: dict[str, Any]) -> Cursor:
-        """Return the cursor that `snapshot` described."""
+        """Return the cursor that the catalogue describes."""
         cursor = cls(log, state["id"], state["name"], Position(*state["mark"]))
         cursor.properties = dict(state["properties"])
         cursor.numbers = dict(state.get("numbers", {}))
-        for ledger, packed in state["acked"].items():
-            cursor._acked[int(ledger)] = bytearray(zlib.decompress(base64.b64decode(packed)))
-        mark = cursor.mark_delete
+        cursor._acked = dict(acked_in(state))
         cursor._acked_above = sum(
-            _count_from(bits, mark.entry_id + 1 if ledger == mark.ledger_id else 0)
-            for ledger, bits in cursor._acked.items()
-            if ledger >= mark.ledger_id
+            bitmap.count(bits, cursor._first_above(ledger_id))
+            for ledger_id, bits in cursor._acked.items()
+            if ledger_id >= cursor.mark_delete.ledger_id
         )
-        for ledger_id, entry_id, words in state["partly"]:
-            cursor._partly[Position(ledger_id, entry_id)] = tuple(words)
+        cursor._partly = dict(parts_in(state))
         return cursor
 
 
-def _first_zero(bits: bytearray, start: int) -> int:
-    """Return the first index from ``start`` on whose bit is 0; beyond the end all are."""
-    index = start >> 3
-    if index >= len(bits):
-        return start
-    byte = bits[index] | ((1 << (start & 7)) - 1)
-    while byte == 0xFF:
-        index += 1
-        if index == len(bits):
-            return index << 3
-        byte = bits[index]
-    return (index << 3) + ((~byte & (byte + 1)).bit_length() - 1)
-
-
-def _first_one(bits: bytearray, start: int) -> int | None:
-    """Return the first index from ``start`` on whose bit is 1, or None."""
-    index = start >> 3
-    if index >= len(bits):
-        return None
-    byte = bits[index] & ~((1 << (start & 7)) - 1)
-    while not byte:
-        index += 1
-        if index == len(bits):
-            return None
-        byte = bits[index]
-    return (index << 3) + ((byte & -byte).bit_length() - 1)
-
-
-def _count_from(bits: bytearray, start: int) -> int:
-    """Return how many bits from ``start`` on are 1."""
-    return (int.from_bytes(bits, "little") >> max(start, 0)).bit_count()
+def _log_refused(cursor: MemoryCursor, unknown: Sequence[Position]) -> None:
+    first, last = unknown[0], cursor.log.last_confirmed
+    logger.warning(
+        "subscription %s acknowledges %d positions that %s never had, which is ignored; the first is %d:%d, the last"
+        " entry %d:%d", cursor.name, len(unknown), cursor.log.name, *first, *last,
+    )  # fmt: skip

@@ -50,6 +50,7 @@ class Ledger:
         base: entries in all earlier ledgers of the log since its beginning.
         appended: entries given out, pending ones included.
         confirmed: entries that are synced.
+        closed_ms: when the broker closed it, by its clock; None while it is open, or until somebody knows.
         moved: entries that the last checkpoint found in the ledger's file.
         unmoved: heads and payloads, alternating, of the entries from ``moved`` on that no checkpoint has taken up.
         moving: the same for those that the running checkpoint has taken up.
@@ -57,14 +58,15 @@ class Ledger:
     """
 
     __slots__ = (
-        "_first_held", "_gone", "_held", "appended", "base", "cached_bytes", "confirmed", "created_ms", "file", "id",
-        "is_dropped", "log", "moved", "moving", "totals", "unmoved",
+        "_first_held", "_gone", "_held", "appended", "base", "cached_bytes", "closed_ms", "confirmed", "created_ms",
+        "file", "id", "is_dropped", "log", "moved", "moving", "totals", "unmoved",
     )  # fmt: skip
 
     def __init__(self, log: TopicLog, ledger_id: int, created_ms: int, base: int) -> None:
         self.log = log
         self.id = ledger_id
         self.created_ms = created_ms
+        self.closed_ms: int | None = None
         self.base = base
         self.appended = 0
         self.confirmed = 0

@@ -37,6 +37,11 @@ class LedgerList:
         return self.ledgers_by_id.pop(ledger_id)
 
     @property
+    def last_ledger(self) -> Ledger | None:
+        """The newest ledger, if there is one."""
+        return self.ledgers_by_id[self._ids[-1]] if self._ids else None
+
+    @property
     def first_position(self) -> Position:
         """Position of the oldest entry, or where the next one would be looked for if there is none."""
         for ledger_id in self._ids:
@@ -74,14 +79,52 @@ class LedgerList:
             return Position(self._ids[index], 0)
         return Position(ledger_id, entry_id + 1)
 
+    def holds(self, position: Position) -> bool:
+        """Return whether the log holds a confirmed entry at ``position``."""
+        ledger = self.ledgers_by_id.get(position.ledger_id)
+        return ledger is not None and 0 <= position.entry_id < ledger.confirmed
+
+    def ever_held(self, position: Position) -> bool:
+        """Return whether the log holds an entry at ``position``, or may have held one in a ledger dropped since."""
+        if position.ledger_id in self.ledgers_by_id:
+            return self.holds(position)
+        return position.entry_id >= 0 and self._may_be_dropped(position.ledger_id)
+
+    def mark_up_to(self, position: Position) -> Position | None:
+        """Return the mark-delete position of a cursor with everything up to ``position`` acknowledged.
+
+        Entry -1 of a ledger stands for all that comes before the ledger: so says a client that is in the middle of its
+        first batch.
+
+        Returns:
+            None if there never was such a position.
+        """
+        if position.ledger_id not in self.ledgers_by_id:
+            is_known = position <= EARLIEST or self._may_be_dropped(position.ledger_id)
+            return position if is_known else None
+        if position.entry_id == -1:
+            return self.before(Position(position.ledger_id, 0))
+        return position if self.holds(position) else None
+
+    def _may_be_dropped(self, ledger_id: int) -> bool:
+        """Return whether a ledger that is not on the list may have been: ledgers go from the front only."""
+        return 0 < ledger_id <= self.last_confirmed.ledger_id and (not self._ids or ledger_id < self._ids[0])
+
     def before(self, position: Position) -> Position:
-        """Return the mark-delete position of a cursor whose next entry is ``position``."""
+        """Return the mark-delete position of a cursor whose next entry is ``position``.
+
+        Where there is no such entry, the next one is the first that follows.
+        """
         position = max(position, self.first_position)
         index = bisect_right(self._ids, position.ledger_id - 1)
-        if position.entry_id == 0 and index > 0:
+        if index == len(self._ids):
+            return self.last_confirmed
+        ledger = self.ledgers_by_id[self._ids[index]]
+        entry_id = min(max(position.entry_id, 0), ledger.confirmed) if ledger.id == position.ledger_id else 0
+        if entry_id == 0 and index > 0:
             earlier = self.ledgers_by_id[self._ids[index - 1]]
             return earlier.position(earlier.confirmed - 1)
-        return Position(position.ledger_id, position.entry_id - 1)
+        return ledger.position(entry_id - 1)
 
     def entries_between(self, after: Position, up_to: Position) -> int:
         """Return how many confirmed entries are behind ``after`` and not behind ``up_to``."""

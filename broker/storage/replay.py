@@ -112,6 +112,7 @@ class Replay:
     def finish(self) -> None:
         """Leave nothing half begun: a ledger without entries was never seen by anybody."""
         for log in self._core.logs.values():
+            log.close_ledger()
             if any(not ledger.confirmed for ledger in log.ledgers_by_id.values()):
                 log.drop_pending()
         forget_unreferenced(self._core)

@@ -1,8 +1,8 @@
 """Which ledgers of a log may go: a pure decision.
 
-A ledger goes when every durable cursor is past it and the log keeps more than retention asks for: its last entry is
-older than the time limit, or the log is larger than the size limit. As in Apache Pulsar, a limit of -1 keeps without
-end, and where both limits are set, passing either one is enough.
+A ledger goes when every durable cursor is past it and the log keeps more than retention asks for: it was closed longer
+ago than the time limit, or the log is larger than the size limit. As in Apache Pulsar, a limit of -1 keeps without end,
+and where both limits are set, passing either one is enough. Publish times do not count: they are what producers claim.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ class ClosedLedger(NamedTuple):
     Attributes:
         id: its id.
         bytes: payload bytes in it.
-        newest_ms: publish time of its newest entry.
+        closed_ms: when it was closed, by the broker's clock: no entry came later.
         is_consumed: every durable cursor is past it.
     """
 
     id: int
     bytes: int
-    newest_ms: int
+    closed_ms: int
     is_consumed: bool
 
 
@@ -42,7 +42,7 @@ def ledgers_to_drop(
     total = open_bytes + sum(ledger.bytes for ledger in ledgers)
     drop = []
     for ledger in ledgers:
-        is_expired = retention_ms >= 0 and now_ms - ledger.newest_ms >= retention_ms
+        is_expired = retention_ms >= 0 and now_ms - ledger.closed_ms >= retention_ms
         # Dropping must leave at least what the size limit grants.
         is_over = retention_bytes >= 0 and total - ledger.bytes >= retention_bytes
         if not ledger.is_consumed or not (is_expired or is_over):

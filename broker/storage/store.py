@@ -244,6 +244,14 @@ class Storage:
 
     # State.
 
+    def take_touched(self) -> list[TopicLog]:
+        """Return the logs that changed since the last call."""
+        touched = list(self._core.touched)
+        self._core.touched.clear()
+        for log in touched:
+            log.looked_at()
+        return touched
+
     @property
     def failure(self) -> StorageError | None:
         """Why changes are refused at the moment, or None."""

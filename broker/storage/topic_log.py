@@ -12,12 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from ...errors import StorageError, TopicTerminated
-from .catalogue import encode_line
+from .catalogue_lines import LogLine
 from .compacted_view import CompactedView
-from .cursor import Cursor
-from .failures import check_text
+from .cursor import Cursor, MemoryCursor
+from .cursor_names import check_name, check_properties, refuse_internal
 from .journal import Done, EntryDone
 from .ledger import Ledger, LedgerInfo, LedgerTotals
 from .ledger_list import LedgerList
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from .core import StorageCore
 
 _READ_AHEAD_BYTES = 1024 * 1024
+_NOBODY: WeakSet[MemoryCursor] = WeakSet()  # never changed: spares thousands of logs a set of their own
 
 
 class TopicLog(LedgerList):
@@ -56,7 +58,8 @@ class TopicLog(LedgerList):
         self.view: CompactedView | None = None
         self.is_compacting = False
         self._open: Ledger | None = None
-        self._line: bytes | None = None  # snapshot for the catalogue; None after a change
+        self._is_quiet = True  # nothing changed since the last look of the catalogue, nor since that of the broker
+        self._watchers: WeakSet[MemoryCursor] = _NOBODY
 
     # Writing.
 
@@ -91,10 +94,11 @@ class TopicLog(LedgerList):
         ledger.append(tuple.__new__(StoredEntry, (position, payload, messages)), head, size, publish_time_ms)
         core.unmoved_bytes += size
         core.tail.add(ledger, size)
-        self._line = None
+        if self._is_quiet:
+            self.has_changed()
         core.journal.put_entry((ledger, position, done), head, payload)
         if ledger.appended >= core.config.max_ledger_entries or ledger.totals.bytes >= core.config.max_ledger_bytes:
-            self._open = None
+            self.close_ledger()
 
     def create(self, done: Done) -> None:
         """Make the log itself durable, empty as it may be."""
@@ -108,7 +112,7 @@ class TopicLog(LedgerList):
             return
         self._create()
         self.is_terminated = True
-        self._open = None
+        self.close_ledger()
         self.has_changed()
         self.core.record(done, encode_change({"do": "terminate", "log": self.id}))
 
@@ -152,7 +156,7 @@ class TopicLog(LedgerList):
     def _begin_ledger(self) -> Ledger:
         core = self.core
         ledger = self.add_ledger(core.ids.new_ledger(), core.now_ms())
-        self._open = ledger
+        self._open = core.lines.open_ledgers[ledger.id] = ledger
         change = {"do": "begin_ledger", "log": self.id, "ledger": ledger.id, "created_ms": ledger.created_ms}
         self._create()
         core.journal.put(None, encode_change(change))
@@ -160,26 +164,49 @@ class TopicLog(LedgerList):
 
     def add_ledger(self, ledger_id: int, created_ms: int) -> Ledger:
         """Take a new ledger as the last one; the ones before it are closed by that."""
+        last = self.last_ledger
+        if last is not None and last.closed_ms is None:
+            last.closed_ms = created_ms
         self.has_changed()
         return self.take(Ledger(self, ledger_id, created_ms, self.entries_ever()))
 
     def close_ledger(self) -> None:
-        """Have the next append begin a new ledger."""
+        """Close the last ledger, if it is not: the next append begins a new one."""
         self._open = None
+        last = self.last_ledger
+        if last is not None and last.closed_ms is None:
+            last.closed_ms = self.core.now_ms()
+            self.has_changed()
 
     def has_changed(self) -> None:
-        """Note that the catalogue has to say something new about this log."""
-        self._line = None
+        """Note that the catalogue has to say something new about this log, and that the broker may have work with it.
+
+        Called for each change; only the first one after a look of either costs anything.
+        """
+        if self._is_quiet:
+            self._is_quiet = False
+            self.core.lines.changed.add(self)
+            self.core.touched.add(self)
+
+    def looked_at(self) -> None:
+        """Note that the catalogue, or the broker, has seen all changes so far."""
+        self._is_quiet = True
+
+    def watch(self, cursor: MemoryCursor) -> None:
+        """Tell ``cursor``, which holds nothing back, of ledgers that are dropped."""
+        if self._watchers is _NOBODY:
+            self._watchers = WeakSet()
+        self._watchers.add(cursor)
 
     def drop_pending(self) -> int:
         """Forget entries that were never confirmed, after the journal failed; return their bytes."""
-        self._open = None
         size = 0
         for ledger_id, ledger in list(self.ledgers_by_id.items()):
             if ledger.appended > ledger.confirmed:
                 size += ledger.drop_pending()
             if not ledger.confirmed:
                 self.forget(ledger_id)
+        self.close_ledger()
         self.has_changed()
         return size
 
@@ -267,8 +294,14 @@ class TopicLog(LedgerList):
     def before(self, position: Position) -> Position:
         """See `LedgerList.before`; a position that only the compacted view still has counts as well."""
         if self.view is not None and EARLIEST < position < self.first_position:
-            return Position(position.ledger_id, position.entry_id - 1)
+            return Position(position.ledger_id, max(position.entry_id, 0) - 1)
         return super().before(position)
+
+    def messages_at_most(self, position: Position) -> int:
+        """Return how many messages an entry has: exactly if memory holds it, else not less than it can have."""
+        ledger = self.ledgers_by_id[position.ledger_id]
+        entries = self.read(position, 1, 1)
+        return entries[0].messages if entries else ledger.totals.messages
 
     @property
     def first_compacted(self) -> Position:
@@ -278,7 +311,13 @@ class TopicLog(LedgerList):
         return min(self.view.first, self.first_position)
 
     def open_cursor(
-        self, name: str, initial: Position, properties: Mapping[str, str] | None = None, done: Done | None = None
+        self,
+        name: str,
+        initial: Position,
+        properties: Mapping[str, str] | None = None,
+        done: Done | None = None,
+        *,
+        is_internal: bool = False,
     ) -> Cursor:
         """Return the durable cursor of that name, making it if there is none.
 
@@ -287,16 +326,18 @@ class TopicLog(LedgerList):
             initial: mark-delete position of a new cursor.
             properties: of a new cursor.
             done: told when the cursor is durable; for an existing one, too. If told an error, there is no new cursor.
+            is_internal: it is the broker's own, and may have a name that is reserved.
 
         Raises:
-            NotStorable: name or properties cannot be written down.
+            NotAllowed: name or properties are not UTF-8, or the name is reserved; nothing changed.
             StorageError: changes are refused, or the log was deleted, and there is no ``done`` to be told.
         """
+        if not is_internal:
+            refuse_internal(name)
         cursor = self.cursors.get(name)
         if cursor is None:
-            check_text("subscription name", name)
-            for key, value in (properties or {}).items():
-                check_text(f"value of the property {check_text('property', key)!r}", value)
+            check_name("a subscription's name", name)
+            check_properties("subscription property", properties or {})
             # A compacted view has entries whose ledgers are gone; a reader of it begins before what the log holds.
             lowest = self.before(EARLIEST) if self.view is None else EARLIEST
             initial = min(max(initial, lowest), max(self.last_confirmed, self.before(EARLIEST)))
@@ -328,11 +369,16 @@ class TopicLog(LedgerList):
         self.has_changed()
         return cursor
 
-    async def delete_cursor(self, name: str) -> None:
+    async def delete_cursor(self, name: str, *, is_internal: bool = False) -> None:
         """Delete the cursor of that name; returns when that is durable. None is fine, too.
 
         Cancellation: the cursor is deleted all the same.
+
+        Raises:
+            NotAllowed: it is the broker's own, and ``is_internal`` is not given.
         """
+        if not is_internal:
+            refuse_internal(name)
         await self.core.wait(lambda done: self.delete_cursor_with(name, done))
 
     def delete_cursor_with(self, name: str, done: Done) -> None:
@@ -374,14 +420,16 @@ class TopicLog(LedgerList):
     def trim_with(self, retention_ms: int, retention_bytes: int, done: Done) -> list[int]:
         """Trim and tell ``done`` when that is durable; the files go afterwards."""
         now_ms = self.core.now_ms()
-        self.close_old_ledger(now_ms)
+        if self._open is not None:
+            self.close_old_ledger(self._open, now_ms)
         consumed = self.consumed
         closed = []
         for ledger in self.ledgers_by_id.values():
             if ledger is self._open or ledger.confirmed < ledger.appended:
                 break
             is_consumed = consumed >= ledger.position(ledger.confirmed - 1)
-            closed.append(ClosedLedger(ledger.id, ledger.totals.bytes, ledger.totals.newest_ms, is_consumed))
+            closed_ms = now_ms if ledger.closed_ms is None else ledger.closed_ms
+            closed.append(ClosedLedger(ledger.id, ledger.totals.bytes, closed_ms, is_consumed))
         open_bytes = self.total_bytes - sum(ledger.bytes for ledger in closed)
         drop = ledgers_to_drop(closed, open_bytes, retention_ms, retention_bytes, now_ms)
         # Acknowledgements that no record tells of would be followed by a record that their entries are gone.
@@ -395,15 +443,18 @@ class TopicLog(LedgerList):
         self.core.record_removal(ledgers, done, change)
         return drop
 
-    def close_old_ledger(self, now_ms: int) -> None:
-        """Close the open ledger if it is too old."""
-        if self._open is not None and now_ms - self._open.created_ms >= self.core.config.max_ledger_age_s * 1000:
-            self._open = None
+    def close_old_ledger(self, ledger: Ledger, now_ms: int) -> bool:
+        """Close a ledger if it is too old; return whether it is closed now."""
+        if ledger is self._open and now_ms - ledger.created_ms >= self.core.config.max_ledger_age_s * 1000:
+            self.close_ledger()
+        return ledger is not self._open
 
     def drop_ledgers(self, ledger_ids: Sequence[int]) -> None:
         """Take the oldest ledgers off the log."""
         for ledger_id in ledger_ids:
             self.core.drop_ledger(self.forget(ledger_id))
+            for cursor in self._watchers:
+                cursor.ledger_dropped(ledger_id)
         self.has_changed()
 
     def drop(self) -> list[Ledger]:
@@ -412,47 +463,50 @@ class TopicLog(LedgerList):
         self._open = None
         ledgers = list(self.ledgers_by_id.values())
         self.drop_ledgers([ledger.id for ledger in ledgers])
+        self.core.lines.changed.add(self)
+        self.core.touched.discard(self)
         return ledgers
 
     # The catalogue.
 
-    def snapshot(self) -> bytes:
+    def snapshot(self) -> LogLine:
         """Return the log's line in the catalogue: its state once all that is queued now has been written and moved."""
-        if self._line is None:
-            self._line = encode_line(self._state())
-        return self._line
-
-    def _state(self) -> dict[str, Any]:
+        self.looked_at()
         last = self.last_confirmed
         ledgers = []
         for ledger in self.ledgers_by_id.values():
             totals = ledger.totals
             ledgers.append(
                 [ledger.id, ledger.appended, ledger.created_ms, totals.messages, totals.bytes, totals.oldest_ms,
-                 totals.newest_ms]
+                 totals.newest_ms, ledger.closed_ms]
             )  # fmt: skip
             last = max(last, ledger.position(ledger.appended - 1))
-        return {
+        head = {
             "log": self.id,
             "name": self.name,
             "last": list(last),
             "terminated": self.is_terminated,
             "ledgers": ledgers,
-            "cursors": [cursor.snapshot() for cursor in self.cursors.values()],
             "view": None if self.view is None else self.view.state(),
         }
+        return LogLine(head, [cursor.snapshot() for cursor in self.cursors.values()])
 
     @classmethod
     def from_state(cls, core: StorageCore, state: dict[str, Any]) -> TopicLog:
         """Return the log that a line of the catalogue describes."""
         log = cls(core, state["log"], state["name"])
         log.is_created = True
-        for ledger_id, entries, created_ms, *totals in state["ledgers"]:
-            log.add_ledger(ledger_id, created_ms).restore(entries, LedgerTotals(*totals))
+        for ledger_id, entries, created_ms, messages, size, oldest_ms, newest_ms, *closed_ms in state["ledgers"]:
+            ledger = log.add_ledger(ledger_id, created_ms)
+            ledger.restore(entries, LedgerTotals(messages, size, oldest_ms, newest_ms))
+            # What was written before closing times were kept counts as closed when it was begun.
+            ledger.closed_ms = closed_ms[0] if closed_ms else created_ms
         log.last_confirmed = Position(*state["last"])
         log.is_terminated = state["terminated"]
         for cursor in state["cursors"]:
             log.add_cursor(Cursor.from_snapshot(log, cursor))
+        core.lines.restore(log, state)
+        log.looked_at()
         return log
 
     def __repr__(self) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import random
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from magnetar.broker.storage import Cursor, MemoryCursor, Position, Storage, StorageConfig, TopicLog
-from magnetar.broker.storage.cursor import _first_one, _first_zero
+from magnetar.broker.storage import Cursor, MemoryCursor, Position, Storage, StorageConfig, TopicLog, bitmap
 from magnetar.broker.storage.simulated_disk import SimulatedDisk
 from magnetar.wire.ack_set import intersect, is_empty
 
@@ -73,7 +73,7 @@ def test_cursor_agrees_with_a_set_of_positions(steps: list[tuple[str, Any]]) -> 
             partly.clear()
         else:
             assert isinstance(cursor, Cursor)
-            cursor = Cursor.from_snapshot(log, cursor.snapshot())
+            cursor = Cursor.from_snapshot(log, json.loads(cursor.snapshot().encode()))
         partly = {position: words for position, words in partly.items() if position not in acked}
         check(cursor, log, positions, acked, partly)
 
@@ -115,7 +115,7 @@ def test_acknowledging_what_the_log_does_not_hold_changes_nothing() -> None:
     assert cursor.backlog_entries == len(positions)
     assert cursor.acknowledged_ranges() == []
     cursor.acknowledge_up_to(Position(10**9, 0))
-    assert cursor.mark_delete == positions[-1]
+    assert cursor.backlog_entries == len(positions)
 
 
 def test_memory_cursor_tells_at_once_and_leaves_nothing_behind() -> None:
@@ -140,6 +140,6 @@ def test_bit_searches_agree_with_looking_at_each_bit(data: bytes, start: int) ->
     zero = start
     while bit(zero):
         zero += 1
-    assert _first_zero(bits, start) == zero
+    assert bitmap.first_zero(bits, start) == zero
     ones = [index for index in range(start, 8 * len(bits)) if bit(index)]
-    assert _first_one(bits, start) == (ones[0] if ones else None)
+    assert bitmap.first_one(bits, start) == (ones[0] if ones else None)

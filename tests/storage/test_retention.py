@@ -11,7 +11,7 @@ NOW = 1_000_000
 
 
 def ledgers(*consumed: bool) -> list[ClosedLedger]:
-    """Ledgers of 100 bytes, the newest entry of the first 5,000 ms old, then 4,000, …"""
+    """Ledgers of 100 bytes, the first closed 5,000 ms ago, then 4,000, …"""
     return [ClosedLedger(n, 100, NOW - 5000 + 1000 * n, is_consumed) for n, is_consumed in enumerate(consumed)]
 
 
@@ -50,5 +50,5 @@ def test_what_goes_is_a_consumed_prefix_and_leaves_what_retention_grants(
     assert all(consumed[number] for number in dropped)
     left = open_bytes + 100 * (len(all_ledgers) - len(dropped))
     for number in dropped:
-        is_expired = 0 <= retention_ms <= NOW - all_ledgers[number].newest_ms
+        is_expired = 0 <= retention_ms <= NOW - all_ledgers[number].closed_ms
         assert is_expired or 0 <= retention_bytes <= left + 100 * (len(dropped) - 1 - number)
