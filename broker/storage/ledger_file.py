@@ -5,6 +5,10 @@ says which entries it holds, its length and the publish times inside, so an inde
 hopping from head to head, and only when somebody reads an old ledger. Which blocks count is said by the catalogue (a
 number of entries): what a move left behind that no checkpoint confirmed is written over by the next.
 
+Invariant: a block that was synced is never written over in the same run. A checkpoint that failed at the catalogue's
+rename may have put the catalogue in place all the same, and then that block is the only copy of its entries. The next
+try goes on behind it.
+
 Blocks are not aligned to pages: thousands of slow topics would pay 4 KiB for each handful of entries.
 """
 
@@ -54,14 +58,20 @@ class LedgerFile:
         self._offsets = array("Q")
         self._oldest = array("q")
         self._entries = 0  # covered by the index
+        self._synced = 0  # entries that this object has synced
         self._end = 0  # offset behind the last indexed block
 
     def write(self, first_entry: int, parts: Sequence[bytes]) -> bool:
         """Put entries down from ``first_entry`` on and sync them; True if the file is new.
 
         Args:
-            first_entry: entries before it are in the file; what may stand behind them is written over.
+            first_entry: entries before it are in the file; what may stand behind them and was never synced is written
+                over.
             parts: heads and payloads, alternating.
+
+        Raises:
+            DiskFailure: call again with the same entries, and more if there are.
+            DamagedFile: entries before ``first_entry`` are gone.
         """
         with self._lock:
             is_new = first_entry == 0
@@ -69,10 +79,11 @@ class LedgerFile:
                 file = self._disk.open(self.path, create=is_new)
             try:
                 self._index_up_to(file, first_entry)
-                self._rewind(first_entry)  # blocks of a move that failed are written anew, every byte of them
-                self._write_blocks(file, first_entry, parts)
+                start = self._rewind(file, max(first_entry, self._synced))
+                self._write_blocks(file, start, parts[2 * (start - first_entry) :])
                 with disk_action("sync the ledger", self.path):
                     file.sync()
+                self._synced = self._entries
             finally:
                 file.close()
             return is_new
@@ -147,11 +158,18 @@ class LedgerFile:
         self._entries = first_entry + entries
         self._end += length
 
-    def _rewind(self, entries: int) -> None:
-        while self._entries > entries:
+    def _rewind(self, file: DiskFile, entries: int) -> int:
+        """Take blocks behind the first ``entries`` off the index; return the entry to write next.
+
+        A block may hold entries on both sides where version 0.1.0 wrote it: with a checksum that is right it stays.
+        """
+        while self._entries > entries and self._first_entries[-1] >= entries:
             self._entries = self._first_entries.pop()
             self._end = self._offsets.pop()
             self._oldest.pop()
+        if self._entries > entries:
+            self._block_with(file, entries)
+        return self._entries
 
     def _index_up_to(self, file: DiskFile, entries: int) -> None:
         while self._entries < entries:

@@ -1,0 +1,71 @@
+"""The file of a ledger: what was synced once is never written over, whatever a later try writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from magnetar.broker.storage.disk import LocalDisk
+from magnetar.broker.storage.failures import DamagedFile
+from magnetar.broker.storage.ledger_file import LedgerFile
+from magnetar.broker.storage.records import ENTRY, ENTRY_FIELDS_BYTES, pack_entry_head
+
+LEDGER = 7
+
+
+def parts(first: int, end: int) -> list[bytes]:
+    """Heads and payloads, alternating, of the entries from ``first`` to ``end``."""
+    found = []
+    for entry_id in range(first, end):
+        payload = b"payload %d" % entry_id
+        head = pack_entry_head(ENTRY, len(payload) + ENTRY_FIELDS_BYTES, LEDGER, entry_id, 1, 1000 + entry_id)
+        found += [head, payload]
+    return found
+
+
+def ledger_file(path: Path) -> LedgerFile:
+    return LedgerFile(LocalDisk(), str(path / "7.ledger"), LEDGER)
+
+
+def payloads(file: LedgerFile, end: int) -> list[bytes]:
+    return [entry.payload for entry in file.read(0, end, 1000, 1_000_000)]
+
+
+def test_second_try_leaves_what_the_first_one_synced(tmp_path: Path) -> None:
+    file = ledger_file(tmp_path)
+    file.write(0, parts(0, 4))
+    synced = Path(file.path).read_bytes()
+    file.write(0, parts(0, 9))  # the catalogue that counts four entries may be in place
+    assert Path(file.path).read_bytes().startswith(synced)
+    assert payloads(ledger_file(tmp_path), 9) == parts(0, 9)[1::2]
+    again = ledger_file(tmp_path)
+    again.write(4, parts(4, 12))  # after a restart with that catalogue
+    assert payloads(again, 12) == payloads(ledger_file(tmp_path), 12) == parts(0, 12)[1::2]
+
+
+def test_second_try_with_nothing_new_changes_nothing(tmp_path: Path) -> None:
+    file = ledger_file(tmp_path)
+    file.write(0, parts(0, 4))
+    synced = Path(file.path).read_bytes()
+    file.write(0, parts(0, 4))
+    assert Path(file.path).read_bytes() == synced
+    file.write(4, parts(4, 5))
+    assert payloads(file, 5) == parts(0, 5)[1::2]
+
+
+def test_block_over_both_sides_of_what_the_catalogue_counts_is_kept(tmp_path: Path) -> None:
+    ledger_file(tmp_path).write(0, parts(0, 9))
+    file = ledger_file(tmp_path)
+    assert payloads(file, 4) == parts(0, 4)[1::2]
+    file.write(4, parts(4, 12))
+    assert payloads(file, 12) == payloads(ledger_file(tmp_path), 12) == parts(0, 12)[1::2]
+
+
+def test_damaged_block_over_both_sides_is_not_written_over(tmp_path: Path) -> None:
+    ledger_file(tmp_path).write(0, parts(0, 9))
+    path = Path(ledger_file(tmp_path).path)
+    damaged = path.read_bytes()[:-1] + b"?"
+    path.write_bytes(damaged)
+    with pytest.raises(DamagedFile, match="wrong checksum of a block of 9 entries"):
+        ledger_file(tmp_path).write(4, parts(4, 12))
+    assert path.read_bytes() == damaged
