@@ -71,10 +71,6 @@ class UnknownLogs(StorageError):
     """The journal holds records of logs that were never created nor deleted."""
 
 
-class NotStorable(StorageError):
-    """A name or property cannot be written down, as it is no text that UTF-8 can express; nothing was changed."""
-
-
 class Congested(StorageError):
     """The queue before the journal is over its hard limit: the caller did not stop when told to."""
 
@@ -93,16 +89,3 @@ def as_storage_error(error: Exception, action: str) -> StorageError:
     if isinstance(error, StorageError):
         return error
     return StorageError(f"cannot {action}: {error!r}; it is tried again, see the log for where it came from")
-
-
-def check_text(what: str, text: str) -> str:
-    """Return ``text`` if it can be stored.
-
-    Raises:
-        NotStorable: it is no text, or has characters that UTF-8 cannot express (half of a surrogate pair).
-    """
-    try:
-        text.encode()
-    except (UnicodeEncodeError, AttributeError, TypeError):
-        raise NotStorable(f"{what} {text!a} is no text that UTF-8 can express; choose another") from None
-    return text

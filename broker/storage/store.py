@@ -23,8 +23,9 @@ from .checkpoint import Checkpoint
 from .compacted_view import HIDDEN
 from .config import StorageConfig
 from .core import Clock, StorageCore
+from .cursor_names import check_text
 from .disk import Disk, DiskLock, LocalDisk, LockedByOther
-from .failures import check_text, disk_action
+from .failures import disk_action
 from .journal import Done, Journal
 from .lanes import Lanes, Stepper, ThreadLanes
 from .records import encode_change
@@ -204,13 +205,13 @@ class Storage:
         """Return the log of that name. A new one is durable with its first record (see `TopicLog.create`).
 
         Raises:
-            NotStorable: the name cannot be written down.
+            NotAllowed: the name is not UTF-8.
         """
         if self._is_closed:
             raise ClosedError(f"storage {self._core.directory} is closed")
         log = self._core.logs.get(name)
         if log is None:
-            check_text("log name", name)
+            check_text("a topic's name", name)
             log = self._core.logs[name] = TopicLog(self._core, self._core.ids.new_object(), name)
         return log
 

@@ -332,11 +332,11 @@ class TopicLog(LedgerList):
             NotAllowed: name or properties are not UTF-8, or the name is reserved; nothing changed.
             StorageError: changes are refused, or the log was deleted, and there is no ``done`` to be told.
         """
+        check_name("a subscription's name", name)
         if not is_internal:
             refuse_internal(name)
         cursor = self.cursors.get(name)
         if cursor is None:
-            check_name("a subscription's name", name)
             check_properties("subscription property", properties or {})
             # A compacted view has entries whose ledgers are gone; a reader of it begins before what the log holds.
             lowest = self.before(EARLIEST) if self.view is None else EARLIEST
