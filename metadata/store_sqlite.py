@@ -14,6 +14,8 @@ The file is locked exclusively, so that two brokers never share it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import os
 import queue
 import sqlite3
@@ -35,6 +37,8 @@ MAX_GROUP = 2_000
 """Operations in one transaction."""
 MAX_QUEUED = 100_000
 """Operations waiting; beyond it calls fail, because the disk has stalled."""
+
+log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 Work = Callable[[sqlite3.Connection, list[Change]], object]
@@ -207,11 +211,16 @@ class SqliteStore:
                 except BadVersion as error:
                     operation.error = error
             connection.execute("COMMIT")
-        except sqlite3.Error as error:
+        except Exception as error:
+            # Whatever it is, it is this group's: the thread serves everybody, and goes on.
+            if not isinstance(error, sqlite3.Error):
+                log.exception("a change of the metadata failed")
             if connection.in_transaction:
-                connection.rollback()
+                with contextlib.suppress(sqlite3.Error):  # what stays open makes the next group fail, too
+                    connection.rollback()
             for operation in group:
-                operation.error = StorageError(f"metadata file {self._file}: {error}; nothing of this change was kept")
+                cause = str(error) if isinstance(error, sqlite3.Error) else repr(error)
+                operation.error = StorageError(f"metadata file {self._file}: {cause}; nothing of this change was kept")
                 operation.error.__cause__ = error
                 operation.changes.clear()
 

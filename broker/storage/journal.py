@@ -345,7 +345,7 @@ class Journal:
                 length = file.size()
                 file.sync()
                 self._disk.sync_directory(self._files.directory)
-            except OSError:
+            except BaseException:
                 file.close()
                 raise
         if self._current is not None:

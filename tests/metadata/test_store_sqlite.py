@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from magnetar.errors import StorageError
+from magnetar.errors import InvalidConfig, StorageError
 from magnetar.metadata.store import MetadataStore
 from magnetar.metadata.store_sqlite import SqliteStore
 
@@ -46,6 +46,16 @@ async def test_concurrent_puts_share_one_sync(tmp_path: Path, store: SqliteStore
     await asyncio.gather(*(store.put(f"/a/{n}", b"v") for n in range(500)))
     assert statements.count("COMMIT") < 50  # at least ten to a transaction
     assert store.statistics() == {"queued": 0, "watches": 0}
+
+
+async def test_mistake_in_one_change_is_answered_and_the_thread_goes_on(store: SqliteStore) -> None:
+    with pytest.raises(StorageError, match=r"UnicodeEncodeError.*; nothing of this change was kept"):
+        await store._submit(lambda connection, _: connection.execute("SELECT ?", ("\ud800",)))
+    with pytest.raises(StorageError, match=r"ZeroDivisionError"):
+        await store._submit(lambda *_: 1 // 0)
+    with pytest.raises(InvalidConfig, match="is not allowed"):
+        await store.put("/lone/\ud800", b"v")
+    assert await store.put("/after", b"v") == 0
 
 
 def test_opening_a_second_time_is_refused_while_it_is_open(tmp_path: Path) -> None:
