@@ -235,13 +235,13 @@ def _in_turns(
         return
     charge = connection.config.max_pending_publishes
     connection.pending_publishes += charge
+    answers = _Answers(-(-len(ids) // IDS_PER_TURN), done) if done is not None else None
+    resets = subscription.resets
 
     async def work() -> None:
-        answers = _Answers(-(-len(ids) // IDS_PER_TURN), done) if done is not None else None
-        moved = subscription.resets
         try:
             for start in range(0, len(ids), IDS_PER_TURN):
-                if subscription.is_closed or subscription.resets != moved:
+                if subscription.is_closed or subscription.resets != resets:
                     return  # what was sent before a seek says nothing about what comes after it
                 apply(ids[start : start + IDS_PER_TURN], answers)
                 await asyncio.sleep(0)

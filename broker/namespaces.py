@@ -63,6 +63,7 @@ class Namespaces:
         self.cluster_name = cluster
         self._records: dict[str, tuple[JsonObject, int]] = {}
         self._partitions: dict[str, int] = {}
+        self.policy_changes = 0
         self._changed: set[str] = set()
         self._refreshing: asyncio.Task[None] | None = None
 
@@ -275,12 +276,17 @@ class Namespaces:
         if held is not None and held[1] > version:
             return
         self._records[path] = value, version
+        self._count_change(path)
         if path.startswith(PARTITIONED_TOPICS):
             self._partitions[path] = value["partitions"]
 
     def _forget(self, path: str) -> None:
         self._records.pop(path, None)
         self._partitions.pop(path, None)
+        self._count_change(path)
+
+    def _count_change(self, path: str) -> None:
+        self.policy_changes += path.startswith((POLICIES, TOPIC_POLICIES))
 
     async def _load(self, root: str) -> None:
         """Read a tree, a bounded number of records at a time: each read has a deadline of its own."""

@@ -16,12 +16,13 @@ from ..errors import NotAllowed, ServiceNotReady, TopicNotFound
 from ..wire.topic_name import TopicName
 from .config import BrokerConfig
 from .connection import Connection
-from .deduplication import DEDUPLICATION_CURSOR
+from .deduplication import DEDUPLICATION_CURSOR, Status
 from .policies import AutoCreation
 from .rates import Rates
 from .storage.compacted_view import COMPACTION_CURSOR
 from .topic import Topic
 from .topic_epochs import TopicEpochs
+from .upkeep import Upkeep, Work
 from .waiting import settle
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class BrokerService:
         topics: the loaded topics, by full name.
         connections: those that are open.
         rates: averages over the last period, for statistics.
+        upkeep: which topics periodic work has to look at.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class BrokerService:
         self.topics: dict[str, Topic] = {}
         self.connections: set[Connection] = set()
         self.rates = Rates()
+        self.upkeep = Upkeep(self.topics, storage, namespaces)
         self.is_started = False
         self.port = config.broker_port
         self._clock = clock
@@ -178,8 +181,16 @@ class BrokerService:
     async def _keep_rates(self) -> None:
         while True:
             await asyncio.sleep(self.config.stats_period_s)
-            self.rates.update(self.topics.values(), self.config.stats_period_s)
+            await self.rates.update(await self._busy_topics(), self.config.stats_period_s)
             await self.trim_topics()
+
+    async def _busy_topics(self) -> set[Topic]:
+        """Return the topics that changed or that somebody is connected to."""
+        busy = {topic async for topic in self.upkeep.take(Work.RATES, self.now_ms())}
+        for connection in self.connections:
+            busy.update(producer.topic for producer in connection.producers.values())
+            busy.update(consumer.subscription.topic for consumer in connection.consumers.values())
+        return busy
 
     async def trim_topics(self) -> None:
         """Let storage delete what every subscription is past and retention does not keep; called every period.
@@ -189,32 +200,40 @@ class BrokerService:
 
         Cancellation: safe.
         """
-        for topic in list(self.topics.values()):
-            if topic.is_closed or not self.namespaces.has_namespace(topic.name.namespace_name):
+        async for topic in self.upkeep.take(Work.TRIM, self.now_ms()):
+            if not self.namespaces.has_namespace(topic.name.namespace_name):
                 continue
             time_ms, size_bytes = self.namespaces.retention(topic.name.namespace_name)
             is_unread = all(name == DEDUPLICATION_CURSOR for name in topic.log.cursors)
             if is_unread and (time_ms, size_bytes) == (0, 0):
                 time_ms, size_bytes = int(self.config.unread_retention_s * 1000), -1
-            await topic.trim(time_ms, size_bytes)
+            try:
+                await topic.trim(time_ms, size_bytes)
+            except BaseException:
+                self.upkeep.again(Work.TRIM, topic)
+                raise
+            self.upkeep.trimmed(topic, time_ms)
 
     async def _watch_compaction(self) -> None:
         while True:
             await asyncio.sleep(self.config.compaction_check_s)
-            for topic in list(self.topics.values()):
-                namespace = topic.name.namespace_name
-                if topic.is_closed or not self.namespaces.has_namespace(namespace):
+            async for topic in self.upkeep.take(Work.COMPACTION, self.now_ms()):
+                if not self.namespaces.has_namespace(topic.name.namespace_name):
                     continue
                 threshold = self.namespaces.compaction_threshold(topic.name, self.config.compaction_threshold_bytes)
-                if threshold and topic.compaction.waiting_bytes > threshold and not topic.compaction.is_running:
-                    topic.begin_compaction()
+                if threshold and topic.compaction.waiting_bytes > threshold:
+                    self.upkeep.again(Work.COMPACTION, topic)
+                    if not topic.compaction.is_running:
+                        topic.begin_compaction()
 
     async def _watch_deduplication(self) -> None:
         while True:
             await asyncio.sleep(self.config.deduplication_check_s)
-            await self.adjust_deduplication(self.topics.values())
-            for topic in self.topics.values():
+            async for topic in self.upkeep.take(Work.DEDUPLICATION, self.now_ms()):
+                await self.adjust_deduplication([topic])
                 topic.deduplication.tick()
+                if topic.deduplication.status is not Status.DISABLED:
+                    self.upkeep.again(Work.DEDUPLICATION, topic)
 
     async def adjust_deduplication(self, topics: Iterable[Topic]) -> None:
         """Have topics obey what policies say now about repeated entries.

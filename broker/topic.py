@@ -67,6 +67,7 @@ class Topic:
             broker.now_ms,
         )
         self.is_closed = False
+        log.touch()
         self.last_publish_ms = 0
         self.departed_messages_in = 0
         self.departed_bytes_in = 0

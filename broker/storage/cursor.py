@@ -72,6 +72,7 @@ class MemoryCursor:
         self._acked_images: dict[int, LedgerImage] = {}  # those that still hold
         self._partly_images: dict[int, LedgerImage] = {}
         self._image: CursorImage | None = None
+        self._unknown = 0
         if not self.is_durable:
             log.watch(self)
 
@@ -85,7 +86,7 @@ class MemoryCursor:
         """
         applied = self.apply_acknowledge(acks)
         if applied.unknown:
-            _log_refused(self, applied.unknown)
+            self._note_unknown(applied.unknown)
         self._changed(applied.whole, applied.partly, has_moved=False, done=done)
 
     def acknowledge_up_to(
@@ -101,7 +102,7 @@ class MemoryCursor:
             is_held = self.log.ever_held(position)
             mark = self.log.mark_up_to(Position(position.ledger_id, position.entry_id - 1)) if is_held else None
         if mark is None:
-            _log_refused(self, [position])
+            self._note_unknown([position])
             self._changed((), (), has_moved=False, done=done)
             return
         before = self.mark_delete
@@ -237,6 +238,16 @@ class MemoryCursor:
     ) -> None:
         if done is not None:
             done(None)
+
+    def _note_unknown(self, positions: Sequence[Position]) -> None:
+        """Log what is ignored, less and less often: a peer may send such things by the thousand."""
+        before, self._unknown = self._unknown, self._unknown + len(positions)
+        if self._unknown.bit_length() > before.bit_length():
+            first, last = positions[0], self.log.last_confirmed
+            logger.warning(
+                "%d acknowledgements on subscription %s named positions that %s never had and were ignored; the latest"
+                " is %d:%d, the last entry %d:%d", self._unknown, self.name, self.log.name, *first, *last,
+            )  # fmt: skip
 
     def _is_pending(self, position: Position) -> bool:
         return self.log.holds(position) and not self.is_acknowledged(position)
@@ -425,11 +436,3 @@ class Cursor(MemoryCursor):
         )
         cursor._partly = dict(parts_in(state))
         return cursor
-
-
-def _log_refused(cursor: MemoryCursor, unknown: Sequence[Position]) -> None:
-    first, last = unknown[0], cursor.log.last_confirmed
-    logger.warning(
-        "subscription %s acknowledges %d positions that %s never had, which is ignored; the first is %d:%d, the last"
-        " entry %d:%d", cursor.name, len(unknown), cursor.log.name, *first, *last,
-    )  # fmt: skip

@@ -188,6 +188,10 @@ class TopicLog(LedgerList):
             self.core.lines.changed.add(self)
             self.core.touched.add(self)
 
+    def touch(self) -> None:
+        """Have the broker look at the log, though nothing changed."""
+        self.core.touched.add(self)
+
     def looked_at(self) -> None:
         """Note that the catalogue, or the broker, has seen all changes so far."""
         self._is_quiet = True
@@ -442,6 +446,17 @@ class TopicLog(LedgerList):
         change = encode_change({"do": "drop_ledgers", "log": self.id, "ledgers": drop})
         self.core.record_removal(ledgers, done, change)
         return drop
+
+    def next_trim_ms(self, retention_ms: int) -> int | None:
+        """Return when trimming may drop a ledger by its age though nothing changes until then; None if never."""
+        first = next(iter(self.ledgers_by_id.values()), None)
+        if first is None or first is self._open:
+            return None
+        if first.confirmed < first.appended or self.is_compacting:
+            return self.core.now_ms()
+        if retention_ms < 0 or self.consumed < first.position(first.confirmed - 1):
+            return None
+        return (first.closed_ms or self.core.now_ms()) + retention_ms
 
     def close_old_ledger(self, ledger: Ledger, now_ms: int) -> bool:
         """Close a ledger if it is too old; return whether it is closed now."""
