@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 import time
 
 QUIET_LOGGERS = ("uvicorn", "uvicorn.error", "uvicorn.access", "httpx", "httpcore", "asyncio")
 """Libraries that report every request or start: only their warnings are events."""
+
+_CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""What steers a terminal or changes how a line reads; names and texts of clients may hold it."""
 
 
 class LineFormatter(logging.Formatter):
@@ -24,7 +28,7 @@ class LineFormatter(logging.Formatter):
         line = f"{moment}.{int(record.msecs):03d} {record.levelname:<7} {self.process}: {text}"
         if record.exc_info:
             line += "\n" + self.formatException(record.exc_info)
-        return line
+        return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), line)
 
 
 def log_to_stderr(process: str, level: int = logging.INFO) -> None:
