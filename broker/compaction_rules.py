@@ -106,9 +106,12 @@ class Latest:
         if is_last:
             self._last[digest] = self._chunks.pop(metadata.uuid)
 
-    def _digest(self, key: str) -> bytes | None:
-        """Return what stands for a key, or None if it is of another part."""
-        digest = blake2b(key.encode(), digest_size=16).digest()
+    def _digest(self, key: str | bytes) -> bytes | None:
+        """Return what stands for a key, or None if it is of another part.
+
+        The key of a message in a batch may be no UTF-8, and is bytes then: the broker does not look into batches.
+        """
+        digest = blake2b(key if isinstance(key, bytes) else key.encode(), digest_size=16).digest()
         return digest if self._parts == 1 or digest[0] % self._parts == self._part else None
 
     def survivors(self) -> array[int]:
