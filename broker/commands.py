@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..errors import NotAllowed
 from ..wire import replies
 from ..wire.pulsar_api_pb2 import BaseCommand
+from ..wire.strings import has_strings
 from .consumer_commands import (
     ack,
     close_consumer,
@@ -38,11 +39,14 @@ class Handler(NamedTuple):
         field: name of its message in BaseCommand; a command without it breaks the protocol.
         run: takes the connection and the message; returns at once, starting a task where it needs time.
         before_connect: whether it is allowed before CONNECT.
+        has_strings: whether its message may hold strings, which must be UTF-8. ACK comes by the thousand, and nobody
+            reads its strings, the keys of `properties`: it counts as having none.
     """
 
     field: str
     run: Callable[[Connection, Any], None]
     before_connect: bool = False
+    has_strings: bool = True
 
 
 def _refuse(what: str) -> Callable[[Connection, Any], None]:
@@ -62,7 +66,7 @@ def _end_of_watch(connection: Connection, command: Any) -> None:
 
 _transactions = _refuse("transactions")
 
-HANDLERS: dict[int, Handler] = {
+_HANDLERS: dict[int, Handler] = {
     BaseCommand.CONNECT: Handler("connect", connect, before_connect=True),
     BaseCommand.PING: Handler("ping", ping, before_connect=True),
     BaseCommand.PONG: Handler("pong", pong),
@@ -92,4 +96,11 @@ HANDLERS: dict[int, Handler] = {
     BaseCommand.END_TXN: Handler("endTxn", _transactions),
     BaseCommand.END_TXN_ON_PARTITION: Handler("endTxnOnPartition", _transactions),
     BaseCommand.END_TXN_ON_SUBSCRIPTION: Handler("endTxnOnSubscription", _transactions),
+}
+
+HANDLERS: dict[int, Handler] = {
+    kind: handler._replace(
+        has_strings=kind != BaseCommand.ACK and has_strings(getattr(BaseCommand(), handler.field).DESCRIPTOR)
+    )
+    for kind, handler in _HANDLERS.items()
 }

@@ -5,10 +5,14 @@ write is collected and leaves in one joined write at the end of the turn of the 
 
 * above `max_pending_publishes` entries that storage has not confirmed, or while storage is congested, the socket is
   not read; what one read brings (256 KiB, or a frame) may pass the mark;
-* above `write_buffer_bytes` waiting for the peer, `is_writable` is False and dispatchers skip its consumers;
-* requests that need time run as tasks of this connection, and above `max_pending_requests` the socket is not read.
+* above `write_buffer_bytes` waiting for the peer, `is_writable` is False: dispatchers skip its consumers, the socket is
+  not read, and requests that were read already wait: what passes the mark is one answer and `FLUSH_BYTES`. A peer
+  that takes nothing at all from one tick of the keep-alive to the next is gone;
+* requests that need time run as tasks of this connection, and above `max_pending_requests` of them, or
+  `MAX_REQUEST_BYTES` in what they ask, the socket is not read.
 
-A peer that breaks the protocol is cut off without a word, as Pulsar does; a request that fails gets its error.
+A peer that breaks the protocol is cut off without a word, as Pulsar does; a request that fails gets its error, also
+where nobody foresaw the failure. A request with a string that is no UTF-8 is refused before anything is done with it.
 
 Source: Pulsar binary protocol, section Connection.
 """
@@ -17,14 +21,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
-from ..errors import MagnetarError, ProtocolError
+from google.protobuf.message import Message
+
+from ..errors import InvalidTopicName, MagnetarError, NotAllowed, ProtocolError
+from ..tasks import TaskSet
 from ..wire import replies
-from ..wire.frames import FrameDecoder, encode_frame
+from ..wire.frames import Frame, FrameDecoder, encode_frame
 from ..wire.pulsar_api_pb2 import BaseCommand
-from .answers import error_code
+from ..wire.strings import bad_string
+from .answers import error_code, failed
 from .commands import HANDLERS
 
 if TYPE_CHECKING:
@@ -36,6 +45,12 @@ log = logging.getLogger(__name__)
 
 CLOSE_TIMEOUT_S = 5.0
 """How long a closing connection may take to hand over what was written to it."""
+
+MAX_REQUEST_BYTES = 16 * 1024 * 1024
+"""What the requests in progress of one connection may ask with, in bytes; what one read brings may pass it."""
+
+FLUSH_BYTES = 128 * 1024
+"""Answers of one turn that are handed to the transport at once, which knows whether the peer takes them."""
 
 _SEND = BaseCommand.SEND
 
@@ -49,6 +64,7 @@ class Connection(asyncio.Protocol):
         opening_producers: ids whose creation is under way, with the task that does it.
         opening_consumers: the same for consumers.
         closed_producers: ids that the broker closed, with the loop time at which that is forgotten.
+        refused_producers: ids whose next creation is answered with an error, and that error; see `Producer.refuse`.
         pending_publishes: entries that storage has not confirmed; whoever lowers it calls `read_on`, or answers with
             receipts, whose writing does so once for all of them.
         is_reading: False while the socket is not read.
@@ -65,6 +81,7 @@ class Connection(asyncio.Protocol):
         self.opening_producers: dict[int, asyncio.Task[None]] = {}
         self.opening_consumers: dict[int, asyncio.Task[None]] = {}
         self.closed_producers: dict[int, float] = {}
+        self.refused_producers: dict[int, MagnetarError] = {}
         self.is_writable = True
         self.is_closed = False
         self.client_version: str | None = None
@@ -76,7 +93,11 @@ class Connection(asyncio.Protocol):
         self._answering: list[Producer] = []
         self._is_flush_planned = False
         self._outbox_bytes = 0
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskSet("connection")
+        self._request: tuple[int, Message] | None = None
+        self._request_bytes = 0
+        self._postponed: Iterator[Frame] | None = None
+        self._unsent_bytes = 0
         self.pending_publishes = 0
         self.is_reading = True
         self._is_silent = False
@@ -95,6 +116,7 @@ class Connection(asyncio.Protocol):
         self._transport = transport
         peer = transport.get_extra_info("peername")
         self.address = f"/{peer[0]}:{peer[1]}" if peer else "/unknown"
+        self._tasks.owner = f"connection {self.address}"
         transport.set_write_buffer_limits(high=self.config.write_buffer_bytes)
         self._timer = self.loop.call_later(self.config.keep_alive_s, self._tick)
         self.broker.connection_made(self)
@@ -106,8 +128,18 @@ class Connection(asyncio.Protocol):
             self._probe.set_result(True)
             self._probe = None
         try:
+            frames = self._decoder.feed(data)
+        except ProtocolError as error:
+            self._break(error)
+            return
+        # A transport that was told to pause may bring what it has read already.
+        self._take(iter(frames) if self._postponed is None else chain(self._postponed, frames))
+
+    def _take(self, frames: Iterator[Frame]) -> None:
+        """Handle frames in order; where the peer takes too little of what we write, the rest waits."""
+        try:
             producers = self.producers
-            for command, payload in self._decoder.feed(data):
+            for command, payload in frames:
                 kind = command.type
                 if kind == _SEND:
                     send = command.send
@@ -118,17 +150,23 @@ class Connection(asyncio.Protocol):
                         self._send_to_nobody(send.producer_id)
                 else:
                     self._handle(kind, command)
+                    if not self.is_writable:
+                        self._postponed = frames
+                        break
                 if self.is_closed:
                     return
             if self.pending_publishes:
                 self._check_load()
         except ProtocolError as error:
-            log.info("%r breaks the protocol and is closed: %s", self, error)
-            self.close()
+            self._break(error)
         except Exception:
             # The boundary of a connection: what fails here is our fault, but only this peer suffers.
             log.exception("%r is closed after an internal error", self)
             self.close()
+
+    def _break(self, error: ProtocolError) -> None:
+        log.info("%r breaks the protocol and is closed: %s", self, error)
+        self.close()
 
     def eof_received(self) -> bool:
         """Close our side too when the peer has closed its."""
@@ -147,8 +185,8 @@ class Connection(asyncio.Protocol):
         if self._probe is not None:
             self._probe.set_result(False)
             self._probe = None
-        for task in list(self._tasks):
-            task.cancel()
+        self._tasks.cancel()
+        self._postponed = None
         for producer in list(self.producers.values()):
             producer.detach()
         for consumer in list(self.consumers.values()):
@@ -159,14 +197,29 @@ class Connection(asyncio.Protocol):
         self._answering.clear()
 
     def pause_writing(self) -> None:
-        """Give this peer nothing more for now: it takes less than we write."""
+        """Give this peer nothing more for now, and take nothing from it: it takes less than we write."""
         self.is_writable = False
+        self._unsent_bytes = 0
+        self._stop_reading()
 
     def resume_writing(self) -> None:
-        """Go on with what its consumers wait for."""
+        """Go on with what it asked for, and with what its consumers wait for."""
         self.is_writable = not self.is_closed
+        if not self.is_writable:
+            return
+        if self._postponed is not None:
+            # In a turn of its own: this may be called from within a write.
+            self.loop.call_soon(self._take_postponed)
         for consumer in list(self.consumers.values()):
             consumer.subscription.wake()
+        self.read_on()
+
+    def _take_postponed(self) -> None:
+        frames = self._postponed
+        if frames is not None and self.is_writable:
+            self._postponed = None
+            self._take(frames)
+            self.read_on()
 
     # What handlers use
 
@@ -177,6 +230,9 @@ class Connection(asyncio.Protocol):
         self._write_receipts()
         self._flush_soon()
         self._outbox.append(frame)
+        self._outbox_bytes += len(frame)
+        if self._outbox_bytes >= FLUSH_BYTES:
+            self.flush()
 
     def answer_later(self, producer: Producer) -> None:
         """Write a producer's receipts with whatever is written next, at the latest at the end of this turn."""
@@ -232,10 +288,18 @@ class Connection(asyncio.Protocol):
 
     def start(self, request_id: int, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run the work of one request as a task of this connection; what it raises is the answer."""
-        task = self.loop.create_task(self._answer(request_id, work))
-        self._tasks.add(task)
-        task.add_done_callback(self._forget)
-        if len(self._tasks) >= self.config.max_pending_requests:
+        kind, request = self._request or (0, None)
+        size = request.ByteSize() if request is not None else 0
+        self._request_bytes += size
+        task = self._tasks.start(self._answer(request_id, kind, request, work), f"request {request_id}")
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._request_bytes -= size
+            if not self.is_reading:
+                self.read_on()
+
+        task.add_done_callback(ended)
+        if len(self._tasks) >= self.config.max_pending_requests or self._request_bytes >= MAX_REQUEST_BYTES:
             self._stop_reading()
         return task
 
@@ -309,7 +373,32 @@ class Connection(asyncio.Protocol):
             raise ProtocolError(f"command type {kind} without its field {handler.field}")
         if self.client_version is None and not handler.before_connect:
             raise ProtocolError(f"command type {kind} before CONNECT")
-        handler.run(self, getattr(command, handler.field))
+        request = getattr(command, handler.field)
+        if handler.has_strings and (field := bad_string(request)) is not None:
+            self._refuse_bytes(kind, request, field)
+            return
+        self._request = kind, request
+        try:
+            handler.run(self, request)
+        except ProtocolError:
+            raise
+        except Exception as error:
+            answer = failed(kind, request, error)
+            if answer is None:
+                raise
+            if not isinstance(error, MagnetarError):
+                log.exception("%r: %s failed", self, handler.field)
+            self.reply(answer)
+        finally:
+            self._request = None
+
+    def _refuse_bytes(self, kind: int, request: Message, field: str) -> None:
+        text = f"the field {field} of {request.DESCRIPTOR.name} is no UTF-8; send text in UTF-8"
+        error = InvalidTopicName(text) if field == "topic" else NotAllowed(text)
+        answer = failed(kind, request, error)
+        if answer is None:
+            raise ProtocolError(text)
+        self.reply(answer)
 
     def _check_load(self) -> None:
         """Read no more for now if this connection, or all together, publish faster than the disk takes it."""
@@ -321,21 +410,22 @@ class Connection(asyncio.Protocol):
         if forgotten_at is None or forgotten_at < self.loop.time():
             raise ProtocolError(f"SEND to producer {producer_id}, which is not there")
 
-    async def _answer(self, request_id: int, work: Coroutine[Any, Any, None]) -> None:
+    async def _answer(
+        self, request_id: int, kind: int, request: Message | None, work: Coroutine[Any, Any, None]
+    ) -> None:
         try:
             await work
-        except MagnetarError as error:
-            self.fail(request_id, error)
-        except ConnectionError as error:
-            log.info("%r: request %d ended with %s", self, request_id, error)
         except Exception as error:  # the boundary: the peer learns that it failed, the log why
-            log.exception("%r: request %d failed", self, request_id)
-            self.fail(request_id, error)
-
-    def _forget(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not self.is_reading:
-            self.read_on()
+            if isinstance(error, ConnectionError) and self.is_closed:
+                log.info("%r: request %d ended with %s", self, request_id, error)
+                return
+            if not isinstance(error, MagnetarError):
+                log.exception("%r: request %d failed", self, request_id)
+            answer = failed(kind, request, error) if request is not None else None
+            if answer is None:
+                self.fail(request_id, error)
+            else:
+                self.reply(answer)
 
     def _stop_reading(self) -> None:
         if self.is_reading and self._transport is not None and not self._transport.is_closing():
@@ -347,9 +437,12 @@ class Connection(asyncio.Protocol):
         config = self.config
         if (
             not self.is_reading
+            and self.is_writable
+            and self._postponed is None
             and self.pending_publishes * 2 <= config.max_pending_publishes
             and not self.broker.storage.is_congested
             and len(self._tasks) * 2 <= config.max_pending_requests
+            and self._request_bytes * 2 <= MAX_REQUEST_BYTES
             and self._transport is not None
             and not self._transport.is_closing()
         ):
@@ -362,8 +455,17 @@ class Connection(asyncio.Protocol):
             log.info("%r is silent and is closed", self)
             self.abort()
             return
+        if not self.is_writable and self._transport is not None:
+            unsent_bytes = self._transport.get_write_buffer_size()
+            if 0 < self._unsent_bytes <= unsent_bytes:
+                log.info("%r has taken nothing for %s s and is closed", self, self.config.keep_alive_s)
+                self.abort()
+                return
+            self._unsent_bytes = unsent_bytes
         self._is_silent = True
         self.reply(replies.ping())
         now = self.loop.time()
         self.closed_producers = {id_: end for id_, end in self.closed_producers.items() if end >= now}
+        for id_ in self.refused_producers.keys() - self.closed_producers.keys():
+            del self.refused_producers[id_]
         self._timer = self.loop.call_later(self.config.keep_alive_s, self._tick)

@@ -1,0 +1,122 @@
+"""Strings that are no UTF-8: found before anything reads them.
+
+The schema of the protocol is proto2, whose parser takes any bytes for a string; reading such a field then returns
+`bytes` where `str` is expected, and what is done with it (JSON, comparisons, names) fails somewhere else, later.
+
+`bad_string` looks through a parsed message, along a plan that is made once for each kind of message. `parse_metadata`
+parses the metadata of an entry, which comes too often for that, with a copy of its schema whose parser checks strings
+by itself, in native code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import NamedTuple
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import Message
+
+from . import pulsar_api_pb2
+from .pulsar_api_pb2 import MessageMetadata
+
+
+class _Step(NamedTuple):
+    """A field that is a string, or a message in which there are some (``below``)."""
+
+    name: str
+    is_repeated: bool
+    below: tuple[_Step, ...]
+
+
+@cache
+def _plan(kind: Descriptor, above: tuple[Descriptor, ...] = ()) -> tuple[_Step, ...]:
+    """Return the fields to look at. What holds its own kind (MessageIdData) has no strings; a test checks that."""
+    steps = []
+    for field in kind.fields:
+        inner = field.message_type
+        below = () if inner is None or inner in above or inner is kind else _plan(inner, (*above, kind))
+        if below or field.type == FieldDescriptor.TYPE_STRING:
+            steps.append(_Step(field.name, field.is_repeated, below))
+    return tuple(steps)
+
+
+def has_strings(kind: Descriptor) -> bool:
+    """Return whether a message of that kind may hold strings."""
+    return bool(_plan(kind))
+
+
+def bad_string(message: Message) -> str | None:
+    """Return the path of the first string that is no UTF-8, as ``metadata[2].value``; None if all are."""
+    return _find(message, _plan(message.DESCRIPTOR))
+
+
+def _find(message: Message, plan: tuple[_Step, ...]) -> str | None:
+    for name, is_repeated, below in plan:
+        if not is_repeated:
+            if below:
+                if message.HasField(name) and (path := _find(getattr(message, name), below)) is not None:
+                    return f"{name}.{path}"
+            elif type(getattr(message, name)) is bytes:
+                return name
+            continue
+        for index, value in enumerate(getattr(message, name)):
+            if below:
+                if (path := _find(value, below)) is not None:
+                    return f"{name}[{index}].{path}"
+            elif type(value) is bytes:
+                return f"{name}[{index}]"
+    return None
+
+
+def _checked(name: str) -> type[Message]:
+    """Return the class of a message of the protocol whose parser refuses strings that are no UTF-8.
+
+    Its schema is a copy, in the edition of protobuf that says so, of the message and of all that is in it.
+    """
+    source, package = descriptor_pb2.FileDescriptorProto(), "magnetar.checked"
+    pulsar_api_pb2.DESCRIPTOR.CopyToProto(source)
+    features = descriptor_pb2.FeatureSet
+    copy = descriptor_pb2.FileDescriptorProto(
+        name=f"{package}/{name}", package=package, syntax="editions", edition=descriptor_pb2.EDITION_2023
+    )
+    copy.options.features.enum_type = features.CLOSED
+    copy.options.features.repeated_field_encoding = features.EXPANDED
+    copy.options.features.utf8_validation = features.VERIFY
+    wanted, taken = [name], set()
+    messages = {message.name: message for message in source.message_type}
+    enums = {enum.name: enum for enum in source.enum_type}
+    while wanted:
+        one = wanted.pop()
+        if one in taken:
+            continue
+        taken.add(one)
+        if one in enums:
+            copy.enum_type.add().CopyFrom(enums[one])
+            continue
+        message = copy.message_type.add()
+        message.CopyFrom(messages[one])
+        for field in message.field:
+            if field.type_name:
+                wanted.append(field.type_name.rsplit(".", 1)[1])
+                field.type_name = f".{package}.{wanted[-1]}"
+            if field.label == FieldDescriptor.LABEL_REQUIRED:
+                field.label = FieldDescriptor.LABEL_OPTIONAL  # type: ignore[assignment]
+                field.options.features.field_presence = features.LEGACY_REQUIRED
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(copy.SerializeToString())
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{package}.{name}"))
+
+
+parse_metadata: Callable[[bytes], MessageMetadata] = _checked("MessageMetadata").FromString  # type: ignore[assignment]
+"""Parse the metadata of an entry, as `MessageMetadata.FromString`; a string that is no UTF-8 is a `DecodeError`."""
+
+
+def why_unreadable(metadata: bytes) -> str | None:
+    """Return which string of an entry's metadata is no UTF-8, None if that is not why it cannot be parsed.
+
+    Raises:
+        DecodeError: it is no metadata at all.
+    """
+    return bad_string(MessageMetadata.FromString(metadata))
