@@ -2,6 +2,8 @@
 
 Design: an entry is stored exactly as it came; of its metadata only the number of messages and the time are read. The
 log confirms in the order of appending, so the answers of one producer are a queue: its head is what is confirmed next.
+What is refused stands in that queue too: clients fail a message only if it is the oldest that they wait for. All checks
+come before anything changes.
 
 Source: Pulsar binary protocol, section Producer.
 """
@@ -19,12 +21,14 @@ from typing import TYPE_CHECKING
 import google_crc32c
 from google.protobuf.message import DecodeError
 
-from ..errors import ChecksumError, ProtocolError
+from ..errors import ChecksumError, ProducerBlockedQuotaExceededRefused, ProtocolError
 from ..wire import replies
 from ..wire.payload import MAGIC_CHECKSUM, open_payload
 from ..wire.pulsar_api_pb2 import CommandProducer, CommandSend, MessageMetadata, ServerError
+from ..wire.strings import bad_string, parse_metadata
 from .answers import error_code
 from .bursts import Receipt, receipt_burst
+from .entry_checks import MAX_TIME_MS, unacceptable
 from .rates import Meter
 from .sequences import Verdict, ids_of, is_counted
 from .storage.position import Position
@@ -42,8 +46,26 @@ NOWHERE = Position((1 << 64) - 1, (1 << 64) - 1)
 """What the receipt of a repeated entry names: (-1, -1), in the unsigned numbers of the wire."""
 
 _HEAD = Struct(">HII")  # magic, checksum, size of the metadata
+_HEAD_BYTES = _HEAD.size
 _checksum = google_crc32c.value
-_parse_metadata = MessageMetadata.FromString
+
+_REFUSED = -1
+"""Stands for the number of messages of an entry that was refused, while it waits for its answer."""
+
+
+_CPP, _GO = "Pulsar-CPP-", "Pulsar-Go-"
+"""Beginnings of the versions of clients that take refusals in their own way; Python's is the one of C++."""
+
+
+def _with_text(payload: bytes) -> tuple[MessageMetadata, int, str | None]:
+    """Return the metadata of a payload section, the length of its body, and which string is no UTF-8, as an error."""
+    try:
+        metadata, body = open_payload(payload)
+    except (StructError, DecodeError) as error:
+        raise ProtocolError(f"SEND of {len(payload)} bytes holds no message metadata") from error
+    field = bad_string(metadata)
+    text = f"the field {field} of MessageMetadata is no UTF-8; send text in UTF-8" if field is not None else None
+    return metadata, len(payload) - body, text
 
 
 class Producer:
@@ -78,6 +100,8 @@ class Producer:
         self._receipts: list[Receipt] = []
         self._is_appending = False
         self._failure: tuple[int, Exception] | None = None
+        self._refusals: deque[tuple[int, str]] = deque()
+        self._has_refused = False
         self._pending: deque[tuple[int, int, int, int]] = deque()
         self._idle: asyncio.Future[None] | None = None
 
@@ -96,25 +120,33 @@ class Producer:
             ProtocolError: the payload section is no message, or the producer may not send yet.
         """
         sequence_id = send.sequence_id
+        text = None
         try:
             magic, checksum, size = _HEAD.unpack_from(payload)
             if magic == MAGIC_CHECKSUM:
                 if _checksum(payload[6:]) != checksum:
                     self._damaged(send)
                     return
-                metadata = _parse_metadata(payload[10 : 10 + size])
+                metadata = parse_metadata(payload[_HEAD_BYTES : _HEAD_BYTES + size])
+                body_bytes = len(payload) - _HEAD_BYTES - size
+                if body_bytes < 0:
+                    raise ProtocolError(f"SEND of {len(payload)} bytes announces {size} of metadata")
             else:
-                metadata, _ = open_payload(payload)
-        except (StructError, DecodeError) as error:
-            raise ProtocolError(f"SEND of {len(payload)} bytes holds no message metadata") from error
+                metadata, body_bytes, text = _with_text(payload)
+        except (StructError, DecodeError):
+            metadata, body_bytes, text = _with_text(payload)
         if not self.is_ready:
             raise ProtocolError(f"SEND of producer {self.name!r} before it has exclusive access")
-        if send.HasField("txnid_least_bits"):
-            self._refuse(send, ServerError.NotAllowedError, "Transaction buffer disable!")
-            return
-        if metadata.deliver_at_time > 0:
-            text = "Delayed delivery is not supported by this broker yet; send the message without deliver_at_time"
-            self._refuse(send, ServerError.NotAllowedError, text)
+        messages = metadata.num_messages_in_batch  # 1 where the field is absent
+        if text is None:
+            if send.HasField("txnid_least_bits"):
+                text = "Transaction buffer disable!"
+            elif metadata.deliver_at_time > 0:
+                text = "Delayed delivery is not supported by this broker yet; send the message without deliver_at_time"
+            elif messages != 1 or metadata.publish_time > MAX_TIME_MS:
+                text = unacceptable(metadata, body_bytes, self.connection.config.max_message_bytes)
+        if text is not None:
+            self.refuse(send, text)
             return
         if send.is_chunk:
             self.has_chunks = True
@@ -125,7 +157,6 @@ class Producer:
                 return
             done = stored
         bytes_ = len(payload)
-        messages = metadata.num_messages_in_batch  # 1 where the field is absent
         self._pending.append((sequence_id, send.highest_sequence_id, messages, bytes_))
         self.connection.pending_publishes += 1
         self._is_appending = True
@@ -175,6 +206,8 @@ class Producer:
             connection.answer_later(self)
         self._receipts.append((sequence_id, highest_sequence_id, position))
         self.topic.grew()
+        if self._refusals:
+            self._answer_refused()
         if not self._pending:
             self._became_idle()
 
@@ -191,7 +224,7 @@ class Producer:
         """
         text = "Checksum failed on the broker"
         if self.sequence is None:
-            self._refuse(send, ServerError.ChecksumError, text)
+            self._refuse_in_order(send, ServerError.ChecksumError, text)
             return
         self._pending.append((send.sequence_id, send.highest_sequence_id, 0, 0))
         self.connection.pending_publishes += 1
@@ -213,6 +246,8 @@ class Producer:
             self._failure = (max(sequence_id, highest_sequence_id), error)
             self._leave_connection()
             self.connection.ignore_producer(self.id)
+        if self._refusals:
+            self._answer_refused()
         if not self._pending:
             self._became_idle()
 
@@ -220,15 +255,62 @@ class Producer:
         if self._failure is not None and not self.is_detached:
             sequence_id, error = self._failure
             code, text = error_code(error)
-            log.warning("%r is closed, because an entry was not stored: %s", self, text)
-            self.connection.reply(replies.send_error(self.id, sequence_id, code, text))
+            if isinstance(error, ProducerBlockedQuotaExceededRefused):
+                self.connection.refused_producers[self.id] = error
+            else:
+                log.warning("%r is closed, because an entry was not stored: %s", self, text)
+                self.connection.reply(replies.send_error(self.id, sequence_id, code, text))
             self.connection.tell_closed(replies.close_producer(self.id))
             self.detach()
         if self._idle is not None:
             self._idle.set_result(None)
             self._idle = None
 
-    def _refuse(self, send: CommandSend, code: ServerError, text: str) -> None:
+    def refuse(self, send: CommandSend, text: str) -> None:
+        """Refuse an entry that will never be taken, so that its client fails it once and keeps its connection.
+
+        No answer does that for all clients. Java's fails the message that NotAllowedError names, C++'s and Python's
+        only for ChecksumError; after anything else they connect anew and send it again, for ever. Go's does so after
+        every error but fails what is pending when the creation of its producer is blocked by a quota, and goes on.
+
+        Source: Pulsar binary protocol, section SEND_ERROR.
+        """
+        if not self._has_refused:
+            self._has_refused = True
+            log.info("%r: an entry is refused, as later ones like it will be: %s", self, text)
+        version = self.connection.client_version or ""
+        if not version.startswith(_GO):
+            is_cpp = version.startswith(_CPP)
+            self._refuse_in_order(send, ServerError.ChecksumError if is_cpp else ServerError.NotAllowedError, text)
+        elif self._failure is None:
+            self._failure = (send.sequence_id, ProducerBlockedQuotaExceededRefused(text))
+            self._leave_connection()
+            self.connection.ignore_producer(self.id)
+            if not self._pending:
+                self._became_idle()
+
+    def _refuse_in_order(self, send: CommandSend, code: int, text: str) -> None:
+        """Refuse an entry once those before it are answered."""
+        if not self._pending:
+            self._refuse(send, code, text)
+            return
+        self._pending.append((send.sequence_id, send.highest_sequence_id, _REFUSED, 0))
+        self._refusals.append((code, text))
+        self.connection.pending_publishes += 1
+
+    def _answer_refused(self) -> None:
+        """Answer the refused entries at the head of the queue; after one that was not stored nothing is answered."""
+        connection = self.connection
+        while self._pending and self._pending[0][2] == _REFUSED:
+            sequence_id, highest_sequence_id, _, _ = self._pending.popleft()
+            code, text = self._refusals.popleft()
+            connection.pending_publishes -= 1
+            if self._failure is None:
+                last = max(sequence_id, highest_sequence_id)
+                connection.reply(replies.send_error(self.id, last, code, text))
+        connection.read_on()
+
+    def _refuse(self, send: CommandSend, code: int, text: str) -> None:
         sequence_id = max(send.sequence_id, send.highest_sequence_id)
         self.connection.reply(replies.send_error(self.id, sequence_id, code, text))
 

@@ -20,12 +20,17 @@ if TYPE_CHECKING:
 
 
 def producer(connection: Connection, command: CommandProducer) -> None:
-    """Create a producer; one that is there already is confirmed again."""
+    """Create a producer; one that is there already is confirmed again.
+
+    One that the broker closed because of a message is refused once: see `Producer.refuse`.
+    """
     id_ = command.producer_id
     existing = connection.producers.get(id_)
     if existing is not None:
         existing.request_id = command.request_id
         existing.succeed(existing.topic.epoch if existing.is_ready else None)
+    elif (refusal := connection.refused_producers.pop(id_, None)) is not None:
+        connection.fail(command.request_id, refusal)
     elif id_ in connection.opening_producers:
         connection.fail(command.request_id, ServiceNotReady("Producer is already present on the connection"))
     else:
