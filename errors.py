@@ -7,6 +7,8 @@ network went away, the broker refused. A message is fact, numbers, remedy, on on
     ├── ProtocolError          the peer sent what the protocol forbids; the connection is closed
     │   └── FrameTooLarge
     ├── InvalidTopicName       the text is no topic name
+    ├── InvalidPattern         the text is no regular expression
+    │   └── PatternNotSupported  it is one of Java's, with what is not supported here
     ├── InvalidConfig          a setting is unknown, out of range or not supported
     ├── PackageError           a function's package is unreadable or lacks what it should hold
     │   └── FunctionCannotTravel  a function holds on to something of its process
@@ -51,6 +53,14 @@ class FrameTooLarge(ProtocolError):
 
 class InvalidTopicName(MagnetarError):
     """The text cannot be read as a topic name."""
+
+
+class InvalidPattern(MagnetarError):
+    """The text is no regular expression."""
+
+
+class PatternNotSupported(InvalidPattern):
+    """The text is a regular expression of Java's with something that is not supported, or too large."""
 
 
 class InvalidConfig(MagnetarError):

@@ -1,0 +1,99 @@
+"""Patterns of topic names that come from outside, matched in time that grows with the length of the name only.
+
+Python's own engine tries alternatives one after the other, so that a pattern as short as ``.*.*.*.*.*!`` keeps it busy
+for minutes. RE2 does not; what it cannot do therefore, and the little that it reads in another way than Java's
+`java.util.regex`, for which clients write patterns, is refused by name. The size of the compiled program is bounded,
+for time grows with it too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any
+
+from ..errors import InvalidPattern, PatternNotSupported
+
+MAX_PROGRAM_STEPS = 500
+"""Instructions of a compiled pattern. Usual ones have less than a hundred; a name costs 20 us with so many."""
+MAX_MEMORY_BYTES = 256 * 1024
+"""What RE2 may take for one pattern."""
+
+_NOT_IN_RE2 = (
+    (re.compile(r"\(\?<?[=!]"), "look-ahead and look-behind"),
+    (re.compile(r"\(\?>"), "atomic groups"),
+    (re.compile(r"[*+?}]\+"), "possessive quantifiers"),
+    (re.compile(r"\\(?:[1-9]|k<)"), "back references"),
+    (re.compile(r"\\[hHRvVXGZNue0]"), "this escape of Java's"),
+    (re.compile(r"\(\?[a-zA-Z]*[dxuU]"), "this flag of Java's"),
+    (re.compile(r"\\[pP]\{(?:java|Is|In|blk|sc|Lower|Upper|ASCII|Alpha|Digit|Alnum|Punct|Graph|Print|Blank|Cntrl|XDig|Space)"),
+     "this class of characters of Java's"),
+    (re.compile(r"\{\d{4,}|\{\d+,\d{4,}"), "more than 1000 repetitions"),
+)  # fmt: skip
+# RE2 takes these for plain characters.
+_READ_OTHERWISE = re.compile(r"\[(?:[^\]\\]|\\.)*?(?:&&|\[(?!:))")
+_ESCAPED = re.compile(r"\\Q.*?(?:\\E|$)|\\[^\w]", re.DOTALL)
+_REMEDY = "write the pattern without"
+
+
+class TopicPattern:
+    """A compiled pattern, which matches whole names.
+
+    Attributes:
+        text: as it was given.
+    """
+
+    def __init__(self, text: str, program: Any):
+        self.text = text
+        self._matches = program.fullmatch
+
+    def __repr__(self) -> str:
+        return f"TopicPattern({self.text!r})"
+
+    def matches(self, name: str) -> bool:
+        """Return whether the whole of ``name`` matches."""
+        return self._matches(name) is not None
+
+    def matching(self, names: Iterable[str]) -> list[str]:
+        """Return those of ``names`` that match, in their order."""
+        matches = self._matches
+        return [name for name in names if matches(name) is not None]
+
+
+@lru_cache(maxsize=64)
+def compile_pattern(text: str) -> TopicPattern:
+    """Return a pattern, ready to be matched.
+
+    Raises:
+        PatternNotSupported: it is a regular expression of Java's, with something that is not supported.
+        InvalidPattern: it is no regular expression.
+    """
+    import re2  # here: it takes 3 MB, and few processes meet a pattern
+
+    bare = _ESCAPED.sub("_", text)
+    if _READ_OTHERWISE.search(bare):
+        raise PatternNotSupported(f"pattern {text!r}: sets inside of sets are not supported; {_REMEDY}")
+    options = re2.Options()
+    options.log_errors = False
+    options.never_capture = True
+    options.max_mem = MAX_MEMORY_BYTES
+    try:
+        program = re2.compile(text, options)
+    except re2.error as error:
+        reason = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else str(error)
+        if reason.startswith("pattern too large"):
+            raise _too_large(text) from error
+        for lacking, what in _NOT_IN_RE2:
+            if lacking.search(bare):
+                raise PatternNotSupported(
+                    f"pattern {text!r}: {what} are not supported ({reason}); {_REMEDY}"
+                ) from error
+        raise InvalidPattern(f"pattern {text!r} is no regular expression: {reason}") from error
+    if program.programsize > MAX_PROGRAM_STEPS:
+        raise _too_large(text, f"{program.programsize} steps, {MAX_PROGRAM_STEPS} are allowed")
+    return TopicPattern(text, program)
+
+
+def _too_large(text: str, numbers: str = f"more than {MAX_MEMORY_BYTES} bytes") -> PatternNotSupported:
+    return PatternNotSupported(f"pattern {text!r} is too large ({numbers}); repeat less, or use several patterns")
