@@ -25,6 +25,7 @@ from .core import StorageCore
 from .failures import as_storage_error, disk_action
 from .journal import Batch, JournalEnd
 from .ledger import Ledger
+from .position import ENTRY_OVERHEAD_BYTES
 
 _MANY_BYTES = 256 * 1024  # of a ledger, to be worth the calls that give their memory back
 Result = Callable[[StorageError | None], None]
@@ -81,6 +82,8 @@ class Checkpoint:
         if self._is_running:
             return False
         if core.journal.written_bytes >= core.checkpoint_at_bytes:
+            return True
+        if core.is_heavy and not self._has_failed:
             return True
         is_dirty = core.has_changes or bool(core.unmoved_ledgers)
         wait_s = core.config.retry_s if self._has_failed else core.config.checkpoint_interval_s
@@ -175,8 +178,9 @@ class Checkpoint:
                 continue
             if plan.failure is None:
                 size = sum(map(len, ledger.moving[1::2]))
-                ledger.moved += len(ledger.moving) // 2
-                core.unmoved_bytes -= size
+                entries = len(ledger.moving) // 2
+                ledger.moved += entries
+                core.unmoved_bytes -= size + entries * ENTRY_OVERHEAD_BYTES
                 if size >= _MANY_BYTES and ledger.log.consumed >= ledger.position(ledger.moved - 1):
                     # All consumers have had all of it, out of memory: nobody is likely to read the file.
                     core.lanes.in_background(partial(core.disk.forget_cached, core.file_of(ledger).path))

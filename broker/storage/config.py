@@ -21,7 +21,8 @@ class StorageConfig:
             reading from its producers. At four times as much, appends are refused.
         checkpoint_bytes: journal bytes after which entries move to their ledgers and journal files are released.
         checkpoint_interval_s: the same after this time, if anything changed; bounds what a start has to replay.
-        unmoved_bytes: entries not yet in ledger files, which memory must hold; beyond this the storage is congested.
+        unmoved_bytes: entries not yet in ledger files, which memory must hold; beyond this the storage is congested,
+            and at half of it a checkpoint begins. As in the caches, what an entry takes beside its payload counts.
         tail_cache_bytes: newest entries of all logs kept in memory for consumers that keep up.
         read_cache_bytes: entries read ahead from disk for consumers that catch up, all logs together.
         max_ledger_entries: a ledger with as many entries is closed and the log goes on in a new one.

@@ -23,6 +23,7 @@ from .journal import Batch, Done, Journal, JournalEnd
 from .lanes import Lanes
 from .ledger import Ledger, TailCache
 from .ledger_file import LedgerFile
+from .position import ENTRY_OVERHEAD_BYTES
 from .read_cache import ReadCache
 from .records import publish_time_of
 from .topic_log import TopicLog
@@ -44,7 +45,7 @@ class StorageCore:
         failure: why changes are refused, or None.
         is_refusing: True while changes are refused.
         unmoved_ledgers: by id, ledgers with entries that no checkpoint has taken up.
-        unmoved_bytes: payload bytes that memory must hold until a checkpoint has moved them.
+        unmoved_bytes: of entries that memory must hold until a checkpoint has moved them, their overhead included.
         checkpoint_at_bytes: what the journal has to have written for ``checkpoint_due`` to be called.
         has_changes: True if the catalogue has something new to say.
         has_journal_failed: True until a checkpoint has healed a failure of the journal.
@@ -151,7 +152,8 @@ class StorageCore:
     def drop_ledger(self, ledger: Ledger) -> None:
         """Give back what memory holds of a deleted ledger."""
         for heads_and_payloads in (ledger.unmoved, ledger.moving):
-            self.unmoved_bytes -= sum(map(len, heads_and_payloads[1::2]))
+            payloads = heads_and_payloads[1::2]
+            self.unmoved_bytes -= sum(map(len, payloads)) + len(payloads) * ENTRY_OVERHEAD_BYTES
         ledger.moving = []
         self.tail.forget(ledger.drop_all())
         self.read_cache.forget(ledger.id)
@@ -173,7 +175,7 @@ class StorageCore:
             except Exception:  # one bad callback must not keep the group's other receipts back
                 logger.exception("a callback of the storage failed")
         self.check_drained()
-        if self.journal.written_bytes >= self.checkpoint_at_bytes:
+        if self.journal.written_bytes >= self.checkpoint_at_bytes or self.is_heavy:
             self.checkpoint_due()
 
     def failed(self, batch: Batch, failure: StorageError) -> None:
@@ -245,6 +247,11 @@ class StorageCore:
                     f"{waiting} bytes wait for {what}, more than {limit}; publish more slowly or use a faster disk"
                 )
         return None
+
+    @property
+    def is_heavy(self) -> bool:
+        """True if a checkpoint should not wait for its journal bytes: small entries take more memory than disk."""
+        return self.unmoved_bytes * 2 > self.config.unmoved_bytes
 
     @property
     def is_congested(self) -> bool:

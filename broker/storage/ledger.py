@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .ledger_file import LedgerFile
-from .position import Position, StoredEntry
+from .position import ENTRY_OVERHEAD_BYTES, Position, StoredEntry
 
 if TYPE_CHECKING:
     from .topic_log import TopicLog
@@ -91,7 +91,7 @@ class Ledger:
         self._held.append(entry)
         self.unmoved += (head, entry.payload)
         self.appended += 1
-        self.cached_bytes += size
+        self.cached_bytes += size + ENTRY_OVERHEAD_BYTES
         totals = self.totals
         totals.bytes += size
         totals.messages += entry.messages
@@ -121,9 +121,9 @@ class Ledger:
         return found
 
     def evict(self, entries: int) -> int:
-        """Drop up to that many of the oldest entries that memory holds and return their bytes."""
+        """Drop up to that many of the oldest entries that memory holds and return the bytes that they took."""
         end = min(self._gone + entries, len(self._held))
-        size = 0
+        size = (end - self._gone) * ENTRY_OVERHEAD_BYTES
         for index in range(self._gone, end):
             entry = self._held[index]
             assert entry is not None
@@ -138,7 +138,7 @@ class Ledger:
         return size
 
     def drop_pending(self) -> int:
-        """Forget what is not confirmed, after the journal failed; return its bytes."""
+        """Forget what is not confirmed, after the journal failed; return the bytes that it took."""
         lost = self._held[self.confirmed - self._first_held :]
         del self._held[self.confirmed - self._first_held :]
         size = 0
@@ -151,9 +151,10 @@ class Ledger:
             del self.moving[keep:]
         del self.unmoved[max(keep, 0) :]
         self.totals.bytes -= size
-        self.cached_bytes -= size
+        held = size + len(lost) * ENTRY_OVERHEAD_BYTES
+        self.cached_bytes -= held
         self.appended = self.confirmed
-        return size
+        return held
 
     def drop_all(self) -> int:
         """Forget everything, as the ledger is deleted; return the bytes that memory held."""
@@ -191,7 +192,8 @@ class TailCache:
     """Evicts the oldest entries of all ledgers together once memory holds more than its limit.
 
     Args:
-        limit_bytes: payload bytes to keep; entries that are not moved yet stay, whatever the limit.
+        limit_bytes: to keep, with what each entry takes beside its payload; entries that are not moved yet stay,
+            whatever the limit.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -201,7 +203,7 @@ class TailCache:
         self.bytes = 0
 
     def add(self, ledger: Ledger, size: int) -> None:
-        """Count the entry just appended to ``ledger``."""
+        """Count the entry just appended to ``ledger``, which takes ``size`` bytes of memory."""
         run = self._last
         if run is None or run.ledger is not ledger or run.bytes > _RUN_BYTES:
             run = self._last = _Run(ledger)

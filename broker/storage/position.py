@@ -16,6 +16,11 @@ EARLIEST = Position(-1, -1)
 """Before everything that a log ever held."""
 
 
+ENTRY_OVERHEAD_BYTES = 340
+"""What an entry in memory takes beside its payload: objects, numbers, record head, places in lists. Measured; counted
+wherever bytes are bounded, for of messages of some 30 bytes it is nine tenths."""
+
+
 class StoredEntry(NamedTuple):
     """One entry as the producer sent it."""
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from .position import StoredEntry
+from .position import ENTRY_OVERHEAD_BYTES, StoredEntry
 
 
 class ReadCache:
     """A bounded cache; belongs to the loop lane.
 
     Args:
-        limit_bytes: payload bytes of all runs together.
+        limit_bytes: of all runs together, with what each entry takes beside its payload.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -26,7 +26,7 @@ class ReadCache:
         """Keep a run of consecutive entries of one ledger instead of what was kept of it."""
         ledger_id = entries[0].position.ledger_id
         self.forget(ledger_id)
-        size = sum(len(entry.payload) for entry in entries)
+        size = sum(len(entry.payload) + ENTRY_OVERHEAD_BYTES for entry in entries)
         self._runs[ledger_id] = (entries[0].position.entry_id, entries, size)
         self.bytes += size
         while self.bytes > self._limit_bytes:

@@ -17,7 +17,7 @@ from .compacted_view import COMPACTION_CURSOR, forget_unreferenced, restore_view
 from .core import StorageCore
 from .cursor import Cursor
 from .ledger import Ledger
-from .position import Position, StoredEntry
+from .position import ENTRY_OVERHEAD_BYTES, Position, StoredEntry
 from .records import MARKED, AckRecord, EntryRecord, decode_records
 from .topic_log import TopicLog
 
@@ -141,8 +141,9 @@ class Replay:
         ledger.confirmed = ledger.appended
         ledger.log.last_confirmed = position
         ledger.log.has_changed()
-        core.unmoved_bytes += size
-        core.tail.add(ledger, size)
+        held = size + ENTRY_OVERHEAD_BYTES
+        core.unmoved_bytes += held
+        core.tail.add(ledger, held)
         if self._unknown:
             self._count(ledger.log)
 

@@ -45,7 +45,7 @@ class StorageStatistics:
         journal_bytes: bytes of these.
         queued_bytes: waiting for the journal.
         unmoved_bytes: in the journal, not yet in ledger files.
-        cached_bytes: payload bytes in memory for consumers that keep up.
+        cached_bytes: memory taken by entries for consumers that keep up.
         checkpoints: completed since the start.
     """
 

@@ -22,7 +22,7 @@ from .cursor_names import check_name, check_properties, refuse_internal
 from .journal import Done, EntryDone
 from .ledger import Ledger, LedgerInfo, LedgerTotals
 from .ledger_list import LedgerList
-from .position import EARLIEST, Position, StoredEntry
+from .position import EARLIEST, ENTRY_OVERHEAD_BYTES, Position, StoredEntry
 from .read_cache import within
 from .records import ENTRY, ENTRY_FIELDS_BYTES, encode_change, pack_entry_head
 from .retention import ClosedLedger, ledgers_to_drop
@@ -92,8 +92,9 @@ class TopicLog(LedgerList):
         if not ledger.unmoved:
             core.unmoved_ledgers[ledger.id] = ledger
         ledger.append(tuple.__new__(StoredEntry, (position, payload, messages)), head, size, publish_time_ms)
-        core.unmoved_bytes += size
-        core.tail.add(ledger, size)
+        held = size + ENTRY_OVERHEAD_BYTES
+        core.unmoved_bytes += held
+        core.tail.add(ledger, held)
         if self._is_quiet:
             self.has_changed()
         core.journal.put_entry((ledger, position, done), head, payload)

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import threading
+import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -29,6 +30,10 @@ from magnetar.broker.storage import (
 )
 from magnetar.broker.storage.disk import DiskFile
 from magnetar.errors import ClosedError, DataDirectoryInUse, InvalidConfig, NotAllowed, StorageError, TopicTerminated
+
+from tests.support.eventually import eventually
+
+MIB = 1 << 20
 
 SMALL = StorageConfig(journal_file_bytes=64 * 1024)
 LOG = "persistent://public/default/t"
@@ -282,6 +287,41 @@ async def test_memory_keeps_only_the_tail_and_the_rest_is_loaded(tmp_path: Path)
         assert log.read(positions[0], 5, 10_000) is None
         assert log.read(positions[-5], 5, 10_000) is not None
         assert [entry.payload for entry in await everything(log)] == payloads
+
+
+async def test_small_entries_count_with_what_they_take(tmp_path: Path) -> None:
+    config = StorageConfig(tail_cache_bytes=0, checkpoint_interval_s=3600)
+    async with running(tmp_path, config) as storage:
+        log = storage.open_log(LOG)
+        await append(log, b"first")
+        before = storage.statistics().unmoved_bytes
+        tracemalloc.start()
+        try:
+            await append(log, *[bytes(34) for _ in range(5000)])
+            gc.collect()
+            taken, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        counted = storage.statistics().unmoved_bytes - before
+        assert 0.7 * taken < counted < 1.6 * taken
+        await checkpoint(storage)
+        assert storage.statistics().unmoved_bytes == storage.statistics().cached_bytes == 0
+        log.core.drop_ledger(next(iter(log.ledgers_by_id.values())))
+        assert storage.statistics().unmoved_bytes == storage.statistics().cached_bytes == 0
+
+
+async def test_a_checkpoint_begins_before_small_entries_fill_memory(tmp_path: Path) -> None:
+    config = StorageConfig(checkpoint_interval_s=3600, checkpoint_bytes=MIB, unmoved_bytes=2 * MIB)
+    async with running(tmp_path, config) as storage:
+        log = storage.open_log(LOG)
+        for _ in range(10):
+            await append(log, *[b"x"] * 500)
+        assert storage.statistics().journal_bytes < config.checkpoint_bytes
+
+        async def is_moved() -> bool:
+            return storage.statistics().unmoved_bytes <= config.unmoved_bytes // 2
+
+        await eventually(is_moved, "checkpoint")
 
 
 async def test_moved_entries_leave_memory_without_the_garbage_collector(tmp_path: Path) -> None:
