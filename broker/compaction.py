@@ -256,7 +256,8 @@ class TopicCompaction:
         try:
             done = await compact(self._log, self._max_message_bytes)
         except MagnetarError as error:
-            log.error("compacting %s failed: %s", self._log.name, error)
+            level = logging.INFO if self._log.is_deleted else logging.ERROR
+            log.log(level, "compacting %s failed: %s", self._log.name, error)
             self.status, self.last_error, self.failed_ms = "ERROR", str(error), self._now_ms()
             return
         except BaseException as error:

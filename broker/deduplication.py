@@ -100,6 +100,7 @@ class Deduplication:
         self._producers = producers
         self._now_ms = now_ms
         self._changing = asyncio.Lock()
+        self._is_closed = False
         self._cursor: Cursor | None = None
         self._entries = 0
         self._snapshot_at_ms = 0
@@ -150,7 +151,7 @@ class Deduplication:
         sequences.ended(sequence, last, is_stored=is_stored)
         if is_stored:
             self._entries += 1
-            if self._entries >= self._limits.entries and self.status is Status.ENABLED:
+            if self._entries >= self._limits.entries and self.status is Status.ENABLED and not self._is_closed:
                 self._snapshot(position)
 
     def barrier(self, done: Done) -> None:
@@ -172,7 +173,7 @@ class Deduplication:
         Cancellation: call again.
         """
         async with self._changing:
-            while not self.is_as_wanted and not self._log.is_deleted:
+            while not self.is_as_wanted and not self._log.is_deleted and not self._is_closed:
                 try:
                     await (self._enable() if self._is_wanted() else self._disable())
                 except StorageError as error:
@@ -234,11 +235,15 @@ class Deduplication:
         for producer in self._producers():
             producer.sequence = None
 
+    def close(self) -> None:
+        """Change nothing any more, as the topic is unloaded: once it is loaded again, the cursor is that one's."""
+        self._is_closed = True
+
     # Snapshots
 
     def tick(self) -> None:
         """Forget who is gone for long, and take a snapshot if one is due; called every so often."""
-        if self.status is not Status.ENABLED or self.sequences is None or self._cursor is None:
+        if self.status is not Status.ENABLED or self.sequences is None or self._cursor is None or self._is_closed:
             return
         now_ms = self._now_ms()
         self.sequences.purge(now_ms)

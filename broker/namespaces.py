@@ -23,6 +23,7 @@ from urllib.parse import quote, unquote
 
 from ..errors import BadVersion, ClosedError, StorageError
 from ..metadata.store import ABSENT, Change, MetadataStore, Record
+from ..tasks.supervised import TaskSet
 from ..wire.topic_name import DOMAINS, TopicName
 from .policies import (
     AutoCreation,
@@ -64,7 +65,8 @@ class Namespaces:
         self._records: dict[str, tuple[JsonObject, int]] = {}
         self._partitions: dict[str, int] = {}
         self.policy_changes = 0
-        self._changed: set[str] = set()
+        self._changed: dict[str, None] = {}  # in the order of the changes
+        self._tasks = TaskSet("namespaces")
         self._refreshing: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
@@ -213,6 +215,13 @@ class Namespaces:
             value["properties"] = dict(properties)
         await self._create(_topic_path(PARTITIONED_TOPICS, base), value)
 
+    async def ensure_partitioned_topic(self, base: TopicName, partitions: int) -> None:
+        """Record a topic as partitioned, unless somebody else has; then that holds."""
+        try:
+            await self.create_partitioned_topic(base, partitions)
+        except BadVersion:
+            await self._read_again(_topic_path(PARTITIONED_TOPICS, base))
+
     async def update_partitions(self, base: TopicName, partitions: int) -> None:
         """Raise the number of partitions; a lower number leaves it as it is."""
         await self._change(
@@ -236,14 +245,8 @@ class Namespaces:
         partitioned = _topic_path(PARTITIONED_TOPICS, name)
         if partitioned in self._records:
             await self._change(partitioned, lambda value: value | {"properties": dict(properties)})
-            return
-        path = _topic_path(TOPIC_PROPERTIES, name)
-        if not properties:
-            await self._delete(path)
-        elif path in self._records:
-            await self._change(path, lambda _: dict(properties))
         else:
-            await self._create(path, dict(properties))
+            await self._change_or_forget(_topic_path(TOPIC_PROPERTIES, name), lambda _: dict(properties))
 
     def topic_policies(self, name: TopicName) -> Policies:
         """Return what was set for a topic, or for the one that it is a partition of; not to be modified."""
@@ -251,15 +254,7 @@ class Namespaces:
 
     async def change_topic_policies(self, name: TopicName, change: Callable[[Policies], Policies]) -> None:
         """Replace the policies of a topic and its partitions by what ``change`` makes of them; empty is forgotten."""
-        path = _topic_path(TOPIC_POLICIES, name.base)
-        if path not in self._records:
-            value = change({})
-            if value:
-                await self._create(path, value)
-            return
-        await self._change(path, change)
-        if not self._records[path][0]:
-            await self._delete(path)
+        await self._change_or_forget(_topic_path(TOPIC_POLICIES, name.base), change)
 
     # The records behind all of this
 
@@ -310,13 +305,14 @@ class Namespaces:
         """Take note of a change in the store, most often our own."""
         held = self._records.get(change.path)
         if change.version != (None if held is None else held[1]):
-            self._changed.add(change.path)
+            self._changed[change.path] = None
             if self._refreshing is None or self._refreshing.done():
-                self._refreshing = asyncio.get_running_loop().create_task(self._refresh())
+                self._refreshing = self._tasks.keep(self._refresh, "reading changed records again")
 
     async def _refresh(self) -> None:
         while self._changed:
-            path = self._changed.pop()
+            path = next(iter(self._changed))
+            del self._changed[path]
             held = self._records.get(path)
             try:
                 record = await self._store.get(path)
@@ -324,11 +320,11 @@ class Namespaces:
                 return
             except StorageError as error:
                 log.warning("%s; trying again", error)
-                self._changed.add(path)
+                self._changed[path] = None
                 await asyncio.sleep(REFRESH_DELAY_S)
                 continue
             if self._records.get(path) is not held:  # changed by us meanwhile: what was read may be older than that
-                self._changed.add(path)
+                self._changed[path] = None
                 continue
             try:
                 value = None if record is None else _decode(path, record.value)
@@ -352,18 +348,43 @@ class Namespaces:
             try:
                 self._keep(path, value, await self._store.put(path, _encode(value), held[1]))
             except BadVersion:
-                record = await self._store.get(path)
-                if record is None:
-                    self._forget(path)
-                else:
-                    self._read(path, record)
+                await self._read_again(path)
             else:
                 return
-        raise BadVersion(f"metadata record {path} was changed by others {MAX_ATTEMPTS} times meanwhile; try again")
+        raise _changed_by_others(path)
+
+    async def _change_or_forget(self, path: str, change: Callable[[JsonObject], JsonObject]) -> None:
+        """Do what `_change` does with a record for which absent and empty are the same."""
+        for _ in range(MAX_ATTEMPTS):
+            held = self._records.get(path)
+            value = change({} if held is None else json.loads(_encode(held[0])))
+            try:
+                if value:
+                    version = await self._store.put(path, _encode(value), ABSENT if held is None else held[1])
+                    self._keep(path, value, version)
+                elif held is not None:
+                    await self._store.delete(path, held[1])
+                    self._forget(path)
+            except BadVersion:
+                await self._read_again(path)
+            else:
+                return
+        raise _changed_by_others(path)
+
+    async def _read_again(self, path: str) -> None:
+        """Have memory hold what the store holds."""
+        record = await self._store.get(path)
+        self._forget(path)
+        if record is not None:
+            self._read(path, record)
 
     async def _delete(self, path: str) -> None:
         await self._store.delete(path)
         self._forget(path)
+
+
+def _changed_by_others(path: str) -> BadVersion:
+    return BadVersion(f"metadata record {path} was changed by others {MAX_ATTEMPTS} times meanwhile; try again")
 
 
 def _encode(value: JsonObject) -> bytes:
@@ -373,10 +394,12 @@ def _encode(value: JsonObject) -> bytes:
 def _decode(path: str, value: bytes) -> JsonObject:
     try:
         decoded = json.loads(value)
-    except ValueError as exc:
+    except (ValueError, RecursionError) as exc:
         raise StorageError(f"metadata record {path} is no JSON ({exc}); correct or delete it in the store") from exc
     if not isinstance(decoded, dict):
         raise StorageError(f"metadata record {path} is no JSON object; correct or delete it in the store")
+    if path.startswith(PARTITIONED_TOPICS) and type(decoded.get("partitions")) is not int:
+        raise StorageError(f"metadata record {path} has no number as partitions; correct or delete it in the store")
     return decoded
 
 

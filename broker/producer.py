@@ -96,7 +96,6 @@ class Producer:
         self.sequence: Sequence | None = None
         self.connected_since = iso_now()
         self.meter = Meter(2)
-        self._append = topic.append
         self._receipts: list[Receipt] = []
         self._is_appending = False
         self._failure: tuple[int, Exception] | None = None
@@ -160,7 +159,7 @@ class Producer:
         self._pending.append((sequence_id, send.highest_sequence_id, messages, bytes_))
         self.connection.pending_publishes += 1
         self._is_appending = True
-        self._append(payload, messages, metadata.publish_time, done)
+        self.topic.append(payload, messages, metadata.publish_time, done)
         self._is_appending = False
 
     def _unless_repeated(self, sequence: Sequence, send: CommandSend, metadata: MessageMetadata) -> EntryDone | None:

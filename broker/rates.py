@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from .upkeep import TOPICS_PER_TURN
+from .upkeep import TOPICS_PER_TURN, failing_alone
 
 if TYPE_CHECKING:
     from .topic import Topic
@@ -51,10 +51,15 @@ class Rates:
         for number, topic in enumerate(due):
             if number % TOPICS_PER_TURN == TOPICS_PER_TURN - 1:
                 await asyncio.sleep(0)
-            topic.meter.tick((topic.messages_in, topic.bytes_in, topic.messages_out, topic.bytes_out), period_s)
-            for producer in topic.producers.values():
-                producer.meter.tick((producer.messages_in, producer.bytes_in), period_s)
-            for subscription in topic.subscriptions.values():
-                subscription.meter.tick(subscription.counters, period_s)
-                for consumer in subscription.consumers:
-                    consumer.meter.tick(consumer.counters, period_s)
+            with failing_alone(topic, "counting its rates"):
+                _tick(topic, period_s)
+
+
+def _tick(topic: Topic, period_s: float) -> None:
+    topic.meter.tick((topic.messages_in, topic.bytes_in, topic.messages_out, topic.bytes_out), period_s)
+    for producer in topic.producers.values():
+        producer.meter.tick((producer.messages_in, producer.bytes_in), period_s)
+    for subscription in topic.subscriptions.values():
+        subscription.meter.tick(subscription.counters, period_s)
+        for consumer in subscription.consumers:
+            consumer.meter.tick(consumer.counters, period_s)

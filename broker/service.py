@@ -9,10 +9,11 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..errors import NotAllowed, ServiceNotReady, TopicNotFound
+from ..errors import NotAllowed, ServiceNotReady, StorageError, TopicNotFound
+from ..tasks.supervised import OnFailure, TaskSet, awaited_elsewhere
 from ..wire.topic_name import TopicName
 from .config import BrokerConfig
 from .connection import Connection
@@ -22,8 +23,8 @@ from .rates import Rates
 from .storage.compacted_view import COMPACTION_CURSOR
 from .topic import Topic
 from .topic_epochs import TopicEpochs
-from .upkeep import Upkeep, Work
-from .waiting import settle
+from .upkeep import Upkeep, Work, failing_alone
+from .waiting import NamedLocks, settle
 
 if TYPE_CHECKING:
     from .namespaces import Namespaces
@@ -48,6 +49,7 @@ class BrokerService:
         connections: those that are open.
         rates: averages over the last period, for statistics.
         upkeep: which topics periodic work has to look at.
+        tasks: what runs beside the connections; it ends with the broker.
     """
 
     def __init__(
@@ -69,9 +71,10 @@ class BrokerService:
         self.port = config.broker_port
         self._clock = clock
         self._server: asyncio.Server | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self.tasks = TaskSet("broker")
         self._timers: set[asyncio.TimerHandle] = set()
         self._loading: dict[str, asyncio.Task[Topic]] = {}
+        self._lives = NamedLocks()
         self._producer_names = 0
         self._started_ms = 0
         self._all_gone = asyncio.Event()
@@ -107,9 +110,9 @@ class BrokerService:
         )
         self.port = self._server.sockets[0].getsockname()[1]
         self.is_started = True
-        self.start_task(self._keep_rates())
-        self.start_task(self._watch_compaction())
-        self.start_task(self._watch_deduplication())
+        self.tasks.keep(self._keep_rates, "rates and trimming")
+        self.tasks.keep(self._watch_compaction, "compaction thresholds")
+        self.tasks.keep(self._watch_deduplication, "deduplication")
 
     async def stop(self) -> None:
         """Take no more clients, close those there are, and end what runs.
@@ -125,9 +128,7 @@ class BrokerService:
             connection.close()
         for timer in self._timers:
             timer.cancel()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.tasks.close()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 await self._all_gone.wait()
@@ -152,17 +153,11 @@ class BrokerService:
         for connection in list(self.connections):
             connection.read_on()
 
-    def start_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run something that no connection owns; it ends with the broker."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-        return task
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            log.error("a task of the broker failed", exc_info=task.exception())
+    def start_task(
+        self, work: Coroutine[Any, Any, None], name: str = "work", on_failure: OnFailure | None = None
+    ) -> asyncio.Task[None]:
+        """Run something that no connection owns; it ends with the broker. See `TaskSet.start`."""
+        return self.tasks.start(work, name, on_failure)
 
     def later(self, delay_s: float, call: Callable[[], None]) -> None:
         """Call something after a while, unless the broker stops before."""
@@ -198,21 +193,35 @@ class BrokerService:
         A topic without subscriptions has nobody to be past anything. Its entries are kept for a while, so that what was
         published a minute ago is still there when somebody subscribes or reads.
 
+        A topic for which that fails is named in the log, and tried again in the next period. While storage refuses all
+        changes, which it says itself, nothing is trimmed.
+
         Cancellation: safe.
         """
         async for topic in self.upkeep.take(Work.TRIM, self.now_ms()):
             if not self.namespaces.has_namespace(topic.name.namespace_name):
                 continue
-            time_ms, size_bytes = self.namespaces.retention(topic.name.namespace_name)
-            is_unread = all(name == DEDUPLICATION_CURSOR for name in topic.log.cursors)
-            if is_unread and (time_ms, size_bytes) == (0, 0):
-                time_ms, size_bytes = int(self.config.unread_retention_s * 1000), -1
-            try:
-                await topic.trim(time_ms, size_bytes)
-            except BaseException:
+            if self.storage.failure is not None:
                 self.upkeep.again(Work.TRIM, topic)
-                raise
-            self.upkeep.trimmed(topic, time_ms)
+                return
+            with failing_alone(topic, "trimming it"):
+                await self._trim(topic)
+
+    async def _trim(self, topic: Topic) -> None:
+        time_ms, size_bytes = self._retention(topic)
+        try:
+            await topic.trim(time_ms, size_bytes)
+        except BaseException:
+            self.upkeep.again(Work.TRIM, topic)
+            raise
+        self.upkeep.trimmed(topic, time_ms)
+
+    def _retention(self, topic: Topic) -> tuple[int, int]:
+        time_ms, size_bytes = self.namespaces.retention(topic.name.namespace_name)
+        is_unread = all(name == DEDUPLICATION_CURSOR for name in topic.log.cursors)
+        if is_unread and (time_ms, size_bytes) == (0, 0):
+            return int(self.config.unread_retention_s * 1000), -1
+        return time_ms, size_bytes
 
     async def _watch_compaction(self) -> None:
         while True:
@@ -220,19 +229,24 @@ class BrokerService:
             async for topic in self.upkeep.take(Work.COMPACTION, self.now_ms()):
                 if not self.namespaces.has_namespace(topic.name.namespace_name):
                     continue
-                threshold = self.namespaces.compaction_threshold(topic.name, self.config.compaction_threshold_bytes)
-                if threshold and topic.compaction.waiting_bytes > threshold:
-                    self.upkeep.again(Work.COMPACTION, topic)
-                    if not topic.compaction.is_running:
-                        topic.begin_compaction()
+                with failing_alone(topic, "looking at its compaction threshold"):
+                    self._begin_due_compaction(topic)
+
+    def _begin_due_compaction(self, topic: Topic) -> None:
+        threshold = self.namespaces.compaction_threshold(topic.name, self.config.compaction_threshold_bytes)
+        if threshold and topic.compaction.waiting_bytes > threshold:
+            self.upkeep.again(Work.COMPACTION, topic)
+            if not topic.compaction.is_running:
+                topic.begin_compaction()
 
     async def _watch_deduplication(self) -> None:
         while True:
             await asyncio.sleep(self.config.deduplication_check_s)
             async for topic in self.upkeep.take(Work.DEDUPLICATION, self.now_ms()):
                 await self.adjust_deduplication([topic])
-                topic.deduplication.tick()
-                if topic.deduplication.status is not Status.DISABLED:
+                with failing_alone(topic, "the snapshot of its deduplication"):
+                    topic.deduplication.tick()
+                if topic.deduplication.status is not Status.DISABLED or not topic.deduplication.is_as_wanted:
                     self.upkeep.again(Work.DEDUPLICATION, topic)
 
     async def adjust_deduplication(self, topics: Iterable[Topic]) -> None:
@@ -241,8 +255,9 @@ class BrokerService:
         Cancellation: call again.
         """
         for topic in list(topics):
-            if not topic.is_closed and not topic.deduplication.is_as_wanted:
-                await topic.deduplication.adjust()
+            with failing_alone(topic, "its deduplication"):
+                if not topic.is_closed and not topic.deduplication.is_as_wanted:
+                    await topic.deduplication.adjust()
 
     def is_deduplicated(self, name: TopicName) -> bool:
         """Return whether a topic drops what a producer sends a second time."""
@@ -282,7 +297,7 @@ class BrokerService:
     async def auto_create_partitioned(self, name: TopicName, partitions: int) -> int:
         """Create a partitioned topic on first use and return its partitions; somebody else may have been faster."""
         if not self.partitions(name):
-            await self.namespaces.create_partitioned_topic(name, partitions, {})
+            await self.namespaces.ensure_partitioned_topic(name, partitions)
         return self.partitions(name)
 
     # Topics
@@ -304,7 +319,7 @@ class BrokerService:
         self._check_name(name)
         if not self.storage.has_log(text) and not (create and self._is_created_on_use(name)):
             raise TopicNotFound(f"Topic {text} does not exist")
-        return await self._load(name)
+        return await self._load(name, create=create)
 
     def _check_name(self, name: TopicName) -> None:
         if not name.is_persistent:
@@ -326,34 +341,81 @@ class BrokerService:
         is_partition = name.partition >= 0 and self.partitions(name.base) > 0
         return is_partition or self.auto_creation(name).is_allowed
 
-    async def create_topic(self, name: TopicName) -> Topic:
+    async def create_topic(self, name: TopicName, properties: Mapping[str, str] | None = None) -> Topic:
         """Return a topic, created whatever the policy on use says.
+
+        Args:
+            name: its full name.
+            properties: what an administrator says about it; None leaves what there is.
 
         Raises:
             NotAllowed: it cannot exist.
         """
         self._check_name(name)
-        return self.topics.get(str(name)) or await self._load(name)
+        topic = self.topics.get(str(name)) or await self._load(name, create=True)
+        if properties:
+            async with self._lives.hold(str(name)):
+                if not topic.is_closed:  # else these would be another topic's
+                    await self.namespaces.set_properties(name, properties)
+        return topic
 
-    async def _load(self, name: TopicName) -> Topic:
+    async def _load(self, name: TopicName, *, create: bool) -> Topic:
         text = str(name)
-        loading = self._loading.get(text)
-        if loading is None:
-            loading = self._loading[text] = asyncio.get_running_loop().create_task(self._open(name))
-            loading.add_done_callback(lambda _: self._loading.pop(text, None))
-        return await asyncio.shield(loading)
+        while True:
+            loading = self._loading.get(text)
+            is_others = loading is not None and not loading.done()
+            if loading is None or loading.done():
+                loading = self._start_load(name, create=create)
+            try:
+                return await asyncio.shield(loading)
+            except TopicNotFound:
+                if not (create and is_others):  # who began that load may not create the topic
+                    raise
 
-    async def _open(self, name: TopicName) -> Topic:
+    def _start_load(self, name: TopicName, *, create: bool) -> asyncio.Task[Topic]:
         text = str(name)
-        is_new = not self.storage.has_log(text)
-        topic_log = self.storage.open_log(text)
+        loading = self.tasks.start(self._loaded(name, create=create), f"loading {text}", awaited_elsewhere)
+        self._loading[text] = loading
+
+        def ended(_: asyncio.Task[Topic]) -> None:
+            if self._loading.get(text) is loading:
+                del self._loading[text]
+
+        loading.add_done_callback(ended)
+        return loading
+
+    async def _loaded(self, name: TopicName, *, create: bool) -> Topic:
+        """Load a topic, or create it, once a deletion under way has ended."""
+        text = str(name)
+        async with self._lives.hold(text):
+            if (topic := self.topics.get(text)) is not None:
+                return topic
+            self._check_name(name)
+            is_new = not self.storage.has_log(text)
+            if is_new and not create:
+                raise TopicNotFound(f"Topic {text} does not exist")
+            topic = await self._open(name, is_new=is_new)
+            if is_new and not self.namespaces.has_namespace(name.namespace_name):  # it was deleted meanwhile
+                topic.close()
+                await self.storage.delete_log(text)
+                self._check_name(name)
+            self.topics[text] = topic
+            self.upkeep.added(topic)
+            return topic
+
+    async def _open(self, name: TopicName, *, is_new: bool) -> Topic:
+        topic_log = self.storage.open_log(str(name))
+        settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if is_new:
-            created: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            topic_log.create(settle(created))
-            await created
+            topic_log.create(settle(settled))
+            await settled
+        else:
+            # Entries and new subscriptions under way when it was unloaded are stored first, or have failed.
+            topic_log.core.record(settle(settled))
+            with contextlib.suppress(StorageError):
+                await settled
         topic = Topic(self, name, topic_log, await self.epochs.read(name))
         await topic.deduplication.adjust()
-        self.topics[text] = topic
         return topic
 
     async def unload_topic(self, name: TopicName) -> None:
@@ -369,37 +431,61 @@ class BrokerService:
         elif not self.has_topic(name):
             raise TopicNotFound(f"Topic {name} not found")
 
-    async def delete_topic(self, name: TopicName, force: bool = False) -> None:
-        """Delete a topic, its entries and its subscriptions.
+    async def delete_topic(self, name: TopicName, force: bool = False, *, with_subscriptions: bool = False) -> None:
+        """Delete a topic, its entries, its subscriptions, and what was set for it.
+
+        Who wants the name meanwhile waits until nothing of the old topic is left.
+
+        Args:
+            name: its full name.
+            force: close its producers and consumers.
+            with_subscriptions: delete subscriptions that have no consumers, too.
 
         Raises:
             TopicNotFound: it does not exist.
             NotAllowed: it is in use; ``force`` closes its producers and consumers first.
+            StorageError: the disk or the metadata store refused. The topic may be there still; delete it again.
 
         Cancellation: the topic is deleted all the same.
         """
-        if not self.has_topic(name):
-            raise TopicNotFound(f"Topic {name} not found")
-        topic = await self.topic(name, create=False)
-        if not force:
-            self._check_unused(topic)
-        self.topics.pop(str(name), None)
-        for subscription in list(topic.subscriptions.values()):
-            subscription.close()
-        topic.close()
-        await self.storage.delete_log(str(name))
-        await self.epochs.forget(name)
-        if not self.partitions(name.base):
-            await self.namespaces.change_topic_policies(name, lambda _: {})
+        work = self._delete(name, force=force, with_subscriptions=with_subscriptions)
+        await asyncio.shield(self.tasks.start(work, f"deleting {name}", awaited_elsewhere))
 
-    def _check_unused(self, topic: Topic) -> None:
-        consumers = sum(len(subscription.consumers) for subscription in topic.subscriptions.values())
-        producers = len(topic.producers) + len(topic.waiting)
-        if producers or consumers:
-            raise NotAllowed(f"Topic {topic.name} has {producers} producers and {consumers} consumers connected")
-        kept = [each.name for each in topic.subscriptions.values() if each.is_durable]
-        if any(name != COMPACTION_CURSOR for name in kept):
-            raise NotAllowed(f"Topic {topic.name} has {len(kept)} subscriptions")
+    async def _delete(self, name: TopicName, *, force: bool, with_subscriptions: bool) -> None:
+        text = str(name)
+        async with self._lives.hold(text):
+            if not self.has_topic(name):
+                raise TopicNotFound(f"Topic {name} not found")
+            if not force:
+                self._check_unused(name, with_subscriptions)
+            topic = self.topics.pop(text, None)
+            if topic is not None:
+                for subscription in list(topic.subscriptions.values()):
+                    subscription.close()
+                topic.close()
+            # Before the topic, for a second attempt would not find the topic any more; it never gets these back.
+            if not self.partitions(name.base):
+                await self.namespaces.change_topic_policies(name, lambda _: {})
+                await self.namespaces.set_properties(name, {})
+            await self.storage.delete_log(text)
+            try:
+                await self.epochs.forget(name)
+            except StorageError as error:
+                log.warning(
+                    "the epoch of the deleted topic %s stays, a new one of that name goes on from it: %s", name, error
+                )
+
+    def _check_unused(self, name: TopicName, with_subscriptions: bool) -> None:
+        topic = self.topics.get(str(name))
+        if topic is not None:
+            consumers = sum(len(subscription.consumers) for subscription in topic.subscriptions.values())
+            producers = len(topic.producers) + len(topic.waiting)
+            if producers or consumers:
+                raise NotAllowed(f"Topic {name} has {producers} producers and {consumers} consumers connected")
+        cursors = self.storage.open_log(str(name)).cursors
+        kept = [each for each in cursors if each not in (DEDUPLICATION_CURSOR, COMPACTION_CURSOR)]
+        if kept and not with_subscriptions:
+            raise NotAllowed(f"Topic {name} has {len(kept)} subscriptions")
 
     # Workers
 

@@ -11,14 +11,14 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..errors import ProducerBusy, ServiceNotReady, StorageError, SubscriptionNotFound, TopicTerminated
+from ..errors import ProducerBusy, ServiceNotReady, SubscriptionNotFound, TopicTerminated
 from ..wire.topic_name import TopicName
 from .compaction import TopicCompaction
 from .deduplication import DEDUPLICATION_CURSOR, Deduplication, Limits
 from .producer_access import FENCED_OUT, Own, Producers, Share, Wait, admit, next_epoch
 from .rates import Meter
 from .storage.compacted_view import COMPACTION_CURSOR
-from .storage.position import Position
+from .storage.position import EARLIEST, Position
 from .subscription import Subscription
 from .topic_stats import internal_stats, topic_stats
 from .waiting import settle
@@ -52,6 +52,7 @@ class Topic:
         self.broker = broker
         self.name = name
         self.log = log
+        # Looked up for each entry, so that `close` reaches whoever still has this object.
         self.append = log.append
         self.subscriptions: dict[str, Subscription] = {}
         self.producers: dict[str, Producer] = {}
@@ -77,6 +78,7 @@ class Topic:
         self._departed_out = [0, 0]
         self._is_announcing = False
         self._claim = asyncio.Lock()
+        self._promoting: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
         for cursor in list(log.cursors.values()):
             if cursor.name == DEDUPLICATION_CURSOR:
@@ -185,12 +187,19 @@ class Topic:
         """
         self.check_loaded()
         self.compaction.begin()
-        self.broker.start_task(self._compact())
+        self.broker.tasks.start(self._compact(), f"compaction of {self.name}")
 
     async def _compact(self) -> None:
         await self.compaction.run()
+        # The topic may have been unloaded meanwhile, and loaded again.
+        loaded = self.broker.topics.get(str(self.name))
+        if loaded is not None and loaded.log is self.log:
+            loaded.show_compaction()
+
+    def show_compaction(self) -> None:
+        """Show the cursor of the first compaction among the subscriptions."""
         cursor = self.log.cursors.get(COMPACTION_CURSOR)
-        if cursor is not None and cursor.name not in self.subscriptions and not self.is_closed:
+        if cursor is not None and cursor.name not in self.subscriptions:
             self.subscriptions[cursor.name] = Subscription(self, cursor, is_durable=True)
 
     # Producers
@@ -208,10 +217,7 @@ class Topic:
             # Who joins while ids are being read again would be told one too low, and what it repeats be taken as new.
             await self.deduplication.adjust()
             await self.deduplication.settled(producer.name)
-            if producer.connection.is_closed:
-                # Released already: a producer that joined now would never be removed.
-                raise ConnectionResetError(f"{producer.connection} ended while it created a producer on {self.name}")
-            self.check_open()
+            self._check_joins(producer)
             self.deduplication.check()
             state = Producers(
                 exclusive=self.exclusive.name if self.exclusive else None,
@@ -229,18 +235,22 @@ class Topic:
                     producer.succeed(None)
                 case Own(epoch, fences):
                     await self._raise_epoch(epoch)
+                    self._check_joins(producer)
                     if fences:
                         self._fence_all()
                     await self._parted()
+                    self._check_joins(producer)
                     self.exclusive = producer
                     self._install(producer)
 
-    def _install(self, producer: Producer) -> None:
+    def _check_joins(self, producer: Producer) -> None:
+        """Raise if a producer must not join any more; asked after the last wait, as anything may end meanwhile."""
         if producer.connection.is_closed:
-            # It went away while its epoch was written: nobody would ever remove it.
-            if self.exclusive is producer:
-                self.exclusive = None
-            return
+            # Released already: a producer that joined now would never be removed.
+            raise ConnectionResetError(f"{producer.connection} ended while it created a producer on {self.name}")
+        self.check_open()
+
+    def _install(self, producer: Producer) -> None:
         producer.is_ready = True
         self.producers[producer.name] = producer
         self.deduplication.connect(producer)
@@ -261,6 +271,7 @@ class Topic:
             return
         if same_connection or await holder.connection.is_alive():
             raise ProducerBusy(f"Producer with name '{producer.name}' is already connected to topic '{self.name}'")
+        holder.detach()  # its connection is being closed, which may take a while
 
     async def _raise_epoch(self, epoch: int) -> None:
         if epoch != self.epoch:
@@ -286,8 +297,14 @@ class Topic:
             self.waiting.remove(producer)
         if self.exclusive is producer:
             self.exclusive = None
-        if not self.producers and self.waiting and not self.is_closed:
-            self.broker.start_task(self._promote())
+        if (
+            not self.producers
+            and self.waiting
+            and not self.is_closed
+            and (not self._promoting or self._promoting.done())
+        ):
+            # Kept: where the epoch cannot be written now, those that wait must not wait for ever.
+            self._promoting = self.broker.tasks.keep(self._promote, f"giving {self.name} to a waiting producer")
 
     def _count_departed(self, producer: Producer) -> None:
         self.departed_messages_in += producer.messages_in
@@ -298,7 +315,8 @@ class Topic:
     async def _parted(self) -> None:
         """Wait until what earlier producers sent is stored: an owner that looks at its topic sees all of it."""
         while self._parting:
-            await self._parting.pop().idle()
+            await self._parting[-1].idle()
+            self._parting = [one for one in self._parting if one.pending_entries]
 
     async def _promote(self) -> None:
         async with self._claim:
@@ -306,6 +324,7 @@ class Topic:
                 producer = self.waiting[0]
                 await self._raise_epoch(next_epoch(None, self.epoch))
                 await self._parted()
+                # One whose topic was closed or terminated, or whose connection ended, waits no more.
                 if self.waiting and self.waiting[0] is producer:
                     self.waiting.popleft()
                     self.exclusive = producer
@@ -347,30 +366,54 @@ class Topic:
         Cancellation: it may exist.
         """
         self.check_loaded()
-        subscription = self.subscriptions.get(name)
-        if subscription is None:
-            created: asyncio.Future[None] = self._loop.create_future()
-            cursor = self.log.open_cursor(
-                name, self.start_of(position, compacted=compacted), properties, settle(created)
-            )
-            subscription = Subscription(self, cursor, is_durable=True)
-            subscription.creation = created
-            self.subscriptions[name] = subscription
+        subscription = self.subscriptions.get(name) or self._begin_subscription(name, position, properties, compacted)
         if subscription.creation is not None:
-            await self._creation_of(subscription)
+            await asyncio.shield(subscription.creation)
+            subscription.creation = None
         return subscription
 
-    async def _creation_of(self, subscription: Subscription) -> None:
-        """Wait until a new subscription is on the disk; if the disk refuses, there is none."""
-        assert subscription.creation is not None
-        try:
-            await asyncio.shield(subscription.creation)
-        except StorageError:
-            if self.subscriptions.get(subscription.name) is subscription:
-                self.forget_subscription(subscription)
-                self.log.cursors.pop(subscription.name, None)
-            raise
-        subscription.creation = None
+    def _begin_subscription(
+        self,
+        name: str,
+        position: Literal["earliest", "latest"] | Position,
+        properties: dict[str, str] | None,
+        compacted: bool,
+    ) -> Subscription:
+        """Return a new subscription that is on its way to the disk; if the disk refuses, there is none."""
+        created: asyncio.Future[None] = self._loop.create_future()
+        tell = settle(created)
+
+        def done(error: Exception | None) -> None:
+            tell(error)
+            # Here, and not by who waits for it: those may all be gone. A refusal may come before there is one.
+            if error is not None and self.subscriptions.get(name) is not None:
+                self._drop_subscription(self.subscriptions[name], created)
+
+        cursor = self.log.open_cursor(name, self.start_of(position, compacted=compacted), properties, done)
+        subscription = self.subscriptions[name] = Subscription(self, cursor, is_durable=True)
+        subscription.creation = created
+        if created.done() and created.exception() is not None:
+            self._drop_subscription(subscription, created)
+        return subscription
+
+    def _drop_subscription(self, subscription: Subscription, creation: asyncio.Future[None]) -> None:
+        """Take off the subscription of that creation, which the disk refused."""
+        if subscription.creation is creation:
+            self.forget_subscription(subscription)
+            if self.log.cursors.get(subscription.name) is subscription.cursor:
+                self.log.remove_cursor(subscription.name)
+
+    def check_has(self, subscription: Subscription) -> None:
+        """Raise if a subscription is not one of the topic's any more, or the topic was unloaded.
+
+        Raises:
+            ServiceNotReady: subscribing again helps.
+        """
+        self.check_loaded()
+        if self.subscriptions.get(subscription.name) is not subscription or subscription.is_closed:
+            raise ServiceNotReady(
+                f"Subscription {subscription.name} of {self.name} was closed meanwhile; subscribe again"
+            )
 
     def check_loaded(self) -> None:
         """Raise if the topic was unloaded or deleted.
@@ -407,10 +450,15 @@ class Topic:
     def close(self) -> None:
         """Close every producer and consumer from our side; their clients look the topic up again."""
         self.is_closed = True
+        self.append = self._refuse_entry
+        self.deduplication.close()
         for producer in [*self.producers.values(), *self.waiting]:
             producer.close_by_broker()
         for subscription in list(self.subscriptions.values()):  # one that is not durable goes with its consumer
             subscription.close()
+
+    def _refuse_entry(self, payload: bytes, messages: int, publish_time_ms: int, done: Done) -> None:
+        done(EARLIEST, ServiceNotReady(f"Topic {self.name} was closed meanwhile; look it up again"))
 
     def stats(self, **options: Any) -> dict[str, Any]:
         """Return the statistics that `topics stats` shows."""

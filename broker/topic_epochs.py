@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
+from ..errors import StorageError
 from ..metadata.store import MetadataStore
 from ..wire.topic_name import TopicName
 
@@ -17,9 +18,20 @@ class TopicEpochs:
         self._store = store
 
     async def read(self, name: TopicName) -> int | None:
-        """Return a topic's epoch, None if it never had an exclusive producer."""
+        """Return a topic's epoch, None if it never had an exclusive producer.
+
+        Raises:
+            StorageError: the record is no number; names it.
+        """
         record = await self._store.get(_path(name))
-        return None if record is None else int(record.value)
+        if record is None:
+            return None
+        try:
+            return int(record.value)
+        except ValueError as error:
+            raise StorageError(
+                f"metadata record {_path(name)} holds {record.value[:20]!r} and no epoch; correct or delete it there"
+            ) from error
 
     async def write(self, name: TopicName, epoch: int) -> None:
         """Write an epoch; returns when it is durable."""

@@ -8,15 +8,21 @@ puts every topic on every list, for it may concern any.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import heapq
-from collections.abc import AsyncIterator, Mapping
+import logging
+from collections.abc import AsyncIterator, Iterator, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING
+
+from ..errors import MagnetarError
 
 if TYPE_CHECKING:
     from .namespaces import Namespaces
     from .storage.store import Storage
     from .topic import Topic
+
+log = logging.getLogger(__name__)
 
 TOPICS_PER_TURN = 100
 """Topics that are looked at before others get their turn of the loop."""
@@ -46,7 +52,13 @@ class Upkeep:
         self._namespaces = namespaces
         self._due: dict[Work, set[str]] = {work: set() for work in Work}
         self._later: list[tuple[int, str, str]] = []
+        self._planned: dict[tuple[str, str], int] = {}  # the earliest time that ``_later`` has
         self._policies_seen = namespaces.policy_changes
+
+    def added(self, topic: Topic) -> None:
+        """Have a topic that was just loaded looked at by all work: what was planned for it ended with the last run."""
+        for names in self._due.values():
+            names.add(str(topic.name))
 
     def again(self, work: Work, topic: Topic) -> None:
         """Have a topic looked at the next time, too."""
@@ -54,7 +66,10 @@ class Upkeep:
 
     def at(self, work: Work, topic: Topic, time_ms: int) -> None:
         """Have a topic looked at once that time has come."""
-        heapq.heappush(self._later, (time_ms, str(topic.name), work.value))
+        name = str(topic.name)
+        if time_ms < self._planned.get((name, work.value), time_ms + 1):
+            self._planned[name, work.value] = time_ms
+            heapq.heappush(self._later, (time_ms, name, work.value))
 
     def trimmed(self, topic: Topic, retention_ms: int) -> None:
         """Note that a topic was trimmed: without a change it is looked at again when its next ledger is old enough."""
@@ -86,4 +101,15 @@ class Upkeep:
             names.update(changed)
         while self._later and self._later[0][0] <= now_ms:
             _, name, work = heapq.heappop(self._later)
+            self._planned.pop((name, work), None)
             self._due[Work(work)].add(name)
+
+
+@contextlib.contextmanager
+def failing_alone(topic: Topic, what: str) -> Iterator[None]:
+    """Let a topic's failure be that topic's: it is logged with its name, and the others go on."""
+    try:
+        yield
+    except Exception as error:  # whatever it is, no other topic is concerned
+        unforeseen = None if isinstance(error, MagnetarError) else error
+        log.error("%s: %s failed and is tried again: %s", topic.name, what, error, exc_info=unforeseen)
