@@ -4,6 +4,7 @@
 #   make demo [KEEP=1]   the walk through the whole house      make check   format, lint, types
 #   make test            all tests but the long ones           make fmt     bring the format in order
 #   make test-slow       many rounds of crashes                make bench   rates, latency, memory
+#   make race            orders of events, 15 minutes          (MAGNETAR_RACE_S=<seconds>, MAGNETAR_RACE_FIRST=<first seed>)
 #   make test-spark      Spark (installs 600 MB first)
 #   make test-pulsar     on an Apache Pulsar (CONTRIBUTING)    make generate   compile the .proto files
 
@@ -23,10 +24,10 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_BUILD_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-slow test-spark test-pulsar pulsar-given check fmt bench generate clean tools
+.PHONY: help demo test test-slow race test-spark test-pulsar pulsar-given check fmt bench generate clean tools
 
 help:
-	@sed -n '4,9s/^# *//p' Makefile
+	@sed -n '4,10s/^# *//p' Makefile
 
 demo: $(RUN_STAMP)
 	@$(BIN)/magnetar demo --directory .demo $(if $(KEEP),--keep)
@@ -37,6 +38,11 @@ test: $(DEV_STAMP)
 # Spark's rounds of kills are among them where the extra is installed, which make test-spark does.
 test-slow: $(DEV_STAMP)
 	$(PYTEST) -m "crash and not pulsar$(if $(wildcard $(SPARK_STAMP)),, and not spark)" --timeout 1800 $(ARGS)
+
+# Seeded schedules of everything that the broker waits for; a seed that fails is printed with its last steps.
+race: export MAGNETAR_RACE_S ?= 900
+race: $(DEV_STAMP)
+	$(PYTEST) -m crash -rA --timeout 7200 tests/races $(ARGS)
 
 # Two processes, each with one JVM for all its tests: PySpark has one at a time in a process.
 test-spark: $(SPARK_STAMP)

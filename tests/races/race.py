@@ -1,0 +1,74 @@
+"""A few lives of one broker, each ended by a power failure, and what must have survived it."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from magnetar.broker.storage.simulated_disk import SimulatedDisk
+from magnetar.broker.storage.store import Storage
+from magnetar.metadata.store import Record
+from magnetar.wire.payload import open_payload
+
+from .facts import Facts
+from .life import DIRECTORY, STORAGE, TOPICS, Life
+
+LIVES = 2
+SHOWN = 60
+GATES = ("journal", "background", "read", "metadata", "bytes", "release", "time")
+
+
+def race(seed: int) -> dict[str, Any]:
+    """Run one seed; raises AssertionError with the seed and the last steps. Returns how much happened."""
+    rng = random.Random(seed)
+    disk = SimulatedDisk(seed)
+    records: dict[str, Record] = {}
+    facts = {name: Facts() for name in TOPICS}
+    steps = 0
+    for _ in range(LIVES):
+        life = Life(rng, disk, records, facts)
+        try:
+            life.live(rng.choice((10, 40, 120)))
+            if rng.random() < 0.7:
+                life.settle()
+                life.check_settled()
+        except Exception as error:
+            trace = "\n".join([line for line in life.trace if line.split(" ")[-1] not in GATES][-SHOWN:])
+            raise AssertionError(f"seed {seed}, step {life.steps}: {error}\n{trace}") from error
+        finally:
+            life.end()
+        steps += life.steps
+        records = life.store.records
+        disk.power_failure()
+        try:
+            _check_survivors(disk, facts)
+        except AssertionError as error:
+            trace = "\n".join([line for line in life.trace if line.split(" ")[-1] not in GATES][-SHOWN:])
+            raise AssertionError(f"seed {seed}, after the crash: {error}\n{trace}") from error
+    return {"steps": steps}
+
+
+def _check_survivors(disk: SimulatedDisk, facts: dict[str, Facts]) -> None:
+    storage = Storage.open(DIRECTORY, STORAGE, disk)
+    for name, promised in facts.items():
+        promised.restarted()
+        assert not promised.is_there or storage.has_log(name), f"{name} is gone"
+        if not storage.has_log(name):
+            continue
+        log = storage.open_log(name)
+        for position, body in promised.receipts.items():
+            entries = log.load_now(position, 1, 1)
+            assert entries, f"{name} has lost {position}"
+            assert entries[0].position == position, f"{name} has lost {position}"
+            _, start = open_payload(entries[0].payload)
+            assert entries[0].payload[start:] == body, f"{name} has something else at {position}"
+        missing = promised.subscriptions - set(log.cursors)
+        assert not missing, f"{name} has lost the subscriptions {missing}"
+        for subscription, positions in promised.acknowledged.items():
+            cursor = log.cursors[subscription]
+            again = [position for position in positions if not cursor.is_acknowledged(position)]
+            assert not again, f"{subscription} of {name} has forgotten that {again} were acknowledged"
+        dead = {ledger.id for ledger in log.ledgers()} & promised.dead_ledgers
+        assert not dead, f"{name} has ledgers {dead} of a topic that was deleted"
+    storage.abandon()
+    disk.kill_process()
