@@ -65,6 +65,7 @@ class Namespaces:
         self._records: dict[str, tuple[JsonObject, int]] = {}
         self._partitions: dict[str, int] = {}
         self.policy_changes = 0
+        self._leaving: set[str] = set()
         self._changed: dict[str, None] = {}  # in the order of the changes
         self._tasks = TaskSet("namespaces")
         self._refreshing: asyncio.Task[None] | None = None
@@ -147,8 +148,8 @@ class Namespaces:
         return [f"{tenant}/{name}" for name in self._names(f"{POLICIES}/{tenant}")]
 
     def has_namespace(self, namespace: str) -> bool:
-        """Return whether ``tenant/name`` exists."""
-        return f"{POLICIES}/{namespace}" in self._records
+        """Return whether ``tenant/name`` exists; one that is being deleted does not."""
+        return f"{POLICIES}/{namespace}" in self._records and namespace not in self._leaving
 
     def policies(self, namespace: str) -> Policies:
         """Return the policies of ``tenant/name``, not to be modified; the defaults if there is no such namespace."""
@@ -184,7 +185,19 @@ class Namespaces:
         await self._change(f"{POLICIES}/{namespace}", change)
 
     async def delete_namespace(self, namespace: str) -> None:
-        """Remove ``tenant/name``, which must have no topics, and what else is recorded under it."""
+        """Remove ``tenant/name``, which must have no topics, and what else is recorded under it.
+
+        From the call on nothing is created in it.
+        """
+        self._leaving.add(namespace)
+        try:
+            await self._delete_below(namespace)
+            await self._delete(f"{POLICIES}/{namespace}")
+            await self._delete_below(namespace)  # what was on its way to the store when this began
+        finally:
+            self._leaving.discard(namespace)
+
+    async def _delete_below(self, namespace: str) -> None:
         below = [
             path
             for path in self._records
@@ -192,7 +205,6 @@ class Namespaces:
             if path.startswith(f"{root}/{namespace}/")
         ]
         await asyncio.gather(*(self._delete(path) for path in below))
-        await self._delete(f"{POLICIES}/{namespace}")
 
     # Topics
 
@@ -255,6 +267,12 @@ class Namespaces:
     async def change_topic_policies(self, name: TopicName, change: Callable[[Policies], Policies]) -> None:
         """Replace the policies of a topic and its partitions by what ``change`` makes of them; empty is forgotten."""
         await self._change_or_forget(_topic_path(TOPIC_POLICIES, name.base), change)
+
+    async def forget_topic(self, name: TopicName) -> None:
+        """Forget the properties and policies of a topic, those on their way to the store too."""
+        await asyncio.gather(
+            self._delete(_topic_path(TOPIC_PROPERTIES, name)), self._delete(_topic_path(TOPIC_POLICIES, name.base))
+        )
 
     # The records behind all of this
 

@@ -75,6 +75,7 @@ class BrokerService:
         self._timers: set[asyncio.TimerHandle] = set()
         self._loading: dict[str, asyncio.Task[Topic]] = {}
         self._lives = NamedLocks()
+        self._deleting: set[str] = set()
         self._producer_names = 0
         self._started_ms = 0
         self._all_gone = asyncio.Event()
@@ -275,9 +276,9 @@ class BrokerService:
         return self.namespaces.partitions(name)
 
     def has_topic(self, name: TopicName) -> bool:
-        """Return whether a topic that is not partitioned, or a partition, exists."""
+        """Return whether a topic that is not partitioned, or a partition, exists; one being deleted does not."""
         text = str(name)
-        return text in self.topics or self.storage.has_log(text)
+        return text not in self._deleting and (text in self.topics or self.storage.has_log(text))
 
     def topic_names(self, namespace: str) -> list[str]:
         """Return the topics that exist in ``tenant/namespace``, partitions by their own names."""
@@ -458,22 +459,29 @@ class BrokerService:
                 raise TopicNotFound(f"Topic {name} not found")
             if not force:
                 self._check_unused(name, with_subscriptions)
-            topic = self.topics.pop(text, None)
-            if topic is not None:
-                for subscription in list(topic.subscriptions.values()):
-                    subscription.close()
-                topic.close()
-            # Before the topic, for a second attempt would not find the topic any more; it never gets these back.
-            if not self.partitions(name.base):
-                await self.namespaces.change_topic_policies(name, lambda _: {})
-                await self.namespaces.set_properties(name, {})
-            await self.storage.delete_log(text)
+            self._deleting.add(text)
             try:
-                await self.epochs.forget(name)
-            except StorageError as error:
-                log.warning(
-                    "the epoch of the deleted topic %s stays, a new one of that name goes on from it: %s", name, error
-                )
+                await self._delete_now(name)
+            finally:
+                self._deleting.discard(text)
+
+    async def _delete_now(self, name: TopicName) -> None:
+        text = str(name)
+        topic = self.topics.pop(text, None)
+        if topic is not None:
+            for subscription in list(topic.subscriptions.values()):
+                subscription.close()
+            topic.close()
+        # Before the topic: a second attempt, after a failure, would not find the topic any more.
+        if not self.partitions(name.base):
+            await self.namespaces.forget_topic(name)
+        await self.storage.delete_log(text)
+        try:
+            await self.epochs.forget(name)
+        except StorageError as error:
+            log.warning(
+                "the epoch of the deleted topic %s stays, a new one of that name goes on from it: %s", name, error
+            )
 
     def _check_unused(self, name: TopicName, with_subscriptions: bool) -> None:
         topic = self.topics.get(str(name))

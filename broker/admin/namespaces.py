@@ -50,13 +50,16 @@ async def _delete(call: Call) -> Response:
         raise Refused(404, f"Namespace {namespace} does not exist.")
     if call.flag("force"):
         raise Refused(405, "Broker doesn't allow forced deletion of namespaces")
-    topics = topics_of(call, namespace, DOMAINS, include_system=True)
-    if any(not is_system_topic(topic) for topic in topics) or any(
-        call.namespaces.partitioned_topics(namespace, domain) for domain in DOMAINS
-    ):
-        raise Refused(409, "Cannot delete non empty namespace")
-    for topic in topics:
-        await call.broker.delete_topic(topic, force=True)
+    while True:  # others may create topics while system topics are deleted
+        topics = topics_of(call, namespace, DOMAINS, include_system=True)
+        if any(not is_system_topic(topic) for topic in topics) or any(
+            call.namespaces.partitioned_topics(namespace, domain) for domain in DOMAINS
+        ):
+            raise Refused(409, "Cannot delete non empty namespace")
+        if not topics:
+            break
+        for topic in topics:
+            await call.broker.delete_topic(topic, force=True)
     await call.namespaces.delete_namespace(namespace)
     return done()
 

@@ -118,7 +118,7 @@ async def _delete(call: Call) -> Response:
     # The record goes last: were it gone first, a crash would leave partitions that nobody knows to be partitions.
     for partition in present:
         try:
-            await call.broker.delete_topic(partition, force=True)
+            await call.broker.delete_topic(partition, force, with_subscriptions=True)
         except TopicNotFound:
             continue  # somebody else deleted it meanwhile
     await call.namespaces.delete_partitioned_topic(name)

@@ -54,9 +54,7 @@ async def _create(call: Call) -> Response:
         _check_partition(call, name)
     if call.namespaces.partitions(name) or exists(call, name):
         raise Refused(409, "This topic already exists")
-    await call.broker.create_topic(name)
-    if properties:
-        await call.namespaces.set_properties(name, properties)
+    await call.broker.create_topic(name, properties)
     return done()
 
 
@@ -73,8 +71,8 @@ async def _delete(call: Call) -> Response:
     topic = call.broker.topics.get(str(name))
     if topic is not None and not force and (count := connections(topic)):
         raise Refused(412, f"Topic has {count} connected producers/consumers")
-    await call.broker.delete_topic(name, force=True)  # a subscription without consumers keeps no topic alive
-    await call.namespaces.set_properties(name, {})
+    # A subscription without consumers keeps no topic alive.
+    await call.broker.delete_topic(name, force, with_subscriptions=True)
     return done()
 
 

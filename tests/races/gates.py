@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from magnetar.errors import BadVersion
+from magnetar.errors import BadVersion, MetadataUnavailable, StorageError
 from magnetar.metadata.store import Change, Record
 
 T = TypeVar("T")
@@ -89,12 +89,14 @@ class HeldStore:
     Attributes:
         records: what is durable.
         queue: the operations to come.
+        fails: asked before each operation whether it fails; None for never.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, records: dict[str, Record] | None = None) -> None:
         self._loop = loop
         self.records = dict(records or {})
         self.queue: deque[Task] = deque()
+        self.fails: Callable[[], bool] | None = None
         self._watches: list[HeldWatch] = []
 
     async def get(self, path: str) -> Record | None:
@@ -146,8 +148,10 @@ class HeldStore:
 
         def run() -> None:
             try:
+                if self.fails is not None and self.fails():
+                    raise MetadataUnavailable("the metadata store is away, says the test")
                 result = act()
-            except BadVersion as error:
+            except (BadVersion, StorageError) as error:
                 self._loop.call_soon(_answer, answer, None, error)
             else:
                 self._loop.call_soon(_answer, answer, result, None)

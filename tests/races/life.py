@@ -8,11 +8,12 @@ them are likely is drawn anew for each life, so that some lives hold the disk fo
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import random
 from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, NamedTuple
 
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.namespaces import Namespaces
@@ -66,6 +67,13 @@ class _Errors(logging.Handler):
         self.seen.append(self.format(record))
 
 
+class Faults(NamedTuple):
+    """What fails in a life, beside its end."""
+
+    metadata: bool = False
+    disk: bool = False
+
+
 class Life:
     """A broker from start to crash.
 
@@ -74,10 +82,16 @@ class Life:
         disk: where the storage is.
         records: what the metadata store holds.
         facts: what clients were promised, by topic; goes on from life to life.
+        faults: whether the metadata store and the disk fail now and then.
     """
 
     def __init__(
-        self, rng: random.Random, disk: SimulatedDisk, records: dict[str, Record], facts: dict[str, Facts]
+        self,
+        rng: random.Random,
+        disk: SimulatedDisk,
+        records: dict[str, Record],
+        facts: dict[str, Facts],
+        faults: Faults,
     ) -> None:
         self.rng = rng
         self.facts = facts
@@ -107,6 +121,10 @@ class Life:
         self._action_weight = rng.choice((0.03, 0.1, 0.5))
         self._timer_weight = rng.choice((0.0, 0.0, 0.01, 0.1))
         self._errors = _Errors()
+        self._faults = faults
+        self._disk = disk
+        if faults.metadata:
+            self.store.fails = lambda: rng.random() < 0.1
         logging.getLogger("magnetar").addHandler(self._errors)
 
     def now_s(self) -> float:
@@ -172,6 +190,8 @@ class Life:
 
     def settle(self) -> None:
         """Release everything, then let time pass, until nothing happens any more."""
+        self.store.fails = None
+        self._disk.failures.clear()
         until_s = self.loop.time() + SETTLING_S
         while True:
             if self.loop.is_ready:
@@ -182,6 +202,29 @@ class Life:
                 self._step("time", self.loop.advance)
             else:
                 return
+
+    def hold(self, *held: str) -> None:
+        """Release everything but these gates, without letting time pass, until nothing happens any more."""
+        while True:
+            gates = [(name, release) for name, release in self._gates().items() if release is not None]
+            free = [release for name, release in gates if name not in held]
+            if self.loop.is_ready:
+                self._step("", self.loop.step)
+            elif free:
+                self._step("release", free[0])
+            else:
+                return
+
+    def start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Begin something; it goes on with the steps."""
+        return self.loop.create_task(work)
+
+    def stop(self) -> None:
+        """Stop the broker as a signal does, whatever is under way."""
+        self.note("stop")
+        self._run(self.broker.stop())
+        assert not self.broker.tasks, f"{self.broker.tasks} still run"
+        self.check()
 
     def _step(self, name: str, do: Callable[[], None]) -> None:
         self.steps += 1
@@ -211,14 +254,14 @@ class Life:
             self._connect, self._produce, self._send, self._send, self._close_producer, self._subscribe,
             self._acknowledge, self._close_consumer, self._unsubscribe, self._seek, self._last, self._leave,
             self._unload, self._delete, self._create, self._create_subscription, self._delete_subscription,
-            self._deduplicate, self._compact, self._checkpoint,
+            self._deduplicate, self._compact, self._checkpoint, self._terminate, self._trim, self._break_disk,
         ]  # fmt: skip
 
     def _peer(self) -> Peer:
         self.peers = [peer for peer in self.peers if not peer.is_gone]
         if not self.peers or (len(self.peers) < MAX_PEERS and self.rng.random() < 0.3):
             self._number += 1
-            self.peers.append(Peer(self, self._number))
+            self.peers.append(Peer(self, self._number, is_deaf=self.rng.random() < 0.2))
         return self.rng.choice(self.peers)
 
     def _connect(self) -> None:
@@ -370,12 +413,25 @@ class Life:
         self.note("checkpoint")
         self.storage.maintain()
 
+    def _terminate(self) -> None:
+        topic = self.broker.topics.get(self._topic())
+        if topic is not None and self.rng.random() < 0.1:
+            self._start(f"terminate {topic.name}", topic.terminate())
+
+    def _trim(self) -> None:
+        self._start("trim", self.broker.trim_topics())
+
+    def _break_disk(self) -> None:
+        if self._faults.disk and self.rng.random() < 0.3:
+            number = self._disk.operations + self.rng.randrange(1, 10)
+            self._disk.failures[number] = self.rng.choice((errno.EIO, errno.ENOSPC))
+
     # What must hold
 
     def check(self) -> None:
         """After each step: nobody has what the broker took away, and an owner is alone."""
         assert not self.loop.failures, self.loop.failures
-        assert not self._errors.seen, "\n".join(self._errors.seen)
+        assert any(self._faults) or not self._errors.seen, "\n".join(self._errors.seen)
         by_topic: dict[str, list[Any]] = {}
         for connection in self.broker.connections:
             for producer in connection.producers.values():

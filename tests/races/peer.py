@@ -77,12 +77,14 @@ class Peer(asyncio.Transport):
     Attributes:
         outbox: frames that have not arrived at the broker.
         requests: those without an answer, by id.
+        is_deaf: it never answers a PING, so that the broker takes it for dead when somebody wants what it holds.
     """
 
-    def __init__(self, life: Life, number: int) -> None:
+    def __init__(self, life: Life, number: int, *, is_deaf: bool) -> None:
         super().__init__({"peername": ("127.0.0.1", 40_000 + number)})
         self.life = life
         self.number = number
+        self.is_deaf = is_deaf
         self.outbox: deque[bytes] = deque()
         self.requests: dict[int, Request] = {}
         self.producers: dict[int, PeerProducer] = {}
@@ -243,7 +245,8 @@ class Peer(asyncio.Transport):
         return request
 
     def _on_ping(self, _: Any) -> None:
-        self._put("PONG")
+        if not self.is_deaf:
+            self._put("PONG")
 
     def _on_success(self, answer: Any) -> None:
         request = self._answered(answer.request_id)

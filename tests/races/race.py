@@ -11,27 +11,31 @@ from magnetar.metadata.store import Record
 from magnetar.wire.payload import open_payload
 
 from .facts import Facts
-from .life import DIRECTORY, STORAGE, TOPICS, Life
+from .life import DIRECTORY, STORAGE, TOPICS, Faults, Life
 
 LIVES = 2
 SHOWN = 60
 GATES = ("journal", "background", "read", "metadata", "bytes", "release", "time")
 
 
-def race(seed: int) -> dict[str, Any]:
+def race(seed: int, faults: Faults | None = None) -> dict[str, Any]:
     """Run one seed; raises AssertionError with the seed and the last steps. Returns how much happened."""
     rng = random.Random(seed)
     disk = SimulatedDisk(seed)
     records: dict[str, Record] = {}
     facts = {name: Facts() for name in TOPICS}
     steps = 0
+    if faults is None:
+        faults = rng.choice((Faults(), Faults(), Faults(metadata=True)))
     for _ in range(LIVES):
-        life = Life(rng, disk, records, facts)
+        life = Life(rng, disk, records, facts, faults)
         try:
             life.live(rng.choice((10, 40, 120)))
             if rng.random() < 0.7:
                 life.settle()
                 life.check_settled()
+            if rng.random() < 0.3:
+                life.stop()
         except Exception as error:
             trace = "\n".join([line for line in life.trace if line.split(" ")[-1] not in GATES][-SHOWN:])
             raise AssertionError(f"seed {seed}, step {life.steps}: {error}\n{trace}") from error
