@@ -12,19 +12,18 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..errors import NotAllowed, ServiceNotReady, StorageError, TopicNotFound
-from ..tasks.supervised import OnFailure, TaskSet, awaited_elsewhere
+from ..errors import NotAllowed, ServiceNotReady, TopicNotFound
+from ..tasks.supervised import OnFailure, TaskSet
 from ..wire.topic_name import TopicName
 from .config import BrokerConfig
 from .connection import Connection
 from .deduplication import DEDUPLICATION_CURSOR, Status
 from .policies import AutoCreation
 from .rates import Rates
-from .storage.compacted_view import COMPACTION_CURSOR
 from .topic import Topic
 from .topic_epochs import TopicEpochs
+from .topic_lives import TopicLives
 from .upkeep import Upkeep, Work, failing_alone
-from .waiting import NamedLocks, settle
 
 if TYPE_CHECKING:
     from .namespaces import Namespaces
@@ -73,9 +72,7 @@ class BrokerService:
         self._server: asyncio.Server | None = None
         self.tasks = TaskSet("broker")
         self._timers: set[asyncio.TimerHandle] = set()
-        self._loading: dict[str, asyncio.Task[Topic]] = {}
-        self._lives = NamedLocks()
-        self._deleting: set[str] = set()
+        self._lives = TopicLives(self)
         self._producer_names = 0
         self._started_ms = 0
         self._all_gone = asyncio.Event()
@@ -278,7 +275,7 @@ class BrokerService:
     def has_topic(self, name: TopicName) -> bool:
         """Return whether a topic that is not partitioned, or a partition, exists; one being deleted does not."""
         text = str(name)
-        return text not in self._deleting and (text in self.topics or self.storage.has_log(text))
+        return not self._lives.is_deleting(text) and (text in self.topics or self.storage.has_log(text))
 
     def topic_names(self, namespace: str) -> list[str]:
         """Return the topics that exist in ``tenant/namespace``, partitions by their own names."""
@@ -317,12 +314,18 @@ class BrokerService:
         topic = self.topics.get(text)
         if topic is not None:
             return topic
-        self._check_name(name)
+        self.check_name(name)
         if not self.storage.has_log(text) and not (create and self._is_created_on_use(name)):
             raise TopicNotFound(f"Topic {text} does not exist")
-        return await self._load(name, create=create)
+        return await self._lives.load(name, create=create)
 
-    def _check_name(self, name: TopicName) -> None:
+    def check_name(self, name: TopicName) -> None:
+        """Raise if a topic of that name cannot exist.
+
+        Raises:
+            NotAllowed: the name is that of no topic, or of one that has partitions.
+            ServiceNotReady: its namespace does not exist; a lookup tells the client so.
+        """
         if not name.is_persistent:
             raise NotAllowed(f"non-persistent topics are not supported by this broker yet; use {name.local} on"
                              " persistent://")  # fmt: skip
@@ -352,71 +355,10 @@ class BrokerService:
         Raises:
             NotAllowed: it cannot exist.
         """
-        self._check_name(name)
-        topic = self.topics.get(str(name)) or await self._load(name, create=True)
+        self.check_name(name)
+        topic = self.topics.get(str(name)) or await self._lives.load(name, create=True)
         if properties:
-            async with self._lives.hold(str(name)):
-                if not topic.is_closed:  # else these would be another topic's
-                    await self.namespaces.set_properties(name, properties)
-        return topic
-
-    async def _load(self, name: TopicName, *, create: bool) -> Topic:
-        text = str(name)
-        while True:
-            loading = self._loading.get(text)
-            is_others = loading is not None and not loading.done()
-            if loading is None or loading.done():
-                loading = self._start_load(name, create=create)
-            try:
-                return await asyncio.shield(loading)
-            except TopicNotFound:
-                if not (create and is_others):  # who began that load may not create the topic
-                    raise
-
-    def _start_load(self, name: TopicName, *, create: bool) -> asyncio.Task[Topic]:
-        text = str(name)
-        loading = self.tasks.start(self._loaded(name, create=create), f"loading {text}", awaited_elsewhere)
-        self._loading[text] = loading
-
-        def ended(_: asyncio.Task[Topic]) -> None:
-            if self._loading.get(text) is loading:
-                del self._loading[text]
-
-        loading.add_done_callback(ended)
-        return loading
-
-    async def _loaded(self, name: TopicName, *, create: bool) -> Topic:
-        """Load a topic, or create it, once a deletion under way has ended."""
-        text = str(name)
-        async with self._lives.hold(text):
-            if (topic := self.topics.get(text)) is not None:
-                return topic
-            self._check_name(name)
-            is_new = not self.storage.has_log(text)
-            if is_new and not create:
-                raise TopicNotFound(f"Topic {text} does not exist")
-            topic = await self._open(name, is_new=is_new)
-            if is_new and not self.namespaces.has_namespace(name.namespace_name):  # it was deleted meanwhile
-                topic.close()
-                await self.storage.delete_log(text)
-                self._check_name(name)
-            self.topics[text] = topic
-            self.upkeep.added(topic)
-            return topic
-
-    async def _open(self, name: TopicName, *, is_new: bool) -> Topic:
-        topic_log = self.storage.open_log(str(name))
-        settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if is_new:
-            topic_log.create(settle(settled))
-            await settled
-        else:
-            # Entries and new subscriptions under way when it was unloaded are stored first, or have failed.
-            topic_log.core.record(settle(settled))
-            with contextlib.suppress(StorageError):
-                await settled
-        topic = Topic(self, name, topic_log, await self.epochs.read(name))
-        await topic.deduplication.adjust()
+            await self._lives.set_properties(topic, properties)
         return topic
 
     async def unload_topic(self, name: TopicName) -> None:
@@ -425,12 +367,7 @@ class BrokerService:
         Raises:
             TopicNotFound: it does not exist.
         """
-        topic = self.topics.pop(str(name), None)
-        if topic is not None:
-            topic.close()
-            topic.log.close_ledger()
-        elif not self.has_topic(name):
-            raise TopicNotFound(f"Topic {name} not found")
+        self._lives.unload(name)
 
     async def delete_topic(self, name: TopicName, force: bool = False, *, with_subscriptions: bool = False) -> None:
         """Delete a topic, its entries, its subscriptions, and what was set for it.
@@ -449,51 +386,7 @@ class BrokerService:
 
         Cancellation: the topic is deleted all the same.
         """
-        work = self._delete(name, force=force, with_subscriptions=with_subscriptions)
-        await asyncio.shield(self.tasks.start(work, f"deleting {name}", awaited_elsewhere))
-
-    async def _delete(self, name: TopicName, *, force: bool, with_subscriptions: bool) -> None:
-        text = str(name)
-        async with self._lives.hold(text):
-            if not self.has_topic(name):
-                raise TopicNotFound(f"Topic {name} not found")
-            if not force:
-                self._check_unused(name, with_subscriptions)
-            self._deleting.add(text)
-            try:
-                await self._delete_now(name)
-            finally:
-                self._deleting.discard(text)
-
-    async def _delete_now(self, name: TopicName) -> None:
-        text = str(name)
-        topic = self.topics.pop(text, None)
-        if topic is not None:
-            for subscription in list(topic.subscriptions.values()):
-                subscription.close()
-            topic.close()
-        # Before the topic: a second attempt, after a failure, would not find the topic any more.
-        if not self.partitions(name.base):
-            await self.namespaces.forget_topic(name)
-        await self.storage.delete_log(text)
-        try:
-            await self.epochs.forget(name)
-        except StorageError as error:
-            log.warning(
-                "the epoch of the deleted topic %s stays, a new one of that name goes on from it: %s", name, error
-            )
-
-    def _check_unused(self, name: TopicName, with_subscriptions: bool) -> None:
-        topic = self.topics.get(str(name))
-        if topic is not None:
-            consumers = sum(len(subscription.consumers) for subscription in topic.subscriptions.values())
-            producers = len(topic.producers) + len(topic.waiting)
-            if producers or consumers:
-                raise NotAllowed(f"Topic {name} has {producers} producers and {consumers} consumers connected")
-        cursors = self.storage.open_log(str(name)).cursors
-        kept = [each for each in cursors if each not in (DEDUPLICATION_CURSOR, COMPACTION_CURSOR)]
-        if kept and not with_subscriptions:
-            raise NotAllowed(f"Topic {name} has {len(kept)} subscriptions")
+        await self._lives.delete(name, force=force, with_subscriptions=with_subscriptions)
 
     # Workers
 
