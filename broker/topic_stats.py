@@ -7,6 +7,7 @@ Source: broker admin reference, sections Topic stats and Internal stats.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote_plus
 
@@ -46,7 +47,9 @@ def topic_stats(
     """
     messages_in, bytes_in, messages_out, bytes_out = topic.meter.rates
     subscriptions = {
-        name: subscription_stats(subscription, with_consumers=with_consumers, with_backlog_bytes=with_backlog_bytes)
+        printable(name): subscription_stats(
+            subscription, with_consumers=with_consumers, with_backlog_bytes=with_backlog_bytes
+        )
         for name, subscription in sorted(topic.subscriptions.items())
     }
     stats: Json = {
@@ -110,11 +113,11 @@ def publisher_stats(producer: Producer) -> Json:
         "chunkedMessageRate": 0.0,
         "producerId": producer.id,
         "supportsPartialProducer": False,
-        "producerName": producer.name,
+        "producerName": printable(producer.name),
         "address": producer.connection.address,
         "connectedSince": producer.connected_since,
-        "clientVersion": producer.connection.client_version,
-        "metadata": producer.metadata,
+        "clientVersion": printable(producer.connection.client_version or ""),
+        "metadata": _printable_map(producer.metadata),
     }
 
 
@@ -144,7 +147,7 @@ def subscription_stats(
         "msgInReplay": subscription.replay_entries,
         "unackedMessages": sum(consumer.unacked_messages for consumer in consumers),
         "type": kind_name(subscription.kind),
-        "activeConsumerName": active.name if active is not None else None,
+        "activeConsumerName": printable(active.name) if active is not None else None,
         "msgRateExpired": 0.0,
         "totalMsgExpired": subscription.expired_messages,
         "lastExpireTimestamp": subscription.last_expired_ms,
@@ -163,7 +166,7 @@ def subscription_stats(
         "nonContiguousDeletedMessagesRanges": len(subscription.cursor.acknowledged_ranges()),
         "nonContiguousDeletedMessagesRangesSerializedSize": 0,
         "delayedMessageIndexSizeInBytes": 0,
-        "subscriptionProperties": subscription.cursor.properties,
+        "subscriptionProperties": _printable_map(subscription.cursor.properties),
         "filterProcessedMsgCount": 0,
         "filterAcceptedMsgCount": 0,
         "filterRejectedMsgCount": 0,
@@ -194,7 +197,7 @@ def consumer_stats(consumer: Consumer) -> Json:
         "msgRateRedeliver": redelivered,
         "messageAckRate": acked,
         "chunkedMessageRate": 0.0,
-        "consumerName": consumer.name,
+        "consumerName": printable(consumer.name),
         "availablePermits": consumer.permits,
         "unackedMessages": consumer.unacked_messages,
         "avgMessagesPerEntry": round(consumer.messages_out / consumer.entries_out) if consumer.entries_out else 0,
@@ -204,14 +207,23 @@ def consumer_stats(consumer: Consumer) -> Json:
         "drainingHashesUnackedMessages": 0,
         "address": consumer.connection.address,
         "connectedSince": consumer.connected_since,
-        "clientVersion": consumer.connection.client_version,
+        "clientVersion": printable(consumer.connection.client_version or ""),
         "lastAckedTimestamp": consumer.last_acked_ms,
         "lastConsumedTimestamp": consumer.last_sent_ms,
         "lastConsumedFlowTimestamp": consumer.last_flow_ms,
-        "metadata": consumer.metadata,
+        "metadata": _printable_map(consumer.metadata),
         "lastAckedTime": iso_time(consumer.last_acked_ms),
         "lastConsumedTime": iso_time(consumer.last_sent_ms),
     }
+
+
+def printable(text: str) -> str:
+    """Return a name as JSON can hold it: what is no text stands as an escape, so that one name hides no statistics."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _printable_map(texts: Mapping[str, str]) -> Json:
+    return {printable(key): printable(value) for key, value in texts.items()}
 
 
 def backlog_bytes(subscription: Subscription) -> int:
@@ -245,7 +257,9 @@ def internal_stats(topic: Topic) -> Json:
         "state": "Terminated" if log.is_terminated else "LedgerOpened",
         "ledgers": shown,
         # Cursors are shown by their encoded names, which subscriptions elsewhere are not.
-        "cursors": {quote_plus(name): cursor_stats(each) for name, each in sorted(topic.subscriptions.items())}
+        "cursors": {
+            quote_plus(printable(name)): cursor_stats(each) for name, each in sorted(topic.subscriptions.items())
+        }
         | hidden_cursors(topic),
         "schemaLedgers": [],
         "compactedLedger": _compacted_ledger(log.view),
@@ -320,7 +334,7 @@ def hidden_cursors(topic: Topic) -> Json:
             "totalNonContiguousDeletedMessagesRange": 0,
             "subscriptionHavePendingRead": False,
             "subscriptionHavePendingReplayRead": False,
-            "properties": dict(sorted(cursor.numbers.items())),
+            "properties": {printable(name): last for name, last in sorted(cursor.numbers.items())},
         }
     }
 

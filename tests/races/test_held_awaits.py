@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import logging
 import random
 from collections.abc import Iterator
@@ -266,3 +267,17 @@ def test_a_record_that_is_no_epoch_is_named(life: Life) -> None:
     error = failure(task)
     assert isinstance(error, MagnetarError)
     assert "/admin/topic-epochs/persistent/public/races/t0" in str(error)
+
+
+def test_statistics_are_shown_whatever_the_names_are(life: Life) -> None:
+    client = peer(life)
+    client.create_producer(TOPIC, ProducerAccessMode.Shared, "p")
+    client.subscribe(TOPIC, "s", CommandSubscribe.Exclusive, is_durable=True)
+    life.hold()
+    topic = life.broker.topics[TOPIC]
+    client.connection.producers[1].name = client.connection.client_version = "\udc80"
+    consumer = client.connection.consumers[3]
+    consumer.name, consumer.metadata = "x:\ud800:1", {"\udfff": "\n"}
+    text = json.dumps([topic.stats(), topic.internal_stats()], ensure_ascii=False).encode().decode()
+    assert "\\\\udc80" in text
+    assert topic.stats()["subscriptions"]["s"]["activeConsumerName"] == "x:\\ud800:1"
