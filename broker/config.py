@@ -25,6 +25,8 @@ class BrokerConfig:
         host: address to listen on, and to name in lookups. Loopback unless told otherwise.
         broker_port: port of the binary protocol; 0 takes a free one.
         web_port: port of the admin REST; 0 takes a free one.
+        allowed_hosts: names by which requests may call the web port, beside those of this machine, and whose pages may
+            ask (`webServiceAllowedHosts`; ours, Pulsar has no key for it).
         cluster: name of the cluster, in generated producer names.
         metadata_store_url: `metadataStoreUrl`; empty for SQLite in the data directory.
         metadata_timeout_s: `metadataStoreOperationTimeoutSeconds`; how long to wait for ZooKeeper, at the start and for
@@ -69,6 +71,7 @@ class BrokerConfig:
     host: str = "127.0.0.1"
     broker_port: int = 6650
     web_port: int = 8080
+    allowed_hosts: tuple[str, ...] = ()
     cluster: str = "standalone"
     metadata_store_url: str = ""
     metadata_timeout_s: float = 10.0

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 from ..broker.admin.app import make_app
+from ..broker.admin.same_site import allowed_names
 from ..broker.admin.serve import serve
 from ..broker.config import BrokerConfig
 from ..broker.namespaces import Namespaces
@@ -90,7 +91,7 @@ class BrokerProcess:
         opened.push_async_callback(service.stop)
         app = make_app(service, namespaces, worker_url, is_worker_enabled=supervised_worker is not None)
         opened.push_async_callback(app.close)
-        web, port = await serve(app, config.host, config.web_port)
+        web, port = await serve(app, config.host, config.web_port, allowed_names(config.host, config.allowed_hosts))
         opened.push_async_callback(web.stop)
         self.broker_url, self.web_url = service.broker_url, f"http://{reachable(config.host)}:{port}"
         gc.freeze()

@@ -15,6 +15,7 @@ from .data_directory import BROKER_NAMES, DataDirectory
 from .lifetime import announce, check_port, die_with_parent, run
 from .logs import log_to_stderr
 from .server_file import BROKER_KEYS, read_server_file
+from .web_names import allowed_hosts_option
 
 if TYPE_CHECKING:
     from ..broker.config import BrokerConfig
@@ -36,6 +37,7 @@ def broker_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--wipe-data", is_flag=True, help="Start empty: remove what earlier runs left in --data-dir."),
         click.option("--config", "config_file", metavar="FILE", help="YAML with Pulsar's key names; flags win."),
         click.option("--host", help="Address to listen on (default: 127.0.0.1)."),
+        allowed_hosts_option,
         click.option("--web-port", type=int, help="Port of the REST interface (default: 8080, 0: a free one)."),
         click.option("--broker-port", type=int, help="Port of the binary protocol (default: 6650, 0: a free one)."),
         click.option("--data-dir", default="data", show_default=True, metavar="DIR", help="Where everything is kept."),
@@ -49,7 +51,8 @@ def broker_configs(flags: dict[str, Any], in_file: dict[str, dict[str, Any]]) ->
     from ..broker.config import BrokerConfig
     from ..broker.storage.config import StorageConfig
 
-    given = {field: flags[field] for field in ("host", "broker_port", "web_port") if flags[field] is not None}
+    fields = ("host", "broker_port", "web_port", "allowed_hosts")
+    given = {field: flags[field] for field in fields if flags[field] is not None}
     config = BrokerConfig(**{**in_file["broker"], **given}, data_dir=Path(flags["data_dir"]))
     return config, dataclasses.replace(StorageConfig(salvage=flags["salvage"]), **in_file["storage"])
 

@@ -13,12 +13,14 @@ from typing import Any
 
 import click
 
+from ..tasks.supervised import race
 from .data_directory import DataDirectory
 from .failure import Failure
 from .lifetime import announce, check_port, die_with_parent, port_failure, run
 from .logs import log_to_stderr
 from .server_file import WORKER_KEYS, read_server_file
 from .settings import current
+from .web_names import allowed_hosts_option
 
 
 @click.command()
@@ -26,6 +28,7 @@ from .settings import current
 @click.option("--worker-port", type=int, help="Port of its REST interface (default: 6750, 0: a free one).")
 @click.option("--worker-id", help="Unique in the cluster (default: host-port).")
 @click.option("--host", help="Address to listen on and to tell others (default: 127.0.0.1).")
+@allowed_hosts_option
 @click.option("--service-url", metavar="URL", help="The broker; else as before the group.")
 @click.option("--admin-url", metavar="URL", help="The broker's REST interface; else as before the group.")
 @click.option(
@@ -88,13 +91,8 @@ def worker(
 
 async def until_stopped(stop: asyncio.Event, failing: Coroutine[Any, Any, None]) -> None:
     """Return when the order to stop comes; raise what the service raises when it cannot go on."""
-    watching = asyncio.ensure_future(failing)
-    stopping = asyncio.ensure_future(stop.wait())
-    try:
-        await asyncio.wait((watching, stopping), return_when=asyncio.FIRST_COMPLETED)
-        if watching.done():
-            await watching
-    finally:
-        watching.cancel()
-        stopping.cancel()
-        await asyncio.gather(watching, stopping, return_exceptions=True)
+
+    async def stopped() -> None:
+        await stop.wait()
+
+    await race(failing, stopped())

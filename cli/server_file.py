@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..broker.admin.same_site import host_name
+from ..errors import InvalidConfig
 from .failure import Failure, nearest, one_line
 
 MIB = 1024 * 1024
@@ -49,6 +51,17 @@ def _text(value: Any) -> str:
     return value
 
 
+def host_names(value: Any) -> tuple[str, ...]:
+    """Return names of hosts from a list, or from one text with commas between; raises ValueError."""
+    given = value.split(",") if isinstance(value, str) else value
+    if not isinstance(given, list) or not all(isinstance(name, str) for name in given):
+        raise ValueError("names of hosts are expected, without ports, such as [magnetar.example.com]")
+    try:
+        return tuple(host_name(name) for name in given)
+    except InvalidConfig as error:
+        raise ValueError(str(error)) from error
+
+
 def _spark_settings(value: Any) -> dict[str, str]:
     if not isinstance(value, dict) or not all(isinstance(one, str | int | float) for one in value.values()):
         raise ValueError("names of Spark's settings with their values are expected, such as spark.cores.max: 4")
@@ -68,6 +81,7 @@ BROKER_KEYS: dict[str, Key] = {
     "bindAddress": Key("broker", "host", _text),
     "brokerServicePort": Key("broker", "broker_port", _whole),
     "webServicePort": Key("broker", "web_port", _whole),
+    "webServiceAllowedHosts": Key("broker", "allowed_hosts", host_names),
     "clusterName": Key("broker", "cluster", _text),
     "metadataStoreUrl": Key("broker", "metadata_store_url", _text),
     "metadataStoreOperationTimeoutSeconds": Key("broker", "metadata_timeout_s", _number),
@@ -127,6 +141,7 @@ WORKER_KEYS: dict[str, Key] = {
     "workerId": Key("worker", "worker_id", _text),
     "workerHostname": Key("worker", "host", _text),
     "workerPort": Key("worker", "worker_port", _whole),
+    "webServiceAllowedHosts": Key("worker", "allowed_hosts", host_names),
     "pulsarServiceUrl": Key("worker", "service_url", _text),
     "pulsarWebServiceUrl": Key("worker", "admin_url", _text),
     "pulsarFunctionsNamespace": Key("worker", "functions_namespace", _text),
@@ -189,7 +204,16 @@ REFUSED_WORKER_KEYS: dict[str, str] = {
 }
 """Keys of Pulsar's functions_worker.yml that nothing here corresponds to, and why."""
 
-ELSEWHERE = ("host", "service_url", "admin_url", "cluster", "broker_wait_s", "coordination_topic", "state_url")
+ELSEWHERE = (
+    "host",
+    "allowed_hosts",
+    "service_url",
+    "admin_url",
+    "cluster",
+    "broker_wait_s",
+    "coordination_topic",
+    "state_url",
+)
 
 STANDALONE_KEYS: dict[str, Key] = (
     BROKER_KEYS

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from ..tasks.supervised import race
 from .lifetime import announce, check_port, die_with_parent, run
 from .logs import log_to_stderr
 from .serve_broker import broker_configs, broker_options, open_directory
@@ -58,6 +59,7 @@ def standalone(
         state = Child(state_spec(config.host, state_port, str(directory.path / STATE_FOLDER)))
     if not no_functions_worker:
         own = {**in_file["worker"], "host": config.host, "worker_port": port, "cluster": config.cluster}
+        own["allowed_hosts"] = config.allowed_hosts
         worker = Child(worker_spec(own, str(directory.path / WORKER_FOLDER), urls))
 
     children = [child for child in (state, worker) if child is not None]
@@ -130,15 +132,8 @@ def state_spec(host: str, port: int, data_dir: str) -> ChildSpec:
 
 async def first_of(work: Coroutine[Any, Any, None], stop: asyncio.Event) -> None:
     """Wait for the work, or for the order to stop, which cancels it."""
-    working = asyncio.ensure_future(work)
-    stopping = asyncio.ensure_future(stop.wait())
-    await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
-    stopping.cancel()
-    if not working.done():
-        working.cancel()
-    await asyncio.gather(stopping, return_exceptions=True)
-    try:
-        await working
-    except asyncio.CancelledError:
-        if not stop.is_set():
-            raise
+
+    async def stopped() -> None:
+        await stop.wait()
+
+    await race(work, stopped())

@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..runtime.process.forked import ForkedProcess, can_fork, fork
+from ..tasks.supervised import TaskSet
 from .failure import Failure
 from .lifetime import PARENT_VARIABLE
 
@@ -60,6 +61,7 @@ class Child:
         self._forked: ForkedProcess | None = None
         self._process: asyncio.subprocess.Process | ForkedProcess | None = None
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._tasks = TaskSet(f"supervisor of the {spec.name}")
         self._watcher: asyncio.Task[None] | None = None
         self._is_stopping = False
 
@@ -106,7 +108,7 @@ class Child:
             Failure: it ended, or took too long.
         """
         await self._become_ready()
-        self._watcher = asyncio.create_task(self._watch(), name=f"watch {self.spec.name}")
+        self._watcher = self._tasks.keep(self._watch, "watch")
 
     async def stop(self) -> None:
         """End the process: SIGTERM, then SIGKILL for one that does not listen."""

@@ -24,6 +24,8 @@ class WorkerConfig:
         advertised_host: where others reach this worker (`workerHostname`); empty takes `host`, or this machine's name
             when `host` means all addresses.
         worker_port: port of the REST interface; 0 takes a free one.
+        allowed_hosts: names by which requests may call it, beside those of this machine and `advertised_host`, and
+            whose pages may ask (`webServiceAllowedHosts`).
         worker_id: unique in the cluster; empty becomes ``<host>-<port>``.
         functions_namespace: tenant/namespace of the internal topics (`pulsarFunctionsNamespace`).
         metadata_topic: name of the topic in it that keeps the functions (`functionMetadataTopicName`).
@@ -56,6 +58,7 @@ class WorkerConfig:
     host: str = "127.0.0.1"
     advertised_host: str = ""
     worker_port: int = 6750
+    allowed_hosts: tuple[str, ...] = ()
     worker_id: str = ""
     functions_namespace: str = "public/functions"
     metadata_topic: str = "metadata"

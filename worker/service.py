@@ -18,6 +18,7 @@ from typing import Any
 
 import httpx
 
+from ..broker.admin.same_site import allowed_names
 from ..broker.admin.serve import serve
 from ..client.client import AsyncClient
 from ..client.config import SERVICE_BACKOFF_MAX_MS, ClientConfig
@@ -89,7 +90,8 @@ class WorkerService:
     async def _start(self) -> None:
         config, stack = self.config, self._stack
         door = Door()
-        server, port = await serve(door, config.host, config.worker_port)
+        names = allowed_names(config.host, config.allowed_hosts, config.reachable_host)
+        server, port = await serve(door, config.host, config.worker_port, names)
         stack.push_async_callback(server.stop)
         self.worker_id = config.worker_id or f"{config.reachable_host}-{port}"
         me = Member(self.worker_id, config.reachable_host, port)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
 from starlette.types import Receive, Scope, Send
 
+from ...tasks.supervised import race
 from .answers import Refused, refusal
 from .http_client import import_httpx
 
@@ -32,6 +32,8 @@ _HOP_BY_HOP = frozenset(
     b"connection keep-alive proxy-authenticate proxy-authorization te trailer transfer-encoding upgrade host".split()
 )
 """Headers that belong to one connection, not to the request."""
+_JUDGED = frozenset((b"origin", b"sec-fetch-site", b"sec-fetch-mode", b"sec-fetch-dest", b"sec-fetch-user"))
+"""Headers by which this server has judged who asks; to a worker they would name another site."""
 
 
 def forwards(path: str) -> bool:
@@ -84,7 +86,7 @@ class Forwarder:
         request = httpx.Request(
             scope["method"],
             httpx.URL(url).copy_with(raw_path=_target(scope)),
-            headers=[(name, value) for name, value in scope["headers"] if name not in _HOP_BY_HOP],
+            headers=[(name, value) for name, value in scope["headers"] if name not in _HOP_BY_HOP | _JUDGED],
             content=_body(receive) if _has_body(scope) else None,
         )
         try:
@@ -105,29 +107,23 @@ async def _stream_answer(response: httpx.Response, receive: Receive, send: Send)
     """Send the answer on as it comes; stop as soon as the client leaves, however long the worker stays silent."""
     headers = [(name.lower(), value) for name, value in response.headers.raw if name.lower() not in _HOP_BY_HOP]
     await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
-    sending = asyncio.ensure_future(_send_chunks(response, send))
-    leaving = asyncio.ensure_future(_until_disconnect(receive))
-    try:
-        await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
-        if not sending.done():
-            raise _ClientGone
-        await sending
-    finally:
-        for task in (sending, leaving):
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError, Exception):
-                await task
+    if not await race(_send_chunks(response, send), _until_disconnect(receive)):
+        raise _ClientGone
 
 
-async def _send_chunks(response: httpx.Response, send: Send) -> None:
+async def _send_chunks(response: httpx.Response, send: Send) -> bool:
+    """Send the body on; return True when it is complete."""
     async for chunk in response.aiter_raw():
         await send({"type": "http.response.body", "body": chunk, "more_body": True})
     await send({"type": "http.response.body", "body": b"", "more_body": False})
+    return True
 
 
-async def _until_disconnect(receive: Receive) -> None:
+async def _until_disconnect(receive: Receive) -> bool:
+    """Return False when the client has left."""
     while (await receive())["type"] != "http.disconnect":
         continue
+    return False
 
 
 async def _body(receive: Receive) -> AsyncIterator[bytes]:

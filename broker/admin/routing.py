@@ -7,26 +7,23 @@ encoded slash. And all verbs of a path lie in one table, so that the wrong one i
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Awaitable, Callable, Iterable
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ...errors import BadVersion, MagnetarError, MetadataUnavailable, NotAllowed, ServiceNotReady, TopicNotFound
 from ...wire.topic_name import DOMAINS
-from .answers import Refused, refusal
+from .answers import Refused, done, refusal
 from .call import Admin, Call
 
 Handler = Callable[[Call], Awaitable[Response]]
 Routes = Iterable[tuple[str, str, Handler]]
 """Verb, path, handler."""
 
-MAX_PATH_BYTES = 8192
 _VERBS = ("HEAD", "GET", "PUT", "POST", "DELETE", "OPTIONS")
-_BAD_ESCAPE = re.compile(rb"%(?![0-9a-fA-F]{2})")
 _JSON_TYPES = ("application/json", "application/*", "*/*")
 log = logging.getLogger(__name__)
 
@@ -73,6 +70,8 @@ class _Resource:
         except MagnetarError as error:
             log.warning("%s %s failed: %s", request.method, request.url.path, error)
             return refusal(Refused(500, str(error)))
+        except ClientDisconnect:  # nobody is left to read an answer
+            return done()
         except Exception as error:  # the boundary of a request: one bug must not take the connection along
             log.exception("%s %s failed", request.method, request.url.path)
             return refusal(Refused(500, f"internal error {type(error).__name__}: {error}; see the broker's log"))
@@ -94,13 +93,7 @@ def make_router(admin: Admin, routes: Routes, forward: ASGIApp, forwards: Callab
     router.default = _unknown_path
 
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":  # uvicorn is told to serve HTTP only
-            return
-        try:
-            path = _raw_path(scope)
-        except Refused as error:
-            await refusal(error)(scope, receive, send)
-            return
+        path = _raw_path(scope)
         if forwards(path):
             await forward(scope, receive, send)
         else:
@@ -112,10 +105,6 @@ def make_router(admin: Admin, routes: Routes, forward: ASGIApp, forwards: Callab
 def _raw_path(scope: Scope) -> str:
     """Return the path as it was sent, without a trailing slash."""
     raw: bytes = scope["raw_path"].split(b"?")[0]
-    if len(raw) > MAX_PATH_BYTES:
-        raise Refused(414, f"the path of {len(raw)} bytes exceeds {MAX_PATH_BYTES}")
-    if _BAD_ESCAPE.search(raw):
-        raise Refused(400, "the path has a % that two hexadecimal digits do not follow")
     path = raw.decode("latin-1")
     return path[:-1] if path.endswith("/") and len(path) > 1 else path
 

@@ -1,6 +1,6 @@
 """HTTP in the loop of whoever serves: uvicorn without its signal handlers, its logging and its ten wake-ups a second.
 
-What uvicorn leaves open is bounded here: the size of a request's head, and how many requests are under way.
+What uvicorn leaves open is bounded in `http_protocol`; who may ask is decided in `front`.
 """
 
 from __future__ import annotations
@@ -9,54 +9,23 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Iterator
+from functools import partial
 
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from ...errors import InvalidConfig
+from ...tasks.supervised import TaskSet
+from .front import Front
+from .http_protocol import HttpLimits, HttpProtocol
+from .same_site import AllowedNames, allowed_names
 
 SHUTDOWN_TIMEOUT_S = 3
 """How long requests under way may take to end once the server stops."""
 KEEP_ALIVE_S = 60
 """How long an idle connection stays open; longer than clients' pools keep one, so that they close first."""
 BACKLOG = 1024
-MAX_CONNECTIONS = 2048
-"""`maxHttpServerConnections`: beyond it requests are answered 503."""
-MAX_HEAD_BYTES = 64 * 1024
-"""Request line and headers of one request."""
-_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-_READ_BYTES = 256 * 1024
-"""The most that a loop hands over at once; the end of a body may be in there, before the head that is counted."""
 _POLL_S = 0.005
-
-
-class _Protocol(HttpToolsProtocol):
-    """uvicorn's protocol with a bound on what it collects before it knows what is asked."""
-
-    _head_bytes = 0
-    _is_in_body = False
-
-    def data_received(self, data: bytes) -> None:
-        """Parse, unless the head has grown too large."""
-        if not self._is_in_body:
-            self._head_bytes += len(data)
-            if self._head_bytes > MAX_HEAD_BYTES + _READ_BYTES:
-                self.transport.write(_TOO_LARGE)
-                self.transport.close()
-                return
-        super().data_received(data)
-
-    def on_headers_complete(self) -> None:
-        """Begin the request; what follows is its body."""
-        self._is_in_body = True
-        super().on_headers_complete()
-
-    def on_message_complete(self) -> None:
-        """End the request; what follows is the head of the next one."""
-        self._is_in_body = False
-        self._head_bytes = 0
-        super().on_message_complete()
 
 
 class WebServer(uvicorn.Server):
@@ -65,6 +34,7 @@ class WebServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self._stopping = asyncio.Event()
+        self._tasks = TaskSet("web server")
         self._running: asyncio.Task[None] | None = None
 
     async def start(self, listener: socket.socket) -> None:
@@ -73,7 +43,7 @@ class WebServer(uvicorn.Server):
         self.lifespan = self.config.lifespan_class(self.config)
         await self.on_tick(0)
         await self.startup(sockets=[listener])
-        self._running = asyncio.create_task(self._run(listener), name="web-server")
+        self._running = self._tasks.start(self._run(listener), "clock and end")
 
     async def stop(self) -> None:
         """Stop listening, let requests under way end, close every connection. Stopping twice is harmless."""
@@ -115,16 +85,25 @@ class WebServer(uvicorn.Server):
             await server.wait_closed()
 
 
-async def serve(app: ASGIApp, host: str, port: int) -> tuple[WebServer, int]:
+async def serve(
+    app: ASGIApp, host: str, port: int, names: AllowedNames | None = None, limits: HttpLimits | None = None
+) -> tuple[WebServer, int]:
     """Serve ``app`` in the running loop and return the server and its port.
+
+    Args:
+        app: what answers.
+        host: address to listen on.
+        port: 0 takes a free one.
+        names: by which requests may call this server; those that follow from `host` by default.
+        limits: of what clients may hold.
 
     Raises:
         InvalidConfig: the address cannot be listened on.
     """
     listener = _bind(host, port)
     config = uvicorn.Config(
-        app,
-        http=_Protocol,
+        Front(app, names or allowed_names(host)),
+        http=partial(HttpProtocol, limits=limits or HttpLimits()),  # type: ignore[arg-type]
         ws="none",
         lifespan="off",
         log_config=None,
@@ -132,7 +111,6 @@ async def serve(app: ASGIApp, host: str, port: int) -> tuple[WebServer, int]:
         server_header=False,
         proxy_headers=False,
         backlog=BACKLOG,
-        limit_concurrency=MAX_CONNECTIONS,
         timeout_keep_alive=KEEP_ALIVE_S,
     )
     server = WebServer(config)

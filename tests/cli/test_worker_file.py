@@ -15,6 +15,7 @@ FILE = """
 workerId: w7
 workerHostname: 127.0.0.1
 workerPort: 6760
+webServiceAllowedHosts: [functions.example.com, worker]
 pulsarServiceUrl: pulsar://broker:6650
 pulsarWebServiceUrl: http://broker:8080
 pulsarFunctionsNamespace: public/magnetar
@@ -60,6 +61,7 @@ def test_every_key_sets_what_it_names(tmp_path: Path) -> None:
     config = WorkerConfig(data_dir=tmp_path, **read(tmp_path, FILE))
     assert {line.split(":")[0] for line in FILE.split("\n") if line} == set(WORKER_KEYS)
     assert (config.worker_id, config.host, config.worker_port) == ("w7", "127.0.0.1", 6760)
+    assert config.allowed_hosts == ("functions.example.com", "worker")
     assert (config.service_url, config.admin_url) == ("pulsar://broker:6650", "http://broker:8080")
     assert (config.functions_namespace, config.cluster) == ("public/magnetar", "east")
     assert (config.metadata_topic, config.assignments_topic, config.coordination_topic) == ("m", "a", "c")

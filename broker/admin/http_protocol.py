@@ -1,0 +1,209 @@
+"""HTTP/1.1 of every web server of ours: uvicorn's protocol with bounds on what a client may hold.
+
+uvicorn waits for ever for the rest of a request. Here a client has so long for the head of a request, and must keep its
+body coming; and when all connections are taken, a new client gets the place of the one that the server has waited for
+longest, so that clients that send nothing keep nobody out.
+
+Invariant: a connection whose request is complete is never closed for another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import resource
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.types import Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+MAX_CONNECTIONS = 2048
+"""`maxHttpServerConnections`; fewer where the process may open few files, which the storage needs too."""
+_FILES_SHARE = 4
+MIN_BODY_BYTES = 1024
+_FLUSH_S = 5.0
+"""How long a client that is given up may take to read why."""
+_TELL_S = 60.0
+"""Pause between two lines of the log about too many connections."""
+MAX_HEAD_BYTES = 64 * 1024
+"""Request line and headers of one request."""
+_READ_BYTES = 256 * 1024
+"""The most that a loop hands over at once; the end of a body may be in there, before the head that is counted."""
+_PHRASES = {408: "Request Timeout", 431: "Request Header Fields Too Large", 503: "Service Unavailable"}
+
+_log = logging.getLogger(__name__)
+
+
+def _connections() -> int:
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MAX_CONNECTIONS if files == resource.RLIM_INFINITY else max(16, min(MAX_CONNECTIONS, files // _FILES_SHARE))
+
+
+@dataclass(slots=True, kw_only=True)
+class HttpLimits:
+    """What the clients of one server may hold.
+
+    Attributes:
+        max_connections: how many; a quarter of the files that this process may open, 2,048 at most.
+        head_timeout_s: from the connection, or the first byte of a further request, to the end of the headers.
+        body_timeout_s: in each such time a body must grow by `MIN_BODY_BYTES`, unless it is us who do not read.
+    """
+
+    max_connections: int = field(default_factory=_connections)
+    head_timeout_s: float = 10.0
+    body_timeout_s: float = 20.0
+    _told_s: float = float("-inf")
+
+    def tell_full(self) -> None:
+        """Log, once a minute, that the connections are all taken."""
+        now_s = time.monotonic()
+        if now_s - self._told_s >= _TELL_S:
+            self._told_s = now_s
+            _log.warning(
+                "all %d connections of a web port are taken; new clients get the places of the most silent ones",
+                self.max_connections,
+            )
+
+
+async def busy(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer a request for which there is no place: every connection has one under way."""
+    reason = _reason("all connections of this server have requests under way; try again shortly")
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % len(reason)),
+        (b"connection", b"close"),
+    ]
+    await send({"type": "http.response.start", "status": 503, "headers": headers})
+    await send({"type": "http.response.body", "body": reason})
+
+
+class HttpProtocol(HttpToolsProtocol):
+    """One connection; uvicorn makes it."""
+
+    def __init__(self, *, limits: HttpLimits, **uvicorn_own: Any) -> None:
+        super().__init__(**uvicorn_own)
+        self._limits = limits
+        self._head_bytes = 0
+        self._body_bytes = 0
+        self._is_in_body = False
+        self._heard_s = 0.0
+        self._deadline: asyncio.TimerHandle | None = None
+
+    @property
+    def _is_busy(self) -> bool:
+        """Whether a request is under way that is not answered yet."""
+        return self.cycle is not None and not self.cycle.response_complete
+
+    @property
+    def awaits_client(self) -> bool:
+        """Whether it is the client that has to go on: with a request, its body, or reading an answer."""
+        return not self._is_busy or self._awaits_body or self.flow.write_paused
+
+    @property
+    def _awaits_body(self) -> bool:
+        return self._is_in_body and not self.flow.read_paused and not self.cycle.waiting_for_100_continue
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Take a place; if there is none left, that of the client that was silent for longest."""
+        super().connection_made(transport)
+        self._heard_s = time.monotonic()
+        if len(self.connections) > self._limits.max_connections:
+            self._limits.tell_full()
+            others = (one for one in self.connections if isinstance(one, HttpProtocol) and one is not self)
+            oldest = min((one for one in others if one.awaits_client), key=lambda one: one._heard_s, default=None)
+            if oldest is None:
+                self.app = busy
+            else:
+                oldest.give_up(503, "all connections were taken, and this client was the most silent one; try again")
+        self._expect_within(self._limits.head_timeout_s, self._look_at_head)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Leave."""
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def give_up(self, status: int, reason: str) -> None:
+        """Close the connection, with an answer where one is waited for and none has begun."""
+        self.connections.discard(self)
+        self._stop_waiting()
+        if self.transport.is_closing():
+            return
+        waits = self._is_in_body and self._is_busy and not self.cycle.response_started
+        if waits or (self._head_bytes and not self._is_busy):
+            content = _reason(reason)
+            head = (
+                f"HTTP/1.1 {status} {_PHRASES[status]}\r\ncontent-type: application/json\r\n"
+                f"content-length: {len(content)}\r\nconnection: close\r\n\r\n"
+            )
+            self.transport.write(head.encode() + content)
+            self.transport.close()
+            self.loop.call_later(_FLUSH_S, self.transport.abort)
+        else:
+            self.transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        """Parse, unless the head has grown too large."""
+        if self.transport.is_closing():
+            return
+        self._heard_s = time.monotonic()
+        if self._is_in_body:
+            self._body_bytes += len(data)
+        else:
+            self._head_bytes += len(data)
+            if self._head_bytes > MAX_HEAD_BYTES + _READ_BYTES:
+                self.give_up(431, f"the head of the request exceeds {MAX_HEAD_BYTES} bytes")
+                return
+        super().data_received(data)
+
+    def on_message_begin(self) -> None:
+        """Begin the head of a request."""
+        super().on_message_begin()
+        self._expect_within(self._limits.head_timeout_s, self._look_at_head)
+
+    def on_headers_complete(self) -> None:
+        """Begin the request; what follows is its body."""
+        self._is_in_body = True
+        self._body_bytes = 0
+        super().on_headers_complete()
+        self._expect_within(self._limits.body_timeout_s, self._look_at_body)
+
+    def on_message_complete(self) -> None:
+        """End the request; what follows is the head of the next one."""
+        self._is_in_body = False
+        self._head_bytes = 0
+        self._stop_waiting()
+        super().on_message_complete()
+
+    def _expect_within(self, timeout_s: float, look: Callable[[], None]) -> None:
+        self._stop_waiting()
+        self._deadline = self.loop.call_later(timeout_s, look)
+
+    def _stop_waiting(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _look_at_head(self) -> None:
+        """Give up on a head that does not come; while another request is answered, its sender may wait."""
+        timeout_s = self._limits.head_timeout_s
+        if self._is_busy:
+            self._expect_within(timeout_s, self._look_at_head)
+        else:
+            self.give_up(408, f"the head of the request was not complete within {timeout_s:g} s")
+
+    def _look_at_body(self) -> None:
+        """Give up on a body that does not come; one that waits in the socket because we do not read it is not late."""
+        timeout_s, grown = self._limits.body_timeout_s, self._body_bytes
+        self._body_bytes = 0
+        if self._awaits_body and grown < MIN_BODY_BYTES:
+            self.give_up(408, f"the body of the request grew by {grown} bytes in {timeout_s:g} s")
+        else:
+            self._expect_within(timeout_s, self._look_at_body)
+
+
+def _reason(text: str) -> bytes:
+    return json.dumps({"reason": text}).encode()
