@@ -22,9 +22,16 @@ class Failure(click.ClickException):
         self.status = status
 
 
+def printable(text: str) -> str:
+    """Return a text with everything that a terminal would obey instead of show as an escape, line breaks too."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
 def one_line(text: str) -> str:
-    """Return a text with every run of white space, line breaks included, as one space."""
-    return " ".join(text.split())
+    """Return a text with every run of white space, line breaks included, as one space, and nothing that is not shown."""
+    return printable(" ".join(text.split()))
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

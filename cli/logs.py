@@ -1,17 +1,18 @@
-"""The log of a server: one line an event, on standard error."""
+"""The log of a server: one line an event, on standard error.
+
+What clients send (names, paths, reasons) comes into the log; control characters in it are escaped here, for all lines.
+"""
 
 from __future__ import annotations
 
 import logging
-import re
 import sys
 import time
 
+from .failure import printable
+
 QUIET_LOGGERS = ("uvicorn", "uvicorn.error", "uvicorn.access", "httpx", "httpcore", "asyncio")
 """Libraries that report every request or start: only their warnings are events."""
-
-_CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-"""What steers a terminal or changes how a line reads; names and texts of clients may hold it."""
 
 
 class LineFormatter(logging.Formatter):
@@ -24,11 +25,12 @@ class LineFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the line of one event."""
         moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created))
-        text = " ".join(record.getMessage().splitlines())
+        text = printable(" ".join(record.getMessage().splitlines()))
         line = f"{moment}.{int(record.msecs):03d} {record.levelname:<7} {self.process}: {text}"
         if record.exc_info:
-            line += "\n" + self.formatException(record.exc_info)
-        return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), line)
+            trace = self.formatException(record.exc_info).split("\n")
+            line += "".join("\n" + printable(one.expandtabs()) for one in trace)
+        return line
 
 
 def log_to_stderr(process: str, level: int = logging.INFO) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from .failure import printable
 from .settings import Settings, current
 
 
@@ -51,7 +52,7 @@ def show_list(ctx: click.Context, names: Sequence[str]) -> None:
         print_json(list(names))
     else:
         for name in names:
-            click.echo(name)
+            click.echo(printable(name) if sys.stdout.isatty() else name)
 
 
 def wants_table(ctx: click.Context) -> bool:
@@ -100,7 +101,7 @@ def print_table(table: Table) -> None:
     from rich.text import Text
 
     console = Console()
-    rows = [["" if cell is None else str(cell) for cell in row] for row in table.rows]
+    rows = [["" if cell is None else _shown(str(cell)) for cell in row] for row in table.rows]
     columns = zip(table.columns, *rows, strict=True)
     is_wide = sum(max(map(len, column)) + 1 for column in columns) > console.width + 1
     shown = RichTable(box=box.SIMPLE_HEAD, show_edge=False, padding=0)
@@ -112,4 +113,8 @@ def print_table(table: Table) -> None:
         console.print(Text(table.title, style="italic"), soft_wrap=True)
     console.print(shown)
     for note in table.notes:
-        console.print(Text(note), soft_wrap=True)
+        console.print(Text(_shown(note)), soft_wrap=True)
+
+
+def _shown(text: str) -> str:
+    return "\n".join(printable(line.expandtabs()) for line in text.split("\n"))

@@ -1,32 +1,44 @@
-"""Lines of a log cannot steer the terminal that shows them, whatever names clients invent."""
+"""Log lines and messages hold nothing that a terminal obeys."""
 
 from __future__ import annotations
 
+import io
 import logging
-import sys
 
+from magnetar.cli.failure import one_line, printable
 from magnetar.cli.logs import LineFormatter
 
-
-def line_of(text: str, *, fails: bool = False) -> str:
-    failure = None
-    if fails:
-        try:
-            raise ValueError(text)
-        except ValueError:
-            failure = sys.exc_info()
-    record = logging.LogRecord("x", logging.INFO, __file__, 1, "%s is here", (text,), failure)
-    return LineFormatter("broker").format(record)
+HOSTILE = "a\x1b[2Jb\x07\r\nforged line\u2028\u202e\x9b1m\ud800\x00\ttab"
 
 
-def test_control_characters_are_written_as_escapes() -> None:
-    line = line_of("a\x1b[31m\x07\x00\x9b\x7f\u202eb\udc80\r\nc\té")
-    assert line.endswith(r"broker: a\x1b[31m\x07\x00\x9b\x7f\u202eb\udc80 c\té is here")
-    assert line.isprintable()
+def logged(level: int, text: str, *arguments: object, failure: BaseException | None = None) -> str:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", newline="")
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(LineFormatter("broker"))
+    exc_info = None if failure is None else (type(failure), failure, failure.__traceback__)
+    handler.emit(logging.LogRecord("any", level, "file", 1, text, arguments, exc_info))
+    stream.flush()
+    return stream.buffer.getvalue().decode()  # type: ignore[attr-defined, no-any-return]
 
 
-def test_tracebacks_keep_their_lines_and_nothing_else_that_steers() -> None:
-    lines = line_of("a\x1b[31m\nb", fails=True).splitlines()
-    assert lines[0].endswith(r"a\x1b[31m b is here")
-    assert lines[-2:] == [r"ValueError: a\x1b[31m", "b"]
+def test_a_line_of_the_log_is_one_line_without_control_characters() -> None:
+    line = logged(logging.WARNING, "GET %s failed: %s", HOSTILE, "caf\u00e9 \u65e5\u672c")
+    assert line.endswith("\n")
+    assert line.rstrip("\n").isprintable()
+    assert "\\x1b[2Jb\\x07 forged line \\u202e\\x9b1m\\ud800\\x00\\ttab failed: caf\u00e9 \u65e5\u672c" in line
+
+
+def test_a_traceback_keeps_its_lines_and_nothing_else() -> None:
+    try:
+        raise ValueError(HOSTILE)
+    except ValueError as error:
+        text = logged(logging.ERROR, "it failed", failure=error)
+    lines = text.rstrip("\n").split("\n")
+    assert len(lines) >= 5
     assert all(line.isprintable() for line in lines)
+
+
+def test_a_message_on_the_terminal_is_one_line() -> None:
+    assert printable("plain \u00e9") == "plain \u00e9"
+    assert one_line(HOSTILE).isprintable()
+    assert one_line(" a \n b ") == "a b"
