@@ -14,6 +14,7 @@ from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
 
 from ..errors import InvalidConfig
+from ..wire.strict_json import NotJson, read_json
 from .config import (
     COMPRESSIONS,
     GUARANTEES,
@@ -275,8 +276,8 @@ def _runtime_option(text: str | None, name: str) -> Any:
     if not text:
         return None
     try:
-        options = json.loads(text)
-    except ValueError:
+        options = read_json(text)
+    except NotJson:
         raise InvalidConfig(f"customRuntimeOptions must be JSON, not {_shown(text)}") from None
     for key in _object("customRuntimeOptions", options):
         if key not in _RUNTIME_OPTIONS:

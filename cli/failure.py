@@ -30,7 +30,7 @@ def printable(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return a text with every run of white space, line breaks included, as one space, and nothing that is not shown."""
+    """Return a text with every run of white space, line breaks included, as one space, and the rest `printable`."""
     return printable(" ".join(text.split()))
 
 

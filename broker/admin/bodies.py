@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from ...wire.strict_json import NotJson, read_json
 from .answers import Refused
 
 MAX_BODY_BYTES = 1024 * 1024
@@ -25,8 +26,8 @@ def parse(body: bytes) -> Any:
     if not body.strip():
         return None
     try:
-        return json.loads(body, parse_constant=_refuse_constant)
-    except ValueError as error:
+        return read_json(body)
+    except NotJson as error:
         raise Refused(400, f"the request body is not valid JSON: {error}") from error
 
 
@@ -96,7 +97,3 @@ def _as_text(value: Any, what: str) -> str:
 def _ill_typed(value: Any, wanted: str) -> Refused:
     shown = json.dumps(value)
     return Refused(400, f"the request body is {shown[:80]}{'…' if len(shown) > 80 else ''}, expected {wanted}")
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON number")

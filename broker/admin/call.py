@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, unquote_plus
+from urllib.parse import unquote
 
 from starlette.requests import Request
 
@@ -21,7 +22,11 @@ if TYPE_CHECKING:
 
 NAME = re.compile(r"[-=:.\w]+", re.ASCII)
 """A tenant, namespace or cluster."""
-_LONG = re.compile(r"-?[0-9]+")
+_LONG = re.compile(r"-?[0-9]{1,19}")
+_INT64 = range(-(1 << 63), 1 << 63)
+MAX_NAME_BYTES = 128
+"""Of a tenant, namespace or cluster: they are folders, process titles and parts of longer names."""
+MAX_SUBSCRIPTION_BYTES = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +71,14 @@ class Call:
 
     def text(self, name: str) -> str:
         """Return a path parameter, decoded once."""
-        return unquote(self.raw(name))
+        return _decoded(self.raw(name))
 
     def number(self, name: str) -> int:
         """Return a numeric path parameter; anything else is no such path, as in Pulsar."""
-        if not _LONG.fullmatch(self.raw(name)):
-            raise Refused(404, f"no such path: {self.raw(name)!r} is not a number")
-        return int(self.raw(name))
+        raw = self.raw(name)
+        if not _LONG.fullmatch(raw) or int(raw) not in _INT64:
+            raise Refused(404, f"no such path: {raw[:80]!r} is not a number of 64 bits")
+        return int(raw)
 
     @property
     def tenant(self) -> str:
@@ -85,6 +91,22 @@ class Call:
         return self.text("cluster")
 
     @property
+    def new_cluster(self) -> str:
+        """The cluster in the path, for one that is to be created: checked."""
+        return _bounded(self._name("cluster", "Cluster name is not valid"), "cluster")
+
+    @property
+    def new_tenant(self) -> str:
+        """The tenant in the path, for one that is to be created: its length checked too."""
+        return _bounded(self.tenant, "tenant")
+
+    @property
+    def new_namespace(self) -> str:
+        """``tenant/namespace`` of the path, for one that is to be created: its length checked too."""
+        _bounded(self.namespace.partition("/")[2], "namespace")
+        return self.namespace
+
+    @property
     def namespace(self) -> str:
         """``tenant/namespace`` of the path, checked."""
         reason = "Namespace name is not valid"
@@ -93,16 +115,30 @@ class Call:
     @property
     def topic(self) -> TopicName:
         """The topic in the path. Local names are form-encoded: a plus sign is a space."""
-        local = unquote_plus(self.raw("topic"))
+        local = _decoded(self.raw("topic").replace("+", " "))
         try:
             return parse_topic_name(f"{self.raw('domain')}://{self.text('tenant')}/{self.text('namespace')}/{local}")
         except InvalidTopicName as error:
             raise Refused(412, "Topic name is not valid") from error
 
     @property
+    def new_topic(self) -> TopicName:
+        """The topic in the path, for one that is to be created: without control characters."""
+        topic = self.topic
+        _check_characters(topic.local, "topic")
+        return topic
+
+    @property
     def subscription(self) -> str:
         """The subscription in the path. Clients encode it twice; the second time as a form."""
-        return unquote_plus(unquote(self.raw("subscription")))
+        return _decoded(_decoded(self.raw("subscription")).replace("+", " "))
+
+    @property
+    def new_subscription(self) -> str:
+        """The subscription in the path, for one that is to be created: without control characters, and bounded."""
+        name = self.subscription
+        _check_characters(name, "subscription")
+        return _bounded(name, "subscription", MAX_SUBSCRIPTION_BYTES)
 
     def flag(self, name: str, default: bool = False) -> bool:
         """Return a boolean query parameter; like Java's, anything but ``true`` is false."""
@@ -131,7 +167,7 @@ class Call:
                 raise Refused(413, f"the request body exceeds {bodies.MAX_BODY_BYTES} bytes")
             chunks.append(chunk)
         if size and kind and kind not in media_types:
-            raise Refused(415, f"content type {kind} is not supported here; send {media_types[0]}")
+            raise Refused(415, f"content type {kind[:80]!a} is not supported here; send {media_types[0]}")
         return b"".join(chunks)
 
     async def json(self) -> Any:
@@ -145,9 +181,9 @@ class Call:
             raise Refused(404, reason)
         return namespace
 
-    def require_topic_namespace(self) -> TopicName:
+    def require_topic_namespace(self, *, is_new: bool = False) -> TopicName:
         """Return the topic of the path if its namespace exists, else refuse with 404."""
-        topic = self.topic
+        topic = self.new_topic if is_new else self.topic
         if not self.namespaces.has_namespace(topic.namespace_name):
             raise Refused(404, "Namespace not found")
         return topic
@@ -157,3 +193,22 @@ class Call:
         if not NAME.fullmatch(value):
             raise Refused(412, reason)
         return value
+
+
+def _decoded(raw: str) -> str:
+    """Return a text behind its percent escapes."""
+    try:
+        return unquote(raw, errors="strict")
+    except UnicodeDecodeError as error:
+        raise Refused(400, f"the path is no UTF-8: {error.reason} in {raw[:80]!r}") from error
+
+
+def _bounded(name: str, what: str, longest: int = MAX_NAME_BYTES) -> str:
+    if len(name.encode()) > longest:
+        raise Refused(412, f"the {what} name of {len(name.encode())} bytes exceeds {longest}")
+    return name
+
+
+def _check_characters(name: str, what: str) -> None:
+    if any(unicodedata.category(char) == "Cc" for char in name):
+        raise Refused(412, f"{what.title()} name is not valid: {name[:80]!r} has control characters")

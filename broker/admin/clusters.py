@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from .answers import Refused, as_json, done, not_supported, nothing
 from .bodies import as_object, as_text_list
-from .call import NAME, Call
+from .call import Call
 from .routing import Routes
 
 _SERVICE_URL = re.compile(r"https?://[^/\s]+")
@@ -41,12 +41,11 @@ async def _get(call: Call) -> Response:
 
 
 async def _create(call: Call) -> Response:
-    if not NAME.fullmatch(call.cluster):
-        raise Refused(412, "Cluster name is not valid")
+    cluster = call.new_cluster
     data = _check(as_object(await call.json(), "cluster data"))
-    if call.namespaces.cluster(call.cluster) is not None:
+    if call.namespaces.cluster(cluster) is not None:
         raise Refused(409, "Cluster already exists")
-    await call.namespaces.create_cluster(call.cluster, data)
+    await call.namespaces.create_cluster(cluster, data)
     return nothing()
 
 

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 _T = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
 MAX_PEEK = 1_000_000
 """Farthest position that a peek may ask for; each one is a step of the cursor."""
+_LAST_MS = 253_402_300_799_000
+"""The last second of the year 9999, the end of dates; a producer may send any number."""
 _TEXT_FIELDS = (
     ("producer_name", "producer-name"),
     ("sequence_id", "sequence-id"),
@@ -175,7 +177,7 @@ def _headers(metadata: MessageMetadata, position: Position, size: int) -> Iterat
 
 
 def _iso(time_ms: int) -> str:
-    time = datetime.datetime.fromtimestamp(time_ms / 1000, datetime.UTC)
+    time = datetime.datetime.fromtimestamp(min(time_ms, _LAST_MS) / 1000, datetime.UTC)
     return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

@@ -5,13 +5,14 @@ Nothing is accepted and then ignored: a namespace is not created with a policy t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from starlette.responses import Response
 
 from ..namespaces import Namespaces
-from ..policies import Policies, default_policies
+from ..policies import MAX_BUNDLES, Policies, default_policies
 from .answers import Refused, as_json, done, not_supported, nothing
 from .bodies import as_bool, as_int, as_object, as_text_list, as_text_map
 from .call import Call
@@ -20,6 +21,7 @@ from .routing import Handler, Routes
 from .topic_policies import adjust_deduplication
 
 _N = "/admin/v2/namespaces/{tenant}/{namespace}"
+_BOUNDARY = re.compile(r"0x[0-9a-fA-F]{1,8}")
 
 
 def new_policies(namespaces: Namespaces, tenant: str, wanted: Mapping[str, Any] | None) -> Policies:
@@ -29,7 +31,7 @@ def new_policies(namespaces: Namespaces, tenant: str, wanted: Mapping[str, Any] 
         Refused: a field is invalid, or asks for what this broker does not do.
     """
     wanted = {field: value for field, value in (wanted or {}).items() if value is not None}
-    bundles = as_object(wanted.pop("bundles", None), "bundles")
+    bundles = _check_bundles(as_object(wanted.pop("bundles", None), "bundles") or {})
     policies = default_policies(namespaces.cluster_name, bundles)
     if clusters := as_text_list(wanted.pop("replication_clusters", None), "replication_clusters"):
         _check_clusters(namespaces, tenant, clusters)
@@ -54,6 +56,21 @@ def new_policies(namespaces: Namespaces, tenant: str, wanted: Mapping[str, Any] 
         raise no_authorization()
     refuse_unsupported(policies, wanted)
     return policies
+
+
+def _check_bundles(wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the bundles of a body with their boundaries in order, both ends among them, as Pulsar writes them."""
+    count = as_int(wanted.get("numBundles"), "numBundles")
+    boundaries = as_text_list(wanted.get("boundaries"), "bundle boundaries")
+    if not boundaries:
+        return {"numBundles": count}
+    if len(boundaries) > MAX_BUNDLES:
+        raise Refused(400, f"{len(boundaries)} bundle boundaries are more than {MAX_BUNDLES}")
+    for boundary in boundaries:
+        if not _BOUNDARY.fullmatch(boundary):
+            raise Refused(400, f"the bundle boundary {boundary[:40]!a} is not of the form 0x00000000 to 0xffffffff")
+    places = sorted({0, 0xFFFFFFFF, *(int(boundary, 16) for boundary in boundaries)})
+    return {"boundaries": [f"0x{place:08x}" for place in places]}
 
 
 # Retention

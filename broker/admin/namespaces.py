@@ -14,6 +14,7 @@ from ..storage.cursor_names import is_internal
 from .answers import Refused, as_json, done, not_supported
 from .bodies import as_object
 from .call import Call
+from .internal_subscriptions import own_subscription
 from .namespace_policies import new_policies
 from .routing import Routes
 
@@ -34,7 +35,7 @@ async def _get(call: Call) -> Response:
 
 
 async def _create(call: Call) -> Response:
-    namespace = call.namespace
+    namespace = call.new_namespace
     policies = new_policies(call.namespaces, call.tenant, as_object(await call.json(), "policies"))
     if call.namespaces.tenant(call.tenant) is None:
         raise Refused(404, "Tenant does not exist")
@@ -175,14 +176,12 @@ async def _unload_all(call: Call, topics: Sequence[TopicName]) -> None:
 
 
 async def _skip_all(call: Call, topics: Sequence[TopicName]) -> None:
-    only = call.subscription if "subscription" in call.request.path_params else None
+    only = own_subscription(call) if "subscription" in call.request.path_params else None
     found = []
     for name in topics:
         topic = await call.broker.topic(name, create=False)
         found += [
-            each
-            for each in topic.subscriptions.values()
-            if each.name == only or (only is None and not is_internal(each.name))
+            each for each in topic.subscriptions.values() if only in (None, each.name) and not is_internal(each.name)
         ]
     if only is not None and topics and not found:
         raise Refused(404, f"Subscription {only} not found on any topic of {call.namespace}")
@@ -191,12 +190,13 @@ async def _skip_all(call: Call, topics: Sequence[TopicName]) -> None:
 
 
 async def _delete_subscription(call: Call, topics: Sequence[TopicName]) -> None:
+    subscription = own_subscription(call)
     loaded = [await call.broker.topic(name, create=False) for name in topics]
-    having = [topic for topic in loaded if call.subscription in topic.subscriptions]
-    if any(topic.subscriptions[call.subscription].consumers for topic in having):
+    having = [topic for topic in loaded if subscription in topic.subscriptions]
+    if any(topic.subscriptions[subscription].consumers for topic in having):
         raise Refused(412, "Subscription has active connected consumers")
     for topic in having:
-        await topic.delete_subscription(call.subscription, force=False)
+        await topic.delete_subscription(subscription, force=False)
 
 
 ROUTES: Routes = (

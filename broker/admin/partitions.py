@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from ...errors import TopicNotFound
 from ...wire.topic_name import TopicName
+from ..storage.cursor_names import is_internal
 from . import bodies
 from .answers import Refused, as_json, done
 from .call import Call
@@ -28,8 +29,8 @@ async def _list(call: Call) -> Response:
 
 
 async def _get(call: Call) -> Response:
-    name = call.topic
     may_create = call.flag("checkAllowAutoCreation")
+    name = call.new_topic if may_create else call.topic
     if may_create:
         call.require_topic_namespace()
     partitions = call.namespaces.partitions(name)
@@ -48,7 +49,7 @@ async def _get(call: Call) -> Response:
 
 async def _create(call: Call) -> Response:
     partitions, properties = await _read(call)
-    name = call.topic
+    name = call.new_topic
     if name.partition >= 0:
         raise Refused(412, "Partitioned Topic Name should not contain '-partition-'")
     call.require_topic_namespace()
@@ -83,7 +84,7 @@ async def _update(call: Call) -> Response:
     await _create_missing(call, name)
     first = await load(call, name.partition_name(0))
     for subscription in tuple(first.subscriptions.values()):
-        if subscription.is_durable:
+        if subscription.is_durable and not is_internal(subscription.name):
             for index in range(present, partitions):
                 topic = await load(call, name.partition_name(index))
                 if subscription.name not in topic.subscriptions:

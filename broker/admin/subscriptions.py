@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Literal
 from starlette.responses import Response
 
 from ...wire.topic_name import TopicName
+from ..storage.cursor_names import is_internal
 from ..storage.position import Position
 from . import bodies
 from .answers import Refused, as_json, done, not_supported
 from .call import Call
+from .internal_subscriptions import new_subscription, own_subscription
 from .message_ids import is_excluded, is_latest, position_of
 from .routing import Routes
 from .topic_lookup import auto_creation, exists, find_subscription, load, load_all, refuse_partitioned
@@ -41,30 +43,33 @@ async def _create(call: Call) -> Response:
     if call.flag("replicated"):
         raise not_supported("a replicated subscription", "create it without replicated=true")
     properties = bodies.as_text_map((body or {}).get("properties"), "subscription properties")
+    subscription, position = new_subscription(call), _initial(body)
     if not call.namespaces.partitions(name) and not exists(call, name):
         if not auto_creation(call, name).is_allowed:
             raise Refused(412, "Topic does not exist and cannot be auto-created")
         await call.broker.topic(name, create=True)
     topics = await load_all(call, name)
-    if any(call.subscription in topic.subscriptions for topic in topics):
+    if any(subscription in topic.subscriptions for topic in topics):
         raise Refused(409, "Subscription already exists for topic")
     for topic in topics:
-        await topic.create_subscription(call.subscription, _initial(body), properties)
+        await topic.create_subscription(subscription, position, properties)
     return done()
 
 
 async def _delete(call: Call) -> Response:
-    found = _find_all(await load_all(call, call.topic), call.subscription)
+    name = own_subscription(call)
+    found = _find_all(await load_all(call, call.topic), name)
     force = call.flag("force")
     if not force and any(subscription.consumers for _, subscription in found):
         raise Refused(412, "Subscription has active connected consumers")
     for topic, _ in found:
-        await topic.delete_subscription(call.subscription, force=force)
+        await topic.delete_subscription(name, force=force)
     return done()
 
 
 async def _skip_all(call: Call) -> Response:
-    for _, subscription in _find_all(await load_all(call, call.topic), call.subscription):
+    name = own_subscription(call)
+    for _, subscription in _find_all(await load_all(call, call.topic), name):
         await subscription.skip_all()
     return done()
 
@@ -73,7 +78,7 @@ async def _skip(call: Call) -> Response:
     count = call.number("count")
     name = call.topic
     refuse_partitioned(call, name, "Skip messages on a partitioned topic is not allowed")
-    subscription = find_subscription(await load(call, name), call.subscription)
+    subscription = find_subscription(await load(call, name), own_subscription(call))
     if count > 0:
         await subscription.skip(count)
     return done()
@@ -83,7 +88,8 @@ async def _expire(call: Call) -> Response:
     age_s = call.number("seconds")
     name = call.topic
     _refuse_expiring(name)
-    await _expire_each(_find_all(await load_all(call, name), call.subscription), age_s)
+    subscription = own_subscription(call)
+    await _expire_each(_find_all(await load_all(call, name), subscription), age_s)
     return done()
 
 
@@ -92,7 +98,8 @@ async def _expire_in_all(call: Call) -> Response:
     name = call.topic
     _refuse_expiring(name)
     topics = await load_all(call, name)
-    await _expire_each([(topic, each) for topic in topics for each in topic.subscriptions.values()], age_s)
+    chosen = [(topic, each) for topic in topics for each in topic.subscriptions.values() if not is_internal(each.name)]
+    await _expire_each(chosen, age_s)
     return done()
 
 
@@ -118,7 +125,7 @@ async def _expire_to(call: Call) -> Response:
     name = call.topic
     refuse_partitioned(call, name, "Expire message at position is not supported for partitioned-topic")
     topic = await load(call, name)
-    subscription = find_subscription(topic, call.subscription)
+    subscription = find_subscription(topic, own_subscription(call))
     target = position_of(_required(body))
     if is_excluded(_required(body)):
         target = Position(target.ledger_id, target.entry_id - 1)
@@ -129,7 +136,8 @@ async def _expire_to(call: Call) -> Response:
 
 async def _reset_to_time(call: Call) -> Response:
     time_ms = call.number("timestamp")
-    for _, subscription in _find_all(await load_all(call, call.topic), call.subscription):
+    name = own_subscription(call)
+    for _, subscription in _find_all(await load_all(call, call.topic), name):
         await subscription.reset_to_time(time_ms)
     return done()
 
@@ -139,7 +147,7 @@ async def _reset_to_id(call: Call) -> Response:
     name = call.topic
     refuse_partitioned(call, name, "Reset-cursor at position is not allowed for partitioned-topic")
     topic = await load(call, name)
-    subscription = find_subscription(topic, call.subscription)
+    subscription = find_subscription(topic, own_subscription(call))
     target = position_of(_required(body))
     if (bodies.as_int(_required(body).get("batchIndex"), "batchIndex") or -1) > 0:
         raise not_supported("a reset to inside a batch (batchIndex)", "name the entry without batchIndex")

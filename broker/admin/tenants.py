@@ -24,7 +24,7 @@ async def _get(call: Call) -> Response:
 
 
 async def _create(call: Call) -> Response:
-    tenant = call.tenant
+    tenant = call.new_tenant
     info = await _read(call)
     if call.namespaces.tenant(tenant) is not None:
         raise Refused(409, "Tenant already exist")

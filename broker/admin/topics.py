@@ -46,7 +46,7 @@ async def _list(call: Call) -> Response:
 
 async def _create(call: Call) -> Response:
     properties = bodies.as_text_map(await call.json(), "properties") or {}
-    name = call.require_topic_namespace()
+    name = call.require_topic_namespace(is_new=True)
     refuse_non_persistent(name)
     if name.local.endswith(_PENDING_ACKS):
         raise Refused(400, "Cannot create topic in system topic format!")

@@ -7,7 +7,6 @@ blanks, as pulsarctl sends them.
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -18,12 +17,15 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 
 from ...errors import RequestRefused
 from ...metadata.packages import Upload
+from ...wire.strict_json import NotJson, read_json
 
 if TYPE_CHECKING:
     from python_multipart.multipart import MultipartCallbacks
 
 MAX_PART_BYTES = 5 * 1024 * 1024
 """Of a part kept in memory: the largest message, as trigger data; configs are far smaller."""
+MAX_JSON_BYTES = 1024 * 1024
+"""Of a part that is a config."""
 MAX_PARTS = 32
 
 
@@ -198,18 +200,20 @@ def _decoded(text: bytes) -> str:
     return text.strip().decode("utf-8", "replace")
 
 
-def json_part(form: Form, name: str) -> dict[str, Any] | None:
+def json_part(form: Form, name: str, max_bytes: int = MAX_JSON_BYTES) -> dict[str, Any] | None:
     """Return the JSON object of a part, None without one; Pulsar takes only a part that says that it is JSON."""
     part = form.get(name)
     if part is None:
         return None
     if not part.is_json:
-        shown = part.content_type or "no content type"
+        shown = ascii(part.content_type[:80]) if part.content_type else "no content type"
         missing = "Function config is not provided: " if name == "functionConfig" else ""
         raise RequestRefused(400, f"{missing}the part {name} has {shown}, send it as application/json")
+    if len(part.content) > max_bytes:
+        raise RequestRefused(400, f"the part {name} of {len(part.content)} bytes is larger than {max_bytes}")
     try:
-        value = json.loads(part.content)
-    except (ValueError, RecursionError) as exc:
+        value = read_json(part.content)
+    except NotJson as exc:
         raise RequestRefused(400, f"the part {name} is not JSON: {exc}") from exc
     if value is not None and not isinstance(value, dict):
         raise RequestRefused(400, f"the part {name} must be a JSON object, not {type(value).__name__}")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from ...errors import RequestRefused
+from ...wire.strict_json import NotJson, read_json
 from ..cursor_reset import CursorReset, read_target
 from ..functions import FunctionName
 from .answers import nothing
@@ -36,8 +35,8 @@ class ResetCursorRoute:
             if len(content) > BODY_BYTES_MAX:
                 raise RequestRefused(413, f"the request has more than {BODY_BYTES_MAX} bytes")
         try:
-            body = json.loads(content)
-        except (ValueError, RecursionError) as exc:
+            body = read_json(content)
+        except NotJson as exc:
             raise RequestRefused(400, f"the request is not JSON: {exc}") from exc
         await self._cursor_reset.run(FunctionName(tenant, namespace, name), read_target(body))
         return nothing()

@@ -17,7 +17,7 @@ from ...wire.functions_pb2 import FunctionMetaData
 from ..functions import FunctionName, Functions
 from ..state_tables import StateTables
 from .answers import nothing
-from .multipart import json_part, read_form
+from .multipart import MAX_PART_BYTES, json_part, read_form
 
 if TYPE_CHECKING:
     from ...runtime.state.values import Value
@@ -116,7 +116,7 @@ class StateRoutes:
         """Set a key of the function's state from the part state, a FunctionState as JSON."""
         self._tables.check_configured()
         table = table_of(self._find(tenant, namespace, name))
-        state = json_part(await read_form(request), "state")
+        state = json_part(await read_form(request), "state", MAX_PART_BYTES)
         if state is None:
             raise RequestRefused(400, "the part state is missing: a FunctionState as JSON")
         data = sent(state, key)

@@ -1,0 +1,118 @@
+"""JSON as others send it: read strictly, so that nothing odd in it comes up later.
+
+Python's reader takes what is no JSON (``NaN``), numbers that nothing holds (``1e400``, thousands of digits), texts that
+cannot be written (half of a surrogate pair), a name twice, and nests so deep that whoever walks through it fails. All
+of that is refused here, where it comes in.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+MAX_DEPTH = 64
+"""Arrays and objects inside of each other; the deepest that any API here asks for is five."""
+MAX_DIGITS = 300
+"""Characters of a whole number: so many fit into a float too."""
+_MAX_SHOWN = 40
+
+
+class NotJson(ValueError):
+    """The text is not JSON, or holds what no reader of ours can use; says what, in one line."""
+
+
+def read_json(text: bytes | str) -> Any:
+    """Return the value that a text stands for.
+
+    Raises:
+        NotJson: it is not UTF-8, or not JSON; or a number is not finite or too long, a text has half of a surrogate
+            pair, an object has a name twice, or it nests deeper than `MAX_DEPTH`.
+    """
+    try:
+        if isinstance(text, bytes):
+            text = text.decode("utf-8-sig")
+        value = json.loads(
+            text,
+            parse_constant=_refuse_constant,
+            parse_float=_finite,
+            parse_int=_whole,
+            object_pairs_hook=_unique,
+        )
+    except NotJson:
+        raise
+    except RecursionError:
+        raise NotJson(f"it nests deeper than {MAX_DEPTH}") from None
+    except UnicodeDecodeError as error:
+        raise NotJson(f"it is no UTF-8: {error.reason} at byte {error.start}") from error
+    except ValueError as error:
+        raise NotJson(str(error)) from error
+    if text.count("[") + text.count("{") > MAX_DEPTH:
+        _check_depth(value)
+    if "\\u" in text or not text.isascii():
+        for item in _texts(value):
+            _check_text(item)
+    return value
+
+
+def _check_text(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise NotJson(f"a text has half of a surrogate pair: {text[error.start]!a}") from None
+
+
+def _check_depth(value: Any) -> None:
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [
+            item
+            for one in level
+            if isinstance(one, dict | list)
+            for item in (one.values() if isinstance(one, dict) else one)
+            if isinstance(item, dict | list)
+        ]
+        if not level:
+            return
+    raise NotJson(f"it nests deeper than {MAX_DEPTH}")
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield every text in a value, names of fields included."""
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, list):
+            waiting.extend(item)
+        elif isinstance(item, dict):
+            yield from item
+            waiting.extend(item.values())
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        (double, _), *_ = Counter(name for name, _ in pairs).most_common(1)
+        raise NotJson(f"the name {double[:_MAX_SHOWN]!a} comes twice in one object")
+    return fields
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise NotJson(f"{text[:_MAX_SHOWN]} is larger than any number")
+    return number
+
+
+def _whole(text: str) -> int:
+    if len(text) > MAX_DIGITS:
+        raise NotJson(f"a number has {len(text)} digits, more than {MAX_DIGITS}")
+    return int(text)
+
+
+def _refuse_constant(name: str) -> None:
+    raise NotJson(f"{name} is no JSON number")
