@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import MagnetarError
+from ..wire.printable import one_line
 from .demo_corpus import Corpus, standard_library
 from .demo_server import DemoServer
-from .failure import Failure, one_line
+from .failure import Failure
 from .rest import Admin, segment
 
 if TYPE_CHECKING:

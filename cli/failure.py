@@ -7,6 +7,8 @@ from collections.abc import Iterable
 
 import click
 
+from ..wire.printable import one_line
+
 
 class Failure(click.ClickException):
     """A command cannot do what was asked; the message is shown on one line and the exit code is not 0.
@@ -20,18 +22,6 @@ class Failure(click.ClickException):
     def __init__(self, message: str, status: int = 0) -> None:
         super().__init__(message)
         self.status = status
-
-
-def printable(text: str) -> str:
-    """Return a text with everything that a terminal would obey instead of show as an escape, line breaks too."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
-
-
-def one_line(text: str) -> str:
-    """Return a text with every run of white space, line breaks included, as one space, and the rest `printable`."""
-    return printable(" ".join(text.split()))
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 import click
 
-from .failure import Failure, one_line
+from ..wire.printable import one_line
+from .failure import Failure
 from .target import DEFAULT_NAMESPACE, DEFAULT_TENANT, split_fqfn
 
 GUARANTEES = ("ATLEAST_ONCE", "ATMOST_ONCE", "EFFECTIVELY_ONCE", "MANUAL")

@@ -9,7 +9,7 @@ import logging
 import sys
 import time
 
-from .failure import printable
+from ..wire.printable import printable
 
 QUIET_LOGGERS = ("uvicorn", "uvicorn.error", "uvicorn.access", "httpx", "httpcore", "asyncio")
 """Libraries that report every request or start: only their warnings are events."""

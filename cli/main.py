@@ -12,7 +12,8 @@ import click
 
 from .. import __version__
 from ..errors import MagnetarError
-from .failure import one_line, usage_line
+from ..wire.printable import one_line
+from .failure import usage_line
 from .lazy import Entry, LazyGroup
 from .settings import find_settings
 

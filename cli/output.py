@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from .failure import printable
+from ..wire.printable import printable
 from .settings import Settings, current
 
 

@@ -11,7 +11,8 @@ from urllib.parse import quote
 
 import httpx
 
-from .failure import Failure, one_line
+from ..wire.printable import one_line
+from .failure import Failure
 
 REQUEST_TIMEOUT_S = 300.0
 """How long an answer may take; Pulsar's own tool waits as long."""

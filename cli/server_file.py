@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from ..broker.admin.same_site import host_name
 from ..errors import InvalidConfig
-from .failure import Failure, nearest, one_line
+from ..wire.printable import one_line
+from .failure import Failure, nearest
 
 MIB = 1024 * 1024
 

@@ -7,6 +7,8 @@ from typing import Any
 
 from starlette.responses import Response
 
+from ...wire.printable import one_line
+
 
 class Refused(Exception):
     """The request is answered with an error status and one line saying why.
@@ -47,7 +49,7 @@ def as_text(text: str) -> Response:
 def refusal(error: Refused) -> Response:
     """Return the answer for a refused request."""
     return Response(
-        encode({"reason": error.reason}), error.status, headers=error.headers, media_type="application/json"
+        encode({"reason": one_line(error.reason)}), error.status, headers=error.headers, media_type="application/json"
     )
 
 

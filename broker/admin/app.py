@@ -36,7 +36,7 @@ from .routing import make_router
 if TYPE_CHECKING:
     from ..service import BrokerService
 
-_ROUTES = (
+ROUTES = (
     *clusters.ROUTES,
     *tenants.ROUTES,
     *namespace_policies.ROUTES,
@@ -61,7 +61,7 @@ class AdminApp:
 
     def __init__(self, admin: Admin) -> None:
         self._forwarder = Forwarder(admin.worker_url, admin.is_worker_enabled)
-        self._router = make_router(admin, _ROUTES, self._forwarder, forwards)
+        self._router = make_router(admin, ROUTES, self._forwarder, forwards)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""

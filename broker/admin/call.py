@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 NAME = re.compile(r"[-=:.\w]+", re.ASCII)
 """A tenant, namespace or cluster."""
+_DOTS = (".", "..")
+"""Two names that no metadata store takes."""
 _LONG = re.compile(r"-?[0-9]{1,19}")
 _INT64 = range(-(1 << 63), 1 << 63)
 MAX_NAME_BYTES = 128
@@ -123,8 +125,10 @@ class Call:
 
     @property
     def new_topic(self) -> TopicName:
-        """The topic in the path, for one that is to be created: without control characters."""
+        """The topic in the path, for one that is to be created: a name that every store and log takes."""
         topic = self.topic
+        if topic.local in _DOTS:
+            raise Refused(412, f"Topic name is not valid: {topic.local} is no name in the metadata store")
         _check_characters(topic.local, "topic")
         return topic
 
@@ -190,7 +194,7 @@ class Call:
 
     def _name(self, parameter: str, reason: str) -> str:
         value = self.text(parameter)
-        if not NAME.fullmatch(value):
+        if not NAME.fullmatch(value) or value in _DOTS:
             raise Refused(412, reason)
         return value
 

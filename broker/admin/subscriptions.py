@@ -47,7 +47,7 @@ async def _create(call: Call) -> Response:
     if not call.namespaces.partitions(name) and not exists(call, name):
         if not auto_creation(call, name).is_allowed:
             raise Refused(412, "Topic does not exist and cannot be auto-created")
-        await call.broker.topic(name, create=True)
+        await call.broker.topic(call.new_topic, create=True)
     topics = await load_all(call, name)
     if any(subscription in topic.subscriptions for topic in topics):
         raise Refused(409, "Subscription already exists for topic")

@@ -10,9 +10,9 @@ import pytest
 from tests.support.command import call
 from tests.support.servers import Server, running
 
-FORM = {
+FORM: dict[str, tuple[str | None, str, str]] = {
     "functionConfig": (None, '{"className": "f.process", "inputs": ["in"], "py": "f.py"}', "application/json"),
-    "data": ("f.py", b"def process(text):\n    return text\n", "application/octet-stream"),
+    "data": ("f.py", "def process(text):\n    return text\n", "application/octet-stream"),
 }
 
 

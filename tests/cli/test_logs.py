@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import logging
 
-from magnetar.cli.failure import one_line, printable
 from magnetar.cli.logs import LineFormatter
+from magnetar.wire.printable import one_line, printable
 
 HOSTILE = "a\x1b[2Jb\x07\r\nforged line\u2028\u202e\x9b1m\ud800\x00\ttab"
 
@@ -18,7 +18,7 @@ def logged(level: int, text: str, *arguments: object, failure: BaseException | N
     exc_info = None if failure is None else (type(failure), failure, failure.__traceback__)
     handler.emit(logging.LogRecord("any", level, "file", 1, text, arguments, exc_info))
     stream.flush()
-    return stream.buffer.getvalue().decode()  # type: ignore[attr-defined, no-any-return]
+    return stream.buffer.getvalue().decode()
 
 
 def test_a_line_of_the_log_is_one_line_without_control_characters() -> None:

@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from ...errors import ConnectionLost, MagnetarError, OperationTimeout, PackageError, RequestRefused
+from ...wire.printable import one_line
 
 _log = logging.getLogger(__name__)
 
@@ -23,7 +24,7 @@ def nothing() -> Response:
 
 def refused(status: int, reason: str) -> JSONResponse:
     """Return an error as every Pulsar client reads it."""
-    return JSONResponse({"reason": " ".join(reason.split())}, status)
+    return JSONResponse({"reason": one_line(reason)}, status)
 
 
 def finite(value: Any) -> Any:

@@ -82,7 +82,7 @@ async def test_new_partitions_do_not_get_what_is_internal(broker: RunningBroker)
     await broker.http.put(f"{TOPIC}-partition-0/compaction")
 
     async def has_cursor() -> bool:
-        return (await broker.http.get(f"{TOPIC}-partition-0/subscriptions")).json() == ["__compaction"]
+        return bool((await broker.http.get(f"{TOPIC}-partition-0/subscriptions")).json() == ["__compaction"])
 
     await eventually(has_cursor, "cursor of the compaction")
     assert (await broker.http.post(f"{TOPIC}/partitions", content="2")).status_code == 204
