@@ -1,7 +1,8 @@
 """Reading the JSON of a FunctionConfig: names, types, and a clear word for everything that does not fit.
 
 Empty values ("", [], {}, and false for switches that are off by default) count as not sent: Pulsar's own tools send
-them with every request. A field that this version cannot honour is collected in `FunctionConfig.refused` instead of
+them with every request. Only an empty `logTopic` or `output`, which none of them sends, says something: in an update it
+takes the topic away. A field that this version cannot honour is collected in `FunctionConfig.refused` instead of
 raised here, so that the rules of Pulsar, with their known texts, speak first.
 """
 
@@ -34,6 +35,10 @@ def _text(name: str, value: Any) -> str | None:
     if not isinstance(value, str):
         raise InvalidConfig(f"{name} must be a text, not {_shown(value)}")
     return value or None
+
+
+def _clearable(name: str, value: Any) -> str:
+    return _text(name, value) or ""
 
 
 def _flag(name: str, value: Any) -> bool:
@@ -147,11 +152,11 @@ _FIELDS: dict[str, tuple[str, _Reader]] = {
     "namespace": ("namespace", _text),
     "name": ("name", _text),
     "className": ("class_name", _text),
-    "output": ("output", _text),
+    "output": ("output", _clearable),
     "producerConfig": ("producer", _record(ProducerSpec, _PRODUCER_FIELDS)),
     "outputSchemaType": ("output_schema_type", _text),
     "outputSerdeClassName": ("output_serde_class_name", _text),
-    "logTopic": ("log_topic", _text),
+    "logTopic": ("log_topic", _clearable),
     "processingGuarantees": ("processing_guarantees", _one_of(*GUARANTEES)),
     "retainOrdering": ("retain_ordering", _flag),
     "retainKeyOrdering": ("retain_key_ordering", _flag),
@@ -241,6 +246,8 @@ def _read_package(sent: Json, values: dict[str, Any]) -> None:
     """`py` is a path on the client's disk (any system's): it tells the language and the file's name, no more."""
     path = _text("py", sent.get("py", ""))
     if path:
+        if values.get("runtime") not in (None, "PYTHON"):
+            raise InvalidConfig(f"runtime {values['runtime']} contradicts py, a Python file; leave runtime out")
         values["runtime"] = "PYTHON"
         values["file_name"] = PureWindowsPath(PurePosixPath(path).name).name
     elif sent.get("jar"):

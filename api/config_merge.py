@@ -1,7 +1,8 @@
 """What an update changes: the sent settings over the stored ones, with Pulsar's list of what cannot be altered.
 
-Sent means not None; nothing can be cleared by an update. `subscriptionPosition` says where a new subscription begins
-and has no meaning for one that exists; Pulsar's own tools send it with every update, so it is left as stored.
+Sent means not None; of what is not replaced as a whole, only `logTopic` and `output` can be cleared, by an empty text.
+`subscriptionPosition` says where a new subscription begins and has no meaning for one that exists. Pulsar's own tools
+send its default, Latest, with every update, so that counts as not sent; Earliest is a wish, and refused.
 """
 
 from __future__ import annotations
@@ -33,6 +34,9 @@ def merge(existing: FunctionConfig, sent: FunctionConfig) -> FunctionConfig:
         )
         if (value := getattr(sent, name)) is not None
     }  # fmt: skip
+    for name in ("output", "log_topic"):
+        if replaced.get(name) == "":
+            replaced[name] = None
     return replace(
         existing,
         **replaced,
@@ -57,6 +61,11 @@ def _check_fixed(existing: FunctionConfig, sent: FunctionConfig) -> None:
         value = getattr(sent, name)
         if value is not None and value != getattr(existing, name):
             raise InvalidConfig(reason)
+    if sent.subscription_position == "Earliest" != existing.subscription_position:
+        raise InvalidConfig(
+            "subscriptionPosition cannot be altered: the subscription exists and goes on where it is; leave it out, and"
+            " let functions reset-cursor process again what came before"
+        )
     if sent.runtime_env is not None and sent.runtime_env != existing.runtime_env and SPARK in (
         sent.runtime_env, existing.runtime_env,
     ):  # fmt: skip

@@ -6,11 +6,13 @@ each with the remedy. A rule that is Pulsar's keeps its text at the front, so th
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TypeVar
 
 from ..errors import InvalidConfig, InvalidTopicName
+from ..wire.printable import printable
 from ..wire.topic_name import TopicName, parse_topic_name
 from .config import (
     ATLEAST_ONCE,
@@ -28,6 +30,10 @@ from .config import (
 )
 from .spark_rules import check_spark
 
+MAX_NAME_BYTES = 128
+"""Of tenant, namespace and name: file names, process titles, sockets and consumers' names are made of them."""
+MAX_SUBSCRIPTION_BYTES = 1024
+_RESERVED_SUBSCRIPTIONS = ("pulsar.repl", "pulsar.dedup", "__compaction")
 _INT32_MAX = (1 << 31) - 1
 _NOT_YET = "is not supported yet; leave it out"
 _T = TypeVar("_T")
@@ -39,6 +45,8 @@ def with_defaults(config: FunctionConfig) -> FunctionConfig:
     resources = config.resources or Resources()
     return replace(
         config,
+        output=config.output or None,
+        log_topic=config.log_topic or None,
         producer=replace(producer, compression_type=producer.compression_type or DEFAULT_COMPRESSION),
         processing_guarantees=config.processing_guarantees or ATLEAST_ONCE,
         retain_ordering=bool(config.retain_ordering),
@@ -81,9 +89,18 @@ def _check_name(config: FunctionConfig) -> None:
     for what, text in (("Tenant", config.tenant), ("Namespace", config.namespace), ("Function name", config.name)):
         if not text:
             raise InvalidConfig(f"{what} is not provided")
+        if (size := len(text.encode("utf-8", "replace"))) > MAX_NAME_BYTES:
+            raise InvalidConfig(f"{what} {text[:40]!a} of {size} bytes is longer than {MAX_NAME_BYTES} bytes")
     name = config.name or ""
-    if name in (".", "..") or "/" in name or ":" in name or not name.isprintable() or len(name) > 128:
-        raise InvalidConfig(f"Function name {name[:40]!r} must be 1 to 128 printable characters without / and :")
+    if name in (".", "..") or "/" in name or ":" in name or not name.isprintable():
+        raise InvalidConfig(f"Function name {name[:40]!a} must be of printable characters without / and :")
+    sub_name = config.sub_name or ""
+    if sub_name.startswith(_RESERVED_SUBSCRIPTIONS):
+        raise InvalidConfig(f"subName {sub_name[:40]!a} is reserved for subscriptions of the broker; choose another")
+    if _has_controls(sub_name) or len(sub_name.encode("utf-8", "replace")) > MAX_SUBSCRIPTION_BYTES:
+        raise InvalidConfig(
+            f"subName {sub_name[:40]!a} must be at most {MAX_SUBSCRIPTION_BYTES} bytes without control characters"
+        )
     if config.sent_fqfn and config.sent_fqfn != config.fqfn:
         raise InvalidConfig(f"fqfn {config.sent_fqfn} is not {config.fqfn}, the name in the request; leave fqfn out")
 
@@ -120,9 +137,16 @@ def _check_topics(config: FunctionConfig) -> None:
 
 def _topic(what: str, text: str) -> TopicName:
     try:
-        return parse_topic_name(text)
+        name = parse_topic_name(text)
     except InvalidTopicName as exc:
-        raise InvalidConfig(f"{what} topic {text} is invalid") from exc
+        raise InvalidConfig(f"{what} topic {printable(text)} is invalid") from exc
+    if name.local in (".", "..") or _has_controls(name.local):
+        raise InvalidConfig(f"{what} topic {printable(text)} is invalid: . and .. and control characters are refused")
+    return name
+
+
+def _has_controls(text: str) -> bool:
+    return any(unicodedata.category(char) in ("Cc", "Cs") for char in text)
 
 
 def _check_numbers(config: FunctionConfig) -> None:

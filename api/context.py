@@ -136,12 +136,11 @@ class Context(ABC):
         """Acknowledge a message; needed where the function acknowledges by itself (MANUAL)."""
 
     def get_secret(self, secret_name: str) -> str | None:
-        """Secrets cannot be configured yet.
+        """Return a secret of the function, None if it has none of that name.
 
-        Raises:
-            StateUnavailable: always.
+        In this version it has none: a config with secrets is refused when the function is created.
         """
-        raise StateUnavailable(f"secret {secret_name!r}: secrets are not supported yet; pass the value by user config")
+        return None
 
     # State. These are what a function without a state store has; an instance with one puts the real methods in place.
 

@@ -6,6 +6,7 @@ Every refusal is a `RequestRefused` with the status and the text that Pulsar's o
 from __future__ import annotations
 
 import asyncio
+import re
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -31,6 +32,7 @@ from .patience import Patience
 from .spark_readiness import SparkReadiness
 from .subscriptions import InputSubscriptions
 
+_PACKAGE_ID = re.compile(r"[0-9a-f]{64}")
 PACKAGE_PREFIX = "package-"
 """The path of a package in a record: this, and its id."""
 
@@ -147,16 +149,14 @@ class Functions:
         await self._topics.inputs.prepare(metadata.functionDetails)
         return metadata
 
-    async def update(self, name: FunctionName, deployment: Deployment, *, update_auth_data: bool = False) -> None:
+    async def update(self, name: FunctionName, deployment: Deployment) -> None:
         """Change a function; what is not sent stays."""
         patience = Patience(self._hand_over.timeout_s)
         async with patience.bound():
-            metadata = await self._changed_record(name, deployment, patience, update_auth_data=update_auth_data)
+            metadata = await self._changed_record(name, deployment, patience)
         await self._submit(metadata, patience)
 
-    async def _changed_record(
-        self, name: FunctionName, deployment: Deployment, patience: Patience, *, update_auth_data: bool
-    ) -> FunctionMetaData:
+    async def _changed_record(self, name: FunctionName, deployment: Deployment, patience: Patience) -> FunctionMetaData:
         existing = self._metadata.get(str(name))
         if existing is None:
             raise RequestRefused(400, f"Function {name.name} doesn't exist")
@@ -167,7 +167,7 @@ class Functions:
             has_package = deployment.upload is not None or bool(deployment.url)
             unchanged = replace(config, sent_fqfn=None, file_name=None, refused={}) == before
             check(config)
-            if unchanged and not has_package and not update_auth_data:
+            if unchanged and not has_package:
                 raise InvalidConfig("Update contains no change")
         except InvalidConfig as exc:
             raise RequestRefused(400, str(exc)) from exc
@@ -270,7 +270,7 @@ class Functions:
 
     async def fetch(self, location: PackageLocationMetaData) -> Path:
         """Return a record's package, extracted on this machine."""
-        return await self._packages.fetch(package_id(location), location.originalFileName)
+        return await self._packages.fetch(package_id(location), package_name(location))
 
 
 def _check(package: Path, config: FunctionConfig) -> None:
@@ -284,9 +284,26 @@ def package_id(location: PackageLocationMetaData) -> str:
         PackageError: the path is of another kind, such as another system writes.
     """
     identity = location.packagePath.removeprefix(PACKAGE_PREFIX)
-    if identity == location.packagePath or len(identity) != 64:
+    if identity == location.packagePath or not _PACKAGE_ID.fullmatch(identity):
         raise PackageError(f"package path {location.packagePath[:80]!r} is not of the form {PACKAGE_PREFIX}<sha256>")
     return identity
+
+
+def package_name(location: PackageLocationMetaData) -> str:
+    """Return the file name in a record, by which an instance finds the module.
+
+    Raises:
+        PackageError: it is no bare name: a record may come from elsewhere, and the name becomes a file's.
+    """
+    name = location.originalFileName
+    if name != _bare(name) or not name.endswith(SUFFIXES) or not name.isprintable():
+        raise PackageError(f"the package's file name {name[:80]!a} is no bare name of a {', '.join(SUFFIXES)} file")
+    return name
+
+
+def _bare(path: str) -> str:
+    """Return the last part of a path of any system."""
+    return PureWindowsPath(PurePosixPath(path).name).name
 
 
 def _named(config: FunctionConfig, name: FunctionName) -> FunctionConfig:
@@ -295,7 +312,7 @@ def _named(config: FunctionConfig, name: FunctionName) -> FunctionConfig:
 
 def _file_name(sent: str | None, config: FunctionConfig) -> str:
     """Return the package's bare name; a module is found by it, so an upload without a name takes that of `py`."""
-    name = PureWindowsPath(PurePosixPath(sent or config.file_name or "").name).name
+    name = _bare(sent or config.file_name or "")
     if not name:
         name = (config.class_name or "").split(".")[0] + ".py"
     if not name.endswith(SUFFIXES) or name in SUFFIXES:

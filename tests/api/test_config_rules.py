@@ -260,6 +260,62 @@ def test_an_update_cannot_alter_what_is_fixed(fields: dict[str, object], reason:
         updated(**fields)
 
 
+def test_an_update_that_asks_for_another_position_is_refused() -> None:
+    reason = r"subscriptionPosition cannot be altered: .* functions reset-cursor"
+    with pytest.raises(InvalidConfig, match=reason):
+        updated(subscriptionPosition="Earliest")
+    assert updated(subscriptionPosition="Latest") == updated()
+    earliest = registered(subscriptionPosition="Earliest")
+    for sent in ("Latest", "Earliest"):  # Pulsar's tools send Latest with every update
+        assert merge(earliest, read_function_config({"subscriptionPosition": sent})) == earliest
+
+
+def test_an_empty_topic_in_an_update_takes_it_away() -> None:
+    before = from_details(to_details(registered(logTopic="log")))
+    assert (before.log_topic, before.output) == ("log", "out")
+    for fields in ({"logTopic": ""}, {"output": ""}, {"output": "", "logTopic": ""}):
+        config = merge(before, read_function_config(fields))
+        assert config.log_topic == (None if "logTopic" in fields else "log")
+        assert config.output == (None if "output" in fields else "out")
+        assert from_details(to_details(config)) == config
+        check(config)
+    assert merge(before, read_function_config({"logTopic": None})) == before
+    assert registered(logTopic="").log_topic is None
+
+
+@pytest.mark.parametrize("field", ["tenant", "namespace", "name"])
+@pytest.mark.parametrize(
+    ("text", "is_fine"), [("x" * 128, True), ("x" * 129, False), ("é" * 64, True), ("é" * 65, False)]
+)
+def test_names_are_bounded_in_bytes(field: str, text: str, is_fine: bool) -> None:
+    config = replace(registered(), **{field: text})  # type: ignore[arg-type]
+    if is_fine:
+        check(config)
+    else:
+        with pytest.raises(InvalidConfig, match=r"of \d+ bytes is longer than 128 bytes$"):
+            check(config)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"subName": "pulsar.dedup"},
+        {"subName": "__compaction"},
+        {"subName": "a\x1bb"},
+        {"subName": "\ud800"},
+        {"subName": "é" * 513},
+        {"output": "a\x00"},
+        {"output": "."},
+        {"inputs": ["public/default/.."]},
+        {"logTopic": "a\nb"},
+        {"runtime": "JAVA"},
+        {"runtime": "GO"},
+    ],
+)
+def test_a_name_that_no_broker_takes_is_refused(fields: dict[str, object]) -> None:
+    assert refusal(**fields)
+
+
 def test_an_update_changes_what_is_sent_and_keeps_the_rest() -> None:
     config = updated(parallelism=3, output="elsewhere")
     assert (config.parallelism, config.output, config.sub_name, config.user_config) == (3, "elsewhere", "s", {"a": 1})

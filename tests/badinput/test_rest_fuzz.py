@@ -27,7 +27,7 @@ from magnetar.broker.admin.app import ROUTES
 from tests.support.servers import Server, running
 
 SEED = int(os.environ.get("REST_FUZZ_SEED") or random.SystemRandom().getrandbits(32))
-REQUESTS = int(os.environ.get("REST_FUZZ_REQUESTS") or 2500)
+REQUESTS = int(os.environ.get("REST_FUZZ_REQUESTS") or 6000)
 TIMEOUT_S = 60.0
 GOOD = {
     "domain": "persistent", "tenant": "fuzz", "namespace": "ns", "topic": "t", "subscription": "s", "cluster": "standalone",
@@ -87,8 +87,10 @@ NEVER = (
     ("PUT", "/admin/v2/worker/drain"),
     ("PUT", "/admin/v2/worker/leader/drain"),
     ("DELETE", "/admin/v2/namespaces/{tenant}/{namespace}"),
+    ("POST", "/admin/v2/namespaces/{tenant}/{namespace}/autoTopicCreation"),
+    ("POST", "/admin/v2/namespaces/{tenant}/{namespace}/autoSubscriptionCreation"),
 )
-"""A drained worker runs nothing for the rest of the test, nor does a function whose namespace is gone."""
+"""What would leave the function nowhere to run or nothing to read, so that requests about it wait for their timeouts."""
 
 
 class Sent(NamedTuple):

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 from magnetar.errors import PackageError
+from magnetar.wire.functions_pb2 import PackageLocationMetaData
+from magnetar.worker.functions import package_id, package_name
 from magnetar.worker.package_check import check_package
 
 
@@ -96,3 +98,22 @@ def test_text_that_is_no_source_is_refused(tmp_path: Path) -> None:
     path.write_text("-" * 200_000 + "1")
     with pytest.raises(PackageError, match=r"^m\.py "):
         check_package(path, "m.f")
+
+
+@pytest.mark.parametrize(
+    "path", ["package-" + "z" * 64, "package-" + "A" * 64, "package-../" + "a" * 61, "package-", "a" * 64]
+)
+def test_a_package_path_that_is_no_digest_is_refused(path: str) -> None:
+    with pytest.raises(PackageError, match="is not of the form package-<sha256>"):
+        package_id(PackageLocationMetaData(packagePath=path))
+
+
+def test_a_package_path_holds_the_digest() -> None:
+    assert package_id(PackageLocationMetaData(packagePath="package-" + "0f" * 32)) == "0f" * 32
+
+
+@pytest.mark.parametrize("name", ["../f.py", "a/f.py", "/f.py", "..\\f.py", "f.sh", "", ".py/", "f\x1b.py"])
+def test_a_file_name_that_is_no_bare_name_is_refused(name: str) -> None:
+    with pytest.raises(PackageError, match=r"is no bare name of a \.py, \.zip, \.whl file"):
+        package_name(PackageLocationMetaData(originalFileName=name))
+    assert package_name(PackageLocationMetaData(originalFileName="f.py")) == "f.py"

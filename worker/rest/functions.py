@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import FileResponse, JSONResponse, Response, StreamingResponse
@@ -97,9 +99,8 @@ class FunctionsRoutes:
         function = FunctionName(tenant, namespace, name)
         form = await read_form(request, "data", self._packages)
         try:
-            options = json_part(form, "updateOptions") or {}
-            update_auth_data = options.get("updateAuthData") is True
-            await self._functions.update(function, _deployment(form), update_auth_data=update_auth_data)
+            _check_options(json_part(form, "updateOptions") or {})
+            await self._functions.update(function, _deployment(form))
         finally:
             await self._discard(form)
         await self._instances.settle(function, self._functions.find(function))
@@ -299,6 +300,17 @@ class FunctionsRoutes:
             prefix = b"[%d] " % number if len(numbers) > 1 else b""
             streams.append(self._instances.read_log(name, number, tail, prefix, is_following=is_following))
         return StreamingResponse(merged(streams), media_type="text/plain; charset=utf-8")
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    """Refuse what an update is asked for beside its config: there is nothing that it could do."""
+    for name, value in options.items():
+        if name != "updateAuthData":
+            raise RequestRefused(400, f"updateOptions: unknown field {name[:80]}; known is updateAuthData")
+        if value not in (None, False):
+            raise RequestRefused(
+                400, "updateAuthData: there is no authentication here whose data could be updated; leave it out"
+            )
 
 
 def _deployment(form: Form) -> Deployment:
