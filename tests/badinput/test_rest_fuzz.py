@@ -246,6 +246,26 @@ def test_whatever_is_sent_is_answered(fuzzed: Server) -> None:
         assert web.get("/admin/v3/functions/public/default").json() == []
 
 
+def test_client_that_leaves_in_the_middle_is_no_error(fuzzed: Server) -> None:
+    body = b'--b\r\nContent-Disposition: form-data; name="functionConfig"\r\nContent-Type: application/json\r\n\r\n{"a'
+    for url in (fuzzed.web_url, fuzzed.worker_url):
+        port = urlsplit(url).port
+        assert port is not None
+        for path in (
+            "/admin/v3/functions/public/default/f",
+            "/admin/v2/tenants/t",
+            "/admin/v3/functions/a/b/c/reset-cursor",
+        ):
+            head = f"PUT {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: multipart/form-data; boundary=b\r\n"
+            for verb in ("PUT", "POST"):
+                with socket.create_connection(("127.0.0.1", port), TIMEOUT_S) as connection:
+                    connection.sendall(head.replace("PUT", verb).encode() + b"Content-Length: 5000\r\n\r\n" + body)
+        assert httpx.get(f"{url}/admin/v3/functions/public/default", timeout=TIMEOUT_S).status_code == 200
+    log = fuzzed.log_file.read_text()
+    assert "Traceback" not in log
+    assert "ClientDisconnect" not in log
+
+
 def test_addresses_in_the_path_of_the_log_are_escaped(fuzzed: Server, tmp_path: Path) -> None:
     for url in (fuzzed.web_url, fuzzed.worker_url):
         httpx.get(f"{url}/admin/v3/functions/public/default/%1b%5B2J%0aforged/status", timeout=TIMEOUT_S)

@@ -10,6 +10,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from ...errors import ConnectionLost, MagnetarError, OperationTimeout, PackageError, RequestRefused
 from ...wire.printable import one_line
@@ -66,6 +67,10 @@ def install_error_answers(app: FastAPI) -> None:
     async def on_invalid(request: Request, exc: RequestValidationError) -> Response:
         first = exc.errors()[0]
         return refused(400, f"{first['loc'][-1]}: {first['msg']}")
+
+    @app.exception_handler(ClientDisconnect)
+    async def on_disconnect(request: Request, exc: ClientDisconnect) -> Response:
+        return nothing()  # nobody is left to read it
 
     @app.exception_handler(Exception)
     async def on_bug(request: Request, exc: Exception) -> Response:
