@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from ...wire.printable import one_line
+from ...wire.printable import printable
 
 
 class Refused(Exception):
@@ -48,9 +48,8 @@ def as_text(text: str) -> Response:
 
 def refusal(error: Refused) -> Response:
     """Return the answer for a refused request."""
-    return Response(
-        encode({"reason": one_line(error.reason)}), error.status, headers=error.headers, media_type="application/json"
-    )
+    reason = printable(" ".join(error.reason.splitlines()))  # the spaces are Pulsar's, two of them at one place
+    return Response(encode({"reason": reason}), error.status, headers=error.headers, media_type="application/json")
 
 
 def encode(value: Any) -> bytes:

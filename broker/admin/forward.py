@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
@@ -15,11 +16,15 @@ from .http_client import import_httpx
 if TYPE_CHECKING:
     import httpx
 
+log = logging.getLogger(__name__)
 NOT_ENABLED = "Pulsar Function Worker is not enabled, probably functionsWorkerEnabled is set to false"
 NOT_READY = "Function worker service is not done initializing. Please try again in a little while."
 CONNECT_TIMEOUT_S = 5.0
 MAX_CONNECTIONS = 200
-"""Requests under way to workers; more of them wait."""
+"""Requests under way to workers; more of them wait for `POOL_TIMEOUT_S`."""
+POOL_TIMEOUT_S = 20.0
+BEGIN_BYTES = 64 * 1024
+"""So much of a body, or all of it, is here before a worker is asked: half a request takes no connection to it."""
 _PREFIXES = tuple(
     f"/admin/{version}/{what}"
     for version, kinds in (
@@ -74,6 +79,8 @@ class Forwarder:
             return
 
     async def _pass_on(self, url: str, scope: Scope, receive: Receive, send: Send) -> None:
+        has_body = _has_body(scope)
+        begun = await _begin(receive) if has_body else ([], False)
         if self._client is None:
             # 3 MB that a broker without functions does not need, and a tenth of a second that its loop does not have.
             await asyncio.to_thread(import_httpx)
@@ -81,24 +88,29 @@ class Forwarder:
 
         if self._client is None:
             limits = httpx.Limits(max_connections=MAX_CONNECTIONS)
-            timeout = httpx.Timeout(None, connect=CONNECT_TIMEOUT_S)
+            timeout = httpx.Timeout(None, connect=CONNECT_TIMEOUT_S, pool=POOL_TIMEOUT_S)
             self._client = httpx.AsyncClient(limits=limits, timeout=timeout, trust_env=False)
         request = httpx.Request(
             scope["method"],
             httpx.URL(url).copy_with(raw_path=_target(scope)),
             headers=[(name, value) for name, value in scope["headers"] if name not in _HOP_BY_HOP | _JUDGED],
-            content=_body(receive) if _has_body(scope) else None,
+            content=_body(*begun, receive) if has_body else None,
         )
         try:
             response = await self._client.send(request, stream=True)
+        except httpx.PoolTimeout as error:
+            text = (
+                f"all {MAX_CONNECTIONS} connections to the functions worker have requests under way; try again shortly"
+            )
+            raise Refused(503, text) from error
         except httpx.HTTPError as error:
             text = f"the functions worker at {url} does not answer ({type(error).__name__}: {error}); try again shortly"
             raise Refused(503, text) from error
         try:
             await _stream_answer(response, receive, send)
         except httpx.HTTPError as error:
-            # The head is already out: a connection that ends early is the only way left to say so.
-            raise ConnectionError(f"the functions worker at {url} broke off its answer: {error}") from error
+            # The head is already out: a connection that ends early, as it does on return, is the only way to say so.
+            log.warning("the functions worker at %s broke off its answer: %s", url, error or type(error).__name__)
         finally:
             await response.aclose()
 
@@ -126,15 +138,32 @@ async def _until_disconnect(receive: Receive) -> bool:
     return False
 
 
-async def _body(receive: Receive) -> AsyncIterator[bytes]:
-    more = True
+async def _begin(receive: Receive) -> tuple[list[bytes], bool]:
+    """Return the beginning of a body, and whether there is more."""
+    chunks: list[bytes] = []
+    size, more = 0, True
+    while more and size < BEGIN_BYTES:
+        chunk, more = await _next(receive)
+        chunks.append(chunk)
+        size += len(chunk)
+    return chunks, more
+
+
+async def _body(chunks: list[bytes], more: bool, receive: Receive) -> AsyncIterator[bytes]:
+    for chunk in chunks:
+        if chunk:
+            yield chunk
     while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise _ClientGone
-        more = message.get("more_body", False)
-        if message.get("body"):
-            yield message["body"]
+        chunk, more = await _next(receive)
+        if chunk:
+            yield chunk
+
+
+async def _next(receive: Receive) -> tuple[bytes, bool]:
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        raise _ClientGone
+    return message.get("body", b""), message.get("more_body", False)
 
 
 def _target(scope: Scope) -> bytes:

@@ -177,16 +177,15 @@ async def _unload_all(call: Call, topics: Sequence[TopicName]) -> None:
 
 async def _skip_all(call: Call, topics: Sequence[TopicName]) -> None:
     only = own_subscription(call) if "subscription" in call.request.path_params else None
-    found = []
+    is_found = False
     for name in topics:
         topic = await call.broker.topic(name, create=False)
-        found += [
-            each for each in topic.subscriptions.values() if only in (None, each.name) and not is_internal(each.name)
-        ]
-    if only is not None and topics and not found:
+        for subscription in tuple(topic.subscriptions.values()):
+            if only in (None, subscription.name) and not is_internal(subscription.name):
+                is_found = True
+                await subscription.skip_all()
+    if only is not None and topics and not is_found:
         raise Refused(404, f"Subscription {only} not found on any topic of {call.namespace}")
-    for subscription in found:
-        await subscription.skip_all()
 
 
 async def _delete_subscription(call: Call, topics: Sequence[TopicName]) -> None:

@@ -176,3 +176,38 @@ def test_functions_paths_belong_to_the_worker(path: str) -> None:
 @pytest.mark.parametrize("path", ["/admin/v3/functionsx", "/admin/v2/workers", "/admin/v2/tenants", "/admin/v3", "/"])
 def test_other_paths_do_not(path: str) -> None:
     assert not forwards(path)
+
+
+async def test_half_a_body_takes_no_connection_to_the_worker(
+    broker: RunningBroker, worker: FakeWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("magnetar.broker.admin.forward.MAX_CONNECTIONS", 2)
+    port = int(broker.web_url.rsplit(":", 1)[1])
+    head = f"POST {FUNCTION} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\nConnection: close\r\n\r\n"
+    halves = [await asyncio.open_connection("127.0.0.1", port) for _ in range(5)]
+    for _, writer in halves:
+        writer.write(head.encode() + b"x" * 50)
+        await writer.drain()
+    for _ in range(3):
+        assert (await broker.http.post(FUNCTION, content=b"whole")).status_code == 418
+    for reader, writer in halves:
+        writer.write(b"x" * 50)
+        assert (await reader.readline()).startswith(b"HTTP/1.1 418 ")
+        writer.close()
+    assert [seen[3] for seen in worker.seen] == [b"whole"] * 3 + [b"x" * 100] * 5
+
+
+async def test_an_answer_that_the_worker_breaks_off_ends_early_and_is_one_line_of_the_log(
+    broker: RunningBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def break_off(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf")
+        writer.close()
+
+    async with await asyncio.start_server(break_off, "127.0.0.1", 0) as server:
+        broker.worker_url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        with pytest.raises(httpx.RemoteProtocolError):
+            await broker.http.get(FUNCTION)
+    assert "broke off its answer" in caplog.text
+    assert "Traceback" not in caplog.text
