@@ -7,6 +7,7 @@
 #   make race            orders of events, 15 minutes          (MAGNETAR_RACE_S=<seconds>, MAGNETAR_RACE_FIRST=<first seed>)
 #   make test-spark      Spark (installs 600 MB first)
 #   make test-pulsar     on an Apache Pulsar (CONTRIBUTING)    make generate   compile the .proto files
+#   make bench-against BASE=<commit>   which rows are slower than that commit's
 
 PYTHON ?= python3
 VENV := .venv
@@ -24,10 +25,10 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_BUILD_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-slow race test-spark test-pulsar pulsar-given check fmt bench generate clean tools
+.PHONY: help demo test test-slow race test-spark test-pulsar pulsar-given check fmt bench bench-against generate clean tools
 
 help:
-	@sed -n '4,10s/^# *//p' Makefile
+	@sed -n '4,/^$$/s/^# *//p' Makefile
 
 demo: $(RUN_STAMP)
 	@$(BIN)/magnetar demo --directory .demo $(if $(KEEP),--keep)
@@ -72,6 +73,11 @@ fmt: $(DEV_STAMP)
 
 bench: $(DEV_STAMP)
 	$(BIN)/python -m benchmarks $(ARGS)
+
+# Both trees in turn, in one run: ROWS=<name,…> limits it, REPEATS=<n> narrows the intervals.
+bench-against: $(DEV_STAMP)
+	@[ -n "$(BASE)" ] || { echo "make: compared with what? Give BASE=<commit>" >&2; exit 1; }
+	$(BIN)/python -m benchmarks.against "$(BASE)" $(if $(ROWS),--rows "$(ROWS)") $(if $(REPEATS),--repeats "$(REPEATS)") $(ARGS)
 
 generate: $(DEV_STAMP)
 	PYTHON=$(CURDIR)/$(BIN)/python wire/generate.sh

@@ -23,6 +23,9 @@ Server, load and peer share these cores. Figures are medians of {repeats} measur
 Peers were measured in the same run on the same machine, where nothing else is said. Targets come from measurements of
 Apache Pulsar 4.0.7 on a machine like this one, whatever this one's own speed is.
 
+Figures of two runs cannot be compared, as machines differ from hour to hour: `make bench-against BASE=<commit>`
+measures two commits in turn in one run, and tells which rows are slower ([CONTRIBUTING.md](../CONTRIBUTING.md)).
+
 """
 
 

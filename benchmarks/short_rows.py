@@ -1,0 +1,186 @@
+"""Short measurements of the main rows, of whatever tree `magnetar` is imported from; `benchmarks.against` runs them.
+
+`python -m benchmarks.short_rows --directory DIR ROW …` prints a line of JSON for each row. Rows of a group
+share a server. The load is made by this code whichever tree is measured; servers and our own client are the tree's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter, sleep
+
+import magnetar
+import uvloop
+
+from tests.support.functions import Functions
+from tests.support.servers import Server
+
+from .exact_rates import EXACT, PLAIN, _slope
+from .footprint import SETTLE_S, _pss, _start
+from .function_rates import EXPECTED_RATES, SOURCE, _our_slope
+from .latency import CONFIG, _latencies, _percentile
+from .load import Shape, consume, hold, official_publish, publish
+from .plan import Plan
+from .state_rates import BATCH, EXPECTED_WORDS, WORDS, _words
+
+WARM_S = 0.3
+EXACT_RATE = 450_000
+"""Messages a second; only to choose how many messages a measurement needs."""
+LATENCY_S = 2.0
+
+Measure = Callable[[Plan, Server, str], float]
+"""Measures one row on a running server; the text is the row's name, which no other row uses for topics."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One short measurement.
+
+    Attributes:
+        server: what it runs on: rows with the same one share it; empty if the row starts its own.
+        unit: of its figure.
+        measure: takes it.
+        more_is_better: direction of the unit.
+    """
+
+    server: str
+    unit: str
+    measure: Measure
+    more_is_better: bool = True
+
+
+def _publish(shape: Shape) -> Measure:
+    def measure(plan: Plan, server: Server, name: str) -> float:
+        publish(server.service_url, f"{name}-warm", shape, WARM_S)
+        count, took_s = publish(server.service_url, name, shape, plan.seconds)
+        return count / took_s
+
+    return measure
+
+
+def _official_publish(shape: Shape) -> Measure:
+    def measure(plan: Plan, server: Server, name: str) -> float:
+        count, took_s = official_publish(server.service_url, name, shape, plan.seconds)
+        return count / took_s
+
+    return measure
+
+
+def _consume(shape: Shape) -> Measure:
+    def measure(plan: Plan, server: Server, name: str) -> float:
+        hold(server.service_url, name, "s")
+        sent, _ = publish(server.service_url, name, shape, plan.seconds)
+        _, took_s = consume(server.service_url, name, "s", sent)
+        return sent / took_s
+
+    return measure
+
+
+def _function(batch: int, number: int) -> Measure:
+    def measure(plan: Plan, server: Server, _name: str) -> float:
+        return _our_slope(server, batch, int(EXPECTED_RATES[batch] * plan.seconds), number)[0]
+
+    return measure
+
+
+def _exact(plan: Plan, server: Server, name: str) -> float:
+    count = int(EXACT_RATE * plan.seconds) // BATCH * BATCH
+    return _slope(server, name.replace("-", ""), PLAIN, BATCH, count, EXACT)
+
+
+def _state(plan: Plan, server: Server, _name: str) -> float:
+    return _words(server, int(EXPECTED_WORDS / WORDS * plan.seconds) // BATCH * BATCH, 1)
+
+
+def _latency_p99(_plan: Plan, server: Server, _name: str) -> float:
+    with Functions(server.web_url) as functions:
+        functions.create("f", SOURCE, CONFIG).raise_for_status()
+        latencies = sorted(uvloop.run(_latencies(server, LATENCY_S)))
+        functions.delete("f")
+    return _percentile(latencies, 99)
+
+
+def _start_s(plan: Plan) -> float:
+    return _start(plan.directory)[1]
+
+
+def _idle_mib(plan: Plan) -> float:
+    with plan.server("standalone") as server:
+        sleep(SETTLE_S)
+        return _pss(server)
+
+
+def _alone(measure: Callable[[Plan], float]) -> Measure:
+    return lambda plan, _server, _name: measure(plan)
+
+
+BROKER, STANDALONE, OWN = "broker", "standalone", ""
+ROWS = {
+    "publish-batched": Row(BROKER, "messages/s", _publish(Shape(1000, 100))),
+    "publish-1kib": Row(BROKER, "messages/s", _publish(Shape(1000, 1024))),
+    "publish-single": Row(BROKER, "messages/s", _publish(Shape(1, 100))),
+    "publish-official-batched": Row(BROKER, "messages/s", _official_publish(Shape(1000, 100))),
+    "publish-official-single": Row(BROKER, "messages/s", _official_publish(Shape(1, 100))),
+    "consume": Row(BROKER, "messages/s", _consume(Shape(1000, 100))),
+    "function-1000": Row(STANDALONE, "messages/s", _function(1000, 0)),
+    "function-50": Row(STANDALONE, "messages/s", _function(50, 1)),
+    "function-1": Row(STANDALONE, "messages/s", _function(1, 2)),
+    "exact": Row(STANDALONE, "messages/s", _exact),
+    "state": Row(STANDALONE, "words/s", _state),
+    "latency-p99": Row(STANDALONE, "ms", _latency_p99, more_is_better=False),
+    "start": Row(OWN, "s", _alone(_start_s), more_is_better=False),
+    "idle-memory": Row(OWN, "MiB", _alone(_idle_mib), more_is_better=False),
+}
+
+
+def grouped(names: Iterable[str]) -> list[tuple[str, list[str]]]:
+    """Return the rows that share a server, in their order; each row with a server of its own stands alone."""
+    groups: list[tuple[str, list[str]]] = []
+    for name in names:
+        server = ROWS[name].server
+        if server and groups and groups[-1][0] == server:
+            groups[-1][1].append(name)
+        else:
+            groups.append((server, [name]))
+    return groups
+
+
+def measured(plan: Plan, names: Sequence[str]) -> Iterator[dict[str, object]]:
+    """Yield each row's figure, or why there is none: one row that fails costs no other."""
+    for kind, rows in grouped(names):
+        if kind == OWN:
+            yield _one(rows[0], lambda name=rows[0]: ROWS[name].measure(plan, None, name))  # type: ignore[misc, arg-type]
+            continue
+        with plan.server(kind) as server:
+            for row in rows:
+                yield _one(row, lambda name=row, server=server: ROWS[name].measure(plan, server, name))  # type: ignore[misc]
+
+
+def _one(name: str, measure: Callable[[], float]) -> dict[str, object]:
+    began = perf_counter()
+    try:
+        return {"row": name, "value": measure(), "seconds": perf_counter() - began}
+    except Exception as exc:  # noqa: BLE001  the row's failure is its figure
+        return {"row": name, "error": f"{type(exc).__name__}: {exc}"[:500]}
+
+
+def main() -> int:
+    """Measure the rows that are asked for; the first line says which tree."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.short_rows", description=__doc__)
+    parser.add_argument("rows", nargs="+", choices=list(ROWS))
+    parser.add_argument("--seconds", type=float, default=2.0, help="of load in one measurement")
+    parser.add_argument("--directory", type=Path, required=True, help="where servers keep their data")
+    arguments = parser.parse_args()
+    print(json.dumps({"tree": str(Path(magnetar.__file__).parent.resolve())}), flush=True)
+    for line in measured(Plan(arguments.seconds, 1, arguments.directory), arguments.rows):
+        print(json.dumps(line), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
