@@ -13,8 +13,16 @@ _LENGTH = Struct(">I")
 LENGTH_BYTES = _LENGTH.size
 
 LEASE_S = 3.0
-"""A worker that says nothing for so long has lost its instances; a broker with a keep-alive of 2 s, the shortest sound
-one, lets others have them 4 s after its last word."""
+"""A worker that is stopped (SIGSTOP) and says nothing for so long has lost its instances; a broker with a keep-alive of
+2 s, the shortest sound one, lets others have them 4 s after its last word."""
+
+HELD_LEASE_S = 60.0
+"""The same for a worker that is not stopped. A thread function may hold its interpreter (a regular expression, a call
+into C), so that it says nothing. Its processes need nothing of it meanwhile, and their locks keep others from their
+work. A broker with the default keep-alive gives such a worker up after so long; then others wait for the locks."""
+
+LOOK_S = 0.25
+"""How often the zygote looks whether a silent worker is stopped."""
 
 BEAT_S = 0.5
 """How often a worker says that it lives."""

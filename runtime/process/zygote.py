@@ -7,9 +7,9 @@ refuses to fork when the kernel counts more than one thread.
 
 It is forked from the worker before that does anything else, or started by exec where that is no longer possible, and
 shares no file with it but one socket. When that socket ends, the worker is gone: the zygote ends, and its children
-with it. The same when the worker, once it has begun to send beats, is silent for `LEASE_S`: it is frozen, others are
-about to take its instances, and each may run only once. The zygote is the children's parent, so a process id that it
-signals cannot have been given to another process.
+with it. The same when the worker, once it has begun to send beats, is silent for `LEASE_S` because it is stopped, or
+for `HELD_LEASE_S` whatever the reason: others are about to take its instances, and wait until these have ended. The
+zygote is the children's parent, so a process id that it signals cannot have been given to another process.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from typing import Any, NoReturn
 from ...errors import ProtocolError
 from . import child
 from .forked import ForkedProcess, fork, thread_count
-from .messages import LEASE_S, encode, take
+from .frozen import is_stopped
+from .messages import HELD_LEASE_S, LEASE_S, LOOK_S, encode, take
 
 _READ_BYTES = 64 * 1024
 _PR_SET_PDEATHSIG = 1
@@ -71,20 +72,23 @@ class Zygote:
         self._selector.register(self._commands, selectors.EVENT_READ)
         self._selector.register(self._wakeup_read, selectors.EVENT_READ)
         heard_at = math.inf  # until the worker, which has to start first, says something there is nothing to guard
+        worker, beat_at = os.getppid(), heard_at
         while True:
             wait_s = heard_at + LEASE_S - time.monotonic()
             ready = self._selector.select(None if math.isinf(wait_s) else max(0.0, wait_s))
             if time.monotonic() - heard_at > 2 * LEASE_S:
                 # This process, too, was frozen: the worker's beats may lie in the socket, so it has its chance.
-                heard_at = time.monotonic()
+                heard_at = beat_at = time.monotonic()
             elif not ready and time.monotonic() - heard_at >= LEASE_S:
-                return
+                if is_stopped(worker) or time.monotonic() - beat_at >= HELD_LEASE_S:
+                    return
+                heard_at = time.monotonic() - LEASE_S + LOOK_S  # it lives, and its interpreter is held: look again
             for key, _ in ready:
                 if key.fileobj is self._commands:
                     data = self._commands.recv(_READ_BYTES)
                     if not data:
                         return
-                    heard_at = time.monotonic()
+                    heard_at = beat_at = time.monotonic()
                     self._received += data
                     while (command := take(self._received)) is not None:
                         self._obey(command)
