@@ -32,6 +32,10 @@ Append = Callable[[str, bytes, Mapping[str, str]], Awaitable[Position]]
 """Writes one record (key, value, properties); returns its position once it is durable."""
 
 
+CatchUp = Callable[[], Awaitable[None]]
+BeforeDeletion = Callable[[FunctionMetaData], Awaitable[None]]
+
+
 @dataclass(frozen=True, slots=True)
 class LogAccess:
     """What a leader needs of the log.
@@ -48,15 +52,39 @@ class LogAccess:
 class FunctionMetadataManager:
     """Holds all functions and, on the leader, changes them."""
 
-    def __init__(self, on_change: Callable[[Change], None]) -> None:
+    def __init__(
+        self,
+        on_change: Callable[[Change], None],
+        catch_up: CatchUp | None = None,
+        before_deletion: BeforeDeletion | None = None,
+    ) -> None:
+        """Hold no functions yet.
+
+        Args:
+            on_change: called after each record that changes a function.
+            catch_up: returns when everything that the log held at the call has been applied.
+            before_deletion: called with a function's record on the leader, before the function is gone and while no
+                other change is decided; if it raises, the function stays.
+        """
         self._table = FunctionTable()
         self._on_change = on_change
+        self._catch_up = catch_up
+        self._before_deletion = before_deletion
         self._applied: Position = (-1, -1)
         self._waiting: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
         self._log: LogAccess | None = None
         self._turn = asyncio.Lock()
         self._under_way: set[asyncio.Task[None]] = set()
         self._is_unsure = False
+
+    async def catch_up(self) -> None:
+        """Return when the table shows everything that the log held at the call. Cancellation: safe.
+
+        Raises:
+            MagnetarError: the log cannot be read.
+        """
+        if self._catch_up is not None:
+            await self._catch_up()
 
     def get(self, name: str) -> FunctionMetaData | None:
         """Return the record of a function (tenant/namespace/name); never modify it."""
@@ -142,6 +170,8 @@ class FunctionMetadataManager:
                 entry = await self._decide(request, log)
                 if entry is None:
                     return
+                if request.is_deletion:
+                    await self._prepare_deletion(entry.key, log)
                 # Until the record has come back, nobody knows whether a failed append reached the log.
                 self._is_unsure = True
                 position = await log.append(entry.key, entry.value, entry.properties)
@@ -149,6 +179,14 @@ class FunctionMetadataManager:
                 self._is_unsure = False
             if self._table.decide(request) is not None:
                 raise OperationTimeout(f"a change was written {_ATTEMPTS} times and had no effect; the log says why")
+
+    async def _prepare_deletion(self, name: str, log: LogAccess) -> None:
+        metadata = self._table.get(name)
+        if metadata is None or self._before_deletion is None:
+            return
+        await self._before_deletion(metadata)
+        if self._log is not log:
+            raise NotLeader("this worker led until now; the request belongs to the next leader")
 
     async def _decide(self, request: FunctionRequest, log: LogAccess) -> LogEntry | None:
         """Decide; a refusal only after a look at the log's end: another worker may lead and have changed things."""

@@ -90,6 +90,7 @@ class RuntimeManager:
         self._around = surroundings
         self._clock = clock
         self._held: dict[str, _Held] = {}
+        self._past: dict[str, Supervisor] = {}  # of instances that left this worker; they may still be stopping
         self._stopping: set[asyncio.Task[None]] = set()
         self._warming: asyncio.Task[None] | None = None
         self._short_dir: str | None = None
@@ -111,13 +112,18 @@ class RuntimeManager:
         """
         if self._warming is None:
             self._warming = asyncio.create_task(self._warm_up())
+        self._past = {key: supervisor for key, supervisor in self._past.items() if not supervisor.has_ended}
         for key in [key for key in self._held if key not in assignments]:
-            self._end(self._held.pop(key).supervisor)
+            gone = self._held.pop(key)
+            last = gone.supervisor or gone.predecessor
+            if last is not None:
+                self._past[key] = last
+            self._end(gone.supervisor)
         for key, assignment in assignments.items():
             held = self._held.get(key)
             if held is not None and held.assignment == assignment:
                 continue
-            predecessor = None if held is None else held.supervisor or held.predecessor
+            predecessor = self._past.pop(key, None) if held is None else held.supervisor or held.predecessor
             self._end(predecessor)
             self._held[key] = self._serve(key, assignment, predecessor)
 
@@ -186,6 +192,19 @@ class RuntimeManager:
         """
         supervisor = self._held[key].supervisor
         return MetricsData() if supervisor is None else await supervisor.metrics(reset)
+
+    async def ended(self, function: str) -> bool:
+        """Wait for the end of a function's instances that are to be stopped; returns False if one is to run.
+
+        Cancellation: safe.
+        """
+        held = [one for key, one in self._held.items() if key.rpartition(":")[0] == function]
+        if any(one.supervisor is not None for one in held):
+            return False
+        past = [one for key, one in self._past.items() if key.rpartition(":")[0] == function]
+        past += [one.predecessor for one in held if one.predecessor is not None]
+        await asyncio.gather(*(supervisor.ended() for supervisor in past))
+        return True
 
     async def restart(self, key: str) -> None:
         """Stop an instance and start it again; one that is stopped stays so.

@@ -137,6 +137,11 @@ class Supervisor:
         if self._task is not None:
             await asyncio.wait((self._task,))
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing of it runs."""
+        return self._task is None or self._task.done()
+
     async def restart(self, grace_s: float) -> None:
         """Stop the instance and start it again at once; returns when it has been started, or cannot be so soon."""
         self._failure = ""

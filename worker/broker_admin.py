@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
@@ -86,9 +87,16 @@ class BrokerAdmin:
 
     async def consumers(self, topic: str, subscription: str) -> list[str]:
         """Return who is connected to a subscription: the consumers' names."""
+        return [str(consumer.get("consumerName", "")) for consumer in await self._subscribers(topic, subscription)]
+
+    async def subscribers(self, topic: str, subscription: str) -> list[Mapping[str, Any]]:
+        """Return the statistics of the consumers of a subscription, of all partitions."""
+        topics = [parse_topic_name(topic).partition_name(number).text for number in range(await self.partitions(topic))]
+        return [one for part in topics or [topic] for one in await self._subscribers(part, subscription)]
+
+    async def _subscribers(self, topic: str, subscription: str) -> list[Mapping[str, Any]]:
         answer = await self._call("GET", f"{parse_topic_name(topic).rest_path}/stats", (404,))
-        found = answer.json().get("subscriptions", {}).get(subscription, {})
-        return [str(consumer.get("consumerName", "")) for consumer in found.get("consumers", [])]
+        return list(answer.json().get("subscriptions", {}).get(subscription, {}).get("consumers", []))
 
     async def partitions(self, topic: str) -> int:
         """Return how many partitions a topic has, 0 if it has none."""
@@ -118,12 +126,12 @@ class BrokerAdmin:
         """Delete a topic and its subscriptions; one that does not exist is fine."""
         await self._call("DELETE", f"{parse_topic_name(topic).rest_path}?force=true", (404,))
 
-    async def delete_subscription(self, topic: str, subscription: str) -> bool:
+    async def delete_subscription(self, topic: str, subscription: str, *, is_forced: bool = False) -> bool:
         """Delete a subscription from a topic or all its partitions; returns False while it is in use.
 
-        One that does not exist counts as deleted.
+        One that does not exist counts as deleted. If it is forced, consumers are disconnected.
         """
         name: TopicName = parse_topic_name(topic)
-        path = f"{name.rest_path}/subscription/{quote(subscription, safe='')}"
+        path = f"{name.rest_path}/subscription/{quote(subscription, safe='')}" + ("?force=true" if is_forced else "")
         response = await self._call("DELETE", path, (404, 409, 412))
         return response.is_success or response.status_code == 404

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
@@ -67,18 +67,20 @@ class Deployment:
 
 
 @dataclass(frozen=True, slots=True)
-class FunctionTopics:
-    """What is made sure of before a function exists.
+class Surroundings:
+    """What is made sure of before a function exists, and before it is gone.
 
     Attributes:
         inputs: their subscriptions.
         outputs: their deduplication.
         spark: whether functions can run by Spark at all.
+        end_instances: returns when nothing of a stopped function runs any more.
     """
 
     inputs: InputSubscriptions
     outputs: ExactOutputs
     spark: SparkReadiness
+    end_instances: Callable[[FunctionName, FunctionMetaData], Awaitable[None]]
 
 
 class Functions:
@@ -90,14 +92,14 @@ class Functions:
         packages: PackageStore,
         admin: BrokerAdmin,
         hand_over: HandOver,
-        topics: FunctionTopics,
+        around: Surroundings,
         now_ms: Callable[[], int],
     ) -> None:
         self._metadata = metadata
         self._packages = packages
         self._admin = admin
         self._hand_over = hand_over
-        self._topics = topics
+        self._around = around
         self._now_ms = now_ms
 
     def find(self, name: FunctionName) -> FunctionMetaData:
@@ -128,13 +130,16 @@ class Functions:
         if not await patience.ask(lambda: self._admin.has_namespace(name.tenant, name.namespace)):
             raise RequestRefused(400, "Namespace does not exist")
         if self._metadata.get(str(name)) is not None:
-            raise RequestRefused(400, f"Function {name.name} already exists")
+            # Another worker may have answered that it is gone, which this one has not read yet.
+            await patience.ask(self._metadata.catch_up)
+            if self._metadata.get(str(name)) is not None:
+                raise RequestRefused(400, f"Function {name.name} already exists")
         try:
             config = with_defaults(_named(read_function_config(deployment.config), name))
             check(config)
         except InvalidConfig as exc:
             raise RequestRefused(400, str(exc)) from exc
-        await self._topics.spark.check(to_details(config))
+        await self._around.spark.check(to_details(config))
         location = await self._keep(deployment, config, patience)
         if location is None:
             raise RequestRefused(400, "Function package is not provided")
@@ -145,8 +150,8 @@ class Functions:
             createTime=self._now_ms(),
             functionUuid=uuid.uuid4().hex,
         )
-        await patience.ask(lambda: self._topics.outputs.prepare(metadata.functionDetails))
-        await self._topics.inputs.prepare(metadata.functionDetails)
+        await patience.ask(lambda: self._around.outputs.prepare(metadata.functionDetails))
+        await self._around.inputs.prepare(metadata.functionDetails)
         return metadata
 
     async def update(self, name: FunctionName, deployment: Deployment) -> None:
@@ -158,6 +163,9 @@ class Functions:
 
     async def _changed_record(self, name: FunctionName, deployment: Deployment, patience: Patience) -> FunctionMetaData:
         existing = self._metadata.get(str(name))
+        if existing is None:
+            await patience.ask(self._metadata.catch_up)
+            existing = self._metadata.get(str(name))
         if existing is None:
             raise RequestRefused(400, f"Function {name.name} doesn't exist")
         before = from_details(existing.functionDetails)
@@ -182,16 +190,39 @@ class Functions:
         metadata.version = existing.version + 1
         for instance_id in [key for key in metadata.instanceStates if key >= (config.parallelism or 1)]:
             del metadata.instanceStates[instance_id]
-        await patience.ask(lambda: self._topics.outputs.prepare(metadata.functionDetails))
+        await patience.ask(lambda: self._around.outputs.prepare(metadata.functionDetails))
         return metadata
 
     async def deregister(self, name: FunctionName) -> None:
-        """Delete a function; its instances stop, and its subscriptions go unless it keeps them."""
-        existing = self.find(name)
+        """Delete a function: its instances stop, its subscriptions go unless it keeps them, then it is gone.
+
+        In this order, and its name is taken until the end: nothing of it can touch what a later function of that name
+        has.
+
+        Cancellation: it may stay, stopped; repeat the request.
+        """
+        patience = Patience(self._hand_over.timeout_s)
+        async with patience.bound(f"{name} is not deleted, though it may be stopped,"):
+            existing = await self._stopped(name, patience)
+            await patience.ask(lambda: self._around.end_instances(name, existing))
         metadata = FunctionMetaData()
         metadata.CopyFrom(existing)
         metadata.version = existing.version + 1
-        await self._submit(metadata, is_deletion=True)
+        await self._submit(metadata, patience, is_deletion=True)
+
+    async def _stopped(self, name: FunctionName, patience: Patience) -> FunctionMetaData:
+        """Have all instances of a function stop; returns its record, which says so."""
+        for is_last in (False, False, True):
+            existing = self.find(name)
+            numbers = range(existing.functionDetails.parallelism)
+            if all(existing.instanceStates.get(number, RUNNING) == STOPPED for number in numbers):
+                break
+            try:
+                await self.replace_states(name, dict.fromkeys(numbers, STOPPED), patience=patience)
+            except RequestRefused as exc:
+                if exc.status != 400 or is_last:
+                    raise  # another reason than that somebody changed it meanwhile
+        return self.find(name)
 
     async def set_state(self, name: FunctionName, instance_id: int | None, state: FunctionState) -> None:
         """Start or stop one instance, or all that are not so yet."""
@@ -204,7 +235,12 @@ class Functions:
         await self.replace_states(name, {index: state if index in chosen else states[index] for index in states})
 
     async def replace_states(
-        self, name: FunctionName, states: Mapping[int, FunctionState], *, raises_incarnation: bool = False
+        self,
+        name: FunctionName,
+        states: Mapping[int, FunctionState],
+        *,
+        raises_incarnation: bool = False,
+        patience: Patience | None = None,
     ) -> None:
         """Start and stop instances, perhaps as a new incarnation: what they read again then is no repetition."""
         existing = self.find(name)
@@ -214,7 +250,7 @@ class Functions:
         metadata.cursorIncarnation += raises_incarnation
         for index, state in states.items():
             metadata.instanceStates[index] = state
-        await self._submit(metadata)
+        await self._submit(metadata, patience)
 
     async def start(self, name: FunctionName, instance_id: int | None) -> None:
         """Let one instance, or all, run."""

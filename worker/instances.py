@@ -37,6 +37,10 @@ SETTLE_TIMEOUT_S = 5.0
 
 STOP_TIMEOUT_S = 10.0
 """How long a request to stop waits for instances to end."""
+
+ENDED_TIMEOUT_S = 13.0
+"""How long a worker may take to say that instances have ended: they have 10 s to stop, then they are killed."""
+
 _POLL_S = 0.02
 
 Json = dict[str, Any]
@@ -57,6 +61,9 @@ class RunningInstances(Protocol):
     async def begin_run(self, key: str, run_id: str) -> None:
         """Begin a run of a function that works in runs."""
 
+    async def ended(self, function: str) -> bool:
+        """Wait for the end of a function's instances that are to be stopped; returns False if one is to run."""
+
     def log_file(self, key: str) -> Path:
         """Return where an instance's log is."""
 
@@ -70,8 +77,11 @@ class Instances:
         scheduler: SchedulerManager,
         membership: MembershipManager,
         http: httpx.AsyncClient,
+        applied: Callable[[], Awaitable[None]],
     ) -> None:
+        """Ask these; `applied` returns when the runtime follows all assignments that were written before the call."""
         self._runtime = runtime
+        self._applied = applied
         self._scheduler = scheduler
         self._membership = membership
         self._http = http
@@ -82,8 +92,12 @@ class Instances:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    async def settle(self, name: FunctionName, metadata: FunctionMetaData | None) -> None:
-        """Wait until the assignments show a function's newest record, or its end; for a while only."""
+    async def settle(self, name: FunctionName, metadata: FunctionMetaData | None) -> bool:
+        """Wait until the assignments show a function's newest record, or its end; for a while only.
+
+        Returns:
+            whether they do.
+        """
 
         def is_settled() -> bool:
             held = self._scheduler.of_function(str(name))
@@ -96,6 +110,46 @@ class Instances:
             async with asyncio.timeout(SETTLE_TIMEOUT_S):
                 while not is_settled():
                     await self._changed.wait()
+        return is_settled()
+
+    async def ended_here(self, name: FunctionName) -> None:
+        """Return when nothing of a stopped function runs on this worker, whatever it was told of before.
+
+        Raises:
+            RequestRefused: it is not stopped.
+        """
+        await self._applied()
+        if not await self._runtime.ended(str(name)):
+            raise RequestRefused(409, f"an instance of {name} is to run; it was started meanwhile, try again")
+
+    async def not_ended(self, name: FunctionName) -> set[str]:
+        """Wait until nothing of a stopped function runs on any worker; returns those that did not say so in time.
+
+        Raises:
+            RequestRefused: it is not stopped.
+        """
+        questions = self._round()
+        me = self._membership.me.worker_id
+        roster = await self._membership.roster()
+        workers = {me, *(member.worker_id for member in roster.members)}
+        workers.update(held.workerId for _, held in self._scheduler.of_function(str(name)))
+
+        async def has_ended(worker: str) -> bool:
+            try:
+                if worker == me:
+                    async with asyncio.timeout(ENDED_TIMEOUT_S):
+                        await self.ended_here(name)
+                else:
+                    await questions.ask(worker, "GET", _function_path(name, "ended"), ENDED_TIMEOUT_S)
+            except (MagnetarError, TimeoutError) as exc:
+                if getattr(exc, "status", 0) == 409:
+                    raise
+                return False
+            return True
+
+        asked = sorted(workers)
+        answers = await asyncio.gather(*map(has_ended, asked))
+        return {worker for worker, answer in zip(asked, answers, strict=True) if not answer}
 
     async def stopped(self, name: FunctionName, metadata: FunctionMetaData) -> None:
         """Wait until no instance runs that should not; for a while only."""
@@ -278,5 +332,9 @@ class Instances:
 
 
 def _path(name: FunctionName, instance_id: int, what: str) -> str:
-    parts = (name.tenant, name.namespace, name.name, str(instance_id), what)
+    return _function_path(name, str(instance_id), what)
+
+
+def _function_path(name: FunctionName, *more: str) -> str:
+    parts = (name.tenant, name.namespace, name.name, *more)
     return "/admin/v3/functions/" + "/".join(quote(part, safe="") for part in parts)

@@ -23,14 +23,15 @@ from ..metadata.functions import FunctionMetadataManager
 from ..metadata.functions_state import Change
 from ..metadata.packages import PackageStore
 from ..scheduler.manager import Position, SchedulerManager
-from ..wire.functions_pb2 import Assignment, PackageLocationMetaData
+from ..wire.functions_pb2 import Assignment, FunctionMetaData, PackageLocationMetaData
 from .admission import MARK
 from .broker_admin import BrokerAdmin
 from .cleanup import SubscriptionCleanup
 from .config import WorkerConfig
 from .cursor_reset import CursorReset
+from .ending import Ending
 from .exact_outputs import ExactOutputs
-from .functions import PACKAGE_PREFIX, Functions, FunctionTopics
+from .functions import PACKAGE_PREFIX, FunctionName, Functions, Surroundings
 from .hand_over import HandOver
 from .instances import Instances, RunningInstances
 from .leadership import Leadership
@@ -41,6 +42,7 @@ from .rest import metrics
 from .rest.app import make_app
 from .rest.cluster import ClusterRoutes
 from .rest.connectors import connectors_router
+from .rest.ended import ended_router
 from .rest.functions import FunctionsRoutes
 from .rest.reset_cursor import ResetCursorRoute
 from .rest.state import StateRoutes
@@ -83,7 +85,10 @@ class Parts:
         self._is_applied = asyncio.Event()
         self._instances: Instances | None = None
         self._life = uuid.uuid4().hex
-        self.metadata = FunctionMetadataManager(self._function_changed)
+        self.cleanup = SubscriptionCleanup(admin, lambda: self.metadata.all())
+        self.metadata = FunctionMetadataManager(
+            self._function_changed, lambda: self.metadata_log.catch_up(), self.cleanup.remove
+        )
         self.scheduler = SchedulerManager(self._assignments_changed)
         tailer = f"{me.worker_id}-function"
         self.metadata_log = TailedLog(
@@ -96,11 +101,6 @@ class Parts:
             config, client, (self.metadata, self.metadata_log), (self.scheduler, self.assignments_log)
         )
         self.membership = MembershipManager(me, self._join, self._coordinate_stats, self.leadership.became)
-        self.cleanup = SubscriptionCleanup(
-            admin.delete_subscription,
-            lambda name: self.metadata.get(name) is not None,
-            lambda: self.leadership.is_leading,
-        )
         topics = PackageTopics(client, config.topic(PACKAGE_PREFIX))
         self.packages = PackageStore(config.data_dir / "packages", topics)
         self.janitor = PackageJanitor(
@@ -114,17 +114,22 @@ class Parts:
         )
         hand_over = HandOver(self.metadata, self.membership, http, config.request_timeout_s)
         self.tables = StateTables(config.state_url)
-        function_topics = FunctionTopics(
+        around = Surroundings(
             InputSubscriptions(client),
             ExactOutputs(config.admin_url, config.state_url),
             SparkReadiness(me.worker_id, config.spark_master, config.state_url, config.data_dir / "spark"),
+            self._end_instances,
         )
-        self.functions = Functions(self.metadata, self.packages, admin, hand_over, function_topics, _now_ms)
+        self.functions = Functions(self.metadata, self.packages, admin, hand_over, around, _now_ms)
 
-    def _function_changed(self, change: Change) -> None:
+    def _function_changed(self, _change: Change) -> None:
         self.leadership.reschedule()
-        if change.after is None and change.before is not None:
-            self.cleanup.add(change.before)
+
+    async def _end_instances(self, name: FunctionName, metadata: FunctionMetaData) -> None:
+        if self._instances is None:
+            raise MagnetarError("this worker does not serve yet; try again")
+        locks = self._config.topic(self._config.locks_topic)
+        await Ending(self._instances, self._admin, locks).run(name, metadata)
 
     def _assignments_changed(self) -> None:
         self._is_applied.clear()
@@ -175,13 +180,17 @@ class Parts:
         A worker that was cut off, or frozen, may have lost it to another without having read of it. So it reads its
         assignments to the end first; if the instance has gone, it is told to stop before it begins.
         """
+        await self._applied()
+        return await self.functions.fetch(location)
+
+    async def _applied(self) -> None:
+        """Return when the runtime follows everything that the log of assignments held at the call."""
         await self.assignments_log.catch_up()
         await self._is_applied.wait()
-        return await self.functions.fetch(location)
 
     def make_app(self, runtime: Runtime) -> FastAPI:
         """Return the REST interface."""
-        instances = self._instances = Instances(runtime, self.scheduler, self.membership, self._http)
+        instances = self._instances = Instances(runtime, self.scheduler, self.membership, self._http, self._applied)
         functions = FunctionsRoutes(
             self.functions,
             instances,
@@ -199,6 +208,7 @@ class Parts:
             return text, metrics.CONTENT_TYPE
 
         routers = [state.router(), reset.router(), functions.router(), cluster.router(), connectors_router()]
+        routers.append(ended_router(instances))
         return make_app(routers, read_metrics)
 
     def _gauges(self) -> list[tuple[str, str, float]]:

@@ -31,8 +31,11 @@ class Patience:
         return max(0.0, self._until - monotonic())
 
     @asynccontextmanager
-    async def bound(self) -> AsyncIterator[None]:
+    async def bound(self, outcome: str = "nothing was changed") -> AsyncIterator[None]:
         """End what runs inside when the time is over.
+
+        Args:
+            outcome: what is said to have been done by then.
 
         Raises:
             RequestRefused: 503, with what held it up.
@@ -42,7 +45,7 @@ class Patience:
                 yield
         except TimeoutError:
             raise RequestRefused(
-                503, f"nothing was changed within {self._timeout_s:g} s: {self._reason}; repeat the request later"
+                503, f"{outcome} within {self._timeout_s:g} s: {self._reason}; repeat the request later"
             ) from None
 
     async def ask(self, question: Callable[[], Awaitable[_T]]) -> _T:

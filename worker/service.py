@@ -116,7 +116,6 @@ class WorkerService:
         check_namespace(config.functions_namespace, stats, parts.metadata.all())
         self._spawn("election", parts.leadership.run_election(self.worker_id))
         self._spawn("schedule", parts.leadership.run_schedule(parts.membership))
-        self._spawn("cleanup", parts.cleanup.run())
         self._spawn("janitor", parts.janitor.run())
         self._spawn("compaction of the logs", parts.compaction.run())
         # A leader that is leaving answers until it has left; then others ask the next one.

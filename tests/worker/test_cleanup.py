@@ -1,88 +1,89 @@
-"""The subscriptions of a deleted function go, whoever leads by then; what is in use, or needed again, stays."""
+"""Which subscriptions of a deleted function go: its own, whoever holds them; shared ones only if nobody does."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from magnetar.errors import ConnectionLost
 from magnetar.wire.functions_pb2 import FunctionDetails, FunctionMetaData
 from magnetar.worker.cleanup import SubscriptionCleanup
 
-from tests.support.eventually import eventually
-
-GONE = FunctionMetaData(functionDetails=FunctionDetails(tenant="t", namespace="n", name="f"))
-GONE.functionDetails.source.cleanupSubscription = True
-GONE.functionDetails.source.inputSpecs["persistent://t/n/in"].SetInParent()
+TOPIC = "persistent://t/n/in"
+OWN = {"consumerName": "ours", "metadata": {"id": "t/n/f"}}
+OTHER = {"consumerName": "theirs"}
 
 
-class Worker:
-    """A cleanup, and what it finds around it."""
-
-    def __init__(self, *, is_leading: bool) -> None:
-        self.is_leading = is_leading
-        self.exists = False
-        self.tried: list[tuple[str, str]] = []
-        self.failures: list[bool | Exception] = []
-        self.cleanup = SubscriptionCleanup(self._delete, lambda name: self.exists, lambda: self.is_leading)
-
-    async def _delete(self, topic: str, subscription: str) -> bool:
-        self.tried.append((topic, subscription))
-        failure = self.failures.pop(0) if self.failures else True
-        if isinstance(failure, Exception):
-            raise failure
-        return failure
-
-    @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        task = asyncio.create_task(self.cleanup.run())
-        await asyncio.sleep(0)
-        try:
-            yield
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-
-    async def has_tried(self) -> bool:
-        return bool(self.tried)
+def function(name: str, *, subscription: str = "", topics: tuple[str, ...] = (TOPIC,)) -> FunctionMetaData:
+    metadata = FunctionMetaData(functionDetails=FunctionDetails(tenant="t", namespace="n", name=name))
+    metadata.functionDetails.source.cleanupSubscription = True
+    metadata.functionDetails.source.subscriptionName = subscription
+    for topic in topics:
+        metadata.functionDetails.source.inputSpecs[topic].SetInParent()
+    return metadata
 
 
-async def test_follower_does_it_once_it_leads() -> None:
-    worker = Worker(is_leading=False)
-    async with worker.running():
-        worker.cleanup.add(GONE)
-        await asyncio.sleep(0.05)
-        assert worker.tried == []
-        worker.is_leading = True
-        await eventually(worker.has_tried, "removal")
-    assert worker.tried[0] == ("persistent://t/n/in", "t/n/f")
+class Broker:
+    """Subscriptions by topic and name, with their consumers."""
+
+    def __init__(self) -> None:
+        self.held: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+        self.functions: list[FunctionMetaData] = []
+        self.failure: Exception | None = None
+        self.cleanup = SubscriptionCleanup(self, lambda: self.functions)
+
+    async def subscribers(self, topic: str, subscription: str) -> list[Mapping[str, Any]]:
+        return self.held.get((topic, subscription), [])
+
+    async def delete_subscription(self, topic: str, subscription: str, *, is_forced: bool = False) -> bool:
+        if self.failure is not None:
+            raise self.failure
+        if self.held.get((topic, subscription)) and not is_forced:
+            return False
+        self.held.pop((topic, subscription), None)
+        return True
 
 
-async def test_it_is_tried_again_while_in_use_or_unreachable() -> None:
-    worker = Worker(is_leading=True)
-    worker.failures = [False, ConnectionLost("no broker")]
-    async with worker.running():
-        worker.cleanup.add(GONE)
-
-        async def is_done() -> bool:
-            return len(worker.tried) >= 3
-
-        await eventually(is_done, "third removal")
+@pytest.mark.parametrize("consumers", [[], [OWN], [OTHER]])
+async def test_the_functions_own_subscription_goes_whoever_holds_it(consumers: list[Mapping[str, Any]]) -> None:
+    broker = Broker()
+    broker.held = {(TOPIC, "t/n/f"): consumers}
+    await broker.cleanup.remove(function("f"))
+    assert broker.held == {}
 
 
-@pytest.mark.parametrize("reason", ["kept", "there again", "old"])
-async def test_subscription_stays(reason: str) -> None:
-    worker = Worker(is_leading=True)
-    metadata = FunctionMetaData()
-    metadata.CopyFrom(GONE)
-    metadata.functionDetails.source.cleanupSubscription = reason != "kept"
-    worker.exists = reason == "there again"
-    if reason == "old":
-        worker.cleanup.add(metadata)  # before it runs: read from the log at the worker's start
-    async with worker.running():
-        if reason != "old":
-            worker.cleanup.add(metadata)
-        await asyncio.sleep(0.15)
-    assert worker.tried == []
+@pytest.mark.parametrize(
+    ("consumers", "stays"), [([], False), ([OWN], False), ([OTHER], True), ([OWN, OTHER], True)], ids=str
+)
+async def test_one_of_another_name_stays_while_others_use_it(consumers: list[Mapping[str, Any]], stays: bool) -> None:
+    broker = Broker()
+    broker.held = {(TOPIC, "shared"): consumers}
+    await broker.cleanup.remove(function("f", subscription="shared"))
+    assert bool(broker.held) == stays
+
+
+async def test_one_that_another_function_has_stays_there_although_that_is_stopped() -> None:
+    broker = Broker()
+    other = "persistent://t/n/other"
+    broker.held = {(TOPIC, "shared"): [], (other, "shared"): []}
+    broker.functions = [function("f", subscription="shared"), function("g", subscription="shared", topics=("in",))]
+    broker.functions[1].functionDetails.source.inputSpecs[TOPIC].SetInParent()
+    await broker.cleanup.remove(function("f", subscription="shared", topics=(TOPIC, other)))
+    assert list(broker.held) == [(TOPIC, "shared")]
+
+
+async def test_a_function_may_keep_its_subscription() -> None:
+    broker = Broker()
+    broker.held = {(TOPIC, "t/n/f"): []}
+    metadata = function("f")
+    metadata.functionDetails.source.cleanupSubscription = False
+    await broker.cleanup.remove(metadata)
+    assert broker.held
+
+
+async def test_a_broker_that_does_not_answer_fails_the_deletion() -> None:
+    broker = Broker()
+    broker.failure = ConnectionLost("no broker")
+    with pytest.raises(ConnectionLost):
+        await broker.cleanup.remove(function("f"))

@@ -1,4 +1,4 @@
-"""What a leader has begun, the next one goes on with: drains, and the subscriptions of deleted functions."""
+"""What a leader has begun, the next one goes on with: drains and deletions."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
-from magnetar.client.client import AsyncClient
-from magnetar.client.config import ConsumerConfig
+from magnetar.worker.broker_admin import BrokerAdmin
 from magnetar.worker.service import WorkerService
 
 from tests.support.eventually import eventually
@@ -126,24 +125,37 @@ async def test_a_drained_worker_stays_drained_under_the_next_leader_until_it_is_
     await eventually(is_even, "three instances on each")
 
 
-async def test_next_leader_removes_the_subscription_of_a_function_that_the_last_one_deleted(three: Three) -> None:
+async def test_a_deletion_that_loses_its_leader_is_carried_out_by_the_next_one(
+    three: Three, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever leads when the deletion is answered: function and subscription are gone then, not later."""
     topic = f"persistent://public/default/{own_name('in')}"
     await three.create("gone", topic, parallelism=1)
     leader = await three.leader()
+    other = next(name for name in three.services if name != leader)
     subscriptions = f"{three.broker.web_url}/admin/v2/{topic.replace('://', '/')}/subscriptions"
-    async with AsyncClient(three.broker.service_url) as client:
-        # Whoever still reads, as an instance that is slow to stop, keeps the subscription.
-        config = ConsumerConfig(type="Shared")
-        slow = await client.subscribe(topic, "public/default/gone", config)
-        other = next(name for name in three.services if name != leader)
-        url = f"{three.url(other)}/admin/v3/functions/public/default/gone"
-        (await three.http.delete(url)).raise_for_status()
-        await three.stop(leader)
-        await three.leader()
-        assert (await three.http.get(subscriptions)).json() == ["public/default/gone"]
-        await slow.close()
+    is_removing, may_remove = asyncio.Event(), asyncio.Event()
+    delete = BrokerAdmin.delete_subscription
 
-    async def is_gone() -> bool:
-        return bool((await three.http.get(subscriptions)).json() == [])
+    async def held(self: BrokerAdmin, *of: str, **options: bool) -> bool:
+        is_removing.set()
+        await may_remove.wait()
+        return await delete(self, *of, **options)
 
-    await eventually(is_gone, "end of the subscription", timeout_s=60)
+    monkeypatch.setattr(BrokerAdmin, "delete_subscription", held)
+    url = f"{three.url(other)}/admin/v3/functions/public/default/gone"
+    deleting = asyncio.create_task(three.http.delete(url))
+    await is_removing.wait()
+    assert (await three.http.get(url)).is_success, "gone before its subscription"
+    stopping = asyncio.create_task(three.stop(leader))
+
+    async def has_another_leader() -> bool:
+        found = (await three.http.get(f"{three.url(other)}/admin/v2/worker/cluster/leader")).json().get("workerId")
+        return found not in (None, leader)
+
+    await eventually(has_another_leader, "next leader")
+    may_remove.set()
+    assert (await deleting).status_code == 204
+    assert (await three.http.get(subscriptions)).json() == []
+    assert (await three.http.get(url)).status_code == 404
+    await stopping
