@@ -95,14 +95,12 @@ class CursorReset:
         if any(state != STOPPED for state in states.values()):
             await self._functions.replace_states(name, dict.fromkeys(states, STOPPED))
         stopped = self._functions.find(name)
-        await self._instances.settle(name, stopped)
-        await self._instances.stopped(name, stopped)
         moved = 0
         try:
-            if await self._instances.are_running(name):
-                raise RequestRefused(
-                    409, f"an instance of {name} did not stop in time; its cursors stay where they are, try again later"
-                )
+            if not await self._instances.settle(name, stopped):
+                raise RequestRefused(503, f"no leader stops {name}; its cursors stay where they are, try again later")
+            # One that does not answer may have an instance all the same: then that consumes.
+            await self._instances.not_ended(name)
             await self._alone(before)
             for topic in topics:
                 await self._move(topic, before, target)

@@ -163,10 +163,6 @@ class Instances:
                         return
                     await asyncio.sleep(_POLL_S)
 
-    async def are_running(self, name: FunctionName) -> bool:
-        """Return whether any instance of a function runs."""
-        return any(item["status"]["running"] for item in (await self.status(name))["instances"])
-
     async def status(self, name: FunctionName) -> Json:
         """Return the status of all assigned instances."""
         return function_status(await self._of_all(name, self._status_of))

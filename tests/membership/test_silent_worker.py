@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.support.calm import Calm
-from tests.support.cluster import FUNCTION, PARALLELISM, Cluster
+from tests.support.cluster import FUNCTION, PARALLELISM, SOURCE, Cluster, Probe
 from tests.support.pulsar import BROKERS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -77,3 +79,22 @@ def test_silent_worker_delays_nobody(cluster: Cluster, stop: signal.Signals) -> 
     if stop == signal.SIGSTOP:
         cluster.settle()
         cluster.even_out()
+
+
+@pytest.mark.crash
+def test_a_function_that_a_frozen_worker_runs_is_deleted_and_created_again(cluster: Cluster) -> None:
+    leader = cluster.leader()
+    silent, other = (name for name in cluster.living() if name != leader)
+    assert len(cluster.assignments()[silent]) == 2
+    os.kill(cluster.workers[silent].pid, signal.SIGSTOP)
+    try:
+        with cluster.functions(other) as functions:
+            functions.delete(FUNCTION)
+            stats = f"{cluster.broker.web_url}/admin/v2/persistent/public/default/{cluster.input}/partitioned-stats"
+            assert httpx.get(stats, timeout=10).raise_for_status().json()["subscriptions"] == {}
+            functions.create(FUNCTION, SOURCE, cluster.config).raise_for_status()
+    finally:
+        os.kill(cluster.workers[silent].pid, signal.SIGCONT)
+    cluster.settle()
+    with contextlib.closing(Probe(cluster)) as probe:
+        probe.check_once()

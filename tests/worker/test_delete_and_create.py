@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from magnetar.client.client import AsyncClient
 from magnetar.client.config import ConsumerConfig
 from magnetar.worker.broker_admin import BrokerAdmin
 from magnetar.worker.service import WorkerService
@@ -142,3 +143,23 @@ async def test_another_worker_takes_a_creation_as_soon_as_the_deletion_is_answer
             assert deleted.status_code == 204, deleted.text
     finally:
         await other.stop()
+
+
+async def test_a_lock_can_be_taken_from_whoever_holds_it(cluster: Cluster) -> None:
+    topic = cluster.service.config.topic(cluster.service.config.locks_topic)
+    lock = cluster.client.create_lock(topic, "public/default/cut:0", "w9")
+    await lock.acquire()
+    async with AsyncClient(cluster.broker.service_url) as other, BrokerAdmin(cluster.broker.web_url) as admin:
+        successor = other.create_lock(topic, lock.name, "w8")
+        waiting = asyncio.create_task(successor.acquire())
+        assert not await admin.delete_subscription(topic, lock.name)
+        assert lock.is_held
+        assert await admin.delete_subscription(topic, lock.name, is_forced=True)
+
+        async def is_lost() -> bool:
+            return bool(lock.waits_for) or successor.is_held
+
+        await eventually(is_lost, "lost lock")
+        await lock.close()
+        await waiting
+        await successor.close()
