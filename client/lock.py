@@ -21,6 +21,7 @@ import asyncio
 import logging
 
 from ..errors import ClosedError, ConnectionLost, ConsumerBusy, MagnetarError, OperationTimeout
+from ..tasks import TaskSet
 from ..wire import requests
 from ..wire.frames import encode_frame
 from ..wire.message_id import LATEST, to_data
@@ -80,6 +81,7 @@ class Lock:
         self._connection: Connection | None = None
         self._error: MagnetarError | None = None
         self._changed = asyncio.Event()
+        self._tasks = TaskSet("locks")
         self._task: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
@@ -99,7 +101,7 @@ class Lock:
             MagnetarError: the broker refuses for good.
         """
         if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._keep(), name=f"lock {self.name}")
+            self._task = self._tasks.start(self._keep(), f"lock {self.name}", self._broke)
         while not self.is_held:
             self._check()
             await self._changed.wait()
@@ -173,6 +175,11 @@ class Lock:
     def _wake(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
+
+    def _broke(self, failure: BaseException) -> None:
+        """Tell whoever waits, of an error that nobody foresaw, rather than have them wait for ever."""
+        log.error("the lock %s cannot be kept: %r", self.name, failure, exc_info=failure)
+        self._fail(ClosedError(f"the lock {self.name} cannot be kept: {type(failure).__name__}: {failure}"))
 
     def _fail(self, error: MagnetarError) -> None:
         self._error = error

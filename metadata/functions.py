@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from ..errors import FunctionExists, NotLeader, OperationTimeout, OutOfDate
+from ..tasks import TaskSet
 from ..wire.functions_pb2 import FunctionMetaData
 from .functions_state import Change, FunctionRequest, FunctionTable, LogEntry, fqfn
 
@@ -74,7 +75,8 @@ class FunctionMetadataManager:
         self._waiting: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
         self._log: LogAccess | None = None
         self._turn = asyncio.Lock()
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._deleting = asyncio.Lock()
+        self._under_way = TaskSet("function metadata")
         self._is_unsure = False
 
     async def catch_up(self) -> None:
@@ -148,15 +150,19 @@ class FunctionMetadataManager:
             OutOfDate, FunctionExists: the request contradicts the table.
         """
         # A record that is on its way must not be overtaken by the next decision, whoever has lost patience.
-        work = asyncio.create_task(self._submit(request))
-        self._under_way.add(work)
-        work.add_done_callback(self._ended)
-        await asyncio.shield(work)
+        name = fqfn(request.metadata)
 
-    def _ended(self, work: asyncio.Task[None]) -> None:
-        self._under_way.discard(work)
-        if not work.cancelled():
-            work.exception()  # whoever waits has it, too
+        def failed(failure: BaseException) -> None:
+            _log.debug(
+                "the request %s for %s ended: %s", request.request_id, name, failure
+            )  # whoever waits has it, too
+
+        await asyncio.shield(self._under_way.start(self._submit(request), f"request for {name}", failed))
+
+    async def deletions_ended(self) -> None:
+        """Return when nothing is under way that comes before a deletion. Cancellation: safe."""
+        async with self._deleting:
+            pass
 
     async def _submit(self, request: FunctionRequest) -> None:
         async with self._turn:
@@ -184,7 +190,9 @@ class FunctionMetadataManager:
         metadata = self._table.get(name)
         if metadata is None or self._before_deletion is None:
             return
-        await self._before_deletion(metadata)
+        async with self._deleting:
+            if self._log is log:
+                await self._before_deletion(metadata)
         if self._log is not log:
             raise NotLeader("this worker led until now; the request belongs to the next leader")
 

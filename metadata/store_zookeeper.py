@@ -32,6 +32,7 @@ from kazoo.exceptions import (
 )
 
 from ..errors import BadVersion, ClosedError, MetadataUnavailable, StorageError
+from ..tasks import TaskSet, awaited_elsewhere
 from .store import ABSENT, Change, Record, check_path, check_value
 from .store_zookeeper_session import ConnectionBroken, Session
 from .store_zookeeper_watch import RESERVED, RETRY_DELAY_S, TreeWatch
@@ -91,6 +92,7 @@ class ZookeeperStore:
         self._session = session
         self._top = top
         self._timeout_s = timeout_s
+        self._owned = TaskSet(f"ZooKeeper {session.servers}")
         self._tasks: set[asyncio.Task[Any]] = set()
         self._abandoned: set[asyncio.Task[Any]] = set()
         self._trees: set[TreeWatch] = set()
@@ -170,7 +172,7 @@ class ZookeeperStore:
     async def close(self) -> None:
         """Finish what is queued, as far as a server answers, and end the session."""
         if self._closing is None:
-            self._closing = asyncio.get_running_loop().create_task(self._close())
+            self._closing = self._owned.start(self._close(), "close")
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
@@ -197,7 +199,8 @@ class ZookeeperStore:
         self._check_open()
         # Only an operation whose caller was cancelled can be overtaken by the next one of the same caller.
         earlier = tuple(self._abandoned)
-        task = asyncio.get_running_loop().create_task(self._perform(operation, work, earlier))
+        # Nobody is left to be told of a failure when the caller was cancelled.
+        task = self._owned.start(self._perform(operation, work, earlier), operation.path, awaited_elsewhere)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         try:
@@ -205,13 +208,8 @@ class ZookeeperStore:
         except asyncio.CancelledError:
             if not task.done():
                 self._abandoned.add(task)
-                task.add_done_callback(self._forget)
+                task.add_done_callback(self._abandoned.discard)
             raise
-
-    def _forget(self, task: asyncio.Task[Any]) -> None:
-        self._abandoned.discard(task)
-        if not task.cancelled():
-            task.exception()  # nobody is left to be told
 
     async def _perform(
         self,

@@ -21,6 +21,8 @@ from typing import Any, NamedTuple
 
 from kazoo.exceptions import KazooException, NoNodeError
 
+from ..errors import ClosedError
+from ..tasks import TaskSet
 from .store_zookeeper_session import ConnectionBroken, Session
 
 RESERVED = "/zookeeper"
@@ -63,7 +65,8 @@ class TreeWatch:
         self._loop = asyncio.get_running_loop()
         self._is_open = True
         session.on_connect.add(self._wake.set)
-        self._task = self._loop.create_task(self._follow(), name=f"zookeeper-watch {top}")
+        self._tasks = TaskSet(f"ZooKeeper {session.servers}")
+        self._tasks.keep(self._follow, f"watch of {top}")
 
     def __repr__(self) -> str:
         return f"TreeWatch({self._top!r}, records={len(self._records)}, nodes={len(self._names)})"
@@ -72,13 +75,16 @@ class TreeWatch:
         """Stop; no report follows."""
         self._is_open = False
         self._session.on_connect.discard(self._wake.set)
-        self._task.cancel()
+        self._tasks.cancel()
         self.is_armed.set()
 
     async def _follow(self) -> None:
         generation = 0
         while True:
-            current = await self._session.connected()
+            try:
+                current = await self._session.connected()
+            except ClosedError:
+                return
             try:
                 if current != generation:
                     self._dirty.clear()

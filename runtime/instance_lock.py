@@ -11,6 +11,7 @@ import asyncio
 
 from ..client.client import AsyncClient
 from ..client.config import Guard
+from ..tasks import race
 from .spec import InstanceSpec
 
 
@@ -37,14 +38,7 @@ class InstanceLock:
         """
         if self._lock is None:
             return
-        acquiring = asyncio.ensure_future(self._lock.acquire())
-        try:
-            await asyncio.wait((acquiring, ended), return_when=asyncio.FIRST_COMPLETED)
-            if acquiring.done():
-                acquiring.result()
-        finally:
-            acquiring.cancel()
-            await asyncio.gather(acquiring, return_exceptions=True)
+        await race(self._lock.acquire(), _told(ended))
 
     async def wait_failed(self) -> None:
         """Return never; raise when the lock is refused for good. Cancellation: safe."""
@@ -62,3 +56,7 @@ class InstanceLock:
         """Let a successor begin; called last."""
         if self._lock is not None:
             await self._lock.close()
+
+
+async def _told(ended: asyncio.Future[str]) -> None:
+    await asyncio.wait((ended,))

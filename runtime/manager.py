@@ -20,9 +20,10 @@ from functools import partial
 from pathlib import Path
 
 from ..api.config_fields import runtime_options
-from ..errors import RunRefused
+from ..errors import InvalidConfig, RunRefused
 from ..wire.functions_pb2 import STOPPED, Assignment, FunctionStatus, MetricsData, PackageLocationMetaData
 from .control import SOCKET_PATH_BYTES_MAX
+from .no_runtime import NoRuntime
 from .ports import Runtime
 from .spec import InstanceSpec
 from .supervisor import Supervisor
@@ -135,11 +136,20 @@ class RuntimeManager:
         copy = Assignment.FromString(assignment.SerializeToString())  # the caller may go on using its own
         if instance.functionMetaData.instanceStates.get(instance.instanceId) == STOPPED:
             return _Held(copy, None, predecessor)
-        name = runtime_options(instance.functionMetaData.functionDetails.customRuntimeOptions) or DEFAULT_RUNTIME
-        runtime = self._runtimes[name]
+        runtime = self._runtime_of(instance.functionMetaData.functionDetails.customRuntimeOptions)
         supervisor = Supervisor(key, runtime, partial(self._make_spec, key, copy), self._clock, predecessor)
         supervisor.begin()
         return _Held(copy, supervisor)
+
+    def _runtime_of(self, options: str) -> Runtime:
+        """Return the runtime that a record asks for, or one with which its instance says why it cannot start."""
+        try:
+            name = runtime_options(options) or DEFAULT_RUNTIME
+            return self._runtimes[name]
+        except InvalidConfig as error:
+            return NoRuntime(str(error))
+        except KeyError:
+            return NoRuntime(f"this worker has no runtime {name!r}; it has {', '.join(self._runtimes)}")
 
     def _end(self, supervisor: Supervisor | None) -> None:
         if supervisor is not None:

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 
 from ..errors import MagnetarError
-from ..membership.roster import SUBSCRIPTION, Member, parse_member, read_roster
+from ..membership.roster import Member, parse_member, participants, read_roster
 from ..wire.functions_pb2 import FunctionMetaData
 from .functions import PACKAGE_PREFIX
 
@@ -24,8 +24,7 @@ _PROBE_TIMEOUT_S = 2.0
 
 def foreign_workers(topic_stats: Mapping[str, Any]) -> list[str]:
     """Return the ids of members that are not workers of ours; pure."""
-    consumers = topic_stats.get("subscriptions", {}).get(SUBSCRIPTION, {}).get("consumers", [])
-    names = [one.get("consumerName", "") for one in consumers if MARK not in (one.get("metadata") or {})]
+    names = [name for name, properties in participants(topic_stats) if MARK not in properties]
     return sorted(member.worker_id for name in names if (member := parse_member(name)))
 
 
@@ -73,6 +72,6 @@ async def check_id(me: Member, topic_stats: Mapping[str, Any], http: httpx.Async
 async def _lives(member: Member, http: httpx.AsyncClient) -> bool:
     try:
         await http.get(f"{member.url}/version", timeout=_PROBE_TIMEOUT_S)
-    except httpx.HTTPError:
+    except (httpx.HTTPError, httpx.InvalidURL):
         return False
     return True

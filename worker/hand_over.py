@@ -61,7 +61,7 @@ class HandOver:
                         return await self._try(request)
                     except (OutOfDate, FunctionExists):
                         raise
-                    except (MagnetarError, httpx.HTTPError) as exc:
+                    except (MagnetarError, httpx.HTTPError, httpx.InvalidURL) as exc:
                         if isinstance(exc, RequestRefused) and exc.status < 500:
                             raise
                         reason = str(exc) or type(exc).__name__

@@ -55,6 +55,7 @@ class Leadership:
         self._turned = asyncio.Event()
         self._dirty = asyncio.Event()
         self._has_taken = asyncio.Event()
+        self._hindrance = ""
 
     @property
     def is_leading(self) -> bool:
@@ -101,7 +102,9 @@ class Leadership:
             await self._metadata_log.catch_up()
             await self._assignments_log.catch_up()
         except MagnetarError as exc:
-            _log.warning("worker %s is active but cannot lead yet, trying again: %s", worker_id, exc)
+            if str(exc) != self._hindrance:
+                self._hindrance = str(exc)
+                _log.warning("worker %s is active but cannot lead yet, trying again: %s", worker_id, exc)
             await self._release()
             await asyncio.sleep(_RETRY_S)
             self._turned.set()
@@ -109,6 +112,7 @@ class Leadership:
         if not self._is_active:
             self._turned.set()
             return
+        self._hindrance = ""
         self._absence.restart()
         self._drains.restart()
         self._metadata.lead(MetadataAccess(self._guarded(functions.append), self._metadata_log.catch_up))
@@ -127,6 +131,8 @@ class Leadership:
         self._metadata.follow()
         self._scheduler.follow()
         self._is_broken = False
+        # The next leader must not decide anything while this one still removes what a deleted function leaves.
+        await self._metadata.deletions_ended()
         writers, self._writers = self._writers, []
         for writer in writers:
             try:
@@ -219,10 +225,10 @@ class Leadership:
         """
         if self._is_rebalancing:
             raise RequestRefused(400, "Rebalance already in progress")
-        if len(self._drains.available(await _lives(membership))) < 2:
-            raise RequestRefused(400, TOO_FEW)
         self._is_rebalancing = True
         try:
+            if len(self._drains.available(await _lives(membership))) < 2:
+                raise RequestRefused(400, TOO_FEW)
             await self._round(membership, is_evened_out=True)
         finally:
             self._is_rebalancing = False

@@ -56,7 +56,7 @@ class Round:
             try:
                 async with asyncio.timeout(timeout_s):
                     response = await self._send(worker_id, method, path, timeout_s)
-            except (MagnetarError, httpx.HTTPError, TimeoutError) as exc:
+            except (MagnetarError, httpx.HTTPError, httpx.InvalidURL, TimeoutError) as exc:
                 reason = f"nothing within {timeout_s:g} s" if isinstance(exc, TimeoutError) else _reason(exc)
                 peer.failure = f"worker {worker_id} does not answer: {reason}"
                 raise RequestRefused(503, peer.failure) from exc

@@ -23,7 +23,8 @@ from ..broker.admin.serve import serve
 from ..client.client import AsyncClient
 from ..client.config import SERVICE_BACKOFF_MAX_MS, ClientConfig
 from ..errors import MagnetarError
-from ..membership.roster import Member
+from ..membership.roster import Member, parse_member
+from ..tasks import TaskSet
 from ..wire.functions_pb2 import PackageLocationMetaData
 from .admission import check_id, check_namespace
 from .broker_admin import BrokerAdmin
@@ -61,6 +62,7 @@ class WorkerService:
         self._make_runtime = make_runtime
         self._stack = AsyncExitStack()
         self._failure: asyncio.Future[None] | None = None
+        self._tasks = TaskSet("worker")
         self.worker_id = config.worker_id
         self.worker_url = ""
 
@@ -95,6 +97,13 @@ class WorkerService:
         stack.push_async_callback(server.stop)
         self.worker_id = config.worker_id or f"{config.reachable_host}-{port}"
         me = Member(self.worker_id, config.reachable_host, port)
+        if parse_member(me.consumer_name) != me:
+            raise MagnetarError(
+                f"worker id {self.worker_id[:80]!r} on host {config.reachable_host[:80]!r} cannot be told to other"
+                " workers; give a --worker-id of at most 255 printable characters, and a --host of letters, digits,"
+                " dots and dashes"
+            )
+        self._tasks.owner = f"worker {self.worker_id}"
         self.worker_url = me.url
         admin = await stack.enter_async_context(BrokerAdmin(config.admin_url))
         http = await stack.enter_async_context(httpx.AsyncClient(timeout=10.0, trust_env=False))
@@ -109,21 +118,21 @@ class WorkerService:
         parts = Parts(config, me, admin, http, client)
         stack.push_async_callback(parts.tables.close)
         await asyncio.to_thread(parts.packages.prepare)
-        self._spawn("metadata log", parts.metadata_log.run())
-        self._spawn("assignments log", parts.assignments_log.run())
+        self._spawn("metadata log", parts.metadata_log.run)
+        self._spawn("assignments log", parts.assignments_log.run)
         await parts.metadata_log.catch_up()
         await parts.assignments_log.catch_up()
         check_namespace(config.functions_namespace, stats, parts.metadata.all())
-        self._spawn("election", parts.leadership.run_election(self.worker_id))
-        self._spawn("schedule", parts.leadership.run_schedule(parts.membership))
-        self._spawn("janitor", parts.janitor.run())
-        self._spawn("compaction of the logs", parts.compaction.run())
+        self._spawn("election", lambda: parts.leadership.run_election(self.worker_id))
+        self._keep("schedule", lambda: parts.leadership.run_schedule(parts.membership))
+        self._keep("janitor", parts.janitor.run)
+        self._keep("compaction of the logs", parts.compaction.run)
         # A leader that is leaving answers until it has left; then others ask the next one.
         stack.callback(door.close)
         stack.push_async_callback(parts.membership.stop)
         runtime = await self._make_runtime(config, self.worker_id, parts.fetch_package)
         stack.push_async_callback(runtime.close)
-        self._spawn("instances", parts.run_instances(runtime))
+        self._spawn("instances", lambda: parts.run_instances(runtime))
         await parts.membership.start()
         await parts.leadership.ready(_LEAD_TIMEOUT_S)
         door.open(parts.make_app(runtime))
@@ -151,17 +160,22 @@ class WorkerService:
         for local in self.config.topics:
             await admin.ensure_topic(self.config.topic(local))
 
-    def _spawn(self, name: str, work: Coroutine[Any, Any, None]) -> None:
-        """Run a part of the worker until it stops; its failure is the worker's."""
-        task = asyncio.create_task(work, name=name)
-        task.add_done_callback(self._task_ended)
-        self._stack.push_async_callback(_cancelled, task)
+    def _spawn(self, name: str, make_work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run a part without which this worker would only look alive, until it stops; its end is the worker's."""
 
-    def _task_ended(self, task: asyncio.Task[None]) -> None:
-        if task.cancelled() or self._failure is None or self._failure.done():
-            return
-        error = task.exception() or MagnetarError(f"the task {task.get_name()} of worker {self.worker_id} ended")
-        self._failure.set_exception(error)
+        async def lasting() -> None:
+            await make_work()
+            raise MagnetarError(f"the task {name} of worker {self.worker_id} ended")
+
+        self._stack.push_async_callback(_cancelled, self._tasks.start(lasting(), name, self._fail))
+
+    def _keep(self, name: str, make_work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run a part that can begin anew after a failure, which is logged, until the worker stops."""
+        self._stack.push_async_callback(_cancelled, self._tasks.keep(make_work, name))
+
+    def _fail(self, failure: BaseException) -> None:
+        if self._failure is not None and not self._failure.done():
+            self._failure.set_exception(failure)
 
     async def wait_failed(self) -> None:
         """Return never; raise when this worker cannot go on and must be started anew. Cancellation: safe."""

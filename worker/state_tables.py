@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
 from ..errors import MagnetarError, RequestRefused
+from ..tasks import TaskSet
 
 if TYPE_CHECKING:
     from ..runtime.state.client import TableClient, Value
@@ -33,7 +34,7 @@ class StateTables:
         self._url = url
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="state")
         self._client: TableClient | None = None
-        self._drops: set[asyncio.Task[None]] = set()
+        self._drops = TaskSet("state tables")
 
     def check_configured(self) -> None:
         """Refuse a request for state where there is none.
@@ -75,9 +76,7 @@ class StateTables:
         again under the same name has a table of its own.
         """
         if self._url:
-            task = asyncio.get_running_loop().create_task(self._drop(table), name=f"drop {table}")
-            self._drops.add(task)
-            task.add_done_callback(self._drops.discard)
+            self._drops.start(self._drop(table), f"drop {table}")
 
     async def _drop(self, table: str) -> None:
         for delay_s in _DROP_DELAYS_S:
@@ -103,9 +102,7 @@ class StateTables:
 
     async def close(self) -> None:
         """End what is under way. Cancellation: safe."""
-        for task in self._drops:
-            task.cancel()
-        await asyncio.gather(*self._drops, return_exceptions=True)
+        await self._drops.close()
         if self._client is not None:
             self._client.close()
         self._threads.shutdown(wait=False)

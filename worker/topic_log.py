@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from ..client.client import AsyncClient
-from ..client.config import AccessMode, ProducerConfig, ReaderConfig
+from ..client.config import ProducerConfig, ReaderConfig
 from ..client.partitioned_producer import PartitionedProducer
 from ..client.producer import Producer
 from ..client.reader import Reader
@@ -99,7 +99,7 @@ class TailedLog:
 
 
 class LogWriter:
-    """The leader's producer of an internal topic, alone on it where the broker offers that."""
+    """The leader's producer of an internal topic, alone on it."""
 
     def __init__(self, producer: Producer | PartitionedProducer) -> None:
         self._producer = producer
@@ -110,12 +110,18 @@ class LogWriter:
 
         Raises:
             ProducerBusy, ProducerFenced: another leader holds it.
+            NotAllowed: the broker does not give it to one producer alone. Two leaders could write then, so none does.
         """
+        config = ProducerConfig(
+            name=name, access_mode="Exclusive", batching=False, empty_deletes=False, block_if_queue_full=True
+        )
         try:
-            return cls(await client.create_producer(topic, _config(name, "Exclusive")))
+            return cls(await client.create_producer(topic, config))
         except NotAllowed as exc:
-            _log.warning("%s cannot be taken exclusively, two leaders could write: %s", topic, exc)
-            return cls(await client.create_producer(topic, _config(name, "Shared")))
+            raise NotAllowed(
+                f"{topic} cannot be taken exclusively, and two leaders could write to it otherwise: {exc}; the broker"
+                " must offer the producer access mode Exclusive (Apache Pulsar 2.8 or newer)"
+            ) from exc
 
     async def append(self, key: str, value: bytes, properties: Mapping[str, str]) -> Position:
         """Write one record; returns its position once it is durable."""
@@ -132,9 +138,3 @@ class LogWriter:
     async def close(self) -> None:
         """Let the next leader write."""
         await self._producer.close()
-
-
-def _config(name: str, access_mode: AccessMode) -> ProducerConfig:
-    return ProducerConfig(
-        name=name, access_mode=access_mode, batching=False, empty_deletes=False, block_if_queue_full=True
-    )

@@ -18,6 +18,7 @@ from ..client.reader import Reader
 from ..client.received import Message
 from ..errors import InvalidTopicName, MagnetarError, ProtocolError, RequestRefused
 from ..runtime.markers import INPUT_MESSAGE_ID, INPUT_TOPIC, TRIGGER_PROPERTY
+from ..tasks import race
 from ..wire.functions_pb2 import FunctionMetaData
 from ..wire.message_id import LATEST, MessageId, deserialize
 from ..wire.topic_name import parse_topic_name
@@ -44,7 +45,7 @@ class Trigger:
                 return None
             try:
                 async with asyncio.timeout(self._timeout_s):
-                    return await _first_match(readers, sent, chosen)
+                    return await race(*(_match(reader, sent, chosen) for reader in readers))
             except TimeoutError:
                 raise RequestRefused(408, "Request Timed Out") from None
 
@@ -78,17 +79,6 @@ def _input_topic(metadata: FunctionMetaData, topic: str | None) -> str:
     if topic not in inputs:
         raise RequestRefused(400, "Function in trigger function has unidentified topic")
     return topic
-
-
-async def _first_match(readers: list[Reader], sent: MessageId, topic: str) -> bytes:
-    tasks = [asyncio.ensure_future(_match(reader, sent, topic)) for reader in readers]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        return done.pop().result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _match(reader: Reader, sent: MessageId, topic: str) -> bytes:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,16 +10,54 @@ from magnetar.membership.absence import AbsenceClock
 from magnetar.membership.manager import MembershipManager
 from magnetar.membership.roster import Member, parse_member, read_roster
 
+PRINTABLE = st.text(min_size=1, max_size=255).filter(str.isprintable)
 
-@given(worker_id=st.text(min_size=1), host=st.from_regex(r"[a-z0-9.-]+", fullmatch=True), port=st.integers(1, 65535))
+
+@given(worker_id=PRINTABLE, host=st.from_regex(r"[a-z0-9.-]+", fullmatch=True), port=st.integers(1, 65535))
 def test_a_name_is_read_from_the_right(worker_id: str, host: str, port: int) -> None:
     member = Member(worker_id, host, port)
     assert parse_member(member.consumer_name) == member
 
 
-@pytest.mark.parametrize("name", ["", "w", "w:h", "w:h:x", "w:h:0", "w:h:65536", ":h:1", "w::1", "w:h:²"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "", "w", "w:h", "w:h:x", "w:h:0", "w:h:65536", ":h:1", "w::1", "w:h:²", "w:h:" + "1" * 5000, "w" * 256 + ":h:1",
+        "w:" + "h" * 254 + ":1", "w:ho st:1", "w:h/x:1", "w:a@b:1", "w:h\n:1", "\x1b[2J:h:1", "w\udcff:h:1",
+        "w:h\udcff:1",        "w:[::1/]:1", "w:[]:1",
+    ],
+)  # fmt: skip
 def test_other_names_are_no_members(name: str) -> None:
     assert parse_member(name) is None
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+NAMES = st.text(st.characters(), max_size=30) | st.tuples(st.text(max_size=9), st.text(max_size=9), st.integers()).map(
+    lambda parts: ":".join(map(str, parts))
+)
+
+
+@given(
+    consumers=ANYTHING | st.lists(st.fixed_dictionaries({"consumerName": ANYTHING | NAMES, "metadata": ANYTHING})),
+    active=ANYTHING | NAMES,
+)
+def test_whatever_consumes_the_roster_can_be_read_and_asked(consumers: object, active: object) -> None:
+    """Whatever a stranger calls itself: who is there can be read, and each member has an address to be asked at."""
+    shown = {"subscriptions": {"participants": {"consumers": consumers, "activeConsumerName": active}}}
+    roster = read_roster(shown)
+    for member in roster.members:
+        assert member.worker_id.isprintable()
+        assert httpx.URL(member.url).port in (member.port, None)
+        member.worker_id.encode()
+
+
+@given(ANYTHING)
+def test_statistics_of_any_shape_show_nobody(subscriptions: object) -> None:
+    assert read_roster({"subscriptions": subscriptions}).members == ()
 
 
 def test_an_address_of_version_6_is_in_brackets() -> None:

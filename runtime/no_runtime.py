@@ -1,0 +1,23 @@
+"""The runtime of an instance whose record asks for one that this worker does not have."""
+
+from __future__ import annotations
+
+from ..errors import FunctionLoadError
+from .ports import Instance
+from .spec import InstanceSpec
+
+
+class NoRuntime:
+    """Starts nothing, and says why: the instance's status shows it, and no other instance is concerned."""
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    async def warm_up(self) -> None:  # noqa: D102  documented in ports.Runtime
+        pass
+
+    async def start(self, spec: InstanceSpec) -> Instance:  # noqa: D102
+        raise FunctionLoadError(self._reason)
+
+    async def close(self) -> None:  # noqa: D102
+        pass
