@@ -3,6 +3,9 @@
 An instance does nothing on a connection before it holds its lock there (`client/lock.py` says what that guarantees).
 So a successor on another worker waits until the instance before it has closed everything, or until the broker has given
 up its connection; and an instance that was frozen until its successor ran sends nothing any more when it goes on.
+
+The lock belongs to one life of the function, by its id. So it can be taken away for good: where the topic of the locks
+has a durable subscription of the lock's name, brokers refuse the lock, which is a subscription that is not durable.
 """
 
 from __future__ import annotations
@@ -12,7 +15,15 @@ import asyncio
 from ..client.client import AsyncClient
 from ..client.config import Guard
 from ..tasks import race
+from ..wire.functions_pb2 import FunctionMetaData
 from .spec import InstanceSpec
+
+
+def lock_name(metadata: FunctionMetaData, instance_id: int) -> str:
+    """Return the name of the lock of an instance: the instance's own, and the function's id."""
+    details = metadata.functionDetails
+    key = f"{details.tenant}/{details.namespace}/{details.name}:{instance_id}"
+    return f"{key}@{metadata.functionUuid}" if metadata.functionUuid else key
 
 
 class InstanceLock:
@@ -25,7 +36,8 @@ class InstanceLock:
     def __init__(self, spec: InstanceSpec, client: AsyncClient) -> None:
         """Prepare; nothing is asked for yet."""
         self._topic = spec.locks_topic
-        self._lock = client.create_lock(spec.locks_topic, spec.key, spec.worker_id) if spec.locks_topic else None
+        name = lock_name(spec.metadata, spec.instance_id)
+        self._lock = client.create_lock(spec.locks_topic, name, spec.worker_id) if spec.locks_topic else None
         self.guard: Guard | None = self._lock.cover if self._lock is not None else None
 
     async def acquire(self, ended: asyncio.Future[str]) -> None:

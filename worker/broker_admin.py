@@ -126,6 +126,17 @@ class BrokerAdmin:
         """Delete a topic and its subscriptions; one that does not exist is fine."""
         await self._call("DELETE", f"{parse_topic_name(topic).rest_path}?force=true", (404,))
 
+    async def create_subscription(self, topic: str, subscription: str) -> bool:
+        """Create a durable subscription at the end of a topic; returns False if there is one of that name."""
+        path = f"{parse_topic_name(topic).rest_path}/subscription/{quote(subscription, safe='')}"
+        latest = {"ledgerId": 2**63 - 1, "entryId": 2**63 - 1, "partitionIndex": -1}
+        return (await self._call("PUT", path, (409,), latest)).is_success
+
+    async def is_durable(self, topic: str, subscription: str) -> bool:
+        """Return whether a topic has a subscription of that name which outlives its consumers."""
+        found = (await self.topic_stats(topic)).get("subscriptions", {}).get(subscription, {})
+        return bool(found.get("isDurable", found.get("durable", False)))
+
     async def delete_subscription(self, topic: str, subscription: str, *, is_forced: bool = False) -> bool:
         """Delete a subscription from a topic or all its partitions; returns False while it is in use.
 

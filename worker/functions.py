@@ -6,6 +6,7 @@ Every refusal is a `RequestRefused` with the status and the text that Pulsar's o
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
@@ -18,7 +19,7 @@ from ..api.config_fields import read_function_config
 from ..api.config_merge import merge
 from ..api.config_records import from_details, to_details, to_json
 from ..api.config_rules import check, with_defaults
-from ..errors import FunctionExists, InvalidConfig, NotLeader, OutOfDate, PackageError, RequestRefused
+from ..errors import FunctionExists, InvalidConfig, MagnetarError, NotLeader, OutOfDate, PackageError, RequestRefused
 from ..metadata.functions import FunctionMetadataManager
 from ..metadata.functions_state import FunctionRequest
 from ..metadata.packages import PackageStore, Upload
@@ -31,6 +32,9 @@ from .package_check import check_package
 from .patience import Patience
 from .spark_readiness import SparkReadiness
 from .subscriptions import InputSubscriptions
+
+LOOK_TIMEOUT_S = 2.0
+"""How long a request for a function that is not known here may look for it at the end of the log."""
 
 _PACKAGE_ID = re.compile(r"[0-9a-f]{64}")
 PACKAGE_PREFIX = "package-"
@@ -108,6 +112,17 @@ class Functions:
         if metadata is None:
             raise RequestRefused(404, f"Function {name.name} doesn't exist")
         return metadata
+
+    async def newest(self, name: FunctionName) -> FunctionMetaData:
+        """Return the record of a function that is to be changed; 404 without one, also after a look at the log's end.
+
+        Whoever created it was perhaps answered by another worker, which this one has not followed yet.
+        """
+        if self._metadata.get(str(name)) is None:
+            with contextlib.suppress(TimeoutError, MagnetarError):
+                async with asyncio.timeout(LOOK_TIMEOUT_S):
+                    await self._metadata.catch_up()
+        return self.find(name)
 
     def describe(self, name: FunctionName) -> dict[str, Any]:
         """Return the JSON of a function's config."""
@@ -213,6 +228,7 @@ class Functions:
     async def _stopped(self, name: FunctionName, patience: Patience) -> FunctionMetaData:
         """Have all instances of a function stop; returns its record, which says so."""
         for is_last in (False, False, True):
+            await patience.ask(self._metadata.catch_up)
             existing = self.find(name)
             numbers = range(existing.functionDetails.parallelism)
             if all(existing.instanceStates.get(number, RUNNING) == STOPPED for number in numbers):
@@ -226,7 +242,7 @@ class Functions:
 
     async def set_state(self, name: FunctionName, instance_id: int | None, state: FunctionState) -> None:
         """Start or stop one instance, or all that are not so yet."""
-        existing = self.find(name)
+        existing = await self.newest(name)
         parallelism = existing.functionDetails.parallelism
         chosen = range(parallelism) if instance_id is None else (instance_id,)
         states = {index: existing.instanceStates.get(index, RUNNING) for index in range(parallelism)}

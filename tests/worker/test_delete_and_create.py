@@ -7,9 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from magnetar.client.client import AsyncClient
 from magnetar.client.config import ConsumerConfig
+from magnetar.errors import NotAllowed
+from magnetar.runtime.instance_lock import lock_name
+from magnetar.wire.functions_pb2 import FunctionDetails, FunctionMetaData
 from magnetar.worker.broker_admin import BrokerAdmin
+from magnetar.worker.ending import Ending
+from magnetar.worker.functions import FunctionName
 from magnetar.worker.service import WorkerService
 
 from tests.support.eventually import eventually
@@ -145,21 +149,30 @@ async def test_another_worker_takes_a_creation_as_soon_as_the_deletion_is_answer
         await other.stop()
 
 
-async def test_a_lock_can_be_taken_from_whoever_holds_it(cluster: Cluster) -> None:
+async def test_a_lock_can_be_taken_away_for_good_from_whoever_holds_it(cluster: Cluster) -> None:
     topic = cluster.service.config.topic(cluster.service.config.locks_topic)
-    lock = cluster.client.create_lock(topic, "public/default/cut:0", "w9")
+    metadata = FunctionMetaData(functionUuid="cut")
+    metadata.functionDetails.MergeFrom(FunctionDetails(tenant="t", namespace="n", name="f", parallelism=1))
+    lock = cluster.client.create_lock(topic, lock_name(metadata, 0), "w9")
     await lock.acquire()
-    async with AsyncClient(cluster.broker.service_url) as other, BrokerAdmin(cluster.broker.web_url) as admin:
-        successor = other.create_lock(topic, lock.name, "w8")
-        waiting = asyncio.create_task(successor.acquire())
-        assert not await admin.delete_subscription(topic, lock.name)
-        assert lock.is_held
-        assert await admin.delete_subscription(topic, lock.name, is_forced=True)
 
-        async def is_lost() -> bool:
-            return bool(lock.waits_for) or successor.is_held
+    class Silent:
+        """Instances of which one worker does not answer."""
 
-        await eventually(is_lost, "lost lock")
-        await lock.close()
-        await waiting
-        await successor.close()
+        async def settle(self, *_of: object) -> bool:
+            return True
+
+        async def not_ended(self, *_of: object) -> set[str]:
+            return {"w9"}
+
+    async with BrokerAdmin(cluster.broker.web_url) as admin:
+        for _ in range(2):
+            await Ending(Silent(), admin, topic).run(FunctionName("t", "n", "f"), metadata)  # type: ignore[arg-type]
+    async with asyncio.timeout(30):
+        with pytest.raises(NotAllowed):
+            await lock.wait_failed()
+    metadata.functionUuid = "the next life"
+    successor = cluster.client.create_lock(topic, lock_name(metadata, 0), "w9")
+    await successor.acquire()
+    await successor.close()
+    await lock.close()

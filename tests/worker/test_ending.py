@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
-from magnetar.errors import RequestRefused
+from magnetar.errors import ConnectionLost, RequestRefused
 from magnetar.wire.functions_pb2 import FunctionDetails, FunctionMetaData
 from magnetar.worker.ending import Ending
 from magnetar.worker.functions import FunctionName
 
 NAME = FunctionName("t", "n", "f")
-METADATA = FunctionMetaData(functionDetails=FunctionDetails(tenant="t", namespace="n", name="f"))
+METADATA = FunctionMetaData(
+    functionDetails=FunctionDetails(tenant="t", namespace="n", name="f", parallelism=2), functionUuid="u"
+)
 LOCKS = "persistent://public/functions/instances"
 
 
@@ -21,11 +21,9 @@ class World:
     def __init__(self, silent: set[str] | RequestRefused) -> None:
         self.silent = silent
         self.settled = [False, True]
-        self.taken: list[tuple[str, str, bool]] = []
-        held = {"consumers": [{"consumerName": "w2"}]}
-        self.locks: dict[str, Any] = {
-            "t/n/f:0": held, "t/n/f:1": {"consumers": []}, "t/n/f:2": held, "t/n/ff:0": held, "t/n/f/uuid/0/in": held,
-        }  # fmt: skip
+        self.held = {"t/n/f:0@u": 2}
+        """Locks, and how often their holder gets them again."""
+        self.durable: set[str] = set()
         self.ending = Ending(self, self, LOCKS)  # type: ignore[arg-type]
 
     async def settle(self, _name: FunctionName, _metadata: FunctionMetaData) -> bool:
@@ -36,12 +34,21 @@ class World:
             raise self.silent
         return self.silent
 
-    async def topic_stats(self, topic: str) -> dict[str, Any]:
+    async def create_subscription(self, topic: str, subscription: str) -> bool:
         assert topic == LOCKS
-        return {"subscriptions": self.locks}
+        if subscription in self.held or subscription in self.durable:
+            return False
+        self.durable.add(subscription)
+        return True
+
+    async def is_durable(self, topic: str, subscription: str) -> bool:
+        return subscription in self.durable
 
     async def delete_subscription(self, topic: str, subscription: str, *, is_forced: bool = False) -> bool:
-        self.taken.append((topic, subscription, is_forced))
+        assert is_forced
+        self.held[subscription] -= 1
+        if not self.held[subscription]:
+            del self.held[subscription]
         return True
 
 
@@ -49,17 +56,27 @@ async def test_nothing_is_taken_where_every_worker_answers() -> None:
     world = World(set())
     await world.ending.run(NAME, METADATA)
     assert world.settled == []
-    assert world.taken == []
+    assert world.durable == set()
 
 
-async def test_locks_that_are_held_are_taken_from_a_worker_that_does_not_answer() -> None:
+async def test_the_locks_of_a_worker_that_does_not_answer_are_taken_away_for_good() -> None:
     world = World({"w2"})
     await world.ending.run(NAME, METADATA)
-    assert world.taken == [(LOCKS, "t/n/f:0", True), (LOCKS, "t/n/f:2", True)]
+    assert world.durable == {"t/n/f:0@u", "t/n/f:1@u"}
+    assert world.held == {}
+    world.settled = [True]
+    await world.ending.run(NAME, METADATA)
+
+
+async def test_a_holder_that_is_always_faster_fails_the_attempt() -> None:
+    world = World({"w2"})
+    world.held["t/n/f:0@u"] = 1000
+    with pytest.raises(ConnectionLost, match="could not be taken away"):
+        await world.ending.run(NAME, METADATA)
 
 
 async def test_a_function_that_was_started_meanwhile_is_left_alone() -> None:
     world = World(RequestRefused(409, "started meanwhile"))
     with pytest.raises(RequestRefused, match="started"):
         await world.ending.run(NAME, METADATA)
-    assert world.taken == []
+    assert world.durable == set()

@@ -114,7 +114,7 @@ class FunctionsRoutes:
     async def deregister(self, tenant: str, namespace: str, name: str) -> Response:
         """Delete a function."""
         function = FunctionName(tenant, namespace, name)
-        metadata = self._functions.find(function)
+        metadata = await self._functions.newest(function)
         await self._functions.deregister(function)
         await self._instances.settle(function, None)
         self._tables.drop(table_of(metadata))
@@ -165,7 +165,7 @@ class FunctionsRoutes:
         return await self._steer(FunctionName(tenant, namespace, name), instance_id, "stop")
 
     async def _steer(self, function: FunctionName, instance_id: str | None, command: str) -> Response:
-        self._functions.find(function)
+        await self._functions.newest(function)
         number = None if instance_id is None else _number(instance_id, command)
         await (self._functions.start if command == "start" else self._functions.stop)(function, number)
         metadata = self._functions.find(function)

@@ -1,0 +1,279 @@
+"""A worker's real parts over a broker and instances in memory; what a killed one was at ends with it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import random
+from collections.abc import Coroutine, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import httpx
+from magnetar.client.client import AsyncClient
+from magnetar.client.config import ConsumerConfig
+from magnetar.errors import MagnetarError, RequestRefused
+from magnetar.membership.roster import Member
+from magnetar.metadata.functions_state import FunctionRequest
+from magnetar.runtime.manager import RuntimeManager, Surroundings
+from magnetar.wire.functions_pb2 import PackageLocationMetaData
+from magnetar.worker.broker_admin import BrokerAdmin
+from magnetar.worker.functions import FunctionName
+from magnetar.worker.instances import Instances
+from magnetar.worker.parts import Parts
+
+from .function_world import SimulatedInstance, SimulatedRuntime, World
+from .simulated_broker import Broker, Client, Link, participate
+from .simulated_cluster import CONFIG, HTTP_TIMEOUT_S, WorkerKilled, _read
+
+LOCKS = CONFIG.topic(CONFIG.locks_topic)
+COORDINATION = CONFIG.topic(CONFIG.coordination_topic)
+
+_life: contextvars.ContextVar[WholeWorker | None] = contextvars.ContextVar("life", default=None)
+
+
+def register_tasks() -> None:
+    """Have every task of the running loop belong to the worker in whose work it was made, however it was made."""
+
+    def make(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any], **options: Any) -> asyncio.Task[Any]:
+        context = options.get("context")
+        life = _life.get() if context is None else context.get(_life)
+        task = asyncio.Task(work, loop=loop, **options)
+        if life is not None:
+            life.tasks[task] = None
+            task.add_done_callback(lambda task: life.tasks.pop(task, None))
+        return task
+
+    asyncio.get_running_loop().set_task_factory(make)  # type: ignore[arg-type]
+
+
+class SimulatedAdmin:
+    """A worker's way to the broker's REST interface."""
+
+    def __init__(self, broker: Broker, link: Link, world: World) -> None:
+        self._broker = broker
+        self._link = link
+        self._world = world
+
+    async def has_tenant(self, tenant: str) -> bool:
+        return True
+
+    async def has_namespace(self, tenant: str, namespace: str) -> bool:
+        return True
+
+    async def topic_stats(self, topic: str) -> Mapping[str, Any]:
+        assert topic == COORDINATION
+        return await self._broker.read_stats(self._link)
+
+    async def create_subscription(self, topic: str, subscription: str) -> bool:
+        assert topic == LOCKS
+        await self._link.to_broker()
+        is_free = subscription not in self._world.locks and subscription not in self._world.fenced
+        if is_free:
+            self._world.fenced.add(subscription)
+        await self._link.to_worker()
+        return is_free
+
+    async def is_durable(self, topic: str, subscription: str) -> bool:
+        await self._link.to_broker()
+        return subscription in self._world.fenced
+
+    async def subscribers(self, topic: str, subscription: str) -> list[Mapping[str, Any]]:
+        await self._link.to_broker()
+        found = self._world.subscriptions.get((topic, subscription))
+        names = [one.key for one in found.consumers] if found else []
+        await self._link.to_worker()
+        return [{"consumerName": name, "metadata": {"id": name.rpartition(":")[0]}} for name in names]
+
+    async def delete_subscription(self, topic: str, subscription: str, *, is_forced: bool = False) -> bool:
+        await self._link.to_broker()
+        if topic == LOCKS:
+            holder = self._world.locks.pop(subscription, None)
+            if holder is not None:
+                self._world.detach(holder)
+            answer = True
+        else:
+            answer = self._world.delete(topic, subscription, is_forced=is_forced)
+        await self._link.to_worker()
+        return answer
+
+    async def compact(self, topic: str) -> None:
+        """Not here."""
+
+
+class SimulatedClient(Client):
+    """A worker's client, which also subscribes."""
+
+    def __init__(self, broker: Broker, link: Link, world: World, worker: WholeWorker) -> None:
+        super().__init__(broker, link)
+        self._world = world
+        self._worker = worker
+
+    async def subscribe(self, topic: str, name: str, config: ConsumerConfig) -> Any:
+        """Take part in the election, or make sure of a subscription."""
+        if topic == COORDINATION:
+            assert config.on_active_change is not None
+            self._worker.spawn(participate(self._broker, self._link, config.on_active_change))
+            return self
+        await self._link.to_broker()
+        self._world.subscribe(topic, name, is_earliest=config.initial_position == "Earliest")
+        await self._link.to_worker()
+        return self
+
+    async def close(self) -> None:
+        """Nothing stays attached."""
+
+
+class WholeWorker:
+    """One life of a worker."""
+
+    def __init__(self, broker: Broker, world: World, network: WholeNetwork, member: Member, directory: Path) -> None:
+        chance = broker.chance
+        self.member = member
+        self.link = Link(member, chance)
+        self.link.thawed.set()
+        self.tasks: dict[asyncio.Task[Any], None] = {}  # in order: a story is drawn from its seed alone
+        self.is_ready = asyncio.Event()
+        self._broker = broker
+        self._context = contextvars.copy_context()
+        self._context.run(_life.set, self)
+        client = SimulatedClient(broker, self.link, world, self)
+        self._client = client
+        admin = cast("BrokerAdmin", SimulatedAdmin(broker, self.link, world))
+        http = httpx.AsyncClient(transport=network.transport(self))
+        config = replace(CONFIG, data_dir=directory)
+        self.parts = self._context.run(Parts, config, member, admin, http, cast("AsyncClient", client))
+        self.metadata, self.scheduler = self.parts.metadata, self.parts.scheduler
+        self.functions = self.parts.functions
+        cast("Any", self.functions)._keep = self._keep
+        around = Surroundings(worker_id=member.worker_id, service_url="", admin_url="", data_dir=directory)
+        runtimes = {"process": SimulatedRuntime(world, chance)}
+        clock = asyncio.get_running_loop().time
+        self.runtime = self._context.run(RuntimeManager, runtimes, self._fetch, around, clock)
+        self.instances = Instances(self.runtime, self.scheduler, self.parts.membership, http, self.parts._applied)
+        self.parts._instances = self.instances
+
+    async def _keep(self, *_request: object) -> PackageLocationMetaData:
+        return PackageLocationMetaData(packagePath="package-" + "0" * 64, originalFileName="f.py")
+
+    async def _fetch(self, _location: PackageLocationMetaData) -> Path:
+        await self.parts._applied()
+        return Path("f.py")
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Run something that dies with this worker."""
+        return asyncio.get_running_loop().create_task(work, context=self._context.copy())
+
+    def start(self) -> None:
+        """Come to life."""
+        self.spawn(self._start())
+
+    async def _start(self) -> None:
+        parts = self.parts
+        self.spawn(parts.metadata_log.run())
+        self.spawn(parts.assignments_log.run())
+        for log in (parts.metadata_log, parts.assignments_log):
+            while True:
+                try:
+                    await log.catch_up()
+                    break
+                except MagnetarError:  # a real worker ends at this and is started again
+                    await asyncio.sleep(0.5)
+        self.spawn(parts.leadership.run_election(self.member.worker_id))
+        self.spawn(parts.leadership.run_schedule(parts.membership))
+        self.spawn(parts.run_instances(self.runtime))
+        await parts.membership.start()
+        self.is_ready.set()
+
+    def kill(self) -> None:
+        """`kill -9`: nothing is said to anybody; the broker sees the connections close."""
+        self.link.is_dead = True
+        self.link.thawed.set()
+        self._client.kill()
+        for task in list(self.tasks):
+            task.cancel()
+        self._broker.cut(self.link)
+
+    def kill_instances(self) -> None:
+        """What the zygote does when this worker has been stopped for too long."""
+        for one in list(self.parts._config.topics and self.running()):
+            one._work.cancel()
+
+    def running(self) -> list[SimulatedInstance]:
+        """Return the instances of this worker."""
+        supervisors = [held.supervisor or held.predecessor for held in self.runtime._held.values()]
+        found = [cast("Any", one)._instance for one in supervisors if one is not None]
+        return [one for one in found if isinstance(one, SimulatedInstance)]
+
+    async def ask(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Carry out a request, as a REST call to this worker would.
+
+        Raises:
+            WorkerKilled: no answer will come.
+        """
+        task = self.spawn(work)
+        await asyncio.wait([task])
+        if task.cancelled():
+            raise WorkerKilled
+        task.result()
+
+    async def answer(self, request: httpx.Request) -> httpx.Response:
+        """Answer another worker as the REST interface does."""
+        try:
+            if request.method == "GET":
+                tenant, namespace, name, what = request.url.path.split("/")[4:]
+                assert what == "ended"
+                await self.instances.ended_here(FunctionName(tenant, namespace, name))
+            else:
+                await self.functions.decide_here(_read(request))
+        except RequestRefused as exc:
+            return httpx.Response(exc.status, json={"reason": str(exc)})
+        except MagnetarError as exc:
+            return httpx.Response(500, json={"reason": str(exc)})
+        return httpx.Response(204)
+
+
+class WholeNetwork:
+    """REST between the workers: late, lost on the way there, lost on the way back."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+        self.workers: dict[int, WholeWorker] = {}
+        self.is_mishap_free = False
+
+    def transport(self, _caller: WholeWorker) -> httpx.AsyncBaseTransport:
+        """Return the way from a worker to all others."""
+
+        async def send(request: httpx.Request) -> httpx.Response:
+            await asyncio.sleep(self._chance.expovariate(200))
+            target = self.workers.get(request.url.port or 0)
+            if target is None or target.link.is_dead or self._is_lost():
+                raise httpx.ConnectError("connection refused")
+            if not target.is_ready.is_set():
+                return httpx.Response(503, json={"reason": "not ready"})
+            task = target.spawn(self._handle(target, request))
+            try:
+                async with asyncio.timeout(HTTP_TIMEOUT_S):
+                    await asyncio.wait([task])
+            except TimeoutError:
+                raise httpx.ReadTimeout("no answer") from None
+            if task.cancelled() or self._is_lost():
+                raise httpx.ReadError("connection reset")
+            await asyncio.sleep(self._chance.expovariate(200))
+            answer: httpx.Response = task.result()
+            return answer
+
+        return httpx.MockTransport(send)
+
+    async def _handle(self, target: WholeWorker, request: httpx.Request) -> httpx.Response:
+        await target.link.thawed.wait()
+        answer = await target.answer(request)
+        await target.link.thawed.wait()
+        return answer
+
+    def _is_lost(self) -> bool:
+        return not self.is_mishap_free and self._chance.random() < 0.03
+
+
+__all__ = ["FunctionRequest", "WholeNetwork", "WholeWorker", "register_tasks"]
