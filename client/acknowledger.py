@@ -2,14 +2,19 @@
 
 Design: acknowledgements outlive connections. What is buffered or unconfirmed when a connection ends is sent again as
 the first thing on the next one, before the broker gets permits, so that it does not deliver again what is done.
+
+A *claim* is an acknowledgement that must not: it asks whether an entry is still this consumer's, before anything is
+done with it. Once the connection has ended, or another consumer is the active one, the broker may have delivered the
+entry to somebody else, and would confirm the acknowledgement all the same.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from functools import partial
 
-from ..errors import ConnectionLost, InvalidConfig, MagnetarError
+from ..errors import ClosedError, ConnectionLost, InvalidConfig, MagnetarError
 from ..wire.bulk import ack_frame
 from ..wire.message_id import MessageId
 from .ack_tracker import AckTracker, Outgoing, Position
@@ -21,11 +26,12 @@ from .negative_acks import NegativeAcks
 class _Group:
     """Acknowledgements that were sent together and wait for confirmation."""
 
-    __slots__ = ("error", "future", "outgoing", "unanswered")
+    __slots__ = ("attempt", "error", "future", "outgoing", "unanswered")
 
     def __init__(self, outgoing: Outgoing, future: asyncio.Future[None]):
         self.outgoing = outgoing
         self.future = future
+        self.attempt = 0  # tells late answers of an earlier one
         self.unanswered = 0
         self.error: BaseException | None = None
 
@@ -65,6 +71,7 @@ class Acknowledger:
         self._buffered: asyncio.Future[None] | None = None
         self._in_flight: set[_Group] = set()
         self._lost: list[_Group] = []
+        self._claims: dict[asyncio.Future[None], asyncio.Future[object]] = {}
 
     def attach(self, connection: Connection) -> None:
         """Send on ``connection`` from now on, what is overdue first."""
@@ -79,6 +86,7 @@ class Acknowledger:
         self._connection = None
         self._lost += self._in_flight
         self._in_flight.clear()
+        self.lose_claims("the connection that delivered it has ended")
 
     # -- what can be acknowledged ---------------------------------------------------------------------------------
 
@@ -122,6 +130,46 @@ class Acknowledger:
         future: asyncio.Future[None] = self._loop.create_future()
         self._send_group(self._connection, _Group(Outgoing(None, list(ids)), future))
         return future
+
+    def claim(self, positions: list[Position]) -> asyncio.Future[None]:
+        """Acknowledge whole entries now, on this connection only, and return the future of its receipt.
+
+        It raises ConnectionLost once the entries may be another consumer's, and what the broker answers otherwise.
+        """
+        claim: asyncio.Future[None] = self._loop.create_future()
+        connection = self._connection
+        if connection is None:
+            claim.set_exception(ConnectionLost(f"{self._topic}: the connection that delivered it has ended"))
+            return claim
+        for position in positions:
+            self.tracker.forget(position)
+            self._negative.discard(position)
+        request_id = connection.next_request_id()
+        ids = [(ledger_id, entry_id, ()) for ledger_id, entry_id in positions]
+        frame = ack_frame(self._consumer_id, ids, request_id=request_id)
+        answer = connection.request(request_id, frame, f"acknowledge {len(ids)} entries of {self._topic}")
+        self._claims[claim] = answer
+        answer.add_done_callback(partial(self._claim_answered, claim))
+        return claim
+
+    def _claim_answered(self, claim: asyncio.Future[None], answer: asyncio.Future[object]) -> None:
+        error = ClosedError("cancelled") if answer.cancelled() else answer.exception()
+        self._claims.pop(claim, None)
+        if claim.done():
+            return
+        if error is None:
+            claim.set_result(None)
+        else:
+            claim.set_exception(error)
+
+    def lose_claims(self, why: str) -> None:
+        """Give up claims that wait for their receipt: their entries may be somebody else's by now."""
+        claims, self._claims = self._claims, {}
+        for claim, answer in claims.items():
+            if answer.done():
+                self._claim_answered(claim, answer)  # its receipt came before
+            elif not claim.done():
+                claim.set_exception(ConnectionLost(f"{self._topic}: {why}"))
 
     def all_but(self, position: Position, wanted: int) -> asyncio.Future[None]:
         """Acknowledge all messages of an entry but those whose bits are set in ``wanted``."""
@@ -209,6 +257,7 @@ class Acknowledger:
             self._timer.cancel()
             self._timer = None
         self._connection = None
+        self.lose_claims("the consumer was closed")
         for future in self._forget_waiting():
             future.set_exception(error)
             future.exception()  # whoever waits gets it; where nobody does it needs no mention
@@ -251,6 +300,7 @@ class Acknowledger:
             parts.append((True, [(*outgoing.cumulative, ())]))
         if outgoing.individual:
             parts.append((False, outgoing.individual))
+        group.attempt += 1
         group.unanswered = len(parts)
         group.error = None
         self._in_flight.add(group)
@@ -258,12 +308,12 @@ class Acknowledger:
             request_id = connection.next_request_id()
             frame = ack_frame(self._consumer_id, ids, is_cumulative, request_id)
             answer = connection.request(request_id, frame, f"acknowledge {len(ids)} entries of {self._topic}")
-            answer.add_done_callback(lambda done: self._answered(group, done))
+            answer.add_done_callback(partial(self._answered, group, group.attempt))
 
-    def _answered(self, group: _Group, answer: asyncio.Future[object]) -> None:
+    def _answered(self, group: _Group, attempt: int, answer: asyncio.Future[object]) -> None:
         error = None if answer.cancelled() else answer.exception()
-        if group not in self._in_flight:
-            return  # it is sent again on the next connection, or given up
+        if group not in self._in_flight or attempt != group.attempt:
+            return  # it is sent again on the next connection, was sent again there, or is given up
         group.error = group.error or error
         group.unanswered -= 1
         if group.unanswered:

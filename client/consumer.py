@@ -274,6 +274,32 @@ class Consumer:
         self._check_open()
         return self._acks.entries_now([_position(entry) for entry in entries])
 
+    def claim_entries(self, entries: Sequence[ReceivedEntry]) -> asyncio.Future[list[ReceivedEntry]]:
+        """Acknowledge whole entries and return a future of those that are this consumer's alone from now on.
+
+        Those whose receipt did not come on the connection that delivered them, or came after another consumer became
+        the active one, are left out; where the broker has them still they come again.
+        """
+        self._check_open()
+        claimed: asyncio.Future[list[ReceivedEntry]] = asyncio.get_running_loop().create_future()
+        given = list(entries)
+        claim = self._acks.claim([_position(entry) for entry in given])
+        claim.add_done_callback(lambda done: self._claim_settled(given, done, claimed))
+        return claimed
+
+    def _claim_settled(
+        self, entries: list[ReceivedEntry], claim: asyncio.Future[None], claimed: asyncio.Future[list[ReceivedEntry]]
+    ) -> None:
+        error = claim.exception()
+        if claimed.done():
+            return
+        claimed.set_result([] if error is not None else entries)
+        if error is not None and not isinstance(error, ConnectionLost) and not self._is_closed:
+            # Still held here by the broker, which would deliver them again only with the next connection.
+            log.warning("%s: %d entries are not processed now: %s", self.topic, len(entries), error)
+            for entry in entries:
+                self._acks.negative(_position(entry))
+
     def ack_batch_indexes(self, entry: ReceivedEntry | MessageId, still_wanted: Sequence[int]) -> asyncio.Future[None]:
         """Acknowledge all messages of an entry but those whose bits are set in ``still_wanted``; returns as `ack`.
 
@@ -511,6 +537,7 @@ class Consumer:
             # Somebody else gets what is queued, from the first entry that is not acknowledged on. Kept until this
             # consumer is active again, it would come before what it belongs behind.
             self._release(self._queue.clear())
+            self._acks.lose_claims("another consumer is the active one")
         self._set_active(is_active)
 
     def _set_active(self, is_active: bool) -> None:

@@ -155,6 +155,23 @@ class MergedConsumer:
             return futures[0]
         return _all_of(self._loop, futures)
 
+    def claim_entries(self, entries: Sequence[ReceivedEntry]) -> asyncio.Future[list[ReceivedEntry]]:
+        """Acknowledge whole entries and return those that are this consumer's; as `Consumer.claim_entries`."""
+        by_owner: dict[Consumer, list[ReceivedEntry]] = {}
+        for entry in entries:
+            by_owner.setdefault(self._owner(entry), []).append(entry)
+        claims = [consumer.claim_entries(some) for consumer, some in by_owner.items()]
+        if len(claims) == 1:
+            return claims[0]
+        claimed: asyncio.Future[list[ReceivedEntry]] = self._loop.create_future()
+
+        def finish(done: asyncio.Future[list[list[ReceivedEntry]]]) -> None:
+            if not claimed.done():
+                claimed.set_result([entry for some in done.result() for entry in some])
+
+        asyncio.gather(*claims).add_done_callback(finish)
+        return claimed
+
     def ack_batch_indexes(self, entry: ReceivedEntry | MessageId, still_wanted: Sequence[int]) -> asyncio.Future[None]:
         """Acknowledge some messages of an entry; as `Consumer.ack_batch_indexes`."""
         return self._owner(entry).ack_batch_indexes(entry, still_wanted)

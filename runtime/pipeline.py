@@ -191,7 +191,7 @@ class Pipeline:
         except TimeoutError:
             self.abandoned = True
             return
-        with contextlib.suppress(TimeoutError):
+        with contextlib.suppress(TimeoutError, MagnetarError):  # of a consumer that has failed: nothing can be sent
             async with asyncio.timeout(SETTLE_S):
                 await self._idle.wait()
                 for source in self._inputs.values():
@@ -281,7 +281,10 @@ class Pipeline:
                     entries.append(taken)
                 taken = consumer.poll_entry() if self._held.room.is_set() else None
             if self._acks_first and entries:
-                await consumer.ack_entries(entries)
+                claimed = await consumer.claim_entries(entries)
+                for entry in entries if not claimed else set(entries).difference(claimed):
+                    self._held.remove(entry)
+                entries = claimed
             for entry in entries:
                 self._thread.inbox.put((source, entry))
 

@@ -35,6 +35,8 @@ class Proxy:
         self._writers: set[asyncio.StreamWriter] = set()
         self._flowing = asyncio.Event()
         self._flowing.set()
+        self._requesting = asyncio.Event()
+        self._requesting.set()
         self.connections = 0
         self.sent: list[BaseCommand] = []
         self.frames: list[tuple[int, Frame]] = []
@@ -51,7 +53,7 @@ class Proxy:
     ) -> None:
         assert self._server is not None
         self._server.close()
-        self._flowing.set()
+        self.resume()
         self.cut()
         for task in list(self._tasks):
             task.cancel()
@@ -72,8 +74,13 @@ class Proxy:
         """Pass nothing on until `resume`."""
         self._flowing.clear()
 
+    def hold_requests(self) -> None:
+        """Pass nothing on to the broker until `resume`; what it sends goes on."""
+        self._requesting.clear()
+
     def resume(self) -> None:
         self._flowing.set()
+        self._requesting.set()
 
     def count(self, kind: int) -> int:
         """How many commands of a kind clients sent."""
@@ -119,6 +126,7 @@ class Proxy:
                         self.cut_after_sends = None
                         raise ConnectionResetError("the test wants it cut here")
             await self._flowing.wait()
+            await self._requesting.wait()
             writer.write(data)
             await writer.drain()
         raise ConnectionResetError("the client has gone")
