@@ -11,7 +11,9 @@ call back into blocking methods.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -22,7 +24,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import uvloop
 
 from ..errors import ClosedError, MagnetarError, OperationTimeout, QueueFull
+from ..tasks.supervised import TaskSet
 from ..wire.message_id import MessageId
+from .checks import as_bytes, check_options
 from .client import AsyncClient
 from .config import ClientConfig, ConsumerConfig, ProducerConfig, ReaderConfig
 from .consumer import Consumer as AsyncConsumer
@@ -37,6 +41,8 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
+log = logging.getLogger(__name__)
+
 
 class _LoopThread:
     """A thread that runs an event loop until it is stopped."""
@@ -45,39 +51,54 @@ class _LoopThread:
         self.loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="magnetar-client", daemon=True)
         self._is_stopped = False
+        self._handing_over = threading.Lock()  # what is handed over before the stop is run before it
         self._thread.start()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
         self.loop.run_forever()
+        # Calls of other threads that are under way: they end here, or those threads would wait for ever.
+        calls = asyncio.all_tasks(self.loop)
+        for call in calls:
+            call.cancel()
+        self.loop.run_until_complete(asyncio.gather(*calls, return_exceptions=True))
         self.loop.close()
 
     def call(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
         """Run a coroutine on the loop and return its result."""
-        if self._is_stopped:
-            coroutine.close()
-            raise ClosedError("the client is closed")
         if threading.current_thread() is self._thread:
             coroutine.close()
             raise RuntimeError("a blocking call from the client's own thread would wait for ever; use another thread")
-        future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+        with self._handing_over:
+            if self._is_stopped:
+                coroutine.close()
+                raise ClosedError("the client is closed")
+            future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
         try:
             return future.result()
+        except concurrent.futures.CancelledError:
+            if self._is_stopped:
+                raise ClosedError("the client was closed during the call") from None
+            raise
         except BaseException:
             future.cancel()  # KeyboardInterrupt: nobody waits for it any more
             raise
 
     def soon(self, call: Callable[[], None]) -> None:
         """Run a function on the loop without waiting."""
-        if self._is_stopped:
-            raise ClosedError("the client is closed")
-        self.loop.call_soon_threadsafe(call)
+        with self._handing_over:
+            if self._is_stopped:
+                raise ClosedError("the client is closed")
+            self.loop.call_soon_threadsafe(call)
 
     def stop(self) -> None:
         """End the thread."""
-        if not self._is_stopped:
+        with self._handing_over:
+            is_first = not self._is_stopped
             self._is_stopped = True
-            self.loop.call_soon_threadsafe(self.loop.stop)
+            if is_first:
+                self.loop.call_soon_threadsafe(self.loop.stop)
+        if is_first:
             self._thread.join()
 
 
@@ -158,6 +179,7 @@ class Producer:
         self._producer = producer
         self._handed_over: deque[tuple[bytes, Mapping[str, Any], Callable[..., None] | None]] = deque()
         self._lock = threading.Lock()
+        self._tasks = TaskSet("blocking producer")
         self._waiting_for_room: asyncio.Task[None] | None = None
 
     @property
@@ -218,7 +240,12 @@ class Producer:
         Raises:
             QueueFull: too much is pending and ``block_if_queue_full`` is off; otherwise the call waits for room.
             ClosedError: the client is closed.
+            InvalidConfig: the protocol cannot carry what is given; says what and why.
         """
+        if type(content) is not bytes:
+            content = as_bytes(content)
+        if key is not None or properties or ordering_key is not None or event_time_ms or sequence_id is not None:
+            check_options(key, ordering_key, properties, event_time_ms, sequence_id)
         waiting = self._handed_over
         if len(waiting) + self._producer.pending_messages >= self._producer.max_pending_messages:
             if not self._producer.blocks_if_full:
@@ -249,13 +276,12 @@ class Producer:
             content, options, callback = waiting[0]
             try:
                 future = self._producer.send_nowait(content, **options)
-            except MagnetarError as error:
+            except Exception as error:  # noqa: BLE001  of a router of the user's, too; what follows is sent all the same
                 if isinstance(error, QueueFull) and self._producer.blocks_if_full:
                     # Several threads saw the same last places: what is too much waits here, in order.
-                    self._waiting_for_room = asyncio.get_running_loop().create_task(self._take_over_later())
+                    self._waiting_for_room = self._tasks.start(self._take_over_later(), "wait for room")
                     return
-                if callback is not None:
-                    callback(error, None)
+                _call_back(callback, error if isinstance(error, MagnetarError) else MagnetarError(repr(error)), None)
             else:
                 future.add_done_callback(partial(_report, callback))
             # Last, so that whoever hands over meanwhile sees the queue in use; the loop then takes that along too.
@@ -294,13 +320,25 @@ def _report(
     if done.cancelled():
         return
     error = done.exception()
-    if callback is None:
-        return
     if error is None:
-        callback(None, done.result())
+        _call_back(callback, None, done.result())
     else:
         assert isinstance(error, MagnetarError)
-        callback(error, None)
+        _call_back(callback, error, None)
+
+
+def _call_back(
+    callback: Callable[[MagnetarError | None, MessageId | None], None] | None,
+    error: MagnetarError | None,
+    message_id: MessageId | None,
+) -> None:
+    """Call user code; what it raises concerns nobody else."""
+    if callback is None:
+        return
+    try:
+        callback(error, message_id)
+    except Exception:
+        log.exception("the callback of send_async raised")
 
 
 class Consumer:

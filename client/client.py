@@ -17,6 +17,7 @@ from ..errors import ClosedError, InvalidConfig, MagnetarError
 from ..wire.message_id import LATEST, MessageId
 from ..wire.topic_name import TopicName, parse_topic_name
 from .backoff import Backoff
+from .checks import TEXT_BYTES_MAX, check_text
 from .config import ClientConfig, ConsumerConfig, Guard, ProducerConfig, ReaderConfig
 from .connection import Connection
 from .connection_pool import ConnectionPool
@@ -122,7 +123,7 @@ class AsyncClient:
 
         Cancellation: safe.
         """
-        name = parse_topic_name(topic)
+        name = _name(topic)
         return [part.text for part in await self._parts(name)]
 
     async def lookup(self, topic: str) -> Address:
@@ -131,7 +132,8 @@ class AsyncClient:
         Cancellation: safe.
         """
         self._check_open()
-        return await self._retried(lambda: self._lookup.broker_of(parse_topic_name(topic)))
+        name = _name(topic)
+        return await self._retried(lambda: self._lookup.broker_of(name))
 
     async def _parts(self, name: TopicName) -> list[TopicName]:
         self._check_open()
@@ -177,7 +179,7 @@ class AsyncClient:
             ConnectionLost, OperationTimeout: no broker was reached within ``operation_timeout_s``.
         """
         config = config or ProducerConfig()
-        name = parse_topic_name(topic)
+        name = _name(topic)
         parts = await self._parts(name)
         producers = [
             Producer(part, next(self._producer_ids), config, self._producer_link(part, config.guard), self._clock)
@@ -201,13 +203,14 @@ class AsyncClient:
             BrokerError: the broker refuses (`ConsumerBusy`, `TopicNotFound`, …).
             ConnectionLost, OperationTimeout: no broker was reached within ``operation_timeout_s``.
         """
+        check_text("subscription", subscription, TEXT_BYTES_MAX)
         if not subscription:
             raise InvalidConfig("subscription='' is empty; give it a name")
         config = config or ConsumerConfig()
         if config.name is None:
             config = replace(config, name=self._random_name())
         topics = [topic] if isinstance(topic, str) else list(topic)
-        names = list(dict.fromkeys(parse_topic_name(text) for text in topics))
+        names = list(dict.fromkeys(map(_name, topics)))
         if not names:
             raise InvalidConfig("subscribe needs at least one topic")
         parts = [part for name in names for part in await self._parts(name)]
@@ -260,7 +263,7 @@ class AsyncClient:
             MagnetarError: as `subscribe`.
         """
         config = config or ReaderConfig()
-        name = parse_topic_name(topic)
+        name = _name(topic)
         parts = await self._parts(name)
         if parts != [name]:
             raise InvalidConfig(f"{name} has {len(parts)} partitions; read one of them, for example {parts[0]}")
@@ -334,3 +337,9 @@ class AsyncClient:
             if self._admin is not None:
                 await self._admin.close()
             await self._pool.close()
+
+
+def _name(topic: str) -> TopicName:
+    """Return the name of a topic; refuse what the protocol cannot carry."""
+    check_text("topic", topic)
+    return parse_topic_name(topic)

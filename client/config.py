@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ..errors import InvalidConfig
 from ..wire.compression import NAMES as COMPRESSIONS
+from .checks import INT32_MAX, INT64_MAX, TEXT_BYTES_MAX, check_finite, check_integer, check_text, check_texts
 
 if TYPE_CHECKING:
     from .connection import Connection
@@ -36,8 +37,24 @@ def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
 
 
 def _check_least(name: str, value: float, least: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidConfig(f"{name}={value!a} is {type(value).__name__}; give a number from {least} on")
+    check_finite(name, value)
     if value < least:
         raise InvalidConfig(f"{name}={value} is less than {least}")
+
+
+def _check_range(name: str, value: int, least: int, most: int) -> None:
+    _check_least(name, value, least)
+    check_integer(name, value, least, most)
+
+
+def _check_name(name: str | None, remedy: str) -> None:
+    if name is None:
+        return
+    check_text("name", name, TEXT_BYTES_MAX)
+    if not name:
+        raise InvalidConfig(f"name='' is empty; leave it out to {remedy}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +86,7 @@ class ClientConfig:
         _check_least("backoff_initial_ms", self.backoff_initial_ms, 1)
         _check_least("backoff_max_ms", self.backoff_max_ms, self.backoff_initial_ms)
         _check_least("max_redirects", self.max_redirects, 0)
+        check_text("description", self.description, TEXT_BYTES_MAX)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,9 +150,9 @@ class ProducerConfig:
         _check_least("max_pending_bytes", self.max_pending_bytes, 1)
         _check_least("send_timeout_ms", self.send_timeout_ms, 0)
         if self.initial_sequence_id is not None:
-            _check_least("initial_sequence_id", self.initial_sequence_id, 0)
-        if self.name == "":
-            raise InvalidConfig("name='' is empty; leave it out to let the broker choose a name")
+            _check_range("initial_sequence_id", self.initial_sequence_id, 0, INT64_MAX)
+        _check_name(self.name, "let the broker choose a name")
+        check_texts("properties", self.properties, TEXT_BYTES_MAX)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,15 +200,16 @@ class ConsumerConfig:
     def __post_init__(self) -> None:
         _check_choice("type", self.type, ("Exclusive", "Failover", "Shared", "Key_Shared"))
         _check_choice("initial_position", self.initial_position, ("Latest", "Earliest"))
-        _check_least("receiver_queue_size", self.receiver_queue_size, 0)
+        _check_range("receiver_queue_size", self.receiver_queue_size, 0, INT32_MAX)
         _check_least("max_receiver_queue_size_across_partitions", self.max_receiver_queue_size_across_partitions, 1)
         _check_least("ack_grouping_ms", self.ack_grouping_ms, 0)
         _check_least("ack_grouping_max", self.ack_grouping_max, 1)
         _check_least("negative_ack_delay_ms", self.negative_ack_delay_ms, 0)
-        _check_least("priority_level", self.priority_level, 0)
+        _check_range("priority_level", self.priority_level, 0, INT32_MAX)
         _check_least("partition_update_s", self.partition_update_s, 0)
-        if self.name == "":
-            raise InvalidConfig("name='' is empty; leave it out to take a random name")
+        _check_name(self.name, "take a random name")
+        check_texts("properties", self.properties, TEXT_BYTES_MAX)
+        check_texts("subscription_properties", self.subscription_properties, TEXT_BYTES_MAX)
         if self.read_compacted and self.type not in ("Exclusive", "Failover"):
             raise InvalidConfig(f"read_compacted needs type Exclusive or Failover, not {self.type}")
 
@@ -216,4 +235,7 @@ class ReaderConfig:
     properties: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _check_least("receiver_queue_size", self.receiver_queue_size, 0)
+        _check_range("receiver_queue_size", self.receiver_queue_size, 0, INT32_MAX)
+        _check_name(self.name, "take a random name")
+        check_text("subscription_prefix", self.subscription_prefix, TEXT_BYTES_MAX)
+        check_texts("properties", self.properties, TEXT_BYTES_MAX)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol, cast
 
 from ..errors import ConnectionLost, MagnetarError, OperationTimeout, ProtocolError, broker_error
@@ -167,10 +168,13 @@ class Connection(asyncio.Protocol):
         ports: list[ProducerPort | ConsumerPort] = [*self._producers.values(), *self._consumers.values()]
         self._producers.clear()
         self._consumers.clear()
-        for port in ports:
-            port.handle_detached(self, lost)
-        for callback in self._on_closed:
-            callback(self)
+        calls: list[Callable[[], None]] = [partial(port.handle_detached, self, lost) for port in ports]
+        calls += [partial(callback, self) for callback in self._on_closed]
+        for call in calls:
+            try:
+                call()
+            except Exception:  # of one; the others must hear of it all the same
+                log.exception("telling of the end of the connection to %s failed", self.address.physical)
 
     # -- sending --------------------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from ..errors import ClosedError, ConnectionLost, OperationTimeout
+from ..tasks.supervised import TaskSet, awaited_elsewhere
 from .config import ClientConfig
 from .connection import Connection
 from .service_url import Address
@@ -21,6 +22,7 @@ class ConnectionPool:
         self._config = config
         self._open: dict[Address, Connection] = {}
         self._opening: dict[Address, asyncio.Task[Connection]] = {}
+        self._tasks = TaskSet("connections")
         self._closed: dict[Connection, asyncio.Event] = {}
         self._is_closed = False
 
@@ -41,15 +43,15 @@ class ConnectionPool:
             return connection
         task = self._opening.get(address)
         if task is None:
-            task = asyncio.get_running_loop().create_task(self._connect(address), name=f"connect {address.physical}")
+            # Those who wait have the failure; without any, it needs no mention.
+            task = self._tasks.start(self._connect(address), f"connect {address.physical}", awaited_elsewhere)
             self._opening[address] = task
             task.add_done_callback(lambda done: self._opened(address, done))
         return await asyncio.shield(task)
 
     def _opened(self, address: Address, task: asyncio.Task[Connection]) -> None:
-        del self._opening[address]
-        if not task.cancelled():
-            task.exception()  # those who wait have their own copy; without any, the failure needs no mention
+        if self._opening.get(address) is task:
+            del self._opening[address]
 
     async def _connect(self, address: Address) -> Connection:
         host, port = address.physical
@@ -89,9 +91,7 @@ class ConnectionPool:
         Cancellation: the sockets close all the same.
         """
         self._is_closed = True
-        for task in list(self._opening.values()):
-            task.cancel()
-        await asyncio.gather(*self._opening.values(), return_exceptions=True)
+        await self._tasks.close()
         closing = list(self._closed.items())
         for connection, _ in closing:
             connection.close()

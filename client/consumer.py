@@ -31,6 +31,7 @@ from ..wire.pulsar_api_pb2 import (
 from ..wire.topic_name import TopicName
 from .ack_tracker import Position, bits_of, words_of
 from .acknowledger import Acknowledger
+from .checks import check_integer, check_message_id
 from .config import ConsumerConfig
 from .connection import Connection
 from .link import Link
@@ -262,7 +263,7 @@ class Consumer:
         Returns: a future that completes when the broker has confirmed it if ``ack_receipts`` is on, at once otherwise.
         """
         self._check_open()
-        return self._acks.message(message if isinstance(message, MessageId) else message.message_id)
+        return self._acks.message(_given_id(message))
 
     def ack_entry(self, entry: ReceivedEntry | MessageId) -> asyncio.Future[None]:
         """Acknowledge a whole entry; returns as `ack`."""
@@ -322,7 +323,7 @@ class Consumer:
                 f"subscription {self.subscription} is {self._config.type}: its messages can only be acknowledged one"
                 " by one"
             )
-        return self._acks.up_to(message if isinstance(message, MessageId) else message.message_id)
+        return self._acks.up_to(_given_id(message))
 
     def negative_ack(self, message: Message | ReceivedEntry | MessageId) -> None:
         """Ask for a message again after ``negative_ack_delay_ms``.
@@ -331,8 +332,7 @@ class Consumer:
         Exclusive or Failover subscription it delivers everything again that is not acknowledged.
         """
         self._check_open()
-        message_id = message if isinstance(message, MessageId) else message.message_id
-        self._acks.negative(message_id[:2])
+        self._acks.negative(_given_id(message)[:2])
 
     def _redeliver(self, due: list[Position]) -> None:
         """Have entries delivered again whose negative acknowledgement is due."""
@@ -382,6 +382,10 @@ class Consumer:
         Raises:
             BrokerError, OperationTimeout, ConnectionLost: the subscription may not have moved.
         """
+        if isinstance(target, MessageId):
+            check_message_id(target)
+        else:
+            check_integer("the publish time to seek to", target, 0)
         connection = await self._attached()
         request_id = connection.next_request_id()
         skip: StartPosition | None = None
@@ -545,7 +549,10 @@ class Consumer:
             return
         self.is_active = is_active
         if self._config.on_active_change is not None:
-            self._config.on_active_change(is_active)
+            try:
+                self._config.on_active_change(is_active)
+            except Exception:
+                log.exception("%s: on_active_change(%s) raised", self.topic, is_active)
 
     def handle_end_of_topic(self) -> None:
         """Learn that everything was delivered (called by the connection)."""
@@ -586,9 +593,10 @@ class Consumer:
         if self._is_closed:
             return
         try:
-            connection = self._connection
-            if connection is not None and self._is_attached:
+            if self._is_attached:
                 await self._acks.confirmed()
+            connection = self._connection  # after the wait: it may be another one by now
+            if connection is not None and self._is_attached:
                 request_id = connection.next_request_id()
                 command = encode_frame(requests.close_consumer(request_id, self._id))
                 await connection.request(request_id, command, f"close consumer of {self.topic}")
@@ -613,6 +621,13 @@ class Consumer:
         await self._link.close()
 
 
+def _given_id(what: Message | ReceivedEntry | MessageId) -> MessageId:
+    """Return the id of what was received, or the one given if the protocol can carry it."""
+    if not isinstance(what, MessageId):
+        return what.message_id
+    check_message_id(what)
+    return what
+
+
 def _position(entry: ReceivedEntry | MessageId) -> Position:
-    message_id = entry.message_id if isinstance(entry, ReceivedEntry) else entry
-    return message_id[:2]
+    return entry.message_id[:2] if isinstance(entry, ReceivedEntry) else _given_id(entry)[:2]

@@ -16,6 +16,7 @@ from typing import Protocol, TypeVar
 from ..errors import (
     AuthorizationError,
     BrokerError,
+    ClosedError,
     ConnectionLost,
     ConsumerAssignError,
     IncompatibleSchema,
@@ -29,6 +30,7 @@ from ..errors import (
     TopicNotFound,
     TopicTerminated,
 )
+from ..tasks.supervised import TaskSet
 from ..wire.topic_name import TopicName
 from .backoff import Backoff
 from .connection import Connection
@@ -118,6 +120,7 @@ class Link:
         self._backoff = backoff
         self._budget_s = budget_s
         self._final = final
+        self._tasks = TaskSet(str(topic))
         self._task: asyncio.Task[None] | None = None
         self._is_closed = False
 
@@ -136,9 +139,14 @@ class Link:
         """Attach again in the background, after a wait unless ``at_once``; calls while it happens change nothing."""
         if self._is_closed or (self._task is not None and not self._task.done()):
             return
-        self._task = asyncio.get_running_loop().create_task(
-            self._reopen(owner, at_once), name=f"reattach {self._topic}"
-        )
+
+        def failed(failure: BaseException) -> None:
+            # Foreseen is only what `_reopen` tries again after; the owner must not stay detached without a word.
+            if not isinstance(failure, ClosedError):  # of the client: everything ends
+                log.error("%s: attaching again failed for good", self._topic, exc_info=failure)
+            owner.fail(failure if isinstance(failure, MagnetarError) else MagnetarError(f"{self._topic}: {failure!r}"))
+
+        self._task = self._tasks.start(self._reopen(owner, at_once), f"reattach {self._topic}", failed)
 
     async def _reopen(self, owner: LinkOwner, at_once: bool) -> None:
         failures = 0
@@ -167,6 +175,4 @@ class Link:
     async def close(self) -> None:
         """Stop attaching again."""
         self._is_closed = True
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._tasks.close()

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
 from ..errors import ClosedError, InvalidConfig, MagnetarError, OperationTimeout
+from ..tasks.supervised import TaskSet
 from ..wire.message_id import EARLIEST, LATEST, MessageId
 from ..wire.topic_name import parse_topic_name
 from .consumer import Consumer
@@ -42,7 +43,7 @@ class MergedConsumer:
         self._in_line: set[Consumer] = set()
         self._waiting = Waiters()
         self._is_closed = False
-        self._updates: asyncio.Task[None] | None = None
+        self._tasks = TaskSet(f"consumer of {topic}")
         for consumer in consumers:
             self._add(consumer)
 
@@ -224,7 +225,7 @@ class MergedConsumer:
 
     async def unsubscribe(self) -> None:
         """Delete the subscription of every topic and close; as `Consumer.unsubscribe`."""
-        await self._stop_updates()
+        await self._tasks.close()
         await asyncio.gather(*(consumer.unsubscribe() for consumer in self.consumers.values()))
         self._end()
 
@@ -256,7 +257,7 @@ class MergedConsumer:
             interval_s: seconds.
             find_new: given the topics that are known, returns subscribed consumers of the others.
         """
-        self._updates = self._loop.create_task(self._update(interval_s, find_new), name=f"partitions of {self.topic}")
+        self._tasks.keep(lambda: self._update(interval_s, find_new), "look for partitions", longest_pause_s=interval_s)
 
     async def _update(self, interval_s: float, find_new: Callable[[set[str]], Awaitable[Sequence[Consumer]]]) -> None:
         while True:
@@ -268,16 +269,11 @@ class MergedConsumer:
             except MagnetarError as error:
                 log.warning("%s: cannot look for new partitions, next try in %s s: %s", self.topic, interval_s, error)
 
-    async def _stop_updates(self) -> None:
-        if self._updates is not None:
-            self._updates.cancel()
-            await asyncio.gather(self._updates, return_exceptions=True)
-
     async def close(self) -> None:
         """Close the consumers of all topics; as `Consumer.close`."""
         if self._is_closed:
             return
-        await self._stop_updates()
+        await self._tasks.close()
         try:
             await asyncio.gather(*(consumer.close() for consumer in self.consumers.values()))
         finally:
@@ -296,7 +292,7 @@ def _all_of(loop: asyncio.AbstractEventLoop, futures: Sequence[asyncio.Future[No
     def finish(done: asyncio.Future[list[None]]) -> None:
         if result.done():
             return
-        error = done.exception()
+        error = ClosedError("the acknowledgement was given up") if done.cancelled() else done.exception()
         if error is None:
             result.set_result(None)
         else:

@@ -16,7 +16,7 @@ class OpenBatch:
         headers: metadata of each message, without its size.
         payloads: content of each message.
         futures: of each message.
-        bytes: of all payloads.
+        bytes: of all payloads, keys and properties.
         created_s: when the first message came, in seconds of the event loop's clock.
     """
 
@@ -43,12 +43,14 @@ class OpenBatch:
         """Whether the batch must leave now."""
         return len(self.payloads) >= self._max_messages or self.bytes >= self._max_bytes
 
-    def add(self, header: SingleMessageMetadata, payload: bytes, future: Future[MessageId]) -> None:
-        """Add a message behind the others."""
+    def add(
+        self, header: SingleMessageMetadata, payload: bytes, future: Future[MessageId], header_bytes: int = 0
+    ) -> None:
+        """Add a message behind the others; ``header_bytes`` is what its key and properties take."""
         self.headers.append(header)
         self.payloads.append(payload)
         self.futures.append(future)
-        self.bytes += len(payload)
+        self.bytes += len(payload) + header_bytes
 
     def metadata(self, producer_name: str, publish_time_ms: int) -> MessageMetadata:
         """Return the metadata of the entry."""

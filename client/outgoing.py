@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from ..errors import InvalidConfig
 from ..wire.batch import encode_batch, encode_plain_batch
 from ..wire.compression import NAMES, compress
 from ..wire.payload import seal
 from ..wire.pulsar_api_pb2 import KeyValue, MessageMetadata, SingleMessageMetadata
+from .checks import INT64_MAX, check_options
 from .config import Compression
 
 
@@ -111,12 +113,22 @@ def describe(
     properties: Mapping[str, str] | None,
     event_time_ms: int,
 ) -> None:
-    """Put what a message has beside its payload into its metadata."""
-    if key is not None:
-        metadata.partition_key = key
-    if ordering_key is not None:
-        metadata.ordering_key = ordering_key
-    if properties:
-        metadata.properties.extend(KeyValue(key=name, value=value) for name, value in properties.items())
-    if event_time_ms:
-        metadata.event_time = event_time_ms
+    """Put what a message has beside its payload into its metadata.
+
+    Raises:
+        InvalidConfig: the protocol cannot carry it; says what and why.
+    """
+    try:
+        if key is not None:
+            metadata.partition_key = key
+        if ordering_key is not None:
+            metadata.ordering_key = ordering_key
+        if properties:
+            metadata.properties.extend(KeyValue(key=name, value=value) for name, value in properties.items())
+        if event_time_ms:
+            metadata.event_time = event_time_ms
+    except (TypeError, ValueError, AttributeError) as error:
+        check_options(key, ordering_key, properties, event_time_ms)
+        raise InvalidConfig(f"key, properties or event time of a message: {error}") from error
+    if event_time_ms and event_time_ms > INT64_MAX:
+        check_options(event_time_ms=event_time_ms)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from random import Random
 
 from ..wire.message_id import MessageId
+from .checks import check_options
 from .config import ProducerConfig
 from .outgoing import OutgoingEntry, OutgoingMessage, encode_entry
 from .producer import Producer
@@ -77,6 +78,8 @@ class PartitionedProducer:
             await producer.ready()
 
     def _choose(self, message: OutgoingMessage) -> Producer:
+        if message.key is not None or message.properties or message.ordering_key is not None or message.event_time_ms:
+            check_options(message.key, message.ordering_key, message.properties, message.event_time_ms)
         return self.producers[self._router.choose(message, len(self.producers), self._loop.time())]
 
     async def send(

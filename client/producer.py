@@ -31,7 +31,7 @@ from ..errors import (
 from ..wire import requests
 from ..wire.bulk import send_frame_head
 from ..wire.compression import NAMES, compress
-from ..wire.frames import DEFAULT_MAX_MESSAGE_BYTES, encode_frame
+from ..wire.frames import DEFAULT_MAX_MESSAGE_BYTES, FRAME_PADDING_BYTES, encode_frame
 from ..wire.message_id import MessageId, signed_64
 from ..wire.payload import seal, verify_checksum
 from ..wire.plain_sends import PlainSends
@@ -45,6 +45,7 @@ from ..wire.pulsar_api_pb2 import (
     SingleMessageMetadata,
 )
 from ..wire.topic_name import TopicName
+from .checks import INT64_MAX, as_bytes, check_integer
 from .config import ProducerConfig
 from .connection import Connection
 from .link import Link
@@ -53,6 +54,8 @@ from .outgoing import OutgoingEntry, describe, encode_entry
 from .pending_queue import PendingQueue, PendingSend, Verdict, fail_all
 
 log = logging.getLogger(__name__)
+
+_METADATA_ROOM_BYTES = FRAME_PADDING_BYTES - 1024  # of an entry beside its body; the rest is the command's
 
 
 class Producer:
@@ -200,36 +203,44 @@ class Producer:
     ) -> asyncio.Future[MessageId]:
         """Take a message and return the future of its id; raises as `send` does."""
         self._check_room()
+        if type(payload) is not bytes:
+            payload = as_bytes(payload)
         if len(payload) > self._max_message_bytes and not self._compression:
-            raise MessageTooLarge(
-                f"message of {len(payload)} bytes exceeds max_message_bytes={self._max_message_bytes} of the broker"
-            )
-        first = self._assign(sequence_id, 1)
-        if self._plain is not None and key is None and not properties and ordering_key is None and not event_time_ms:
+            self._check_message_size(len(payload))
+        is_bare = key is None and not properties and ordering_key is None and not event_time_ms
+        if self._plain is not None and is_bare:
+            first = self._assign(sequence_id, 1)
             head, section = self._plain.frame(first, int(self._clock() * 1000), payload)
             future = self._loop.create_future()
             self._enqueue(PendingSend(first, first, head, section, 1, self._loop.time(), future))
             return future
         if not self._config.batching:
-            metadata = MessageMetadata(producer_name=self.name, sequence_id=first, publish_time=self._now_ms())
+            metadata = MessageMetadata(producer_name=self.name, sequence_id=0, publish_time=self._now_ms())
             if self._config.empty_deletes:
                 metadata.uncompressed_size = len(payload)
             describe(metadata, key, ordering_key, properties, event_time_ms)
+            self._check_message_size(metadata.ByteSize())
+            metadata.sequence_id = self._assign(sequence_id, 1)
             future = self._loop.create_future()
             self._send_plain(metadata, payload, future)
             return future
         batch = self._batch
-        size = len(payload)
-        if not batch.has_room_for(size):
-            self._close_batch()
-        header = SingleMessageMetadata(sequence_id=first)
-        if key is not None or properties or ordering_key is not None or event_time_ms:
+        header_bytes = 0
+        if is_bare:
+            header = SingleMessageMetadata(sequence_id=self._assign(sequence_id, 1))
+        else:
+            header = SingleMessageMetadata(payload_size=0)
             describe(header, key, ordering_key, properties, event_time_ms)
+            header_bytes = header.ByteSize()
+            self._check_message_size(header_bytes + (0 if self._compression else len(payload)))
+            header.sequence_id = self._assign(sequence_id, 1)
+        if not batch.has_room_for(len(payload) + header_bytes):
+            self._close_batch()
         future = self._loop.create_future()
         if not batch.payloads:
             batch.created_s = self._loop.time()
             self._batch_timer = self._loop.call_later(self._config.batch_max_delay_ms / 1000, self._close_batch)
-        batch.add(header, payload, future)
+        batch.add(header, payload, future, header_bytes)
         if batch.is_full:
             self._close_batch()
         return future
@@ -319,6 +330,12 @@ class Producer:
                 f" max_pending_bytes={self._config.max_pending_bytes}; await ready() or set block_if_queue_full"
             )
 
+    def _check_message_size(self, size: int) -> None:
+        if size > self._max_message_bytes:
+            raise MessageTooLarge(
+                f"message of {size} bytes exceeds max_message_bytes={self._max_message_bytes} of the broker"
+            )
+
     def _check_size(self, body_bytes: int) -> None:
         if body_bytes > self._max_message_bytes:
             raise MessageTooLarge(
@@ -327,7 +344,10 @@ class Producer:
 
     def _assign(self, sequence_id: int | None, count: int) -> int:
         """Return the first of ``count`` sequence ids."""
-        first = self._next_sequence_id if sequence_id is None else sequence_id
+        first = self._next_sequence_id
+        if sequence_id is not None:
+            check_integer("sequence_id", sequence_id, 0, INT64_MAX - count)
+            first = sequence_id
         if first <= self._last_assigned:
             raise InvalidConfig(
                 f"sequence_id={first} does not rise: producer {self.name} has already used {self._last_assigned}"
@@ -356,28 +376,33 @@ class Producer:
         count = len(batch.payloads)
         if not count:
             return
-        metadata = batch.metadata(self.name, self._now_ms())
-        body = batch.encode()
-        if self._compression:
-            metadata.compression = self._compression  # type: ignore[assignment]  # the protocol's number itself
-            metadata.uncompressed_size = len(body)
-            body = compress(self._compression, body)
-        created_s = batch.created_s
-        futures = batch.take_futures()
         try:
+            metadata = batch.metadata(self.name, self._now_ms())
+            body = batch.encode()
+            if self._compression:
+                metadata.compression = self._compression  # type: ignore[assignment]  # the protocol's number itself
+                metadata.uncompressed_size = len(body)
+                body = compress(self._compression, body)
             self._check_size(len(body))
-        except MessageTooLarge as error:
-            fail_all(futures, error)
+            send = self._sealed(metadata, body, count, None)
+        except Exception as error:  # noqa: BLE001  this may be a timer, and those who wait must hear of it
+            why = error if isinstance(error, MagnetarError) else MagnetarError(f"a batch was not encoded: {error!r}")
+            fail_all(batch.take_futures(), why)
             return
-        send = self._sealed(metadata, body, count, None)
-        send.created_s = created_s
-        send.futures = futures
+        send.created_s = batch.created_s
+        send.futures = batch.take_futures()
         self._enqueue(send)
 
     def _sealed(
         self, metadata: MessageMetadata, body: bytes, count: int, future: asyncio.Future[MessageId] | None
     ) -> PendingSend:
         payload = seal(metadata, body)
+        if len(payload) > self._max_message_bytes + _METADATA_ROOM_BYTES:
+            # A broker ends the connection at a frame beyond its limit; the entry would come again on every new one.
+            raise MessageTooLarge(
+                f"entry of {len(body)} bytes has {len(payload) - len(body)} bytes of keys and properties beside it, and"
+                f" the limit for both is {self._max_message_bytes + _METADATA_ROOM_BYTES}; send shorter keys"
+            )
         first = last = metadata.sequence_id
         highest: int | None = None
         if metadata.HasField("highest_sequence_id"):

@@ -1,0 +1,105 @@
+"""Refusal of values that the protocol cannot carry, in the call that gives them.
+
+What is refused here would otherwise fail when a frame is made of it: in a timer, for a whole batch, or at the next
+connection, where nobody who gave the value hears of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import InvalidConfig
+from ..wire.message_id import MessageId
+
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+BATCH_SIZE_MAX = 2**24
+"""Messages of an entry; an acknowledgement of one of them has a bit for each."""
+TEXT_BYTES_MAX = 64 * 1024
+"""Of names and properties in settings; they travel in every request that creates a producer or consumer."""
+
+
+def check_text(what: str, text: object, bytes_max: int | None = None) -> None:
+    """Refuse what is no str, has no UTF-8 form, or is longer than ``bytes_max``."""
+    if not isinstance(text, str):
+        raise InvalidConfig(f"{what} is {_shown(text)}, which is {_kind(text)}; give a str")
+    try:
+        size = len(text) if text.isascii() else len(text.encode())
+    except UnicodeEncodeError as error:
+        raise InvalidConfig(
+            f"{what} has U+{ord(text[error.start]):04X} at index {error.start}, a lone surrogate, which has no UTF-8"
+            " form; encode the text with errors='replace', or send it as the payload"
+        ) from error
+    if bytes_max is not None and size > bytes_max:
+        raise InvalidConfig(f"{what} has {size} bytes, the limit is {bytes_max}; make it shorter")
+
+
+def check_texts(what: str, pairs: object, bytes_max: int | None = None) -> None:
+    """Refuse pairs of text of which one is none; ``bytes_max`` is for each."""
+    if not isinstance(pairs, Mapping):
+        raise InvalidConfig(f"{what} are {_shown(pairs)}, which is {_kind(pairs)}; give a dict of str")
+    for name, value in pairs.items():
+        check_text(f"the name {_shown(name)} in {what}", name, bytes_max)
+        check_text(f"the value of {_shown(name)} in {what}", value, bytes_max)
+
+
+def check_integer(what: str, number: object, least: int, most: int = INT64_MAX) -> None:
+    """Refuse what is no int between two bounds."""
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise InvalidConfig(f"{what}={_shown(number)} is {_kind(number)}; give an int from {least} to {most}")
+    if not least <= number <= most:
+        raise InvalidConfig(f"{what}={_shown(number)} is outside of {least} to {most}")
+
+
+def check_finite(what: str, number: float) -> None:
+    """Refuse NaN and the infinities."""
+    if not math.isfinite(number):
+        raise InvalidConfig(f"{what}={number} is not finite; give a number")
+
+
+def check_options(
+    key: Any = None, ordering_key: Any = None, properties: Any = None, event_time_ms: Any = 0, sequence_id: Any = None
+) -> None:
+    """Refuse what a message cannot have beside its payload."""
+    if key is not None and not isinstance(key, bytes):
+        check_text("key", key)
+    if ordering_key is not None and not isinstance(ordering_key, bytes):
+        raise InvalidConfig(f"ordering_key is {_shown(ordering_key)}, which is {_kind(ordering_key)}; give bytes")
+    if properties:
+        check_texts("properties", properties)
+    if event_time_ms:
+        check_integer("event_time_ms", event_time_ms, 0)
+    if sequence_id is not None:
+        check_integer("sequence_id", sequence_id, 0)
+
+
+def check_message_id(message_id: MessageId) -> None:
+    """Refuse an id with a number that no message has, of which a broker would make another."""
+    ledger_id, entry_id, partition, batch_index, batch_size = message_id
+    check_integer("ledger_id of a message id", ledger_id, -1)
+    check_integer("entry_id of a message id", entry_id, -1)
+    check_integer("partition of a message id", partition, -1, INT32_MAX)
+    check_integer("batch_index of a message id", batch_index, -1, BATCH_SIZE_MAX)
+    check_integer("batch_size of a message id", batch_size, 0, BATCH_SIZE_MAX)
+
+
+def as_bytes(payload: object) -> bytes:
+    """Return a payload as bytes; refuse what is none."""
+    if isinstance(payload, bytes | bytearray | memoryview):
+        return bytes(payload)
+    raise InvalidConfig(f"the payload of a message is bytes, not {_kind(payload)}; encode it")
+
+
+def _kind(value: object) -> str:
+    return type(value).__name__
+
+
+def _shown(value: object) -> str:
+    """Return a value in a few ASCII characters."""
+    try:
+        text = ascii(value)
+    except Exception:  # noqa: BLE001  a value of user code, whose repr may do anything
+        text = f"<{_kind(value)}>"
+    return text if len(text) <= 40 else text[:39] + "…"

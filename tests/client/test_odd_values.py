@@ -1,0 +1,180 @@
+"""Values that the protocol cannot carry: refused by the call that gives them, and nothing beside them is harmed."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+from typing import Any
+
+import pytest
+from magnetar.client import AsyncClient, ConsumerConfig, MessageId, ProducerConfig, ReaderConfig
+from magnetar.client.blocking import Client
+from magnetar.client.producer import Producer
+from magnetar.errors import ClosedError, InvalidConfig, MessageTooLarge
+
+from tests.client.clusters import Cluster
+from tests.client.test_consumer import producing, subscribe, until
+
+LONE = "a\udc80b"
+NOT_SENT: list[tuple[dict[str, Any], str]] = [
+    ({"event_time_ms": -1}, "event_time_ms=-1 is outside of 0 to 9223372036854775807"),
+    ({"event_time_ms": 2**63}, "event_time_ms=9223372036854775808 is outside of 0 to"),
+    ({"event_time_ms": 2**70}, "is outside of 0 to"),
+    ({"event_time_ms": math.nan}, "event_time_ms=nan is float; give an int"),
+    ({"key": LONE}, r"key has U\+DC80 at index 1, a lone surrogate"),
+    ({"key": 5}, "key is 5, which is int; give a str"),
+    ({"ordering_key": "text"}, "ordering_key is 'text', which is str; give bytes"),
+    ({"properties": {LONE: "x"}}, "the name 'a.udc80b' in properties has U.DC80"),
+    ({"properties": {"a": LONE}}, "the value of 'a' in properties has U.DC80"),
+    ({"properties": {"a": 5}}, "the value of 'a' in properties is 5, which is int"),
+    ({"properties": [("a", "b")]}, "properties are .*, which is list; give a dict"),
+    ({"sequence_id": -1}, "sequence_id=-1 is outside of 0 to"),
+    ({"sequence_id": 2**63}, "is outside of 0 to"),
+    ({"sequence_id": "5"}, "sequence_id='5' is str; give an int"),
+]
+
+
+@pytest.mark.parametrize("batching", [True, False])
+async def test_odd_values_are_refused_by_send_and_harm_no_other_message(
+    client: AsyncClient, topic: str, batching: bool
+) -> None:
+    producer = await producing(client, topic, batching=batching)
+    sends = [producer.send_nowait(b"first", key="k")]
+    for options, why in NOT_SENT:
+        with pytest.raises(InvalidConfig, match=why) as refusal:
+            producer.send_nowait(b"odd", **options)
+        assert "\n" not in str(refusal.value)
+        str(refusal.value).encode()
+    with pytest.raises(InvalidConfig, match="the payload of a message is bytes, not str; encode it"):
+        producer.send_nowait("text")  # type: ignore[arg-type]
+    with pytest.raises(MessageTooLarge):
+        producer.send_nowait(b"", properties={"a": "b" * 6_000_000})
+    sends.append(producer.send_nowait(bytearray(b"last"), properties={"a": "b"}))
+    await asyncio.wait_for(asyncio.gather(*sends), 30)
+    assert producer.last_sequence_id == 1, "a refused message used up a sequence id"
+
+
+async def test_a_message_that_is_too_large_with_its_key_fails_alone(client: AsyncClient, topic: str) -> None:
+    """Its key goes into the entry's metadata once more; a frame beyond the limit would end every connection."""
+    producer = await producing(client, topic, batch_max_delay_ms=20)
+    before, after = producer.send_nowait(b"before"), producer.send_nowait(b"before, too")
+    with_key = producer.send_nowait(b"", key="k" * 3_000_000)
+    later = producer.send_nowait(b"later")
+    with pytest.raises(MessageTooLarge, match="keys and properties beside it"):
+        await asyncio.wait_for(with_key, 30)
+    await asyncio.wait_for(asyncio.gather(before, after, later), 30)
+    assert producer.is_connected
+
+
+def test_odd_settings_are_refused_by_name() -> None:
+    for make, settings, why in [
+        (ProducerConfig, {"name": LONE}, "name has U.DC80"),
+        (ProducerConfig, {"properties": {"a": LONE}}, "the value of 'a' in properties"),
+        (ProducerConfig, {"initial_sequence_id": 2**63}, "initial_sequence_id=9223372036854775808 is outside"),
+        (ProducerConfig, {"batch_max_delay_ms": math.nan}, "batch_max_delay_ms=nan is not finite"),
+        (ConsumerConfig, {"receiver_queue_size": 2**31}, "receiver_queue_size=2147483648 is outside"),
+        (ConsumerConfig, {"subscription_properties": {"a": 1}}, "the value of 'a' in subscription_properties is 1"),
+        (ConsumerConfig, {"priority_level": 2**31}, "priority_level=2147483648 is outside"),
+        (ConsumerConfig, {"ack_grouping_ms": math.inf}, "ack_grouping_ms=inf is not finite"),
+        (ReaderConfig, {"subscription_prefix": LONE}, "subscription_prefix has U.DC80"),
+    ]:
+        with pytest.raises(InvalidConfig, match=why):
+            make(**settings)  # type: ignore[operator]
+
+
+async def test_odd_names_and_ids_are_refused_at_once(client: AsyncClient, topic: str) -> None:
+    with pytest.raises(InvalidConfig, match=r"topic has U.DC80"):
+        await client.create_producer(topic + LONE)
+    with pytest.raises(InvalidConfig, match=r"subscription has U.DC80"):
+        await client.subscribe(topic, LONE)
+    consumer = await subscribe(client, topic, type="Exclusive", ack_receipts=True)
+    for odd in (MessageId(-2, 0), MessageId(2**63, 0), MessageId(1, 2**64), MessageId(1, 1, -1, 3, 2**40)):
+        for call in (consumer.ack, consumer.ack_entry, consumer.ack_cumulative, consumer.negative_ack):
+            with pytest.raises(InvalidConfig, match=r"message id=.* is outside of"):
+                call(odd)
+    for target in (-1, 2**63, MessageId(-5, 2)):
+        with pytest.raises(InvalidConfig, match="is outside of"):
+            await consumer.seek(target)
+    await asyncio.wait_for(consumer.flush_acks(), 30)
+
+
+@pytest.mark.slow
+def test_send_async_refuses_odd_values_and_survives_callbacks_that_raise(cluster: Cluster, topic: str) -> None:
+    with Client(cluster.service_url) as client:
+        producer = client.create_producer(topic, ProducerConfig(initial_sequence_id=0))
+
+        def raising(*_: Any) -> None:
+            raise ValueError("from the callback")
+
+        for options, why in NOT_SENT:
+            with pytest.raises(InvalidConfig, match=why):
+                producer.send_async(b"odd", None, **options)
+        with pytest.raises(InvalidConfig, match="not str; encode it"):
+            producer.send_async("text")  # type: ignore[arg-type]
+        producer.send_async(b"one", raising, sequence_id=5)
+        producer.send_async(b"does not rise", raising, sequence_id=5)
+        told = threading.Event()
+        producer.send_async(b"two", lambda *_: told.set())
+        assert told.wait(30), "what follows a callback that raised is not sent"
+
+
+@pytest.mark.slow
+def test_a_call_under_way_ends_when_the_client_is_closed(cluster: Cluster, topic: str) -> None:
+    client = Client(cluster.service_url)
+    consumer = client.subscribe(topic, "s")
+    said: list[BaseException] = []
+    begun = threading.Event()
+
+    def receive() -> None:
+        begun.set()
+        try:
+            consumer.receive()
+        except ClosedError as error:
+            said.append(error)
+
+    thread = threading.Thread(target=receive)
+    thread.start()
+    begun.wait(30)
+    client.close()
+    thread.join(30)
+    assert not thread.is_alive()
+    assert len(said) == 1
+
+
+@pytest.mark.slow
+async def test_what_one_consumer_raises_does_not_keep_others_detached(
+    proxied: AsyncClient, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def raising(is_active: bool) -> None:
+        raise ValueError("from on_active_change")
+
+    first = await subscribe(proxied, topic, type="Shared", on_active_change=raising)
+    second = await proxied.create_producer(topic)
+    assert isinstance(second, Producer)
+    connection = first._connection
+    assert connection is not None
+    connection.close(None)
+    await asyncio.wait_for(second.send(b"x"), 30)
+    await until(lambda: first.is_connected and first._connection is not connection, "attached again")
+    assert "on_active_change(True) raised" in caplog.text
+
+
+@pytest.mark.slow
+async def test_a_consumer_that_is_closed_while_it_moves_leaves_nothing_on_the_broker(
+    cluster: Cluster, client: AsyncClient, proxied: AsyncClient, topic: str
+) -> None:
+    """It waits for receipts first; the connection that it had then may not be the one that it has afterwards."""
+    producer = await client.create_producer(topic)
+    consumer = await subscribe(proxied, topic, type="Exclusive", ack_receipts=True, ack_grouping_ms=60_000)
+    await producer.send(b"x")
+    message = await consumer.receive(30)
+    connection = consumer._connection
+    assert connection is not None
+    consumer.ack(message)
+    closing = asyncio.ensure_future(consumer.close())
+    await asyncio.sleep(0)
+    connection.close(None)
+    await asyncio.wait_for(closing, 30)
+    other = await client.subscribe(topic, "s", ConsumerConfig(type="Exclusive"))
+    await other.close()
