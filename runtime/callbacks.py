@@ -15,7 +15,7 @@ _STOP = object()
 class Callbacks:
     """Calls back in order; the thread is begun by the first request that has a callback."""
 
-    def __init__(self, on_error: Callable[[Exception], None]) -> None:
+    def __init__(self, on_error: Callable[[BaseException], None]) -> None:
         """Prepare.
 
         Args:
@@ -38,7 +38,7 @@ class Callbacks:
             assert callable(callback)
             try:
                 callback()
-            except Exception as error:  # noqa: BLE001  user code; concerns nobody else
+            except BaseException as error:  # noqa: BLE001  user code, sys.exit() too: later callbacks are called all the same
                 self._on_error(error)
 
     def close(self) -> None:

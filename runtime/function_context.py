@@ -4,23 +4,34 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 import uuid
 from collections.abc import Callable, Mapping
+from threading import get_ident
 from typing import Any, Protocol
 
 from ..api.context import Context
 from ..api.message_id import FunctionMessageId
 from ..api.serde import SerDe
+from ..client.checks import check_text
 from ..client.received import ReceivedEntry
 from ..errors import ClosedError, InvalidConfig
 from ..wire.pulsar_api_pb2 import MessageMetadata, SingleMessageMetadata
+from ..wire.topic_name import parse_topic_name
 from .batch_call import Place
 from .markers import message_id_of
-from .publish_request import PublishRequest, read_compression, read_message_conf
+from .publish_request import (
+    PublishRequest,
+    check_size,
+    read_compression,
+    read_message_conf,
+)
 from .spec import InstanceSpec
-from .state.session import StateSession
+from .state.session import NO_THREAD, StateSession, outside_of_call
 from .stats import InstanceStats
 from .unit import Unit
+
+TOPICS_KNOWN_MAX = 10_000
 
 
 class Outside(Protocol):
@@ -34,6 +45,7 @@ class Outside(Protocol):
 
         Raises:
             ValueError: there is no such input topic.
+            InvalidConfig: the id is no message's.
         """
 
 
@@ -81,21 +93,32 @@ class FunctionContext(Context):
         self._place: Place | None = None
         self._unit: Unit | None = None
         self._base = 0
+        self._session = state
+        self._thread = NO_THREAD
+        self._topics: set[str] = set()  # names that were found to be right
+        if state is not None:
+            state.end()
 
     def enter(self, place: Place, unit: Unit, base: int) -> None:
-        """Point at a run whose first message is at position ``base`` of ``unit``."""
+        """Point at a run whose first message is at position ``base`` of ``unit``, on this thread."""
         self._place = place
         self._unit = unit
         self._base = base
+        self._thread = get_ident()
+        if self._session is not None:
+            self._session.begin()
 
     def leave(self) -> None:
         """Point at nothing."""
         self._unit = None
+        self._thread = NO_THREAD
+        if self._session is not None:
+            self._session.end()
 
     def _message(self) -> tuple[ReceivedEntry, int]:
         unit, place = self._unit, self._place
-        if unit is None or place is None or place.position < 0:
-            raise ClosedError("the context knows a message only while process() runs, on the thread that it runs on")
+        if get_ident() != self._thread or unit is None or place is None or place.position < 0:
+            raise ClosedError(outside_of_call("get_…", "the message is known only while it is processed"))
         return unit.locate(self._base + place.position)
 
     def _header(self) -> MessageMetadata | SingleMessageMetadata:
@@ -158,7 +181,10 @@ class FunctionContext(Context):
         return self._user_config
 
     def record_metric(self, metric_name: str, metric_value: float) -> None:  # noqa: D102
-        self._stats.record(metric_name, float(metric_value))
+        refusal = self._stats.record(metric_name, metric_value)
+        if refusal:
+            self._logger.error("%s", refusal)
+            self._stats.user_exception(refusal, time.time_ns() // 1_000_000)
 
     def get_metrics(self) -> dict[str, float]:  # noqa: D102
         return self._stats.user_metrics()
@@ -173,6 +199,9 @@ class FunctionContext(Context):
         callback: Callable[[Any, Any], None] | None = None,
         message_conf: Mapping[str, Any] | None = None,
     ) -> None:
+        topic = self._topic(topic_name)
+        if callback is not None and not callable(callback):
+            raise InvalidConfig(f"the callback of publish is {type(callback).__name__} and cannot be called")
         serde_class_name = str(serde_class_name)
         serde = self._serdes.get(serde_class_name)
         if serde is None:
@@ -180,16 +209,29 @@ class FunctionContext(Context):
         payload = serde.serialize(message)
         if not isinstance(payload, bytes):
             raise InvalidConfig(f"SerDe {serde_class_name} returned {type(payload).__name__} instead of bytes")
+        options = read_message_conf(properties, message_conf)
+        check_size(topic, payload, options)
         self._outside.publish(
             PublishRequest(
-                topic=str(topic_name),
+                topic=topic,
                 payload=payload,
                 compression=read_compression(compression_type),
-                options=read_message_conf(properties, message_conf),
+                options=options,
                 callback=callback,
                 message=message,
             )
         )
+
+    def _topic(self, name: object) -> str:
+        """Return the name of a topic; refuse what is none."""
+        text = str(name)
+        if text not in self._topics:
+            check_text("topic_name", text)
+            parse_topic_name(text)
+            if len(self._topics) >= TOPICS_KNOWN_MAX:
+                self._topics.clear()
+            self._topics.add(text)
+        return text
 
     def get_input_topics(self) -> list[str]:  # noqa: D102
         return list(self._spec.details.source.inputSpecs)

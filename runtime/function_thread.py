@@ -28,6 +28,7 @@ from .batch_call import BatchCall, Blame, Failure, Results
 from .function_context import FunctionContext
 from .gate import Gate
 from .markers import HeaderMaker
+from .publish_request import MESSAGE_BYTES_MAX
 from .publisher import Ticket
 from .recent_acks import RecentAcks
 from .state.layer import Layer
@@ -39,7 +40,6 @@ from .unit import Unit
 UNIT_MESSAGES_MAX = 1000
 UNIT_BYTES_MAX = 128 * 1024
 OUTPUT_ENTRY_BYTES_MAX = 1024 * 1024  # larger outputs of one input entry go out as several entries
-OUTPUT_BYTES_MAX = 5 * 1024 * 1024 - 64 * 1024  # of one message; the frame limit less room for metadata
 STEP_S = 0.005
 SHIP_AFTER_S = 0.010
 _FIRST_STEP = 1  # nothing is known of the function yet
@@ -300,7 +300,7 @@ class FunctionThread(threading.Thread):
         outputs = results.outputs
         if not calls.has_output:
             outputs = []
-        elif sum(map(len, filter(None, outputs))) > OUTPUT_BYTES_MAX:
+        elif sum(map(len, filter(None, outputs))) > MESSAGE_BYTES_MAX:
             self._refuse_large_outputs(results)
         for failure in results.failures:
             building.failed.add(base + failure.position)
@@ -313,9 +313,9 @@ class FunctionThread(threading.Thread):
 
     def _refuse_large_outputs(self, results: Results) -> None:
         for position, output in enumerate(results.outputs):
-            if output is not None and len(output) > OUTPUT_BYTES_MAX:
+            if output is not None and len(output) > MESSAGE_BYTES_MAX:
                 error = ValueError(
-                    f"output of {len(output)} bytes exceeds the limit of {OUTPUT_BYTES_MAX} bytes for a message;"
+                    f"output of {len(output)} bytes exceeds the limit of {MESSAGE_BYTES_MAX} bytes for a message;"
                     " return less, or store it elsewhere and return where"
                 )
                 results.outputs[position] = None

@@ -19,19 +19,19 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections import deque
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from threading import get_ident
 
 from ..api.message_id import FunctionMessageId
 from ..client.client import AsyncClient
 from ..client.partitioned_producer import PartitionedProducer
 from ..client.producer import Producer
 from ..client.received import ReceivedEntry
-from ..errors import ClosedError, InvalidTopicName, MagnetarError, MessageTooLarge, StateRefused
+from ..errors import ClosedError, InvalidConfig, InvalidTopicName, MagnetarError, MessageTooLarge, StateRefused
+from ..tasks.supervised import TaskSet
 from ..wire.functions_pb2 import MANUAL
-from ..wire.message_id import MessageId, deserialize
+from ..wire.message_id import MessageId
 from ..wire.topic_name import parse_topic_name
 from .batch_call import BatchCall
 from .details import acks_first, compression_of, consumer_config, producer_config, subscription_of
@@ -43,8 +43,9 @@ from .instance_lock import InstanceLock
 from .loader import Home, load_function, load_serde
 from .log_topic import LogTopic
 from .logs import InstanceLog
+from .mailbox import Mailbox
 from .markers import HeaderMaker
-from .publish_request import PublishRequest
+from .publish_request import PublishRequest, read_message_id
 from .publisher import Publisher, Ticket
 from .recent_acks import RecentAcks
 from .spec import InstanceSpec
@@ -97,7 +98,9 @@ class Pipeline:
         self._gate = Gate(OUTPUT_MESSAGES_MAX, OUTPUT_BYTES_MAX)
         self._lock = InstanceLock(spec, client)
         self.stats.trouble = self._trouble
-        self._publisher = Publisher(client, self._loop, self._callback_failed, self._lock.guard)
+        self._mailbox = Mailbox(self._failed)
+        self._tasks = TaskSet(f"instance {spec.key}")
+        self._publisher = Publisher(client, self._loop, self._callback_failed, self._failed, self._lock.guard)
         self._thread = FunctionThread(f"function {spec.key}", self._load, self, self.stats, self._gate)
         self._calls: asyncio.Future[Calls] = self._loop.create_future()
         self._ended: asyncio.Future[str] = self._loop.create_future()
@@ -107,8 +110,6 @@ class Pipeline:
         self._inputs: dict[str, Input] = {}
         self._state: StateLink | None = None
         self._producer: Producer | PartitionedProducer | None = None
-        self._arrived: deque[Callable[[], None]] = deque()
-        self._is_woken = False
         self._held = HeldEntries()
         self._in_flight = 0
         self._idle = asyncio.Event()
@@ -121,23 +122,20 @@ class Pipeline:
 
         Cancellation: closes the instance without waiting for the function.
         """
-        pumps: list[asyncio.Task[None]] = []
         try:
             self._thread.start()
             reason = await self._connect()
             if reason is None:
-                pumps = [self._loop.create_task(self._pump(source)) for source in self._inputs.values()]
-                for part in (self._tick(), self._lock.wait_failed()):
-                    pumps.append(self._loop.create_task(part))
-                for pump in pumps:
-                    pump.add_done_callback(self._pump_done)
+                for topic, source in self._inputs.items():
+                    self._tasks.start(self._pump(source), f"read {topic}", self._failed)
+                self._tasks.start(self._tick(), "tick", self._failed)
+                self._tasks.start(self._lock.wait_failed(), "lock", self._failed)
                 self.is_running = True
                 reason = await asyncio.shield(self._ended)
-            await self._wind_down(pumps)
+            await self._wind_down()
             return reason
         finally:
-            for pump in pumps:
-                pump.cancel()
+            self._tasks.cancel()
             self._request_stop()
             await self._close()
 
@@ -180,10 +178,9 @@ class Pipeline:
         if not self._ended.done():
             self._ended.set_result(reason)
 
-    async def _wind_down(self, pumps: list[asyncio.Task[None]]) -> None:
+    async def _wind_down(self) -> None:
         """Let the function finish its message, and what it made reach the broker."""
-        for pump in pumps:
-            pump.cancel()
+        self._tasks.cancel()
         self._request_stop()
         try:
             async with asyncio.timeout(self.grace_s):
@@ -207,6 +204,7 @@ class Pipeline:
 
     async def _close(self) -> None:
         self._is_closing = True
+        await self._tasks.close()
         if self._state is not None:
             await asyncio.to_thread(self._state.close)
         await self._publisher.close()
@@ -228,9 +226,9 @@ class Pipeline:
             self.stats.roll(time.monotonic())
             self._log.check_size()
 
-    def _pump_done(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._end(reason_of(error))
+    def _failed(self, error: BaseException) -> None:
+        """End the instance for a failure of a part of it, which nothing else would show."""
+        self._end(reason_of(error))
 
     # -- what the pipeline is made of -----------------------------------------------------------------------------
 
@@ -301,23 +299,9 @@ class Pipeline:
 
     # -- called by the function's thread --------------------------------------------------------------------------
 
-    def _post(self, action: Callable[[], None]) -> None:
-        """Leave something for the event loop to do."""
-        self._arrived.append(action)
-        if not self._is_woken:
-            self._is_woken = True
-            # A loop that is closed has no instance any more: this is an abandoned thread.
-            with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._take_arrived)
-
-    def _take_arrived(self) -> None:
-        self._is_woken = False  # first: what is left from now on wakes the loop again
-        while self._arrived:
-            self._arrived.popleft()()
-
     def loaded(self, calls: Calls) -> None:
         """See `function_thread.Listener`."""
-        self._post(partial(self._calls.set_result, calls))
+        self._mailbox.post(partial(self._calls.set_result, calls))
 
     def failed(self, text: str) -> None:
         """See `function_thread.Listener`."""
@@ -325,40 +309,60 @@ class Pipeline:
 
     def ship(self, piece: Piece) -> None:
         """See `function_thread.Listener`."""
-        self._post(partial(self._send, piece))
+        self._mailbox.post(partial(self._send, piece))
 
     def damaged(self, source: Input, entry: ReceivedEntry) -> None:
         """See `function_thread.Listener`."""
         self._log.write("ERROR", f"entry {entry.message_id} of {entry.topic} is damaged and was dropped")
-        self._post(partial(self._drop, source, entry))
+        self._mailbox.post(partial(self._drop, source, entry))
 
     def nothing_to_do(self, source: Input, entry: ReceivedEntry) -> None:
         """See `function_thread.Listener`."""
-        self._post(partial(self._drop, source, entry))
+        self._mailbox.post(partial(self._drop, source, entry))
 
     def ended(self, error: BaseException | None) -> None:
         """See `function_thread.Listener`."""
         self._home.leave_thread()
-        self._post(partial(self._thread_has_ended, "" if error is None else reason_of(error)))
+        self._mailbox.post(partial(self._thread_has_ended, "" if error is None else reason_of(error)))
 
     def publish(self, request: PublishRequest) -> None:
         """See `function_context.Outside`."""
-        self._thread.tickets.append(self._publisher.publish(request))
+        ticket = self._publisher.publish(request)
+        if get_ident() == self._thread.ident:
+            self._thread.tickets.append(ticket)
+        else:
+            # It belongs to no message that could come again, so only this can say that it was not stored.
+            self._mailbox.post(partial(self._watch, request.topic, ticket))
+
+    def _watch(self, topic: str, ticket: Ticket) -> None:
+        def finish() -> None:
+            if ticket.error is not None and not self._is_closing:
+                self._user_failed(f"a message published to {topic} by another thread was not stored: {ticket.error}")
+
+        if ticket.is_done:
+            finish()
+        else:
+            ticket.on_done = finish
+
+    def _user_failed(self, text: str) -> None:
+        self.stats.user_exception(text, _now_ms())
+        self._log.write("ERROR", text)
 
     def acknowledge(self, message_id: FunctionMessageId, topic: str) -> None:
         """See `function_context.Outside`."""
+        wanted = read_message_id(message_id)
+        if not isinstance(topic, str):
+            raise InvalidConfig(f"the topic given to context.ack is {type(topic).__name__}; give a str")
         source = self._inputs.get(topic) or self._inputs.get(topic.rpartition("-partition-")[0])
         if source is None:
             names = {_full_name(name): one for name, one in self._inputs.items()}
             source = names.get(_full_name(topic)) or names.get(_full_name(topic.rpartition("-partition-")[0]))
         if source is None:
-            raise ValueError(f"{topic!r} is not an input topic of this function; it reads {', '.join(self._inputs)}")
-        self._post(partial(self._acknowledge_one, source, message_id.serialize()))
+            raise ValueError(f"{topic!a} is not an input topic of this function; it reads {', '.join(self._inputs)}")
+        self._mailbox.post(partial(self._acknowledge_one, source, wanted))
 
-    def _callback_failed(self, error: Exception) -> None:
-        text = f"callback of publish failed: {format_error(error)}"
-        self.stats.user_exception(text, _now_ms())
-        self._log.write("ERROR", text)
+    def _callback_failed(self, error: BaseException) -> None:
+        self._user_failed(f"callback of publish failed: {format_error(error)}")
 
     def _state_said(self, level: str, text: str) -> None:
         if level == "ERROR":
@@ -371,8 +375,11 @@ class Pipeline:
         self._thread_ended.set()
         self._end(reason)
 
-    def _acknowledge_one(self, source: Input, message_id: bytes) -> None:
-        source.consumer.ack(deserialize(message_id))
+    def _acknowledge_one(self, source: Input, message_id: MessageId) -> None:
+        try:
+            source.consumer.ack(message_id)
+        except MagnetarError as error:
+            self._user_failed(f"context.ack of {message_id} of {source.topic}: {error}")
 
     def _drop(self, source: Input, entry: ReceivedEntry) -> None:
         """Acknowledge an entry that gives the function nothing to do."""
@@ -419,7 +426,7 @@ class Pipeline:
 
     def _changes_stored(self, piece: Piece, error: BaseException | None) -> None:
         """Take the answer of the state store (on the writer's thread)."""
-        self._post(partial(self._take_changes_stored, piece, error))
+        self._mailbox.post(partial(self._take_changes_stored, piece, error))
 
     def _take_changes_stored(self, piece: Piece, error: BaseException | None) -> None:
         piece.error = piece.error or error
@@ -439,7 +446,10 @@ class Pipeline:
         if piece.messages:
             self._gate.leave(piece.messages, piece.size)
         if not self._is_closing:
-            self._settle(piece)
+            try:
+                self._settle(piece)
+            except Exception as error:  # noqa: BLE001  this is called back, where nobody would hear of it
+                self._failed(error)
         self._in_flight -= 1
         if not self._in_flight:
             self._idle.set()

@@ -7,8 +7,14 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, TypedDict, cast
 
+from ..client.checks import check_integer, check_message_id, check_text, check_texts
 from ..client.config import Compression
-from ..errors import InvalidConfig
+from ..errors import InvalidConfig, MessageTooLarge, ProtocolError
+from ..wire.message_id import MessageId, deserialize
+
+MESSAGE_BYTES_MAX = 5 * 1024 * 1024 - 64 * 1024
+"""Of a message that leaves a function: the frame limit less room for metadata."""
+_PAIR_BYTES = 16  # of a property beside its texts, at most
 
 
 class Result(IntEnum):
@@ -79,8 +85,8 @@ def read_compression(kind: Any) -> Compression:
     names = {member.name.upper(): member for member in CompressionType}
     try:
         found = names[kind.upper()] if isinstance(kind, str) else CompressionType(int(kind))
-    except (KeyError, ValueError, TypeError) as error:
-        raise InvalidConfig(f"compression_type={kind!r} is not one of {', '.join(names)}") from error
+    except (KeyError, ValueError, TypeError, OverflowError) as error:
+        raise InvalidConfig(f"compression_type={kind!a:.40} is not one of {', '.join(names)}") from error
     return cast(Compression, found.name.upper())
 
 
@@ -88,27 +94,96 @@ def read_message_conf(properties: Mapping[str, str] | None, conf: Mapping[str, A
     """Return the options of a message.
 
     Raises:
-        InvalidConfig: ``conf`` has a key that is unknown or not supported.
+        InvalidConfig: ``conf`` has a key that is unknown or not supported, or a value that no message can carry.
     """
     options = MessageOptions()
+    if conf is not None and not isinstance(conf, Mapping):
+        raise InvalidConfig(f"message_conf is {type(conf).__name__}; give a dict")
+    properties = _properties("properties", properties)
     for name, value in (conf or {}).items():
         match name:
             case "properties":
-                properties = {**value, **(properties or {})}
+                properties = {**_properties("message_conf key 'properties'", value), **properties}
             case "partition_key":
                 options["key"] = str(value)
             case "ordering_key":
-                options["ordering_key"] = value if isinstance(value, bytes) else str(value).encode()
+                options["ordering_key"] = value if isinstance(value, bytes) else _utf8(name, str(value))
             case "event_timestamp":
-                options["event_time_ms"] = int(value)
+                options["event_time_ms"] = _integer(name, value)
             case "sequence_id":
-                options["sequence_id"] = int(value)
+                options["sequence_id"] = _integer(name, value)
             case _:
                 why = "is not supported yet" if name in _NOT_SUPPORTED else "is unknown"
                 raise InvalidConfig(
-                    f"message_conf key {name!r} {why}; known are properties, partition_key, ordering_key,"
+                    f"message_conf key {name!a} {why}; known are properties, partition_key, ordering_key,"
                     " event_timestamp, sequence_id"
                 )
     if properties:
         options["properties"] = {str(name): str(value) for name, value in properties.items()}
+    if "key" in options:
+        check_text("partition_key", options["key"])
+    if properties:
+        check_texts("properties", options["properties"])
     return options
+
+
+def _properties(what: str, properties: Any) -> Mapping[Any, Any]:
+    if properties is None:
+        return {}
+    if not isinstance(properties, Mapping):
+        raise InvalidConfig(f"{what} are {type(properties).__name__}; give a dict of str")
+    return properties
+
+
+def _integer(name: str, value: Any) -> int:
+    try:
+        number = int(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidConfig(f"message_conf key {name!r} is {value!a:.40}, and no number") from error
+    check_integer(f"message_conf key {name!r}", number, 0)
+    return number
+
+
+def _utf8(name: str, text: str) -> bytes:
+    check_text(name, text)
+    return text.encode()
+
+
+def check_size(topic: str, payload: bytes, options: MessageOptions) -> None:
+    """Refuse a message that is too large with what it has beside its payload.
+
+    Raises:
+        MessageTooLarge: it is.
+    """
+    size = len(payload)
+    if options:
+        # The key goes into the metadata of the entry, too.
+        size += 2 * (len(options.get("key", "").encode()) + len(options.get("ordering_key", b"")))
+        pairs = options.get("properties", {}).items()
+        size += sum(len(name.encode()) + len(value.encode()) + _PAIR_BYTES for name, value in pairs)
+    if size > MESSAGE_BYTES_MAX:
+        raise MessageTooLarge(
+            f"message of {size} bytes for {topic} exceeds the limit of {MESSAGE_BYTES_MAX} bytes with its key and"
+            " properties; publish less, or store it elsewhere and publish where"
+        )
+
+
+def read_message_id(given: Any) -> MessageId:
+    """Return the id of what `Context.get_message_id` returned, or an id of the official client.
+
+    Raises:
+        InvalidConfig: it is none, or an id that no message has.
+    """
+    try:
+        message_id = deserialize(bytes(given.serialize()))
+    except (AttributeError, TypeError, ProtocolError) as error:
+        kind = type(given).__name__
+        raise InvalidConfig(f"context.ack takes what context.get_message_id() returned, not {kind}: {error}") from error
+    check_message_id(message_id)
+    if message_id.ledger_id < 0 or message_id.entry_id < 0:
+        raise InvalidConfig(f"message id {message_id} is no message's")
+    if message_id.batch_index >= 0 and message_id.batch_size <= message_id.batch_index:
+        raise InvalidConfig(
+            f"message id {message_id} has batch_index={message_id.batch_index} but batch_size={message_id.batch_size}"
+        )
+    return message_id

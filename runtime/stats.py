@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 import threading
 import traceback
 from collections import deque
@@ -15,7 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..errors import MagnetarError
+from ..client.checks import check_finite, check_text
+from ..errors import InvalidConfig, MagnetarError
 from ..wire.functions_pb2 import FunctionStatus, MetricsData
 
 LATEST_MAX = 10  # exceptions kept of each kind, as many as Pulsar keeps
@@ -23,6 +25,9 @@ TRACEBACK_CHARACTERS_MAX = 8 * 1024
 _OWN_FILES = (os.path.dirname(__file__) + os.sep, "<frozen importlib")
 MINUTE_S = 60.0
 USER_METRIC_PREFIX = "user_metric_"
+METRICS_MAX = 1000
+"""Names of user metrics of one instance: each is a line of every answer and scrape."""
+METRIC_NAME_BYTES_MAX = 256
 
 
 class Occurrence(NamedTuple):
@@ -58,10 +63,17 @@ class Counters:
 
 
 def format_error(error: BaseException) -> str:
-    """Return the traceback as text, without the frames that are ours, its middle left out where it is too long."""
-    summary = traceback.TracebackException.from_exception(error)
-    _drop_own_frames(summary)
-    text = "".join(summary.format()).rstrip()
+    """Return the traceback as text, without the frames that are ours, its middle left out where it is too long.
+
+    It can be encoded, whatever the error says: what has no UTF-8 form is escaped.
+    """
+    try:
+        summary = traceback.TracebackException.from_exception(error)
+        _drop_own_frames(summary)
+        text = "".join(summary.format()).rstrip()
+    except Exception as failure:  # noqa: BLE001  an exception of user code may fail at being shown, too
+        text = f"{type(error).__name__}, which cannot be shown: {type(failure).__name__}"
+    text = encodable(text)
     if len(text) <= TRACEBACK_CHARACTERS_MAX:
         return text
     half = TRACEBACK_CHARACTERS_MAX // 2
@@ -70,11 +82,20 @@ def format_error(error: BaseException) -> str:
 
 def reason_of(error: BaseException) -> str:
     """Return why an instance ends with ``error``; a traceback where the function's code is at fault."""
-    if isinstance(error, SystemExit):
-        return f"the function called sys.exit({error.code!r})\n{format_error(error)}"
-    if isinstance(error, MagnetarError):
-        return f"{type(error).__name__}: {error}"
-    return format_error(error)
+    traceback_text = format_error(error)
+    try:
+        if isinstance(error, SystemExit):
+            return encodable(f"the function called sys.exit({error.code!r:.200})\n{traceback_text}")
+        if isinstance(error, MagnetarError):
+            return encodable(f"{type(error).__name__}: {error}")
+    except Exception:  # noqa: BLE001  of the repr or str of user code; the traceback says enough
+        return traceback_text
+    return traceback_text
+
+
+def encodable(text: str) -> str:
+    """Return a text with what has no UTF-8 form escaped: it goes into records and answers."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def _drop_own_frames(summary: traceback.TracebackException) -> None:
@@ -106,6 +127,7 @@ class InstanceStats:
         self._minute_start = Counters()
         self._minute_start_s = now_s
         self._user: dict[str, tuple[float, int]] = {}
+        self._has_refused_metrics = False
         self._latest_user: deque[Occurrence] = deque(maxlen=LATEST_MAX)
         self._latest_system: deque[Occurrence] = deque(maxlen=LATEST_MAX)
         self._lock = threading.Lock()
@@ -122,25 +144,47 @@ class InstanceStats:
         """Count an exception of the function."""
         with self._lock:
             self.total.user_exceptions += 1
-            self._latest_user.append(Occurrence(text, now_ms))
+            self._latest_user.append(Occurrence(encodable(text), now_ms))
 
     def system_exception(self, text: str, now_ms: int, count: int = 1) -> None:
         """Count a failure around the function: decoding, sending."""
         with self._lock:
             self.total.system_exceptions += count
-            self._latest_system.append(Occurrence(text, now_ms))
+            self._latest_system.append(Occurrence(encodable(text), now_ms))
 
-    def record(self, metric: str, value: float) -> None:
-        """Add a value to a metric of the user's."""
-        with self._lock:
-            sum_before, count = self._user.get(metric, (0.0, 0))
-            self._user[metric] = (sum_before + value, count + 1)
+    def record(self, metric: str, value: float) -> str:
+        """Add a value to a metric of the user's.
 
-    def record_many(self, metric: str, total: float, count: int) -> None:
-        """Add values to a metric of the user's that somebody else has added up."""
+        Returns: what is to be said of a metric beyond `METRICS_MAX`, once; empty otherwise.
+
+        Raises:
+            InvalidConfig: the name or the value cannot be shown.
+        """
+        if metric not in self._user:
+            check_text("metric name", metric, METRIC_NAME_BYTES_MAX)
+            if not metric or not metric.isprintable():
+                raise InvalidConfig(f"metric name {metric!a} is empty or cannot be printed; give another")
+        number = float(value)
+        check_finite(f"metric {metric!a:.40}", number)
+        return self.record_many(metric, number, 1)
+
+    def record_many(self, metric: str, total: float, count: int) -> str:
+        """Add values to a metric of the user's that somebody else has added up; returns as `record`."""
         with self._lock:
-            sum_before, count_before = self._user.get(metric, (0.0, 0))
-            self._user[metric] = (sum_before + total, count_before + count)
+            known = self._user.get(metric)
+            if known is None and len(self._user) >= METRICS_MAX:
+                if self._has_refused_metrics:
+                    return ""
+                self._has_refused_metrics = True
+                return (
+                    f"record_metric({metric!a:.40}): the function has {METRICS_MAX} metrics already, the limit; other"
+                    " names are not recorded. Use fewer names: for values such as user ids, publish them to a topic"
+                )
+            sum_before, count_before = known or (0.0, 0)
+            # The sum of finite numbers may be infinite, which JSON and Prometheus's consumers do not take.
+            largest = sys.float_info.max
+            self._user[metric] = (max(-largest, min(sum_before + total, largest)), count_before + count)
+        return ""
 
     def take_recorded(self) -> dict[str, tuple[float, int]]:
         """Return sum and count of each of the user's metrics, and begin them anew."""
@@ -169,6 +213,7 @@ class InstanceStats:
         with self._lock:
             self._minute_start = self.total.copy()
             self._user.clear()
+            self._has_refused_metrics = False
 
     def status(self) -> FunctionStatus:
         """Return the counters and latest exceptions as Pulsar's record."""
@@ -176,7 +221,7 @@ class InstanceStats:
             total = self.total.copy()
             latest_user, latest_system = list(self._latest_user), list(self._latest_system)
         return FunctionStatus(
-            failureException=self.trouble(),
+            failureException=encodable(self.trouble()),
             numReceived=total.received,
             numSuccessfullyProcessed=total.processed,
             numUserExceptions=total.user_exceptions,

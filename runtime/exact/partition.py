@@ -9,6 +9,7 @@ from dataclasses import replace
 from ...api.serde import SerDe
 from ...client.config import ConsumerConfig
 from ...client.consumer import Consumer
+from ...tasks.supervised import race
 from .tenure import Tenure, Workplace
 
 
@@ -79,16 +80,12 @@ class InputPartition:
                 continue  # lost again before this turn
             confirmed = None if self._tenure is None else self._tenure.confirmed
             tenure = self._tenure = Tenure(self._work, self._consumer, self._serde, self._producer_name, confirmed)
-            serving = asyncio.ensure_future(tenure.serve())
-            losing = asyncio.ensure_future(over.wait())
             try:
-                await asyncio.wait((serving, losing), return_when=asyncio.FIRST_COMPLETED)
-                if serving.done() and not over.is_set():
-                    serving.result()  # else it failed because the partition was lost; what is wrong beside comes again
-            finally:
-                serving.cancel()
-                losing.cancel()
-                await asyncio.gather(serving, losing, return_exceptions=True)
+                await race(_wait(over), tenure.serve())
+            except Exception:
+                if not over.is_set():
+                    raise
+                # It failed because the partition was lost; what is wrong beside comes again.
             await tenure.leave()
 
     def clear_outbox(self) -> None:
@@ -107,6 +104,10 @@ class InputPartition:
             await self._tenure.close()
         if self._consumer is not None:
             await self._consumer.close()
+
+
+async def _wait(event: asyncio.Event) -> None:
+    await event.wait()
 
 
 async def open_all(partitions: Sequence[InputPartition], subscription: str, config: ConsumerConfig) -> None:

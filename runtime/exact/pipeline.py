@@ -20,7 +20,6 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Coroutine
 from dataclasses import replace
 from functools import partial
 from typing import cast
@@ -33,6 +32,7 @@ from ...errors import (
     InvalidConfig,
     MagnetarError,
 )
+from ...tasks.supervised import TaskSet
 from ...wire.topic_name import parse_topic_name
 from ..batch_call import BatchCall
 from ..details import compression_of, consumer_config, subscription_of
@@ -47,9 +47,10 @@ from ..markers import HeaderMaker
 from ..publish_request import PublishRequest
 from ..spec import InstanceSpec
 from ..state.naming import table_of
+from ..state.session import outside_of_call
 from ..state.values import Position
 from ..stats import InstanceStats, reason_of
-from .entries import ENTRY_BYTES_MAX, EntryMaker
+from .entries import EntryMaker
 from .flow import ResultFlow
 from .identity import life_of, producer_name
 from .partition import InputPartition, open_all
@@ -109,7 +110,7 @@ class ExactPipeline:
         self._ended: asyncio.Future[str] = self._loop.create_future()
         self._thread_ended = asyncio.Event()
         self._partitions: dict[str, InputPartition] = {}
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks = TaskSet(f"instance {spec.key}")
         self._serdes: dict[str, SerDe] = {}
         self._consumer_suffix = f"{random.getrandbits(32):08x}"
         self._moved_back: set[tuple[str, Position]] = set()
@@ -142,24 +143,22 @@ class ExactPipeline:
             self._thread.start()
             reason = await self._connect()
             if reason is None:
-                for part in (self._tick(), self._lock.wait_failed(), self._follow_partitions()):
-                    self._keep(part)
+                self._tasks.start(self._tick(), "tick", self._part_failed)
+                self._tasks.start(self._lock.wait_failed(), "lock", self._part_failed)
+                self._tasks.start(self._follow_partitions(), "follow partitions", self._part_failed)
                 for partition in self._partitions.values():
-                    self._keep(partition.run())
+                    self._serve(partition)
                 self.is_running = True
                 reason = await asyncio.shield(self._ended)
             await self._wind_down()
             return reason
         finally:
-            await self._cancel_tasks()
+            await self._tasks.close()
             self._request_stop()
             await self._close()
 
-    def _keep(self, part: Coroutine[None, None, None]) -> None:
-        """Run a part of the instance, which ends with it."""
-        task = self._loop.create_task(part)
-        task.add_done_callback(self._part_done)
-        self._tasks.append(task)
+    def _serve(self, partition: InputPartition) -> None:
+        self._tasks.start(partition.run(), f"serve {partition.topic}", self._part_failed)
 
     async def _connect(self) -> str | None:
         """Wait for the function to be loaded and subscribe to its inputs; return why that failed, or None."""
@@ -224,7 +223,7 @@ class ExactPipeline:
             for topic in self._spec.details.source.inputSpecs:
                 try:
                     for partition in await self._subscribe(topic):
-                        self._keep(partition.run())
+                        self._serve(partition)
                 except MagnetarError as error:
                     log.warning("%s: cannot look for new partitions of %s: %s", self._spec.key, topic, error)
 
@@ -238,14 +237,9 @@ class ExactPipeline:
         if not self._ended.done():
             self._ended.set_result(reason)
 
-    async def _cancel_tasks(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
     async def _wind_down(self) -> None:
         """Let the function finish its message, and what it made reach the broker."""
-        await self._cancel_tasks()
+        await self._tasks.close()
         self._request_stop()
         try:
             async with asyncio.timeout(self.grace_s):
@@ -285,9 +279,8 @@ class ExactPipeline:
             for partition in self._partitions.values():
                 partition.clear_outbox()
 
-    def _part_done(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self.end(_reason(error))
+    def _part_failed(self, error: BaseException) -> None:
+        self.end(_reason(error))
 
     def _action_failed(self, error: Exception) -> None:
         self.flow.is_broken = True
@@ -352,18 +345,12 @@ class ExactPipeline:
     def publish(self, request: PublishRequest) -> None:
         """See `function_context.Outside`."""
         if threading.get_ident() != self._thread.ident:
-            raise InvalidConfig(
-                f"context.publish was called on thread {threading.current_thread().name!r}; under EFFECTIVELY_ONCE what"
-                " is published belongs to the input at hand: publish where the function is called"
-            )
+            why = "under EFFECTIVELY_ONCE what is published belongs to the input at hand"
+            raise InvalidConfig(outside_of_call("publish", why))
         if "sequence_id" in request.options:
             raise InvalidConfig(
                 "message_conf key 'sequence_id' cannot be set under EFFECTIVELY_ONCE, which numbers outputs by their"
                 " input; leave it out"
-            )
-        if len(request.payload) > ENTRY_BYTES_MAX:
-            raise InvalidConfig(
-                f"message of {len(request.payload)} bytes exceeds the limit of {ENTRY_BYTES_MAX} bytes; publish less"
             )
         self._topics.partitions_of(request.topic)  # raises where the function can see it
         self._thread.published.append(request)

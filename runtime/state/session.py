@@ -7,7 +7,8 @@ on their way, then asks the store.
 
 A key is pending in one of three forms: written (`values`: bytes, or None for deleted), incremented (`increments`), or
 both, and then the increments came after. The function's thread may use everything here; other threads `forget`,
-`suspect` and `stop` only.
+`suspect` and `stop` only. What user code calls from elsewhere, or once its call has ended, is refused: it would be part
+of a message that it does not belong to, or of none.
 
 Reads of the store are kept until the unit ends: all its messages were here when it began, so what led to them was
 stored before. Functions mostly ask for the keys that they asked for a moment ago, so the first question of a unit asks
@@ -27,9 +28,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from operator import index
-from typing import Any
+from threading import get_ident
+from typing import Any, NoReturn
 
-from ...errors import StateRefused
+from ...errors import InvalidConfig, StateRefused
 from ..stopping import InstanceStopping
 from .layer import Layer
 from .limits import VALUE_BYTES_MAX, check_key, check_put
@@ -43,6 +45,7 @@ LAYER_KEYS_MAX = 10_000
 SUSPECTS_MAX = 1000
 ROW_BYTES = 64  # what a change costs beside its value, for the bounds only
 _SURELY_SHORT = 1024  # characters of a key; four bytes each fit
+NO_THREAD = 0
 
 Content = bytes | int | None
 """What is under a key: bytes, a number if it is a counter, or nothing."""
@@ -70,11 +73,40 @@ class StateSession:
         self._layer_count = 0
         self._forgotten = threading.Condition(threading.Lock())
         self._is_stopping = False
+        self._thread = get_ident()
+
+    # -- whose calls are taken -------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Take calls of this thread, and of no other, until `end`."""
+        self._thread = get_ident()
+
+    def end(self) -> None:
+        """Take no calls until `begin`."""
+        self._thread = NO_THREAD
+
+    def _refuse(self, method: str) -> NoReturn:
+        raise InvalidConfig(outside_of_call(method, "what it reads and writes belongs to the message at hand"))
 
     # -- what the context's methods are ---------------------------------------------------------------------------
 
     def incr_counter(self, key: str, amount: int) -> None:
         """Add to a counter."""
+        # Counting a word costs hardly more than this. The interpreter compares small numbers fastest.
+        if get_ident() == self._thread:
+            try:
+                total = self._increments[key] + amount
+                if -0x3FFFFFFF < total < 0x3FFFFFFF and type(total) is int:
+                    self._increments[key] = total
+                    return
+            except (KeyError, TypeError):
+                pass
+        self._count(key, amount)
+
+    def _count(self, key: str, amount: int) -> None:
+        """Add to a counter, whatever is given."""
+        if get_ident() != self._thread:
+            self._refuse("incr_counter")
         if type(amount) is not int or not COUNTER_MIN <= amount <= COUNTER_MAX:
             amount = _number(amount)
         if key in self._increments:
@@ -93,10 +125,14 @@ class StateSession:
 
     def get_counter(self, key: str) -> int:
         """Return a counter, 0 if there is none."""
+        if get_ident() != self._thread:
+            self._refuse("get_counter")
         return _sum(key, self._look_up(key), 0)
 
     def put_state(self, key: str, value: str | bytes) -> None:
         """Write a value."""
+        if get_ident() != self._thread:
+            self._refuse("put_state")
         data = _data(value)
         if key not in self._values:
             _check_key(key)
@@ -109,11 +145,15 @@ class StateSession:
 
     def get_state(self, key: str) -> bytes | None:
         """Return a value, None if there is none; of a counter its 8 bytes, the highest first."""
+        if get_ident() != self._thread:
+            self._refuse("get_state")
         content = self._look_up(key)
         return counter_bytes(content) if isinstance(content, int) else content
 
     def delete_state(self, key: str) -> None:
         """Delete a value or counter, if it is there."""
+        if get_ident() != self._thread:
+            self._refuse("delete_state")
         _check_key(key)
         self._increments.pop(key, None)
         self._values[key] = None
@@ -250,6 +290,14 @@ class StateSession:
             self._forgotten.notify_all()
 
 
+def outside_of_call(method: str, why: str) -> str:
+    """Return the refusal of a method of the context, called where no message is at hand."""
+    return (
+        f"context.{method} was called on thread {threading.current_thread().name!r}, which is not inside a call of the"
+        f" function: {why}; call it where the function is called, on its own thread, before it returns"
+    )
+
+
 def _sum(key: str, content: Content, amount: int) -> int:
     """Return the number under a key with an amount added."""
     number = counter_number(content) if isinstance(content, bytes) else content or 0
@@ -278,7 +326,10 @@ def _number(amount: Any) -> int:
 
 def _data(value: Any) -> bytes:
     if isinstance(value, str):
-        return value.encode()
+        try:
+            return value.encode()
+        except UnicodeEncodeError as error:
+            raise StateRefused(f"the value of a state has no UTF-8 form: {error}; give bytes") from error
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
     raise TypeError(f"the value of a state is str or bytes, not {type(value).__name__}; make it text, such as JSON")
@@ -288,4 +339,7 @@ def _check_key(key: object) -> None:
     if not isinstance(key, str):
         raise TypeError(f"the key of a state is a str, not {type(key).__name__}")
     if not 0 < len(key) <= _SURELY_SHORT or not key.isascii():
-        check_key(key.encode())
+        try:
+            check_key(key.encode())
+        except UnicodeEncodeError as error:
+            raise StateRefused(f"the state key {ascii(key)[:80]} has no UTF-8 form: {error}") from error

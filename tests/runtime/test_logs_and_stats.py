@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
+import sys
 import threading
 from pathlib import Path
 
+import pytest
+from magnetar.errors import InvalidConfig, MagnetarError
 from magnetar.runtime.gate import Gate
 from magnetar.runtime.logs import InstanceLog, LogFollower, LogHandler, LogStream, rotated, tail
 from magnetar.runtime.recent_acks import KEEP_S, POSITIONS_MAX, RecentAcks
 from magnetar.runtime.restart_delay import HEALTHY_S, RestartDelay
-from magnetar.runtime.stats import TRACEBACK_CHARACTERS_MAX, InstanceStats, format_error
+from magnetar.runtime.stats import METRICS_MAX, TRACEBACK_CHARACTERS_MAX, InstanceStats, format_error, reason_of
 
 LINE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (\w+) (.*)")
 
@@ -162,3 +166,45 @@ def test_recent_acks_are_forgotten_by_age_and_number() -> None:
     assert len(recent) == POSITIONS_MAX
     recent.clear()
     assert len(recent) == 0
+
+
+def test_metrics_are_bounded_in_number_and_length() -> None:
+    stats = InstanceStats(0.0)
+    said = [stats.record(f"metric {number}", 1) for number in range(METRICS_MAX + 3)]
+    assert [text for text in said if text] == [said[METRICS_MAX]]
+    assert f"the function has {METRICS_MAX} metrics already" in said[METRICS_MAX]
+    assert stats.record("metric 0", 2) == ""
+    metrics = stats.metrics()
+    assert len(metrics.userMetrics) == 2 * METRICS_MAX
+    assert metrics.userMetrics["user_metric_metric 0_sum"] == 3
+    stats.record("metric 1", sys.float_info.max)
+    stats.record("metric 1", sys.float_info.max)
+    assert math.isfinite(stats.metrics().userMetrics["user_metric_metric 1_sum"])
+    for name, value, why in [
+        ("a\udc80", 1, r"metric name has U\+DC80"),
+        ("", 1, "is empty or cannot be printed"),
+        ("a\nb", 1, "is empty or cannot be printed"),
+        ("m" * 257, 1, "metric name has 257 bytes, the limit is 256"),
+        (5, 1, "metric name is 5, which is int"),
+        ("metric 0", math.nan, "metric 'metric 0'=nan is not finite"),
+        ("metric 0", -math.inf, "metric 'metric 0'=-inf is not finite"),
+    ]:
+        with pytest.raises(InvalidConfig, match=why):
+            stats.record(name, value)  # type: ignore[arg-type]
+
+
+def test_whatever_a_function_raises_can_be_shown() -> None:
+    class Odd(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no")
+
+    class Code:
+        def __repr__(self) -> str:
+            raise RuntimeError("no")
+
+    stats = InstanceStats(0.0)
+    for error in (ValueError("a\udc80"), Odd(), SystemExit(Code()), MagnetarError("b\udc80")):  # type: ignore[arg-type]
+        stats.user_exception(format_error(error), 0)
+        assert reason_of(error).encode()
+    stats.trouble = lambda: "c\udc80"
+    assert b"a\\udc80" in stats.status().SerializeToString()

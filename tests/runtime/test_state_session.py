@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from magnetar.errors import StateRefused
+from magnetar.errors import InvalidConfig, StateRefused
 from magnetar.runtime.state.layer import Layer, changes_of, merge
 from magnetar.runtime.state.session import READ_AHEAD_KEYS_MAX, Content, StateSession
 from magnetar.runtime.state.values import Change, Delete, Increment, Put, counter_bytes, counter_number
@@ -251,7 +253,12 @@ def test_read_of_a_counter_on_its_way_waits_until_it_is_stored() -> None:
     way.session.incr_counter("a", 1)
     way.ship()
     found: list[int] = []
-    thread = threading.Thread(target=lambda: found.append(way.session.get_counter("a")))
+
+    def count() -> None:
+        way.session.begin()
+        found.append(way.session.get_counter("a"))
+
+    thread = threading.Thread(target=count)
     thread.start()
     thread.join(0.05)
     assert thread.is_alive()
@@ -268,6 +275,7 @@ def test_stop_ends_a_read_that_waits() -> None:
     ended: list[BaseException] = []
 
     def read() -> None:
+        way.session.begin()
         try:
             way.session.get_counter("a")
         except InstanceStopping as error:
@@ -333,3 +341,56 @@ def test_counter_that_leaves_64_bits_is_refused_once_it_is_known() -> None:
         session.incr_counter("a", 2)
     session.incr_counter("a", 1)
     assert session.get_counter("a") == INT64
+
+
+def test_calls_of_other_threads_and_after_the_call_are_refused_not_lost() -> None:
+    session = StateSession(Store().read)
+    calls: dict[str, Callable[[], object]] = {
+        "incr_counter": lambda: session.incr_counter("a", 1),
+        "get_counter": lambda: session.get_counter("a"),
+        "put_state": lambda: session.put_state("b", "v"),
+        "get_state": lambda: session.get_state("b"),
+        "delete_state": lambda: session.delete_state("b"),
+    }
+
+    def refused() -> list[str]:
+        said = []
+        for call in calls.values():
+            try:
+                call()
+            except InvalidConfig as error:
+                said.append(str(error))
+        return said
+
+    session.begin()
+    for call in calls.values():
+        call()
+    elsewhere: list[str] = []
+    thread = threading.Thread(target=lambda: elsewhere.extend(refused()), name="mine")
+    thread.start()
+    thread.join(60)
+    session.end()
+    for said in (elsewhere, refused()):
+        assert [text.split()[0] for text in said] == [f"context.{name}" for name in calls]
+    assert "was called on thread 'mine'" in elsewhere[0]
+    layer = session.take()
+    assert layer is not None
+    assert (layer.increments, layer.values) == ({"a": 1}, {"b": None})
+
+
+@pytest.mark.parametrize("amount", [2**63, -(2**63) - 1, 2.5, math.nan, "1", None])
+def test_odd_amounts_and_texts_are_refused_by_the_call(amount: Any) -> None:
+    session = StateSession(Store().read)
+    for _ in range(2):  # the first increment of a key, and one of many
+        with pytest.raises((OverflowError, TypeError)):
+            session.incr_counter("a", amount)
+        session.incr_counter("a", 2**62)
+        session.incr_counter("a", -(2**62))
+    for call in (session.get_state, session.delete_state, lambda key: session.put_state(key, b"")):
+        with pytest.raises(StateRefused, match="has no UTF-8 form"):
+            call("a\udc80")
+    with pytest.raises(StateRefused, match="has no UTF-8 form"):
+        session.put_state("a", "a\udc80")
+    layer = session.take()
+    assert layer is not None
+    assert layer.increments == {"a": 0}
