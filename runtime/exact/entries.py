@@ -14,7 +14,7 @@ from ...errors import MessageTooLarge
 from ...wire.pulsar_api_pb2 import SingleMessageMetadata
 from ..publish_request import PublishRequest
 from ..state.values import OutboxEntry
-from .sequence import sequence_id
+from .sequence import segment_of
 from .work import Result
 
 ENTRY_BYTES_MAX = 5 * 1024 * 1024 - 64 * 1024
@@ -77,12 +77,14 @@ class EntryMaker:
         for request in result.published:
             self._add(request, drafts)
         counts: dict[str, int] = {}
+        segment = segment_of(result.position)
+        producer_name = segment.producer_name(result.source.producer_name)
         for (topic, _), draft in drafts.items():
             for payloads, some_headers in _cut(topic, draft):
                 number = counts[topic] = counts.get(topic, -1) + 1
                 entry = encode_entry(payloads, some_headers, compression=draft.compression)
-                sequence = sequence_id(result.position, number)
-                payload = seal_entry(entry, result.source.producer_name, sequence, time.time_ns() // 1_000_000)
+                sequence = segment.sequence_id(result.position, number)
+                payload = seal_entry(entry, producer_name, sequence, time.time_ns() // 1_000_000)
                 result.rows.append(OutboxEntry(topic, sequence, len(payloads), payload, result.position))
                 result.messages += len(payloads)
                 result.size += len(payload)

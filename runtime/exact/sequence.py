@@ -3,9 +3,19 @@
 ``ledger << 30 | entry << 10 | j``: the broker's deduplication drops a number that is not higher than the last one of
 its producer. An input partition has a producer of its own, so its numbers rise as its entries come; ``j`` counts the
 output entries that one input entry makes on one topic partition.
+
+20 bits are enough for the entries of most ledgers, but not of all: a broker may close them by size or time only. So a
+ledger is a row of *segments* of 2^20 entries. The entries of the first are numbered as said, under the partition's own
+name; those of each other one by their place in it, under a name with the segment's number. A position has one name and
+number for ever, and under each name the numbers rise with the positions.
+
+Invariant: the outputs of one segment are all stored before the first one of another is sent, so the highest position
+that is stored under any name says that everything before it is stored.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from ...errors import MagnetarError
 from ..state.values import Position
@@ -21,8 +31,53 @@ class SequenceOverflow(MagnetarError):
     """An input position or a number of outputs does not fit into a sequence id."""
 
 
+class Segment(NamedTuple):
+    """What numbers the outputs of some entries: a producer's name and the numbers under it."""
+
+    number: int
+
+    def producer_name(self, name: str) -> str:
+        """Return the name of the producer of this segment, given that of the partition."""
+        # In front: no tenant's name, with which the other begins, has this character.
+        return f"~{self.number}/{name}" if self.number else name
+
+    def sequence_id(self, position: Position, output: int = 0) -> int:
+        """Return the sequence id of an output entry; raises as the function `sequence_id`."""
+        assert position.entry_id >> _ENTRY_BITS == self.number
+        return sequence_id(Position(position.ledger_id, position.entry_id & ENTRY_MAX), output)
+
+    def position(self, number: int) -> Position:
+        """Return the input position that a sequence id was made of."""
+        ledger_id, entry_id = position_of_sequence(number)
+        return Position(ledger_id, self.number << _ENTRY_BITS | entry_id)
+
+
+FIRST_SEGMENT = Segment(0)
+
+
+def segment_of(position: Position) -> Segment:
+    """Return the segment of an input position."""
+    number = position.entry_id >> _ENTRY_BITS
+    return FIRST_SEGMENT if not number else Segment(number)
+
+
+def segments_after(acknowledged: Position | None) -> list[Segment]:
+    """Return the segments that outputs may be of whose input is not acknowledged, the nearest one last.
+
+    It is the first one of a ledger, that of the position itself, and the next one if that is near: an instance is never
+    so far ahead of what is acknowledged that it would have left out half a segment.
+    """
+    if acknowledged is None or acknowledged.entry_id < 0:
+        return [FIRST_SEGMENT]
+    nearest = acknowledged.entry_id >> _ENTRY_BITS
+    numbers = {0, nearest}
+    if acknowledged.entry_id & ENTRY_MAX > ENTRY_MAX // 2:
+        numbers.add(nearest + 1)
+    return [Segment(number) for number in [*sorted(numbers - {nearest}), nearest]]
+
+
 def sequence_id(position: Position, output: int = 0) -> int:
-    """Return the sequence id of an output entry.
+    """Return the sequence id of an output entry of a ledger's first segment.
 
     Args:
         position: of the input entry.

@@ -32,7 +32,7 @@ from ..held_entries import HeldEntries, position_of
 from ..state.values import Opened, OutboxEntry, Position
 from .committer import Committer, Ledger
 from .outputs import Outputs
-from .sequence import position_of_sequence
+from .sequence import FIRST_SEGMENT, Segment, segment_of, segments_after
 from .work import Result, Source, position_in
 
 HELD_MESSAGES_MAX = 100_000  # of an instance; more than elsewhere: they stay until they are committed and published
@@ -157,9 +157,7 @@ class Tenure:
         if self._lock is not None:
             await self._lock.acquire()
         if work.direct_topic:
-            producer = await self._outputs.open(work.direct_topic)
-            if producer.last_sequence_id >= 0:
-                self._done = position_of_sequence(producer.last_sequence_id)
+            self._done = await self._stored_directly(work.direct_topic)
         if work.committer is not None:
             await self._recover(work.committer)
         self._taken = self._done
@@ -173,6 +171,21 @@ class Tenure:
                 self._take(entry)
             if held.room.is_set():
                 await consumer.arrival()
+
+    async def _stored_directly(self, topic: str) -> Position | None:
+        """Return the highest position whose outputs the broker has, None if it has none."""
+        done = await self._stored_under(topic, FIRST_SEGMENT)
+        _, acknowledged = await self._consumer.last_and_mark_delete()
+        for segment in segments_after(None if acknowledged is None else Position(*acknowledged[:2])):
+            if segment != FIRST_SEGMENT:
+                stored = await self._stored_under(topic, segment)
+                if stored is not None and (done is None or stored > done):
+                    done = stored
+        return done
+
+    async def _stored_under(self, topic: str, segment: Segment) -> Position | None:
+        last = (await self._outputs.open(topic, segment)).last_sequence_id
+        return segment.position(last) if last >= 0 else None
 
     async def _recover(self, committer: Committer) -> None:
         """Learn how far the partition was committed, and publish what may not be published yet."""
@@ -200,7 +213,7 @@ class Tenure:
         # The broker forgets producers that were idle for hours. What the cursor has passed was published before.
         _, acknowledged = await self._consumer.last_and_mark_delete()
         for row in rows:
-            last = (await self._outputs.open(row.topic)).last_sequence_id
+            last = (await self._outputs.open(row.topic, segment_of(row.position))).last_sequence_id
             is_acknowledged = acknowledged is not None and row.position <= acknowledged[:2]
             if row.sequence_id <= last or (last < 0 and is_acknowledged):
                 continue
@@ -282,8 +295,14 @@ class Tenure:
             asyncio.get_running_loop().call_soon(self._settle)
 
     def _settle(self) -> None:
-        """Acknowledge the inputs whose outputs are all stored, as far as they follow one another."""
         self._is_settling = False
+        try:
+            self._settle_in_order()
+        except Exception as error:  # noqa: BLE001  the loop calls this, and nobody would hear of it
+            self._work.end(f"{self.topic}: what is done cannot be settled: {error!r}")
+
+    def _settle_in_order(self) -> None:
+        """Acknowledge the inputs whose outputs are all stored, as far as they follow one another."""
         unsettled = self._unsettled
         settled: list[Result] = []
         while unsettled and not unsettled[0].waiting_for:

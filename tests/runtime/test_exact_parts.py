@@ -14,7 +14,13 @@ from magnetar.errors import FencedByPosition, MessageTooLarge, StateRefused
 from magnetar.runtime.exact import sequence
 from magnetar.runtime.exact.committer import COMMIT_ROWS_MAX, Committer, Ledger
 from magnetar.runtime.exact.entries import ENTRY_BYTES_MAX, EntryMaker
-from magnetar.runtime.exact.sequence import SequenceOverflow, position_of_sequence, sequence_id
+from magnetar.runtime.exact.sequence import (
+    SequenceOverflow,
+    position_of_sequence,
+    segment_of,
+    segments_after,
+    sequence_id,
+)
 from magnetar.runtime.exact.work import Result
 from magnetar.runtime.publish_request import PublishRequest
 from magnetar.runtime.state.layer import Layer
@@ -36,6 +42,35 @@ def test_sequence_ids_are_ordered_as_positions_and_outputs_are(one: Position, ot
     assert (sequence_id(one, i) < sequence_id(other, j)) == ((one, i) < (other, j))
     assert position_of_sequence(sequence_id(one, i)) == one
     assert sequence_id(one, i) < 2**63
+
+
+long_positions = st.builds(
+    Position, st.integers(0, sequence.LEDGER_MAX), st.integers(0, 2**40) | st.integers(2**20 - 3, 2**20 + 3)
+)
+
+
+@given(long_positions, long_positions, st.integers(0, 1023), st.integers(0, 1023))
+def test_every_position_of_a_long_ledger_has_a_name_and_number_of_its_own(
+    one: Position, other: Position, i: int, j: int
+) -> None:
+    a, b = segment_of(one), segment_of(other)
+    x, y = a.sequence_id(one, i), b.sequence_id(other, j)
+    assert ((a.producer_name("n"), x) == (b.producer_name("n"), y)) == ((one, i) == (other, j))
+    if a == b:
+        assert (x < y) == ((one, i) < (other, j))
+    assert a.position(x) == one
+    assert 0 <= x < 2**63
+    if one.entry_id < 2**20:  # as it always was
+        assert (a.producer_name("n"), x) == ("n", one.ledger_id << 30 | one.entry_id << 10 | i)
+
+
+@given(long_positions, st.integers(0, 400_000))
+def test_what_is_in_work_is_in_a_segment_that_is_asked_for(acknowledged: Position, ahead: int) -> None:
+    segments = segments_after(acknowledged)
+    assert segment_of(Position(acknowledged.ledger_id, acknowledged.entry_id + ahead)) in segments
+    assert segment_of(Position(acknowledged.ledger_id + 1, ahead)) in segments
+    assert segments[-1] == segment_of(acknowledged)
+    assert len(set(segments)) == len(segments)
 
 
 @pytest.mark.parametrize(
