@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
 import pytest
 from magnetar.client import AsyncClient, ConsumerConfig, MessageId, ProducerConfig, ReaderConfig
@@ -50,7 +51,7 @@ async def test_odd_values_are_refused_by_send_and_harm_no_other_message(
         producer.send_nowait("text")  # type: ignore[arg-type]
     with pytest.raises(MessageTooLarge):
         producer.send_nowait(b"", properties={"a": "b" * 6_000_000})
-    sends.append(producer.send_nowait(bytearray(b"last"), properties={"a": "b"}))
+    sends.append(producer.send_nowait(cast(bytes, bytearray(b"last")), properties={"a": "b"}))
     await asyncio.wait_for(asyncio.gather(*sends), 30)
     assert producer.last_sequence_id == 1, "a refused message used up a sequence id"
 
@@ -68,7 +69,7 @@ async def test_a_message_that_is_too_large_with_its_key_fails_alone(client: Asyn
 
 
 def test_odd_settings_are_refused_by_name() -> None:
-    for make, settings, why in [
+    cases: list[tuple[Callable[..., object], dict[str, Any], str]] = [
         (ProducerConfig, {"name": LONE}, "name has U.DC80"),
         (ProducerConfig, {"properties": {"a": LONE}}, "the value of 'a' in properties"),
         (ProducerConfig, {"initial_sequence_id": 2**63}, "initial_sequence_id=9223372036854775808 is outside"),
@@ -78,9 +79,10 @@ def test_odd_settings_are_refused_by_name() -> None:
         (ConsumerConfig, {"priority_level": 2**31}, "priority_level=2147483648 is outside"),
         (ConsumerConfig, {"ack_grouping_ms": math.inf}, "ack_grouping_ms=inf is not finite"),
         (ReaderConfig, {"subscription_prefix": LONE}, "subscription_prefix has U.DC80"),
-    ]:
+    ]
+    for make, settings, why in cases:
         with pytest.raises(InvalidConfig, match=why):
-            make(**settings)  # type: ignore[operator]
+            make(**settings)
 
 
 async def test_odd_names_and_ids_are_refused_at_once(client: AsyncClient, topic: str) -> None:

@@ -23,7 +23,7 @@ from tests.support.exact import no_backlog
 from tests.support.servers import Server
 
 SUBSCRIPTION = "public/default/f"
-CONSUMED_AS = {
+CONSUMED_AS: dict[int, ConsumerConfig] = {
     records.SHARED: ConsumerConfig(type="Shared", initial_position="Earliest"),
     records.FAILOVER: ConsumerConfig(type="Failover", initial_position="Earliest"),
 }

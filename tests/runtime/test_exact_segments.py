@@ -21,6 +21,7 @@ from magnetar.runtime.exact.sequence import ENTRY_MAX
 from magnetar.runtime.process.runtime import ProcessRuntime
 from magnetar.wire.pulsar_api_pb2 import BaseCommand
 
+from tests.client.proxy import Proxy
 from tests.runtime.shifting_proxy import ShiftingProxy
 from tests.support.exact import ExactSpec, all_messages, arrived, count, no_backlog, reset, running, send
 from tests.support.servers import Server
@@ -38,7 +39,7 @@ def names_of(server: Server) -> ShiftingProxy:
     return ShiftingProxy(server.service_url, ENTRY_MAX + 1 - BEFORE)
 
 
-def names(proxy: ShiftingProxy) -> set[str]:
+def names(proxy: Proxy) -> set[str]:
     """Return how the names of the exact producers begin that were created."""
     created = (command.producer.producer_name for command in proxy.sent if command.type == BaseCommand.PRODUCER)
     return {name.partition("/")[0] for name in created if "/" in name}

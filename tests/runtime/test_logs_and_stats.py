@@ -203,7 +203,7 @@ def test_whatever_a_function_raises_can_be_shown() -> None:
             raise RuntimeError("no")
 
     stats = InstanceStats(0.0)
-    for error in (ValueError("a\udc80"), Odd(), SystemExit(Code()), MagnetarError("b\udc80")):  # type: ignore[arg-type]
+    for error in (ValueError("a\udc80"), Odd(), SystemExit(Code()), MagnetarError("b\udc80")):
         stats.user_exception(format_error(error), 0)
         assert reason_of(error).encode()
     stats.trouble = lambda: "c\udc80"

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from magnetar.client.client import AsyncClient
 from magnetar.runtime import publisher
+from magnetar.runtime.pipeline import Pipeline
 from magnetar.runtime.spec import InstanceSpec
 from magnetar.runtime.thread.runtime import ThreadInstance
 from magnetar.wire import functions_pb2 as records
@@ -162,27 +163,36 @@ def process(text, context):
     await receive(client, f"{topic}-side", 1)
 
 
+def pipeline_of(instance: ThreadInstance) -> Pipeline:
+    pipeline = instance._pipeline
+    assert isinstance(pipeline, Pipeline)
+    return pipeline
+
+
 async def test_a_failure_nobody_foresaw_ends_the_instance_with_its_reason(
-    client: AsyncClient, start: Start, make_spec: MakeSpec, topic: str
+    client: AsyncClient, start: Start, make_spec: MakeSpec, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a task of the pipeline, or of what publishes, dies of is shown, and not waited for without end."""
     for broken in ("_publisher", "_tick", "_mailbox"):
         code = f"def process(text, context):\n    context.publish('{topic}-side', text)\n    return text\n"
         instance = await start(make_spec(code, name=broken.strip("_")))
-        pipeline = instance._pipeline
+        pipeline = pipeline_of(instance)
+
+        def divide() -> None:
+            raise ZeroDivisionError("not foreseen")
 
         async def fail(*_: Any) -> None:
             raise ZeroDivisionError("not foreseen")
 
         if broken == "_publisher":
-            pipeline._publisher._client.create_producer = fail
+            monkeypatch.setattr(pipeline._publisher._client, "create_producer", fail)
         elif broken == "_tick":
             pipeline._tasks.start(fail(), "tick", pipeline._failed)
         else:
-            pipeline._mailbox.post(lambda: 1 / 0)
+            pipeline._mailbox.post(divide)
         await send_batches(client, f"{topic}-in", [[b"a"]])
         assert "ZeroDivisionError" in await instance.wait()
-        pipeline._publisher._client.__dict__.pop("create_producer", None)
+        monkeypatch.undo()
 
 
 @pytest.mark.slow
@@ -197,8 +207,8 @@ async def test_a_function_publishes_to_more_topics_than_it_has_producers(
     await receive(client, f"{topic}-out", 80)
 
     async def is_done() -> bool:
-        assert len(instance._pipeline._publisher._topics) <= 3
-        return not instance._pipeline._in_flight
+        assert len(pipeline_of(instance)._publisher._topics) <= 3
+        return not pipeline_of(instance)._in_flight
 
     await until(is_done)
     for number in range(8):
