@@ -229,11 +229,19 @@ class Producer:
         if is_bare:
             header = SingleMessageMetadata(sequence_id=self._assign(sequence_id, 1))
         else:
-            header = SingleMessageMetadata(payload_size=0)
+            if sequence_id is not None:
+                check_integer("sequence_id", sequence_id, 0)
+            first = self._next_sequence_id if sequence_id is None else sequence_id
+            header = SingleMessageMetadata(sequence_id=first)
             describe(header, key, ordering_key, properties, event_time_ms)
-            header_bytes = header.ByteSize()
-            self._check_message_size(header_bytes + (0 if self._compression else len(payload)))
-            header.sequence_id = self._assign(sequence_id, 1)
+            if properties or ordering_key:
+                header.payload_size = len(payload)
+                header_bytes = header.ByteSize()
+            elif key:
+                header_bytes = len(key)
+            if header_bytes + len(payload) > self._max_message_bytes:
+                self._check_message_size(header_bytes + (0 if self._compression else len(payload)))
+            self._assign(sequence_id, 1)
         if not batch.has_room_for(len(payload) + header_bytes):
             self._close_batch()
         future = self._loop.create_future()
