@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 import uuid
 from collections.abc import Callable, Mapping
 from threading import get_ident
@@ -184,7 +183,6 @@ class FunctionContext(Context):
         refusal = self._stats.record(metric_name, metric_value)
         if refusal:
             self._logger.error("%s", refusal)
-            self._stats.user_exception(refusal, time.time_ns() // 1_000_000)
 
     def get_metrics(self) -> dict[str, float]:  # noqa: D102
         return self._stats.user_metrics()

@@ -10,6 +10,7 @@ import math
 import os
 import sys
 import threading
+import time
 import traceback
 from collections import deque
 from collections.abc import Callable
@@ -155,7 +156,7 @@ class InstanceStats:
     def record(self, metric: str, value: float) -> str:
         """Add a value to a metric of the user's.
 
-        Returns: what is to be said of a metric beyond `METRICS_MAX`, once; empty otherwise.
+        Returns: what is to be logged of a metric beyond `METRICS_MAX`, once, the status shows it too; empty otherwise.
 
         Raises:
             InvalidConfig: the name or the value cannot be shown.
@@ -176,10 +177,13 @@ class InstanceStats:
                 if self._has_refused_metrics:
                     return ""
                 self._has_refused_metrics = True
-                return (
+                text = (
                     f"record_metric({metric!a:.40}): the function has {METRICS_MAX} metrics already, the limit; other"
                     " names are not recorded. Use fewer names: for values such as user ids, publish them to a topic"
                 )
+                self.total.user_exceptions += 1
+                self._latest_user.append(Occurrence(text, time.time_ns() // 1_000_000))
+                return text
             sum_before, count_before = known or (0.0, 0)
             # The sum of finite numbers may be infinite, which JSON and Prometheus's consumers do not take.
             largest = sys.float_info.max
@@ -190,6 +194,7 @@ class InstanceStats:
         """Return sum and count of each of the user's metrics, and begin them anew."""
         with self._lock:
             recorded, self._user = self._user, {}
+            self._has_refused_metrics = False
         return recorded
 
     def user_metrics(self) -> dict[str, float]:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import random
+import signal
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,14 +16,17 @@ from magnetar.client.client import AsyncClient
 from magnetar.client.config import ConsumerConfig
 from magnetar.client.consumer import Consumer
 from magnetar.client.outgoing import encode_entry
+from magnetar.runtime.process.runtime import ProcessRuntime
 from magnetar.runtime.thread.runtime import ThreadRuntime
 from magnetar.wire import functions_pb2 as records
 from magnetar.wire.pulsar_api_pb2 import BaseCommand
 
 from tests.client.proxy import Proxy
 from tests.runtime.conftest import MakeSpec, until
+from tests.runtime.test_pipeline_e2e import stats_of
 from tests.support.exact import no_backlog
 from tests.support.servers import Server
+from tests.support.servers import running as running_server
 
 SUBSCRIPTION = "public/default/f"
 CONSUMED_AS: dict[int, ConsumerConfig] = {
@@ -33,6 +39,16 @@ file = os.open({path!r}, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 def process(number):
     os.write(file, b"%d\\n" % number)
 """
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A broker that gives up a silent connection soon."""
+    directory = tmp_path_factory.mktemp("at-most-once")
+    config = directory / "broker.yml"
+    config.write_text("keepAliveIntervalSeconds: 1\nactiveConsumerFailoverDelayTimeMillis: 0\n")
+    with running_server("broker", directory, "--config", str(config)) as server:
+        yield server
 
 
 async def send(client: AsyncClient, topic: str, messages: int, per_entry: int) -> None:
@@ -145,3 +161,47 @@ async def test_at_most_once_processes_nothing_twice_when_connections_end(
     twice = [number for number, count in counts.items() if count > 1]
     assert not twice, f"{len(twice)} of {messages} messages were processed twice, seed {seed}"
     assert len(counts) > messages // 2
+
+
+@pytest.mark.slow
+async def test_at_most_once_processes_nothing_twice_when_an_instance_freezes(
+    server: Server, client: AsyncClient, make_spec: MakeSpec, topic: str, tmp_path: Path
+) -> None:
+    """What it had received before belongs to the other one once the broker has given its connection up."""
+    notes = tmp_path / "notes"
+    producer = await client.create_producer(f"{topic}-in")
+    await (await client.subscribe(f"{topic}-in", SUBSCRIPTION, CONSUMED_AS[records.SHARED])).close()
+    runtime = ProcessRuntime()
+    code, sink = NOTING.format(path=str(notes)), {"typeClassName": "none"}
+    instances = []
+    for number in range(2):
+        spec = make_spec(code, instance_id=number, processingGuarantees=records.ATMOST_ONCE, sink=sink)
+        instances.append(await runtime.start(spec))
+
+    async def consume(consumers: int) -> None:
+        async def are_connected() -> bool:
+            stats = await stats_of(server, f"{topic}-in")
+            return len(stats["subscriptions"][SUBSCRIPTION]["consumers"]) == consumers
+
+        await until(are_connected)
+
+    numbers = iter(range(100_000))
+    await consume(2)
+    for instance in (*instances, instances[0]):
+        for index in range(600):
+            if index == 300:
+                os.kill(instance.process_id, signal.SIGSTOP)
+            await producer.ready()
+            producer.send_entry([b"%d" % next(numbers)])
+            await asyncio.sleep(0)
+        await consume(1)
+        os.kill(instance.process_id, signal.SIGCONT)
+        await consume(2)
+    await producer.close()
+    await no_backlog(server, f"{topic}-in")
+    for instance in instances:
+        await instance.stop(30)
+    await runtime.close()
+    counts = Counter(notes.read_text().split())
+    assert max(counts.values()) == 1, f"{sum(count > 1 for count in counts.values())} messages were processed twice"
+    assert len(counts) > 1500
