@@ -156,6 +156,7 @@ WORKER_KEYS: dict[str, Key] = {
     "sparkSettings": Key("worker", "spark_settings", _spark_settings),
     "sparkIdleTimeoutSec": Key("worker", "spark_idle_s", _number),
     "failureCheckFreqMs": Key("worker", "failure_check_ms", _whole),
+    "instanceLivenessCheckFreqMs": Key("worker", "liveness_check_ms", _whole),
     "rescheduleTimeoutMs": Key("worker", "reschedule_timeout_ms", _whole),
     "rebalanceCheckFreqSec": Key("worker", "rebalance_check_s", _number),
     "topicCompactionFrequencySec": Key("worker", "compaction_s", _number),
@@ -183,7 +184,6 @@ WORKER_KEYS: dict[str, Key] = {
 with ``spark`` are ours."""
 
 REFUSED_WORKER_KEYS: dict[str, str] = {
-    "instanceLivenessCheckFreqMs": "the end of an instance is noticed at once, without checks",
     "workerListProbeIntervalSec": "the leader looks who is there every failureCheckFreqMs",
     "assignmentWriteMaxRetries": "a leader that cannot write is replaced by the next",
     "workerPortTls": "workers do not speak TLS; put a proxy in front",

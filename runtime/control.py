@@ -54,7 +54,9 @@ def serve(answers: Answers, socket: Path) -> grpc.Server:
         "HealthCheck": lambda _: HealthCheckResult(success=True),
     }
     handlers = {name: _handler(method) for name, method in methods.items()}
-    server = grpc.server(ThreadPoolExecutor(1, "control"), options=[("grpc.so_reuseport", 0)])
+    threads = ThreadPoolExecutor(1, "control")
+    threads.submit(int).result()  # the thread is there before user code, which may replace what threads are made of
+    server = grpc.server(threads, options=[("grpc.so_reuseport", 0)])
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
     with contextlib.suppress(FileNotFoundError):
         socket.unlink()
@@ -82,6 +84,10 @@ class ControlClient:
     async def status(self) -> FunctionStatus:
         """Return the instance's status; raises as `_call`."""
         return FunctionStatus.FromString(await self._call("GetFunctionStatus"))
+
+    async def check_health(self) -> None:
+        """Return if the instance answers; raises as `_call`."""
+        await self._call("HealthCheck")
 
     async def metrics(self, reset: bool) -> MetricsData:
         """Return the instance's counters; raises as `_call`."""

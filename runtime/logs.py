@@ -2,7 +2,7 @@
 
 Lines are ``2026-11-21T10:11:12.345Z INFO text``; prints and tracebacks of several lines get the prefix on each, so that
 any line can be read alone. At `FILE_BYTES_MAX` the file becomes ``.1`` and the ``.1`` before it is dropped: an instance
-never holds more than twice that on disk.
+never holds more than twice that on disk. What is longer than a line or a text may be is cut, and says so (`log_text`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
+from .log_text import LINE_CHARACTERS_MAX, TEXT_CHARACTERS_MAX, bounded_lines
+
 FILE_BYTES_MAX = 10 * 1024 * 1024
-LINE_CHARACTERS_MAX = 64 * 1024  # a longer line is cut; print() of a huge value must not fill the file by itself
 TAIL_BYTES_MAX = 4 * 1024 * 1024
 
 Observer = Callable[[str, str], None]
@@ -27,22 +28,19 @@ class InstanceLog:
     """Writes lines from any thread.
 
     Attributes:
-        observers: are told level and text of each line, from the writing thread; used for the log topic.
+        observers: are told level and text of each piece, bounded, from the writing thread; used for the log topic.
     """
 
-    def __init__(self, path: Path, *, file_bytes_max: int = FILE_BYTES_MAX, owns_standard_output: bool = False) -> None:
+    def __init__(self, path: Path, *, file_bytes_max: int = FILE_BYTES_MAX) -> None:
         """Open the file.
 
         Args:
             path: of the file; its directory is made.
             file_bytes_max: rotation happens beyond this.
-            owns_standard_output: file descriptors 1 and 2 lead into the file too, for what C code and dying
-                interpreters say; only right in a process of the instance's own.
         """
         self.path = path
         self.observers: list[Observer] = []
         self._file_bytes_max = file_bytes_max
-        self._owns_standard_output = owns_standard_output
         self._lock = threading.RLock()
         path.parent.mkdir(parents=True, exist_ok=True)
         self._descriptor = -1
@@ -55,15 +53,18 @@ class InstanceLog:
             os.close(self._descriptor)
         self._descriptor = descriptor
         self._bytes = os.fstat(descriptor).st_size
-        if self._owns_standard_output:
-            os.dup2(descriptor, 1)
-            os.dup2(descriptor, 2)
 
-    def write(self, level: str, text: str) -> None:
-        """Append a text, line by line. A full disk loses lines, never a message of the function."""
+    def write(self, level: str, text: str, *, to_file_only: bool = False) -> None:
+        """Append a text, line by line. A full disk loses lines, never a message of the function.
+
+        Args:
+            level: of the lines.
+            text: of any length; see `log_text` for the bounds.
+            to_file_only: observers are not told, for it is about them.
+        """
+        lines = bounded_lines(text)
         now = datetime.now(UTC).isoformat(timespec="milliseconds")[:-6]
-        lines = text.splitlines() or [""]
-        block = "".join(f"{now}Z {level} {line[:LINE_CHARACTERS_MAX]}\n" for line in lines)
+        block = "".join([f"{now}Z {level} {line}\n" for line in lines])
         data = block.encode("utf-8", "backslashreplace")
         with self._lock:
             if self._descriptor < 0:
@@ -73,8 +74,10 @@ class InstanceLog:
                     self._rotate()
                 os.write(self._descriptor, data)
             self._bytes += len(data)
-        for observer in self.observers:
-            observer(level, text)
+        if self.observers and not to_file_only:
+            text = "\n".join(lines)
+            for observer in list(self.observers):
+                observer(level, text)
 
     def check_size(self) -> None:
         """Rotate if what was written past us made the file too large."""
@@ -83,7 +86,10 @@ class InstanceLog:
                 self._rotate()
 
     def _rotate(self) -> None:
-        os.replace(self.path, rotated(self.path))
+        # A process that the function has forked writes here too, and may have done this already; or it was deleted.
+        with contextlib.suppress(FileNotFoundError):
+            if os.fstat(self._descriptor).st_ino == self.path.stat().st_ino:
+                os.replace(self.path, rotated(self.path))
         self._open()
 
     def close(self) -> None:
@@ -113,6 +119,10 @@ class LogStream(io.TextIOBase):
     def write(self, text: str) -> int:
         """Take some text; it is shown once its line is complete."""
         before: str = getattr(self._open_lines, "text", "")
+        if len(text) > TEXT_CHARACTERS_MAX:  # not copied: the log cuts it first
+            self.flush()
+            self._log.write(self._level, text)
+            return len(text)
         *lines, rest = (before + text).split("\n")
         if len(rest) > LINE_CHARACTERS_MAX:
             lines.append(rest)
@@ -121,6 +131,10 @@ class LogStream(io.TextIOBase):
         if lines:
             self._log.write(self._level, "\n".join(lines))
         return len(text)
+
+    def close(self) -> None:
+        """Do nothing but `flush`: the stream is the process's, and not a function's to close."""
+        self.flush()
 
     def flush(self) -> None:
         """Show an unfinished line."""

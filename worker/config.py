@@ -41,6 +41,9 @@ class WorkerConfig:
         spark_idle_s: how long their driver waits for another run before it ends (`sparkIdleTimeoutSec`).
         failure_check_ms: how often the leader looks who is there (`failureCheckFreqMs`). Ours is a thirtieth of
             Apache Pulsar's: one small request a second.
+        liveness_check_ms: how often a process instance is asked whether it answers (`instanceLivenessCheckFreqMs`); one
+            that has not answered for three times as long is killed and started again. Ours is a third of Apache
+            Pulsar's. 0 and below: never.
         reschedule_timeout_ms: how long a member may be absent before its instances go elsewhere.
         rebalance_check_s: how often the leader evens the load out by itself (`rebalanceCheckFreqSec`); 0 and below:
             never, since each move interrupts an instance.
@@ -72,6 +75,7 @@ class WorkerConfig:
     spark_settings: Mapping[str, str] = field(default_factory=dict)
     spark_idle_s: float = 600.0
     failure_check_ms: int = 1000
+    liveness_check_ms: int = 10_000
     reschedule_timeout_ms: int = 2000
     rebalance_check_s: float = -1
     compaction_s: float = 1800.0

@@ -47,7 +47,7 @@ async def make_runtime_manager(
         idle_s=config.spark_idle_s,
     )
     runtimes: dict[str, Runtime] = {
-        "process": ProcessRuntime(zygote),
+        "process": ProcessRuntime(zygote, config.liveness_check_ms / 1000),
         "thread": ThreadRuntime(config.service_url),
         "spark": SparkRuntime(spark),
     }

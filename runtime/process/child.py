@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import contextlib
 import gc
 import logging
 import os
@@ -24,11 +25,13 @@ from ...client.client import AsyncClient
 from ...client.config import SERVICE_BACKOFF_MAX_MS, ClientConfig
 from ...wire.functions_pb2 import FunctionStatus, MetricsData
 from .. import control, pulsar_facade
+from ..loading import Loading
 from ..logs import InstanceLog, LogHandler, LogStream
 from ..package_path import ProcessHome
 from ..pipelines import AnyPipeline, make_pipeline
 from ..spec import InstanceSpec, from_json
 from ..stats import format_error
+from .output import Drain, Output
 
 SWITCH_INTERVAL_S = 0.0005  # a busy function otherwise delays each turn of the event loop by 5 ms
 STOP_GRACE_S = 10.0  # the worker may lose its patience earlier
@@ -48,16 +51,23 @@ def warm_up(_: Path) -> None:
     sys.argv[:] = ["magnetar-instance"]
 
 
-def run(spec_text: str) -> NoReturn:
+def run(spec_text: str, output: Output) -> NoReturn:
     """Run an instance and exit; exit code 0 means that it was stopped."""
     spec = from_json(spec_text)
     setproctitle.setproctitle(f"magnetar instance {spec.key}")
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     gc.set_threshold(*GC_THRESHOLDS)
     random.seed()  # the zygote's state would give every instance the same numbers
-    instance_log = InstanceLog(spec.log_file, owns_standard_output=True)
-    sys.stdout = LogStream(instance_log, "INFO")
-    sys.stderr = LogStream(instance_log, "ERROR")
+    try:
+        instance_log = InstanceLog(spec.log_file)
+    except OSError as error:
+        _leave_word(spec, f"the log file {spec.log_file} cannot be written: {error}")
+        os._exit(1)
+    drain = Drain(output, instance_log)
+    output.become_standard()
+    drain.start()
+    streams = LogStream(instance_log, "INFO"), LogStream(instance_log, "ERROR")
+    sys.stdout, sys.stderr = streams
     logging.basicConfig(level=logging.INFO, handlers=[LogHandler(instance_log)], force=True)
     pulsar_facade.install()
     try:
@@ -66,25 +76,33 @@ def run(spec_text: str) -> NoReturn:
             atexit._run_exitfuncs()
     except BaseException as error:  # noqa: BLE001  the last place that can say why
         reason = format_error(error)
+    for stream in streams:  # not sys.stdout and sys.stderr: the function may have put something else there
+        stream.flush()
+    drain.finish()
     if reason:
         instance_log.write("ERROR", f"instance {spec.key} ends: {reason}")
-        spec.last_words.write_text(reason[:LAST_WORDS_CHARACTERS_MAX], encoding="utf-8", errors="backslashreplace")
+        _leave_word(spec, reason)
     else:
         instance_log.write("INFO", f"instance {spec.key} is stopped")
-    sys.stdout.flush()
-    sys.stderr.flush()
     # Not sys.exit: threads of the function may go on for ever, and the interpreter would wait for them.
     os._exit(1 if reason else 0)
+
+
+def _leave_word(spec: InstanceSpec, reason: str) -> None:
+    """Write down why this process ends, for the worker to find; on a full disk the log's end has to do."""
+    with contextlib.suppress(OSError):
+        spec.last_words.write_text(reason[:LAST_WORDS_CHARACTERS_MAX], encoding="utf-8", errors="backslashreplace")
 
 
 async def _live(spec: InstanceSpec, instance_log: InstanceLog) -> str:
     config = ClientConfig(description=f"function {spec.key}", backoff_max_ms=SERVICE_BACKOFF_MAX_MS)
     client = AsyncClient(spec.service_url, config)
     try:
-        pipeline = make_pipeline(spec, client, ProcessHome(spec.package), instance_log)
+        home = ProcessHome(spec.package)
+        pipeline = make_pipeline(spec, client, home, instance_log)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, pipeline.stop, STOP_GRACE_S)
         # Answers to the end. It is not stopped in order: the worker's side would print that on standard error.
-        server = control.serve(_Answers(pipeline), spec.control_socket)
+        server = control.serve(_Answers(pipeline, home.loading), spec.control_socket)
         reason = await pipeline.run()
         _keep_alive.append(server)
         return reason
@@ -95,12 +113,15 @@ async def _live(spec: InstanceSpec, instance_log: InstanceLog) -> str:
 class _Answers:
     """What the instance says of itself, from the control thread."""
 
-    def __init__(self, pipeline: AnyPipeline) -> None:
+    def __init__(self, pipeline: AnyPipeline, loading: Loading) -> None:
         self._pipeline = pipeline
+        self._loading = loading
 
     def status(self) -> FunctionStatus:
         status = self._pipeline.stats.status()
         status.running = self._pipeline.is_running
+        if not status.running and not status.failureException:
+            status.failureException = self._loading.trouble()
         return status
 
     def metrics(self) -> MetricsData:

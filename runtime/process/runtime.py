@@ -5,41 +5,54 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import json
 import logging
 import signal
-import socket
-import sys
+import time
 
 from ...errors import ClosedError, ConnectionLost, FunctionLoadError, MagnetarError
+from ...tasks import TaskSet
 from ...wire.functions_pb2 import FunctionStatus, MetricsData
 from ..control import ControlClient
-from ..logs import tail
+from ..logs import InstanceLog, tail
 from ..spec import InstanceSpec
+from . import proc
+from .exit_code import how_it_ended
 from .forked import ForkedProcess
-from .messages import BEAT_S, LENGTH_BYTES, body_bytes, encode
+from .liveness import Liveness
+from .zygote_link import ZygoteLink, attach_zygote, execute_zygote
 
 log = logging.getLogger(__name__)
 
 START_TIMEOUT_S = 10.0  # for a fork; the zygote itself may have to be started first
-ZYGOTE_END_S = 3.0
+KILL_TIMEOUT_S = 20.0  # for a zygote on a busy machine to kill an instance
+CLOSE_TIMEOUT_S = 2.0
+LIVENESS_CHECK_S = 10.0
+SILENCE_SHOWN_S = 3.0  # a process that starts does not answer either
 LOG_LINES_OF_A_CRASH = 20
-
-
-ZygoteProcess = ForkedProcess | asyncio.subprocess.Process
 
 
 class ProcessInstance:
     """One process."""
 
-    def __init__(self, spec: InstanceSpec, number: int, runtime: ProcessRuntime) -> None:
-        """Prepare; the runtime starts it."""
+    def __init__(self, spec: InstanceSpec, number: int, link: ZygoteLink, check_s: float) -> None:
+        """Prepare; the runtime starts it.
+
+        Args:
+            spec: what to run.
+            number: its own among all that the worker ever started.
+            link: to the zygote that it is forked from.
+            check_s: seconds between two looks whether it answers; 0 for never.
+        """
         self.process_id = 0
-        self._spec = spec
-        self._number = number
-        self._runtime = runtime
+        self.number = number
+        self.spec = spec
+        self._link = link
+        self._check_s = check_s
         self._control = ControlClient(spec.control_socket)
         self._is_stopping = False
+        self._verdict = ""
+        self._liveness = Liveness(check_s, time.monotonic())
+        self._tasks = TaskSet(f"instance {spec.key}")
         self._started: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
@@ -51,15 +64,38 @@ class ProcessInstance:
         """
         async with asyncio.timeout(START_TIMEOUT_S):
             self.process_id = await self._started
+        if self._check_s > 0:
+            self._tasks.keep(self._watch, "liveness")
+
+    async def _watch(self) -> None:
+        """Ask every now and then whether it lives, and kill it when it has not answered for too long."""
+        while not self._ended.done():
+            await asyncio.sleep(self._check_s)
+            try:
+                await self._control.check_health()
+            except ConnectionLost:
+                waited_s = await asyncio.to_thread(proc.waited_for_processor_s, self.process_id)
+                self._liveness.missed(time.monotonic(), waited_s)
+            else:
+                self._liveness.answered(time.monotonic())
+            if self._liveness.is_hanging and not self._is_stopping and not self._ended.done():
+                self._verdict = self._liveness.reason(time.monotonic())
+                log.error("%s is killed: %s", self.spec.key, self._verdict)
+                self._link.kill_instance(self.number)
+                return
 
     async def status(self) -> FunctionStatus:  # noqa: D102  documented in ports.Instance
         if self._ended.done():
             return FunctionStatus(failureException=self._ended.result())
         try:
             status = await self._control.status()
+            self._liveness.answered(time.monotonic())
         except ConnectionLost as error:
-            log.debug("%s: %s", self._spec.key, error)
-            status = FunctionStatus()  # starting, or ending just now
+            log.debug("%s: %s", self.spec.key, error)
+            status = FunctionStatus()  # starting, or ending just now, or hanging
+            now_s = time.monotonic()
+            if self._check_s > 0 and now_s - self._liveness.silent_since_s > SILENCE_SHOWN_S and not self._is_stopping:
+                status.failureException = self._liveness.reason(now_s)
         if self._is_stopping:
             # Until it has ended it may still be at its last message, whatever it says itself.
             status.running = not self._ended.done()
@@ -71,20 +107,27 @@ class ProcessInstance:
         try:
             return await self._control.metrics(reset)
         except ConnectionLost as error:
-            log.debug("%s: %s", self._spec.key, error)
+            log.debug("%s: %s", self.spec.key, error)
             return MetricsData()
 
     async def stop(self, grace_s: float) -> None:  # noqa: D102
         if self._ended.done():
             return
         self._is_stopping = True
-        self._runtime.signal(self._number, signal.SIGTERM)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(grace_s):
-                await self.wait()
-                return
-        self._runtime.signal(self._number, signal.SIGKILL)
-        await self.wait()
+        self._link.signal_instance(self.number, signal.SIGTERM)
+        if await self._ends_within(grace_s):
+            return
+        self._link.kill_instance(self.number)
+        if await self._ends_within(KILL_TIMEOUT_S):
+            return
+        log.error("the zygote did not end %s within %g s; it is killed itself", self.spec.key, KILL_TIMEOUT_S)
+        self._link.kill()
+        if not await self._ends_within(KILL_TIMEOUT_S):
+            self.has_ended(f"process {self.process_id} does not end: the kernel holds it")
+
+    async def _ends_within(self, timeout_s: float) -> bool:
+        await asyncio.wait((self._ended,), timeout=timeout_s)
+        return self._ended.done()
 
     def leftover(self) -> str:  # noqa: D102
         return ""  # a process always ends
@@ -99,161 +142,92 @@ class ProcessInstance:
 
     def has_ended(self, reason: str) -> None:
         """Take the word of the zygote that the process is gone."""
+        self._tasks.cancel()
         if not self._started.done():
             self._started.set_exception(FunctionLoadError(reason))
             self._started.exception()  # nobody may be waiting
         if not self._ended.done():
             self._ended.set_result(reason)
 
-    def reason_of(self, code: int) -> str:
-        """Return why the process ended, from its exit code, its last words and its log."""
+    def reason_of(self, code: int, said: str, verdict: str) -> str:
+        """Return why the process ended: decided by us, by its last words, or by its exit code and its log."""
+        if said:
+            self._keep_said(said)
         if code == 0:
             return ""
-        with contextlib.suppress(FileNotFoundError):
-            text = self._spec.last_words.read_text(encoding="utf-8", errors="replace")
-            self._spec.last_words.unlink()
+        decided = verdict or self._verdict
+        if decided:
+            return decided
+        with contextlib.suppress(OSError):
+            text = self.spec.last_words.read_text(encoding="utf-8", errors="replace")
+            self.spec.last_words.unlink()
             if text:
                 return text
-        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        said = tail(self._spec.log_file, LOG_LINES_OF_A_CRASH) if code != -signal.SIGKILL else ""
-        return f"the instance's process {how}" + (f"; the end of its log:\n{said}" if said else "")
+        end = tail(self.spec.log_file, LOG_LINES_OF_A_CRASH) if code != -signal.SIGKILL else ""
+        return f"the instance's process {how_it_ended(code)}" + (f"; the end of its log:\n{end}" if end else "")
+
+    def _keep_said(self, said: str) -> None:
+        with contextlib.suppress(OSError):
+            instance_log = InstanceLog(self.spec.log_file)
+            instance_log.write("ERROR", said)
+            instance_log.close()
 
     async def close(self) -> None:
         """Close the connection to the process."""
-        await self._control.close()
-        with contextlib.suppress(FileNotFoundError):
-            self._spec.control_socket.unlink()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await self._control.close()
+        with contextlib.suppress(OSError):
+            self.spec.control_socket.unlink()
 
 
 class ProcessRuntime:
     """Starts instances through a zygote, which it starts anew when it is gone."""
 
-    def __init__(self, zygote: ForkedProcess | None = None) -> None:
+    def __init__(self, zygote: ForkedProcess | None = None, liveness_check_s: float = LIVENESS_CHECK_S) -> None:
         """Prepare; `warm_up` or the first instance starts the zygote.
 
         Args:
             zygote: one that was forked when this process had one thread; a later one is started by exec.
+            liveness_check_s: seconds between two looks whether an instance answers; 0 and below: never.
         """
-        self._instances: dict[int, ProcessInstance] = {}
         self._numbers = itertools.count(1)
         self._forked = zygote
-        self._process: ZygoteProcess | None = None
-        self._writer: asyncio.StreamWriter | None = None
-        self._listening: asyncio.Task[None] | None = None
+        self._check_s = max(0.0, liveness_check_s)
+        self._link: ZygoteLink | None = None
         self._starting = asyncio.Lock()
         self._is_closed = False
 
     async def warm_up(self) -> None:  # noqa: D102  documented in ports.Runtime
+        await self._open_link()
+
+    async def _open_link(self) -> ZygoteLink:
         async with self._starting:
-            if self._writer is None and not self._is_closed:
-                await self._start_zygote()
-
-    async def _start_zygote(self) -> None:
-        forked, self._forked = self._forked, None
-        if forked is not None:
-            self._process = forked
-            reader, self._writer = await forked.attach()
-        else:
-            ours, theirs = socket.socketpair()
-            with theirs:
-                self._process = await _execute_zygote(theirs)
-            reader, self._writer = await asyncio.open_unix_connection(sock=ours)
-        self._listening = asyncio.create_task(self._listen(reader, self._writer, self._process))
-        self._beat(self._writer)
-
-    def _beat(self, writer: asyncio.StreamWriter) -> None:
-        """Say every `BEAT_S` that the worker lives, as long as this connection is the one to the zygote."""
-        if self._writer is writer and not writer.is_closing():
-            self._tell({"command": "beat"})
-            asyncio.get_running_loop().call_later(BEAT_S, self._beat, writer)
+            if self._is_closed:
+                raise ClosedError("the worker is stopping")
+            if self._link is None or not self._link.is_open:
+                forked, self._forked = self._forked, None
+                self._link = await (execute_zygote() if forked is None else attach_zygote(forked))
+            return self._link
 
     async def start(self, spec: InstanceSpec) -> ProcessInstance:  # noqa: D102
-        if self._is_closed:
-            raise ClosedError("the worker is stopping")
-        await self.warm_up()
+        link = await self._open_link()
         number = next(self._numbers)
         with contextlib.suppress(FileNotFoundError):
             spec.last_words.unlink()
-        instance = self._instances[number] = ProcessInstance(spec, number, self)
-        self._tell({"command": "start", "id": number, "spec": spec.to_json()})
+        instance = ProcessInstance(spec, number, link, self._check_s)
+        link.add(number, instance)
+        link.tell({"command": "start", "id": number, "spec": spec.to_json(), "ram": spec.details.resources.ram})
         try:
             await instance.started()
         except (TimeoutError, MagnetarError) as error:
-            self._instances.pop(number, None)
+            link.forget(number)
             reason = str(error) or f"the zygote did not answer within {START_TIMEOUT_S:g} s"
             raise FunctionLoadError(f"no process for {spec.key}: {reason}") from error
         return instance
 
-    def signal(self, number: int, which: int) -> None:
-        """Send a signal to an instance, if it still runs."""
-        self._tell({"command": "signal", "id": number, "signal": int(which)})
-
-    def _tell(self, command: dict[str, object]) -> None:
-        if self._writer is not None:
-            self._writer.write(encode(command))
-
-    async def _listen(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, process: ZygoteProcess) -> None:
-        """Take the zygote's events until it is gone; its instances are gone then, too."""
-        try:
-            while True:
-                size = body_bytes(await reader.readexactly(LENGTH_BYTES))
-                buffer = await reader.readexactly(size)
-                await self._take_event(buffer)
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
-        finally:
-            writer.close()
-            self._writer = None
-        code = await process.wait()
-        if not self._is_closed:
-            log.error("the zygote ended with code %d; its %d instances start again", code, len(self._instances))
-        for number in list(self._instances):
-            await self._forget(number, f"the process that starts instances ended with code {code}")
-
-    async def _take_event(self, body: bytes) -> None:
-        event = json.loads(body)
-        number = event["id"]
-        instance = self._instances.get(number)
-        if instance is None:
-            if event["event"] == "started":  # too late: nobody waits for it, and it would keep its successor waiting
-                self.signal(number, signal.SIGKILL)
-            return
-        match event["event"]:
-            case "started":
-                instance.has_started(event["pid"])
-            case "refused":
-                await self._forget(number, event["reason"])
-            case "ended":
-                reason = await asyncio.to_thread(instance.reason_of, event["code"])
-                await self._forget(number, reason)
-
-    async def _forget(self, number: int, reason: str) -> None:
-        instance = self._instances.pop(number)
-        await instance.close()  # first: its successor takes the same socket
-        instance.has_ended(reason)
-
     async def close(self) -> None:  # noqa: D102
         self._is_closed = True
-        if self._writer is not None:
-            self._writer.close()
-        if self._listening is None or self._process is None:
-            return
-        try:
-            async with asyncio.timeout(ZYGOTE_END_S):
-                await asyncio.shield(self._listening)
-        except TimeoutError:
-            log.error("the zygote did not end within %.0f s and is killed", ZYGOTE_END_S)
-            self._process.kill()
-            await self._listening
-
-
-async def _execute_zygote(commands: socket.socket) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-P",  # the worker's working directory is no place to import user code's modules from
-        "-m",
-        "magnetar.runtime.process.zygote",
-        str(commands.fileno()),
-        pass_fds=(commands.fileno(),),
-        stdin=asyncio.subprocess.DEVNULL,
-    )
+        async with self._starting:
+            if self._link is not None:
+                await self._link.close()

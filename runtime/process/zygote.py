@@ -10,6 +10,11 @@ shares no file with it but one socket. When that socket ends, the worker is gone
 with it. The same when the worker, once it has begun to send beats, is silent for `LEASE_S` because it is stopped, or
 for `HELD_LEASE_S` whatever the reason: others are about to take its instances, and wait until these have ended. The
 zygote is the children's parent, so a process id that it signals cannot have been given to another process.
+
+It adopts what instances start and leave behind, and ends that with them (`marks`). It looks after their memory
+(`memory_watch`), for a worker whose interpreter is busy could not.
+
+Invariant: what goes wrong with one instance is told of that instance, and ends no other.
 """
 
 from __future__ import annotations
@@ -19,23 +24,47 @@ import ctypes
 import gc
 import math
 import os
+import select
 import selectors
 import signal
 import socket
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ...errors import ProtocolError
-from . import child
+from . import child, marks
 from .forked import ForkedProcess, fork, thread_count
 from .frozen import is_stopped
+from .memory_watch import MemoryWatch
 from .messages import HELD_LEASE_S, LEASE_S, LOOK_S, encode, take
+from .output import Output
 
 _READ_BYTES = 64 * 1024
+SAID_BYTES_MAX = 64 * 1024
+"""How much of what an instance wrote to its standard output just before its end is kept."""
 _PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_END_S = 2.0
+_LEFTOVERS_S = 0.2
+_LEFTOVERS_PAUSE_S = 0.005
 _libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(slots=True)
+class _Child:
+    """An instance that was forked.
+
+    Attributes:
+        number: the worker's.
+        output: where what it and its children write to their standard output can be read.
+        verdict: why it was killed, if this process decided so.
+    """
+
+    number: int
+    output: int
+    verdict: str = ""
 
 
 class Zygote:
@@ -45,21 +74,42 @@ class Zygote:
         """Serve the commands of a connected socket."""
         self._commands = commands
         self._received = bytearray()
+        self._children: dict[int, _Child] = {}  # by process id
         self._process_ids: dict[int, int] = {}  # by the worker's number of the instance
+        self._ended_marks: set[int] = set()  # of instances that have ended and left processes
+        self._memory = MemoryWatch()
+        self._is_worker_gone = False
         self._wakeup_read, self._wakeup_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._selector = selectors.DefaultSelector()
 
     def run(self) -> None:
-        """Serve until the worker is gone, and end with all children."""
+        """Serve until the worker is gone, and end with all children and what they have started."""
         try:
+            _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+            marks.end_abandoned()
             self._serve()
         finally:
             # PR_SET_PDEATHSIG does the same when this process is killed; here the children are also waited for, so
             # that no dead one is left to whoever adopts orphans.
-            for process_id in self._process_ids.values():
+            for process_id in self._children:
                 _kill_with_group(process_id)
-            for process_id in self._process_ids.values():
-                os.waitpid(process_id, 0)
+            self._end_everything()
+
+    def _end_everything(self) -> None:
+        deadline_s = time.monotonic() + _END_S
+        while time.monotonic() < deadline_s:
+            left = marks.find(os.getpid())
+            for process_id, mark in left.items():
+                if process_id in self._children:
+                    _kill_with_group(process_id)
+                elif mark:
+                    marks.kill(process_id, mark)
+            with contextlib.suppress(ChildProcessError):
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
+            if not any(mark or process_id in self._children for process_id, mark in left.items()):
+                return
+            time.sleep(_LEFTOVERS_PAUSE_S)
 
     def _serve(self) -> None:
         signal.set_wakeup_fd(self._wakeup_write, warn_on_full_buffer=False)
@@ -73,8 +123,8 @@ class Zygote:
         self._selector.register(self._wakeup_read, selectors.EVENT_READ)
         heard_at = math.inf  # until the worker, which has to start first, says something there is nothing to guard
         worker, beat_at = os.getppid(), heard_at
-        while True:
-            wait_s = heard_at + LEASE_S - time.monotonic()
+        while not self._is_worker_gone:
+            wait_s = min(heard_at + LEASE_S, self._memory.next_look_s) - time.monotonic()
             ready = self._selector.select(None if math.isinf(wait_s) else max(0.0, wait_s))
             if time.monotonic() - heard_at > 2 * LEASE_S:
                 # This process, too, was frozen: the worker's beats may lie in the socket, so it has its chance.
@@ -96,75 +146,154 @@ class Zygote:
                     with contextlib.suppress(BlockingIOError):
                         os.read(self._wakeup_read, _READ_BYTES)
             self._reap()
+            self._look_after_memory()
 
     def _obey(self, command: dict[str, Any]) -> None:
-        match command["command"]:
-            case "start":
-                self._start(command["id"], command["spec"])
-            case "signal":
-                process_id = self._process_ids.get(command["id"])
-                if process_id is not None:
-                    if command["signal"] == signal.SIGKILL:
-                        _kill_with_group(process_id)
-                    else:
-                        os.kill(process_id, command["signal"])
-            case "beat":
-                pass
-            case unknown:
-                raise ProtocolError(f"unknown command {unknown!r}")
+        try:
+            match command["command"]:
+                case "start":
+                    self._start(command["id"], command["spec"], command["ram"])
+                case "signal":
+                    process_id = self._process_ids.get(command["id"])
+                    if process_id is not None:
+                        if command["signal"] == signal.SIGKILL:
+                            _kill_with_group(process_id)
+                        else:
+                            os.kill(process_id, command["signal"])
+                case "beat":
+                    pass
+                case unknown:
+                    _complain(f"unknown command {unknown!r}")
+        except Exception as error:  # noqa: BLE001  one instance's trouble ends no other
+            _complain(f"command {command.get('command')} for instance {command.get('id')}: {error!r}")
+            if command.get("command") == "start":
+                self._tell({"event": "refused", "id": command["id"], "reason": repr(error)})
 
-    def _start(self, number: int, spec: str) -> None:
+    def _start(self, number: int, spec: str, ram_bytes: int) -> None:
         threads = thread_count()
         if threads != 1:
             self._tell({"event": "refused", "id": number, "reason": f"the zygote has {threads} threads instead of 1"})
             return
         parent = os.getpid()
         try:
+            output, written = os.pipe2(os.O_CLOEXEC)
+        except OSError as error:
+            self._tell({"event": "refused", "id": number, "reason": f"no pipe for its output: {error}"})
+            return
+        try:
             process_id = os.fork()
         except OSError as error:
+            os.close(output)
+            os.close(written)
             self._tell({"event": "refused", "id": number, "reason": f"fork failed: {error}"})
             return
         if process_id == 0:
-            self._become_child(parent, spec)
+            self._become_child(parent, number, spec, Output(output, written))
+        os.close(written)
+        self._children[process_id] = _Child(number, output)
         self._process_ids[number] = process_id
+        if ram_bytes > 0:
+            self._memory.add(process_id, ram_bytes)
         self._tell({"event": "started", "id": number, "pid": process_id})
 
-    def _become_child(self, parent: int, spec: str) -> NoReturn:
+    def _become_child(self, parent: int, number: int, spec: str, output: Output) -> NoReturn:
         """Leave everything of the zygote behind and run an instance."""
         try:
-            _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
             if os.getppid() != parent:
                 os._exit(1)  # it died before the line above
             os.setsid()
+            marks.put_on(marks.mark_of(parent, number))
+            _die_first_when_memory_is_short()
             signal.set_wakeup_fd(-1)
-            for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
-                signal.signal(number, signal.SIG_DFL)
+            for ignored in (signal.SIGCHLD, signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+                signal.signal(ignored, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
             self._selector.close()
             self._commands.close()
-            os.close(self._wakeup_read)
-            os.close(self._wakeup_write)
-            child.run(spec)
+            for descriptor in (self._wakeup_read, self._wakeup_write, *(one.output for one in self._children.values())):
+                os.close(descriptor)
+            child.run(spec, output)
         finally:
             os._exit(1)
 
     def _reap(self) -> None:
-        """Tell the worker which instances have ended."""
-        for number, process_id in list(self._process_ids.items()):
-            ended, status = os.waitpid(process_id, os.WNOHANG)
-            if ended:
-                del self._process_ids[number]
-                _kill_group(process_id)
-                self._tell({"event": "ended", "id": number, "code": os.waitstatus_to_exitcode(status)})
+        """Tell the worker which instances have ended, and bury what they left."""
+        ended: list[tuple[_Child, int]] = []
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                process_id, status = os.waitpid(-1, os.WNOHANG)
+                if not process_id:
+                    break
+                found = self._children.pop(process_id, None)
+                if found is not None:
+                    self._process_ids.pop(found.number, None)
+                    self._memory.remove(process_id)
+                    _kill_group(process_id)
+                    self._ended_marks.add(marks.mark_of(os.getpid(), found.number))
+                    ended.append((found, os.waitstatus_to_exitcode(status)))
+        if self._ended_marks:
+            self._end_leftovers(waits=bool(ended))
+        for one, code in ended:
+            said = _rest_of(one.output)
+            self._tell({"event": "ended", "id": one.number, "code": code, "said": said, "verdict": one.verdict})
+
+    def _end_leftovers(self, waits: bool) -> None:
+        """Kill what instances that have ended have left.
+
+        Args:
+            waits: for the end of it, a moment; what cannot end, because it waits for a disk, is looked at again later.
+        """
+        deadline_s = time.monotonic() + (_LEFTOVERS_S if waits else 0.0)
+        while True:
+            left = marks.find(os.getpid())
+            for process_id, mark in left.items():
+                if mark in self._ended_marks:
+                    marks.kill(process_id, mark)
+            self._ended_marks.intersection_update(left.values())
+            if not self._ended_marks or time.monotonic() >= deadline_s:
+                return
+            time.sleep(_LEFTOVERS_PAUSE_S)
+
+    def _look_after_memory(self) -> None:
+        for process_id, verdict in self._memory.look(time.monotonic()):
+            found = self._children.get(process_id)
+            if found is not None:
+                found.verdict = verdict
+                _kill_with_group(process_id)
 
     def _tell(self, event: dict[str, Any]) -> None:
-        # A worker that is gone is noticed at the next read.
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        try:
             self._commands.sendall(encode(event))
+        except OSError:  # a worker that does not read for `LEASE_S` has lost its instances, too
+            self._is_worker_gone = True
+
+
+def _complain(text: str) -> None:
+    print(f"magnetar zygote: {text}", file=sys.stderr, flush=True)  # noqa: T201  the worker's standard error
+
+
+def _rest_of(output: int) -> str:
+    """Return what an instance had written to its standard output and nobody read any more; close the pipe."""
+    rest = b""
+    try:
+        while select.select((output,), (), (), 0)[0] and (piece := os.read(output, _READ_BYTES)):
+            rest = (rest + piece)[-SAID_BYTES_MAX:]
+    except OSError as error:
+        _complain(f"the last output of an instance is lost: {error}")
+    os.close(output)
+    return rest.decode("utf-8", "replace")
+
+
+def _die_first_when_memory_is_short() -> None:
+    """Have the kernel choose this process, and what it starts, before broker and workers when memory runs out."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("500")
 
 
 def _kill_with_group(process_id: int) -> None:
-    os.kill(process_id, signal.SIGKILL)  # by itself too: right after the fork it has no group yet
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(process_id, signal.SIGKILL)  # by itself too: right after the fork it has no group yet
     _kill_group(process_id)
 
 
@@ -200,6 +329,7 @@ def _serve(commands: socket.socket) -> None:
     child.warm_up(Path(__file__))
     gc.collect()
     gc.freeze()  # a collection in a child would otherwise write to, and so copy, every shared page
+    commands.settimeout(LEASE_S)
     Zygote(commands).run()
 
 

@@ -11,6 +11,7 @@ import time
 from typing import Any
 
 from ...errors import MagnetarError
+from ...tasks import TaskSet
 from ...wire.topic_name import parse_topic_name
 from ..details import subscription_of
 from ..spec import InstanceSpec
@@ -33,6 +34,7 @@ class Backlog:
         self._known = UNKNOWN
         self._asked_s: float | None = None
         self._ends_seen = 0
+        self._tasks = TaskSet(f"backlog of {spec.key}")
         self._asking: asyncio.Task[None] | None = None
 
     async def entries(self) -> int:
@@ -41,7 +43,7 @@ class Backlog:
             return UNKNOWN
         is_old = self._asked_s is None or time.monotonic() - self._asked_s > KEPT_S
         if self._asking is None and is_old:
-            self._asking = asyncio.create_task(self._ask(), name=f"backlog of {self._spec.key}")
+            self._asking = self._tasks.start(self._ask(), "question")
         if self._asking is not None:
             await asyncio.wait((self._asking,), timeout=PATIENCE_S)  # `close` may cancel the question, not who waits
         return self._known

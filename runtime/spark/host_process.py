@@ -5,13 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import signal
+import logging
 import socket
 from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ...errors import ProtocolError
+from ...tasks import TaskSet
+from ..process.exit_code import how_it_ended
 from ..process.messages import LENGTH_BYTES, body_bytes, encode
+
+_log = logging.getLogger(__name__)
 
 END_TIMEOUT_S = 4.5
 """A host that was told to end has ended its JVM by then, or both are killed."""
@@ -37,6 +42,7 @@ class HostProcess:
         self._has_ended = has_ended
         self._process: Process | None = None
         self._writer: asyncio.StreamWriter | None = None
+        self._tasks = TaskSet("Spark host")
         self._listening: asyncio.Task[None] | None = None
         self._reason = ""
         self._is_ending = False
@@ -68,7 +74,7 @@ class HostProcess:
             ours.close()
             raise
         reader, self._writer = await asyncio.open_unix_connection(sock=ours)
-        self._listening = asyncio.create_task(self._listen(reader, self._process), name="Spark host")
+        self._listening = self._tasks.start(self._listen(reader, self._process), "events")
 
     def tell(self, command: dict[str, Any]) -> None:
         """Send a command; one that is gone says so by `has_ended`."""
@@ -79,17 +85,26 @@ class HostProcess:
         try:
             while True:
                 size = body_bytes(await reader.readexactly(LENGTH_BYTES))
-                event = json.loads(await reader.readexactly(size))
-                if event["event"] == "failed":
-                    self._reason = event["reason"]
-                else:
-                    self._take_event(event)
-        except (asyncio.IncompleteReadError, ConnectionError):
+                self._take(await reader.readexactly(size))
+        except (asyncio.IncompleteReadError, OSError):
             pass
-        self._close_socket()
-        code = await process.wait()
-        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        self._has_ended(self, self._reason or f"the host process of Spark functions {how}")
+        except ProtocolError as error:
+            self.kill(str(error))
+        finally:
+            self._close_socket()
+            reason = f"the host process of Spark functions {how_it_ended(await process.wait())}"
+            self._has_ended(self, self._reason or reason)
+
+    def _take(self, body: bytes) -> None:
+        """Take an event; what goes wrong with one is no reason to hear no other."""
+        try:
+            event = json.loads(body)
+            if event["event"] == "failed":
+                self._reason = event["reason"]
+            else:
+                self._take_event(event)
+        except Exception:  # noqa: BLE001  it is logged, and whoever it was about hears of the end of the host
+            _log.exception("an event of the host of Spark functions could not be taken: %r", body[:200])
 
     def _close_socket(self) -> None:
         if self._writer is not None:

@@ -9,7 +9,6 @@ again; the jobs keep their plans where that repeats nothing. An instance that is
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import logging
 import sys
@@ -19,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...errors import ClosedError, InvalidConfig, RunNotYet, RunRefused, SparkFailed
+from ...tasks import TaskSet
 from ...wire.functions_pb2 import FunctionStatus, MetricsData
 from ..package_path import REQUIREMENTS, requirements_of
 from ..spec import InstanceSpec
@@ -262,6 +262,7 @@ class SparkRuntime:
         self._numbers = itertools.count(1)
         self._starting = asyncio.Lock()
         self._used_s = clock()
+        self._tasks = TaskSet("Spark functions")
         self._watching: asyncio.Task[None] | None = None
         self._is_closed = False
 
@@ -318,7 +319,7 @@ class SparkRuntime:
         await host.start(self.config.program, config_to_text(session))
         self._host = host
         if self._watching is None:
-            self._watching = asyncio.create_task(self._watch(), name="idle Spark host")
+            self._watching = self._tasks.keep(self._watch, "end of an idle Spark host")
 
     def _take_event(self, event: Event) -> None:
         self._used_s = self._clock()
@@ -370,10 +371,7 @@ class SparkRuntime:
 
     async def close(self) -> None:  # noqa: D102  documented in ports.Runtime
         self._is_closed = True
-        if self._watching is not None:
-            self._watching.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._watching
+        await self._tasks.close()
         if self._host is not None:
             await self._host.end()
 

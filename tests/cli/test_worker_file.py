@@ -24,6 +24,7 @@ functionMetadataTopicName: m
 functionAssignmentTopicName: a
 clusterCoordinationTopicName: c
 failureCheckFreqMs: 500
+instanceLivenessCheckFreqMs: 20000
 sparkMaster: spark://a:7077
 sparkDriverMemory: 512m
 sparkIdleTimeoutSec: 60
@@ -66,6 +67,7 @@ def test_every_key_sets_what_it_names(tmp_path: Path) -> None:
     assert (config.functions_namespace, config.cluster) == ("public/magnetar", "east")
     assert (config.metadata_topic, config.assignments_topic, config.coordination_topic) == ("m", "a", "c")
     assert (config.failure_check_ms, config.reschedule_timeout_ms) == (500, 3000)
+    assert config.liveness_check_ms == 20000
     assert (config.spark_master, config.spark_driver_memory, config.spark_idle_s) == ("spark://a:7077", "512m", 60)
     assert config.spark_settings == {
         "spark.cores.max": "4", "spark.ui.enabled": "true", "spark.executor.memory": "512m"

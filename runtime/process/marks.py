@@ -1,0 +1,96 @@
+"""Marks that tell which instance a process belongs to, wherever it went, and the end of what is left of an instance.
+
+Design: what a function starts may leave its session (`setsid`) and its parent (a double fork), so neither says whose it
+is. Every process inherits the resource limits of its parent, through fork and exec, and cannot raise them: the limit of
+file locks, which Linux has not used since version 2.4, holds a number that is the instance's own. Control groups would
+do the same, but they take rights that a worker need not have.
+
+The zygote adopts what loses its parent (`PR_SET_CHILD_SUBREAPER`), so all of it stays below the zygote while that
+lives. When zygote and worker are killed in the same moment nobody is left to end it; the next zygote of this machine
+does (`end_abandoned`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+from collections.abc import Callable
+
+from . import proc
+
+_RLIMIT_LOCKS = 10
+_LIMIT_NAME = b"Max file locks"
+_MAGIC = 0x3A7
+_PID_BITS, _NUMBER_BITS = 22, 28
+
+
+def mark_of(zygote: int, number: int) -> int:
+    """Return the mark of an instance.
+
+    Args:
+        zygote: process id of its zygote.
+        number: the instance's.
+    """
+    return (_MAGIC << _PID_BITS | zygote) << _NUMBER_BITS | number % (1 << _NUMBER_BITS)
+
+
+def _zygote_of(mark: int) -> int | None:
+    high = mark >> _NUMBER_BITS
+    return high % (1 << _PID_BITS) if high >> _PID_BITS == _MAGIC else None
+
+
+def is_of(mark: int, zygote: int) -> bool:
+    """Return whether a mark is one of a zygote's."""
+    return _zygote_of(mark) == zygote
+
+
+def put_on(mark: int) -> None:
+    """Mark this process and all that it will start."""
+    with contextlib.suppress(ValueError, OSError):  # below another limit: what it starts is known by its session only
+        resource.setrlimit(_RLIMIT_LOCKS, (mark, mark))
+
+
+def find(root: int) -> dict[int, int]:
+    """Return the living descendants of a process and their marks, 0 for those without."""
+    return {pid: proc.limit_of(pid, _LIMIT_NAME) or 0 for pid in proc.below(root, proc.processes())}
+
+
+def kill(pid: int, mark: int) -> bool:
+    """End a process by force if it still has this mark; return whether it had."""
+    try:
+        handle = os.pidfd_open(pid)
+    except OSError:
+        return False
+    try:
+        # Looked at now: the number can be given to nobody else while it is held, if it is still the same process.
+        if proc.limit_of(pid, _LIMIT_NAME) != mark:
+            return False
+        signal.pidfd_send_signal(handle, signal.SIGKILL)
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
+    return True
+
+
+def end_all_of(zygote: int) -> int:
+    """End everything on this machine that a zygote's instances started; return how many processes that were."""
+    return _end(lambda owner: owner == zygote)
+
+
+def end_abandoned() -> int:
+    """End what belonged to zygotes that are gone; return how many processes that were."""
+    return _end(lambda owner: not (proc.PROC / str(owner)).exists())
+
+
+def _end(is_wanted: Callable[[int], bool]) -> int:
+    count = 0
+    for process in proc.processes():
+        mark = proc.limit_of(process.pid, _LIMIT_NAME)
+        owner = None if mark is None else _zygote_of(mark)
+        # In another container the same number would mean another process.
+        if mark is not None and owner is not None and is_wanted(owner) and proc.shares_pid_numbers(process.pid):
+            count += kill(process.pid, mark)
+    return count

@@ -1,0 +1,89 @@
+"""Keeps instances within their memory (`resources.ram`).
+
+Design: the kernel's own limits do not fit. `RLIMIT_AS` and `RLIMIT_DATA` count what is reserved, which for a program
+with threads or numeric libraries is many times what it uses, and count each process for itself; `RLIMIT_RSS` does
+nothing. So the memory in use is looked at twice a second, of an instance with all that it started, and what uses too
+much is killed. An instance that grows by gigabytes a second uses more for half a second; when the machine's memory
+ends meanwhile the kernel chooses it before others.
+
+What is cheap to know, the resident memory, counts shared pages too; only beyond the limit is the rest asked for.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+
+from . import marks, proc
+
+LOOK_S = 0.5
+FAMILY_S = 2.0
+"""How often it is looked for what instances have started; that takes a look at all processes of the machine."""
+FAMILY_COST_PART = 0.01
+"""How much of the time that may take at most."""
+MIB = 1024 * 1024
+
+
+class MemoryWatch:
+    """The memory of all instances of a zygote.
+
+    Attributes:
+        next_look_s: when to call `look` again, by `time.monotonic`; infinite without instances.
+    """
+
+    def __init__(self) -> None:
+        self.next_look_s = math.inf
+        self._limits: dict[int, int] = {}
+        self._families: dict[int, list[int]] = {}
+        self._next_families_s = 0.0
+
+    def add(self, process_id: int, limit_bytes: int) -> None:
+        """Watch an instance."""
+        self._limits[process_id] = limit_bytes
+        self.next_look_s = min(self.next_look_s, time.monotonic() + LOOK_S)
+
+    def remove(self, process_id: int) -> None:
+        """Watch it no more."""
+        self._limits.pop(process_id, None)
+        self._families.pop(process_id, None)
+        if not self._limits:
+            self.next_look_s = math.inf
+
+    def look(self, now_s: float) -> list[tuple[int, str]]:
+        """Return which instances use too much, and the reason to end each; nothing before `next_look_s`."""
+        if now_s < self.next_look_s:
+            return []
+        self.next_look_s = now_s + LOOK_S
+        if now_s >= self._next_families_s:
+            self._find_families()
+            self._next_families_s = now_s + max(FAMILY_S, (time.monotonic() - now_s) / FAMILY_COST_PART)
+        found = []
+        for process_id, limit_bytes in self._limits.items():
+            family = (process_id, *self._families.get(process_id, ()))
+            if sum(map(proc.resident_bytes, family)) <= limit_bytes:
+                continue
+            used_bytes = sum(map(proc.own_bytes, family))
+            if used_bytes > limit_bytes:
+                found.append((process_id, _verdict(used_bytes, limit_bytes, len(family))))
+        return found
+
+    def _find_families(self) -> None:
+        marked = marks.find(os.getpid())
+        zygote = os.getpid()
+        self._families.clear()
+        by_mark: dict[int, list[int]] = {}
+        for process_id, mark in marked.items():
+            by_mark.setdefault(mark, []).append(process_id)
+        for process_id in self._limits:
+            mark = marked.get(process_id, 0)
+            if marks.is_of(mark, zygote):
+                self._families[process_id] = [one for one in by_mark[mark] if one != process_id]
+
+
+def _verdict(used_bytes: int, limit_bytes: int, processes: int) -> str:
+    where = "" if processes == 1 else f" in {processes} processes"
+    return (
+        f"the instance was killed because it used {used_bytes // MIB} MiB{where} of {limit_bytes // MIB} MiB"
+        " (resources.ram); have the function use less, or raise --ram"
+    )

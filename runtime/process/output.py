@@ -1,0 +1,90 @@
+"""What an instance's process and its children write to standard output and standard error, on its way to the log.
+
+Design: both are a pipe that is drained into the log, so that what a child of the function writes for hours is bounded
+by the log's rotation, and a child that writes faster waits. The other end is open in the zygote too, which reads what
+is left when the process is gone: the last words of the interpreter or of a C library.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import select
+import threading
+from dataclasses import dataclass
+
+from ..logs import InstanceLog
+
+PIPE_BYTES = 1024 * 1024
+"""A C library may write so much in one call that does not let other threads of Python run."""
+_READ_BYTES = 64 * 1024
+_LINE_BYTES_MAX = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """The pipe of an instance.
+
+    Attributes:
+        read_end: file descriptor to read from.
+        write_end: file descriptor to write to.
+    """
+
+    read_end: int
+    write_end: int
+
+    def become_standard(self) -> None:
+        """Have file descriptors 1 and 2 of this process, and so of its children, write into the pipe."""
+        with contextlib.suppress(OSError):  # many pipes of one user are smaller
+            fcntl.fcntl(self.write_end, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+        os.dup2(self.write_end, 1)
+        os.dup2(self.write_end, 2)
+        os.close(self.write_end)
+
+
+class Drain(threading.Thread):
+    """Moves what is written to the log, until the process ends."""
+
+    def __init__(self, output: Output, instance_log: InstanceLog) -> None:
+        """Prepare.
+
+        Args:
+            output: where to read.
+            instance_log: where to write.
+        """
+        super().__init__(name="output", daemon=True)
+        self._read_end = output.read_end
+        self._log = instance_log
+        self._rest = b""
+        self._reading = threading.Lock()
+
+    def run(self) -> None:
+        """Drain until everybody has closed the other end, or this one is closed."""
+        with contextlib.suppress(OSError, ValueError):
+            while select.select((self._read_end,), (), ())[0]:
+                if not self._move():
+                    return
+
+    def finish(self) -> None:
+        """Move what is there now, at the end of the process."""
+        with contextlib.suppress(OSError, ValueError):
+            while select.select((self._read_end,), (), (), 0)[0] and self._move():
+                pass
+        with self._reading:
+            if self._rest:
+                self._log.write("INFO", self._rest.decode("utf-8", "replace"))
+                self._rest = b""
+
+    def _move(self) -> bool:
+        with self._reading:
+            if not select.select((self._read_end,), (), (), 0)[0]:
+                return True  # the other thread was faster
+            data = os.read(self._read_end, _READ_BYTES)
+            whole, line_end, rest = (self._rest + data).rpartition(b"\n")
+            if len(rest) > _LINE_BYTES_MAX:
+                whole, line_end, rest = self._rest + data, b"\n", b""
+            self._rest = rest
+            if line_end:
+                self._log.write("INFO", whole.decode("utf-8", "replace"))
+            return bool(data)
