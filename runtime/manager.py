@@ -8,19 +8,21 @@ again under a new supervisor that waits for the old one's end.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import logging
 import os
 import shutil
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from ..api.config_fields import runtime_options
 from ..errors import InvalidConfig, RunRefused
+from ..tasks import TaskSet
 from ..wire.functions_pb2 import STOPPED, Assignment, FunctionStatus, MetricsData, PackageLocationMetaData
 from .control import SOCKET_PATH_BYTES_MAX
 from .no_runtime import NoRuntime
@@ -33,6 +35,7 @@ log = logging.getLogger(__name__)
 FetchPackage = Callable[[PackageLocationMetaData], Awaitable[Path]]
 DEFAULT_RUNTIME = "process"
 STOP_GRACE_S = 10.0
+NAME_BYTES_MAX = 200  # a file's name has at most 255, and the instance's number and `.log.1` follow
 CLOSE_GRACE_S = 5.0  # a server told to end has 10 s for everything
 
 
@@ -92,8 +95,9 @@ class RuntimeManager:
         self._clock = clock
         self._held: dict[str, _Held] = {}
         self._past: dict[str, Supervisor] = {}  # of instances that left this worker; they may still be stopping
-        self._stopping: set[asyncio.Task[None]] = set()
-        self._warming: asyncio.Task[None] | None = None
+        self._stopping: dict[Supervisor, str] = {}
+        self._tasks = TaskSet(f"instances of worker {surroundings.worker_id}")
+        self._is_warm = False
         self._short_dir: str | None = None
         self._run_dir = self._make_run_dir()
 
@@ -111,25 +115,24 @@ class RuntimeManager:
 
         Returns before they are started or stopped.
         """
-        if self._warming is None:
-            self._warming = asyncio.create_task(self._warm_up())
+        if not self._is_warm:
+            self._is_warm = True
+            for name, runtime in self._runtimes.items():
+                self._tasks.start(runtime.warm_up(), f"warm up {name}", partial(_warm_up_failed, name))
         self._past = {key: supervisor for key, supervisor in self._past.items() if not supervisor.has_ended}
         for key in [key for key in self._held if key not in assignments]:
             gone = self._held.pop(key)
             last = gone.supervisor or gone.predecessor
             if last is not None:
                 self._past[key] = last
-            self._end(gone.supervisor)
+            self._end(key, gone.supervisor)
         for key, assignment in assignments.items():
             held = self._held.get(key)
             if held is not None and held.assignment == assignment:
                 continue
             predecessor = self._past.pop(key, None) if held is None else held.supervisor or held.predecessor
-            self._end(predecessor)
+            self._end(key, predecessor)
             self._held[key] = self._serve(key, assignment, predecessor)
-
-    async def _warm_up(self) -> None:
-        await asyncio.gather(*(runtime.warm_up() for runtime in self._runtimes.values()))
 
     def _serve(self, key: str, assignment: Assignment, predecessor: Supervisor | None) -> _Held:
         instance = assignment.instance
@@ -151,11 +154,16 @@ class RuntimeManager:
         except KeyError:
             return NoRuntime(f"this worker has no runtime {name!r}; it has {', '.join(self._runtimes)}")
 
-    def _end(self, supervisor: Supervisor | None) -> None:
-        if supervisor is not None:
-            task = asyncio.create_task(supervisor.stop(STOP_GRACE_S))
-            self._stopping.add(task)
-            task.add_done_callback(self._stopping.discard)
+    def _end(self, key: str, supervisor: Supervisor | None) -> None:
+        if supervisor is not None and supervisor not in self._stopping:
+            self._stopping[supervisor] = key
+            self._tasks.start(self._stop(supervisor), f"stop {key}")
+
+    async def _stop(self, supervisor: Supervisor) -> None:
+        try:
+            await supervisor.stop(STOP_GRACE_S)
+        finally:
+            self._stopping.pop(supervisor, None)
 
     async def _make_spec(self, key: str, assignment: Assignment) -> InstanceSpec:
         metadata = assignment.instance.functionMetaData
@@ -178,8 +186,29 @@ class RuntimeManager:
     def log_file(self, key: str) -> Path:
         """Return where the log of an instance is, or would be."""
         function, _, instance_id = key.rpartition(":")
-        name = function.rpartition("/")[2]
-        return self._around.data_dir / "logs" / "functions" / function / f"{name}-{instance_id}.log"
+        directory = self._log_directory(function)
+        return directory / f"{directory.name}-{instance_id}.log"
+
+    @property
+    def _logs(self) -> Path:
+        return self._around.data_dir / "logs" / "functions"
+
+    def _log_directory(self, function: str) -> Path:
+        return self._logs.joinpath(*map(_file_name, function.split("/")))
+
+    async def remove_logs(self, functions: Collection[str]) -> bool:
+        """Remove the logs of all functions but some, and of those whose instances have not ended here.
+
+        Args:
+            functions: that there are, ``tenant/namespace/name``.
+
+        Returns:
+            whether there was nothing that had to stay because of its instances; if not, try again in a while.
+        """
+        here = {key.rpartition(":")[0] for key in (*self._held, *self._stopping.values())}
+        kept = {self._log_directory(function) for function in here.union(functions)}
+        await asyncio.to_thread(_remove_others, self._logs, kept)
+        return here.issubset(functions)
 
     async def status(self, key: str) -> FunctionStatus:
         """Return how an instance is.
@@ -242,17 +271,46 @@ class RuntimeManager:
         """Stop all instances."""
         held, self._held = self._held, {}
         supervisors = [one.supervisor for one in held.values() if one.supervisor is not None]
-        await asyncio.gather(*(supervisor.stop(CLOSE_GRACE_S) for supervisor in supervisors))
-        if self._warming is not None:
-            await asyncio.gather(self._warming, return_exceptions=True)
-        for runtime in self._runtimes.values():
-            await runtime.close()
-        if self._stopping:
-            await asyncio.wait(self._stopping)
+        for outcome in await asyncio.gather(
+            *(supervisor.stop(CLOSE_GRACE_S) for supervisor in supervisors), return_exceptions=True
+        ):
+            if isinstance(outcome, Exception):
+                log.error("stopping an instance failed", exc_info=outcome)
+        for name, runtime in self._runtimes.items():
+            try:
+                await runtime.close()
+            except Exception:
+                log.exception("closing the runtime %s failed", name)
+        # What they wait for has ended with its runtime.
+        await asyncio.gather(*(supervisor.ended() for supervisor in list(self._stopping)))
+        await self._tasks.close()
         if self._short_dir is not None:
             shutil.rmtree(self._short_dir, ignore_errors=True)
 
 
+def _warm_up_failed(name: str, failure: BaseException) -> None:
+    """Say so; the first instance that needs the runtime tries again, and has the reason in its status."""
+    log.warning("the runtime %s is not warm yet: %s", name, failure)
+
+
+def _remove_others(root: Path, kept: Collection[Path]) -> None:
+    """Remove all directories two below a root that are not kept, and those above that are empty then."""
+    for directory in root.glob("*/*/*"):
+        if directory not in kept:
+            shutil.rmtree(directory, ignore_errors=True)
+    for above in (*root.glob("*/*"), *root.glob("*")):
+        with contextlib.suppress(OSError):  # it is not empty
+            above.rmdir()
+
+
+def _file_name(text: str) -> str:
+    """Return a name of a file for a part of a function's name, which may be longer than a file's can."""
+    data = text.encode("utf-8", "backslashreplace")
+    if len(data) <= NAME_BYTES_MAX:
+        return text
+    return f"{data[:NAME_BYTES_MAX].decode('utf-8', 'ignore')}-{_digest(text)}"
+
+
 def _digest(text: str) -> str:
     """Return a short name for a text of any length."""
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
+    return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:12]

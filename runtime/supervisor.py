@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 
 from ..errors import MagnetarError, RunNotYet, RunRefused
+from ..tasks import TaskSet, race
 from ..wire.functions_pb2 import FunctionStatus, MetricsData
 from .ports import Instance, Runtime, Triggered
 from .restart_delay import RestartDelay
@@ -23,6 +24,7 @@ log = logging.getLogger(__name__)
 
 RESTART_TIMEOUT_S = 5.0
 LEFTOVERS_MAX = 10
+LONGEST_PAUSE_S = 5.0  # after a fault of the supervisor itself, which nobody knows
 
 
 class Supervisor:
@@ -65,11 +67,18 @@ class Supervisor:
         self._is_restarting = False
         self._wake = asyncio.Event()
         self._started = asyncio.Event()
+        self._stop_order = asyncio.Event()
+        self._tasks = TaskSet(f"supervisor of {key}")
         self._task: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
         """Start keeping it running."""
-        self._task = asyncio.create_task(self._run(), name=f"supervisor {self._key}")
+        self._task = self._tasks.keep(self._run, "life", longest_pause_s=LONGEST_PAUSE_S, on_failure=self._run_failed)
+
+    def _run_failed(self, failure: BaseException) -> None:
+        log.error("keeping instance %s running failed, and begins anew", self._key, exc_info=failure)
+        self._failure = format_error(failure)
+        self._last_end = _told_now(self._failure)
 
     async def _run(self) -> None:
         if self._predecessor is not None:
@@ -96,8 +105,8 @@ class Supervisor:
     async def _run_once(self) -> str:
         """Start the instance and return why it ended."""
         try:
-            spec = await self._make_spec()
-            if self._is_stopping:
+            spec = await race(self._fetch(), self._wait_for_stop())
+            if spec is None or self._is_stopping:
                 return ""
             instance = self._instance = await self._runtime.start(spec)
             self._started.set()
@@ -114,6 +123,13 @@ class Supervisor:
             self._instance = None
             self._started.clear()
 
+    async def _fetch(self) -> InstanceSpec | None:
+        return await self._make_spec()
+
+    async def _wait_for_stop(self) -> InstanceSpec | None:
+        await self._stop_order.wait()
+        return None
+
     def _note_leftover(self) -> None:
         leftover = "" if self._instance is None else self._instance.leftover()
         if leftover:
@@ -127,6 +143,7 @@ class Supervisor:
         """
         self._is_stopping = True
         self._grace_s = grace_s
+        self._stop_order.set()
         self._wake.set()
         if self._instance is not None:
             await self._instance.stop(grace_s)

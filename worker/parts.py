@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,7 +20,7 @@ from ..errors import MagnetarError
 from ..membership.manager import MembershipManager, Participation
 from ..membership.roster import LIFE, SUBSCRIPTION, Member
 from ..metadata.functions import FunctionMetadataManager
-from ..metadata.functions_state import Change
+from ..metadata.functions_state import Change, fqfn
 from ..metadata.packages import PackageStore
 from ..scheduler.manager import Position, SchedulerManager
 from ..wire.functions_pb2 import Assignment, FunctionMetaData, PackageLocationMetaData
@@ -60,6 +60,9 @@ _log = logging.getLogger(__name__)
 class Runtime(RunningInstances, Protocol):
     """What runs this worker's instances."""
 
+    async def remove_logs(self, functions: Collection[str]) -> bool:
+        """Remove the logs of all functions but these; return False if some have to stay for a while."""
+
     async def apply(self, assignments: Mapping[str, Assignment]) -> None:
         """Start, stop and change instances until these run."""
 
@@ -83,6 +86,7 @@ class Parts:
         self._admin = admin
         self._assigned = asyncio.Event()
         self._is_applied = asyncio.Event()
+        self._deleted = asyncio.Event()
         self._instances: Instances | None = None
         self._life = uuid.uuid4().hex
         self.cleanup = SubscriptionCleanup(admin, lambda: self.metadata.all())
@@ -122,8 +126,10 @@ class Parts:
         )
         self.functions = Functions(self.metadata, self.packages, admin, hand_over, around, _now_ms)
 
-    def _function_changed(self, _change: Change) -> None:
+    def _function_changed(self, change: Change) -> None:
         self.leadership.reschedule()
+        if change.after is None:
+            self._deleted.set()
 
     async def _end_instances(self, name: FunctionName, metadata: FunctionMetaData) -> None:
         if self._instances is None:
@@ -173,6 +179,20 @@ class Parts:
                 _log.warning("changing the instances of this worker failed, trying again: %s", exc)
                 await asyncio.sleep(_RETRY_S)
                 self._assigned.set()
+
+    async def remove_logs(self, runtime: Runtime) -> None:
+        """Remove the logs of functions that are deleted, also of those deleted while this worker was down.
+
+        Until cancelled. What instances are still ending is looked at again.
+        """
+        self._deleted.set()
+        while True:
+            await self._deleted.wait()
+            self._deleted.clear()
+            await self._is_applied.wait()
+            if not await runtime.remove_logs({fqfn(metadata) for metadata in self.metadata.all()}):
+                self._deleted.set()
+                await asyncio.sleep(_RETRY_S)
 
     async def fetch_package(self, location: PackageLocationMetaData) -> Path:
         """Return the package of an instance that is about to start, if it still is to start here.

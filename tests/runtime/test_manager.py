@@ -50,9 +50,14 @@ MakeAssignment = Callable[..., records.Assignment]
 @pytest.fixture
 def make_assignment(make_spec: MakeSpec) -> MakeAssignment:
     def make(
-        code: str, runtime: str = "process", version: int = 0, state: int = records.RUNNING, package: str = ""
+        code: str,
+        runtime: str = "process",
+        version: int = 0,
+        state: int = records.RUNNING,
+        package: str = "",
+        name: str = "f",
     ) -> records.Assignment:
-        spec = make_spec(code, customRuntimeOptions=f'{{"runtimeEnv": "{runtime}"}}')
+        spec = make_spec(code, customRuntimeOptions=f'{{"runtimeEnv": "{runtime}"}}', name=name)
         metadata = spec.metadata
         metadata.version = version
         metadata.packageLocation.packagePath = package or str(spec.package)
@@ -281,3 +286,70 @@ def test_long_data_directory_gets_short_sockets(tmp_path: Path) -> None:
     assert os.path.isdir(made)
     asyncio.run(manager.close())
     assert not os.path.exists(made)
+
+
+LONG_NAME = "é" * 128
+"""Its 256 bytes are one more than a file's name may have."""
+
+
+@pytest.mark.parametrize("runtime", ["process", "thread"])
+async def test_name_that_is_longer_than_a_files_may_be(
+    manager: RuntimeManager, client: AsyncClient, make_assignment: MakeAssignment, topic: str, runtime: str
+) -> None:
+    key = f"public/default/{LONG_NAME}:0"
+    consumer = await client.subscribe(f"{topic}-out", "test", EARLIEST)
+    producer = await client.create_producer(f"{topic}-in")
+    await manager.apply({key: make_assignment(ECHO, runtime, name=LONG_NAME)})
+    await producer.send(b"x")
+    assert (await consumer.receive(60)).data == b"x"
+    await running(manager, key)
+    assert manager.log_file(key).exists()
+    assert all(len(part.encode()) < 255 for part in manager.log_file(key).parts)
+
+
+async def test_names_that_begin_alike_have_logs_of_their_own(manager: RuntimeManager) -> None:
+    paths = {manager.log_file(f"public/default/{LONG_NAME}{end}:0") for end in "ab"}
+    assert len(paths) == 2
+    assert manager.log_file("t/n/f:3").parts[-4:] == ("t", "n", "f", "f-3.log")
+
+
+async def test_logs_of_functions_that_are_gone_are_removed_once_their_instances_are(
+    manager: RuntimeManager, make_assignment: MakeAssignment
+) -> None:
+    held, gone, other = (f"public/default/{name}:0" for name in ("f", "gone", "other"))
+    for key in (gone, other, f"left/behind/{LONG_NAME}:1"):
+        manager.log_file(key).parent.mkdir(parents=True)
+        manager.log_file(key).write_text("old")
+    await manager.apply({held: make_assignment(ECHO)})
+    await running(manager)
+    assert not await manager.remove_logs({"public/default/other"})
+    assert manager.log_file(held).exists()
+    assert manager.log_file(other).exists()
+    assert not manager.log_file(gone).parent.exists()
+    assert not manager.log_file("left/behind/x:1").parent.parent.exists()
+    await manager.apply({})
+
+    async def is_removed() -> bool:
+        return await manager.remove_logs({"public/default/other"})
+
+    await until(is_removed)
+    assert not manager.log_file(held).parent.exists()
+    assert manager.log_file(other).exists()
+
+
+async def test_stop_waits_for_no_package(server: Server, make_assignment: MakeAssignment, tmp_path: Path) -> None:
+    began = asyncio.Event()
+
+    async def fetch_for_ever(_: records.PackageLocationMetaData) -> Path:
+        began.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    around = Surroundings(worker_id="w", service_url=server.service_url, admin_url="", data_dir=tmp_path / "data")
+    manager = RuntimeManager({"thread": ThreadRuntime(server.service_url)}, fetch_for_ever, around)
+    await manager.apply({KEY: make_assignment(ECHO, "thread")})
+    async with asyncio.timeout(60):
+        await began.wait()
+        await manager.apply({KEY: make_assignment(ECHO, "thread", version=1)})
+        await manager.apply({})
+        await manager.close()
