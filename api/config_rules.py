@@ -23,6 +23,8 @@ from .config import (
     DEFAULT_RAM_BYTES,
     EFFECTIVELY_ONCE,
     MAX_PARALLELISM,
+    MIN_RAM_BYTES,
+    PROCESS,
     ConsumerSpec,
     FunctionConfig,
     ProducerSpec,
@@ -237,19 +239,27 @@ def _unsupported(config: FunctionConfig) -> Iterator[tuple[str, str]]:
     for name, value in simple:
         if value:
             yield name, f"it {_NOT_YET}"
-    yield from _unsupported_resources(config.resources or Resources())
+    yield from _unsupported_resources(config.resources or Resources(), config.runtime_env or PROCESS)
     for topic, spec in config.input_specs.items():
         yield from _unsupported_input(topic, spec)
     yield from _unsupported_output(config.producer or ProducerSpec())
     yield from config.refused.items()
 
 
-def _unsupported_resources(resources: Resources) -> Iterator[tuple[str, str]]:
-    asked = (resources.cpu, resources.ram, resources.disk)
-    known = (DEFAULT_CPU, DEFAULT_RAM_BYTES, DEFAULT_DISK_BYTES)
-    for name, amount, default in zip(("cpu", "ram", "disk"), asked, known, strict=True):
+def _unsupported_resources(resources: Resources, runtime: str) -> Iterator[tuple[str, str]]:
+    for name, amount, default in (
+        ("cpu", resources.cpu, DEFAULT_CPU),
+        ("disk", resources.disk, DEFAULT_DISK_BYTES),
+    ):
         if amount not in (None, default):
             yield f"resources.{name}", f"a limit other than {default} {_NOT_YET}"
+    ram = resources.ram
+    if ram in (None, DEFAULT_RAM_BYTES):
+        return
+    if runtime != PROCESS:
+        yield "resources.ram", f"a function with runtimeEnv {runtime} has no limit of its own; leave it out"
+    elif ram is not None and ram < MIN_RAM_BYTES:
+        yield "resources.ram", f"{ram} bytes are less than the {MIN_RAM_BYTES} that an instance may need; leave it out"
 
 
 def _unsupported_input(topic: str, spec: ConsumerSpec) -> Iterator[tuple[str, str]]:

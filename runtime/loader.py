@@ -9,6 +9,7 @@ from typing import Any, Protocol, cast
 
 from ..api.serde import IdentitySerDe, PickleSerDe, SerDe
 from ..errors import FunctionLoadError
+from .loading import Loading
 from .spec import InstanceSpec
 
 PICKLE = PickleSerDe.__name__
@@ -17,7 +18,13 @@ _OUR_MODULES = ("", "serde", "pulsar", "pulsar.functions.serde", "magnetar", "ma
 
 
 class Home(Protocol):
-    """Where user code lives: its own process, or a fenced part of the worker's. All methods run on its thread."""
+    """Where user code lives: its own process, or a fenced part of the worker's. All methods run on its thread.
+
+    Attributes:
+        loading: what of it is being loaded.
+    """
+
+    loading: Loading
 
     def enter_thread(self) -> None:
         """The function's thread begins."""
@@ -62,7 +69,8 @@ def load_function(spec: InstanceSpec, home: Home) -> LoadedFunction:
         module_name, attribute = class_name, "process"
     found = _find(home, module_name, attribute, f"className {class_name!r}")
     if inspect.isclass(found):
-        found = getattr(found(), "process", None)
+        with home.loading.step(f"making an object of class {class_name}"):
+            found = getattr(found(), "process", None)
         if not callable(found):
             raise FunctionLoadError(f"class {class_name} has no method process(self, input, context)")
     elif isinstance(found, ModuleType) or not callable(found):
@@ -72,7 +80,8 @@ def load_function(spec: InstanceSpec, home: Home) -> LoadedFunction:
 
 def _find(home: Home, module_name: str, attribute: str, what: str) -> Any:
     try:
-        module = home.import_module(module_name)
+        with home.loading.step(f"importing module {module_name}"):
+            module = home.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is not None and (module_name == error.name or module_name.startswith(f"{error.name}.")):
             raise FunctionLoadError(
@@ -136,7 +145,8 @@ def load_serde(home: Home, class_name: str) -> SerDe:
     found = _find(home, module_name, attribute, f"SerDe {class_name!r}")
     if not inspect.isclass(found):
         raise FunctionLoadError(f"SerDe {class_name!r} names a {type(found).__name__}, not a class")
-    serde: Any = found()
+    with home.loading.step(f"making an object of SerDe {class_name}"):
+        serde: Any = found()
     for method in ("serialize", "deserialize"):
         if not callable(getattr(serde, method, None)):
             raise FunctionLoadError(f"SerDe {class_name!r} has no method {method}")

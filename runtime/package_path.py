@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.machinery
 import pkgutil
 import sys
 from pathlib import Path
@@ -10,6 +11,8 @@ from types import ModuleType
 
 from ..api.serde import PickleSerDe, SerDe
 from ..errors import FunctionLoadError
+from .loading import Loading
+from .own_imports import OwnImports
 
 REQUIREMENTS = "requirements.txt"
 WHEELS = "deps"
@@ -38,10 +41,15 @@ def module_root(package: Path) -> Path:
 
 
 class ProcessHome:
-    """A process of the function's own: modules are imported under their own names."""
+    """A process of the function's own: modules are imported under their own names.
+
+    Attributes:
+        loading: what is being imported.
+    """
 
     def __init__(self, package: Path) -> None:
         """Remember the package; nothing is imported yet."""
+        self.loading = Loading()
         self._package = package
         self._is_ready = False
 
@@ -70,14 +78,20 @@ class ProcessHome:
         We keep what we use of them; user code gets what it brought. Modules of the standard library stay: too much
         of it holds on to its own parts.
         """
-        for found in pkgutil.iter_modules([str(root)]):
-            name = found.name
-            if name in sys.modules and name in sys.stdlib_module_names:
-                print(  # noqa: T201  goes to the instance's log
-                    f"warning: module {name!r} of the package has the name of a standard library module that is"
-                    " loaded already, which is used instead; rename it",
-                    file=sys.stderr,
-                )
+        names = set()
+        for name in (found.name for found in pkgutil.iter_modules([str(root)])):
+            if name not in sys.modules or name not in sys.stdlib_module_names:
+                names.add(name)
                 continue
-            for loaded in [known for known in sys.modules if known == name or known.startswith(name + ".")]:
-                del sys.modules[loaded]
+            print(  # noqa: T201  goes to the instance's log
+                f"warning: module {name!r} of the package has the name of a standard library module that is"
+                " loaded already, which is used instead; rename it",
+                file=sys.stderr,
+            )
+        if any(name in sys.modules or _is_elsewhere(name) for name in names):
+            OwnImports(names, str(root)).install()
+
+
+def _is_elsewhere(name: str) -> bool:
+    """Return whether a module of this name would be found without the package."""
+    return importlib.machinery.PathFinder.find_spec(name, sys.path) is not None or name in sys.stdlib_module_names

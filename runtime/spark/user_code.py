@@ -24,6 +24,7 @@ from typing import TextIO
 
 from ...api.serde import SerDe
 from ...errors import FunctionLoadError
+from ..loading import Loading
 from ..package_path import WHEELS
 from ..spec import InstanceSpec
 from ..thread.imports import ImportSpace, SpacePickleSerDe
@@ -33,7 +34,11 @@ _LIBRARIES = ".requirements"
 
 
 class SparkHome:
-    """Where a function's modules live in this process; a `loader.Home`."""
+    """Where a function's modules live in this process; a `loader.Home`.
+
+    Attributes:
+        loading: what of it is being imported.
+    """
 
     def __init__(self, spec: InstanceSpec, package: Path, output: TextIO | None) -> None:
         """Prepare.
@@ -43,6 +48,7 @@ class SparkHome:
             package: a .py file or the directory of modules, here.
             output: takes what the modules print; None: standard output.
         """
+        self.loading = Loading()
         self._space = ImportSpace(spec.key, package, output)
 
     @property

@@ -15,6 +15,7 @@ import threading
 from typing import TextIO, cast
 
 from ..logs import InstanceLog, LogHandler, LogStream
+from .logging_guard import LoggingGuard
 
 
 class OutputRouter:
@@ -26,6 +27,7 @@ class OutputRouter:
         self._replaced: list[tuple[str, TextIO]] = []
         self._handler = _RoutingHandler(self._logs)
         self._filtered: list[logging.Handler] = []
+        self._guard: LoggingGuard | None = None
 
     def install(self) -> None:
         """Begin routing."""
@@ -38,9 +40,18 @@ class OutputRouter:
         for handler in self._filtered:
             handler.addFilter(self._is_of_worker)
         root.addHandler(self._handler)
+        self._guard = LoggingGuard()
+
+    def mend(self) -> None:
+        """Put back what functions have changed of the process's logging."""
+        if self._guard is not None:
+            self._guard.mend()
 
     def remove(self) -> None:
         """End routing."""
+        if self._guard is not None:
+            self._guard.end()
+            self._guard = None
         for name, stream in self._replaced:
             if isinstance(getattr(sys, name), _RoutingStream):
                 setattr(sys, name, stream)
@@ -105,3 +116,7 @@ class _RoutingStream(io.TextIOBase):
 
     def flush(self) -> None:
         self._target().flush()
+
+    def close(self) -> None:
+        """Do nothing but flush: the stream is everybody's, and not a function's to close."""
+        self.flush()

@@ -15,20 +15,31 @@ from ...api.serde import SerDe
 from ...client.client import AsyncClient
 from ...client.config import SERVICE_BACKOFF_MAX_MS, ClientConfig
 from ...errors import ClosedError
+from ...tasks import TaskSet, awaited_elsewhere
 from ...wire.functions_pb2 import FunctionStatus, MetricsData
+from ..loading import Loading
 from ..logs import InstanceLog, LogHandler, LogStream
 from ..pipeline import instance_logger
 from ..pipelines import make_pipeline
 from ..spec import InstanceSpec
+from ..stats import reason_of
 from .imports import ImportSpace, SpacePickleSerDe
 from .routing import OutputRouter
 
+MEND_S = 0.5
+"""How often it is looked whether a function has changed the worker's logging."""
+
 
 class ThreadHome:
-    """A function's part of the worker's process."""
+    """A function's part of the worker's process.
+
+    Attributes:
+        loading: what of it is being imported.
+    """
 
     def __init__(self, spec: InstanceSpec, instance_log: InstanceLog, router: OutputRouter) -> None:
         """Prepare; nothing is changed before the thread begins."""
+        self.loading = Loading()
         self._space = ImportSpace(spec.key, spec.package, cast(TextIO, LogStream(instance_log, "INFO")))
         self._router = router
         self._log = instance_log
@@ -52,7 +63,10 @@ class ThreadHome:
             logger.removeHandler(self._handler)
 
     def import_module(self, name: str) -> ModuleType:  # noqa: D102
-        return self._space.import_module(name)
+        try:
+            return self._space.import_module(name)
+        finally:
+            self._router.mend()
 
     def pickle_serde(self) -> SerDe:  # noqa: D102
         return SpacePickleSerDe(self._space)
@@ -65,11 +79,17 @@ class ThreadInstance:
         """Start it."""
         self._key = spec.key
         self._log = InstanceLog(spec.log_file)
-        self._pipeline = make_pipeline(spec, client, ThreadHome(spec, self._log, router), self._log)
-        self._running = asyncio.create_task(self._run(), name=f"instance {spec.key}")
+        home = ThreadHome(spec, self._log, router)
+        self._loading = home.loading
+        self._pipeline = make_pipeline(spec, client, home, self._log)
+        self._tasks = TaskSet(f"instance {spec.key}")
+        self._running = self._tasks.start(self._run(), "life", awaited_elsewhere)
 
     async def _run(self) -> str:
-        reason = await self._pipeline.run()
+        try:
+            reason = await self._pipeline.run()
+        except Exception as error:  # noqa: BLE001  the instance ends with it, as with any other
+            reason = reason_of(error)
         if reason:
             self._log.write("ERROR", f"instance {self._key} ends: {reason}")
         else:
@@ -83,6 +103,8 @@ class ThreadInstance:
         status.running = self._pipeline.is_running
         if self._running.done() and not self._running.cancelled():
             status.failureException = self._running.result()
+        elif not status.running and not status.failureException:
+            status.failureException = self._loading.trouble()
         return status
 
     async def metrics(self, reset: bool = False) -> MetricsData:  # noqa: D102
@@ -115,6 +137,7 @@ class ThreadRuntime:
         self._service_url = service_url
         self._client: AsyncClient | None = None
         self._router = OutputRouter()
+        self._tasks = TaskSet("thread instances")
         self._is_closed = False
 
     async def warm_up(self) -> None:
@@ -127,10 +150,17 @@ class ThreadRuntime:
             config = ClientConfig(description="thread functions", backoff_max_ms=SERVICE_BACKOFF_MAX_MS)
             self._client = AsyncClient(self._service_url, config)
             self._router.install()
+            self._tasks.keep(self._mend, "look after the logging")
         return ThreadInstance(spec, self._client, self._router)
+
+    async def _mend(self) -> None:
+        while True:
+            await asyncio.sleep(MEND_S)
+            self._router.mend()
 
     async def close(self) -> None:  # noqa: D102
         self._is_closed = True
+        await self._tasks.close()
         if self._client is not None:
             await self._client.close()
             self._router.remove()

@@ -136,6 +136,8 @@ def test_a_bad_value_is_refused_in_one_line(fields: dict[str, object], reason: s
         ({"timeoutMs": 100}, "timeoutMs"),
         ({"runtimeFlags": "-x"}, "runtimeFlags"),
         ({"resources": {"ram": 5}}, "resources.ram"),
+        ({"resources": {"cpu": 2.0}}, "resources.cpu"),
+        ({"resources": {"ram": 2 << 30}, "runtimeEnv": "thread"}, "resources.ram"),
         ({"skipToLatest": True}, "skipToLatest"),
         ({"maxPendingAsyncRequests": 5}, "maxPendingAsyncRequests"),
         ({"customSchemaInputs": {"in": "x"}}, "customSchemaInputs"),

@@ -10,6 +10,7 @@ import pytest
 from magnetar.api import IdentitySerDe, PickleSerDe, SerDe
 from magnetar.errors import FunctionLoadError
 from magnetar.runtime.loader import load_function, load_serde
+from magnetar.runtime.loading import SHOWN_AFTER_S, Loading
 
 from tests.runtime.conftest import spec_maker
 
@@ -18,6 +19,7 @@ class TextHome:
     """A package of one module that is written here."""
 
     def __init__(self, code: str) -> None:
+        self.loading = Loading()
         self.module = ModuleType("m")
         exec(code, vars(self.module))
 
@@ -110,3 +112,18 @@ def test_our_serdes_by_their_many_names(name: str, kind: type) -> None:
 def test_serdes_that_are_none_are_refused(code: str, name: str, expected: str) -> None:
     with pytest.raises(FunctionLoadError, match=expected):
         load_serde(TextHome(code), name)
+
+
+def test_step_that_takes_long_says_what_it_is_since_when_and_where() -> None:
+    now_s = 100.0
+    loading = Loading(lambda: now_s)
+    assert loading.trouble() == ""
+    with loading.step("importing module slow"):
+        now_s += SHOWN_AFTER_S - 1
+        assert loading.trouble() == ""
+        now_s += 8
+        with loading.step("making an object of class slow.C"):
+            assert loading.trouble() == ""
+        assert loading.trouble().startswith("importing module slow since 12 s; now at line ")
+        assert "loading.py" in loading.trouble()
+    assert loading.trouble() == ""

@@ -1,0 +1,87 @@
+"""Imports of modules that were loaded before a function's: they go on finding what they found without its package.
+
+Design: a package may hold a module `grpc`, and its code gets that. But grpc itself, which answers questions about the
+instance and carries its state, imports parts of itself only when they are needed, and would look for them in the
+package. So the process's ``__import__`` looks at who imports: what was loaded before the package finds modules of the
+package's names as if there were no package. It is replaced only where a name is taken twice, since every import
+statement that runs takes longer then.
+
+Imports that C code makes do not come by here.
+"""
+
+from __future__ import annotations
+
+import builtins
+import sys
+import threading
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+
+class OwnImports:
+    """The ``__import__`` of a process that has modules of two owners under one name."""
+
+    def __init__(self, names: Collection[str], root: str) -> None:
+        """Take note of what is loaded now, and forget what the package has too; `install` follows.
+
+        Args:
+            names: top-level modules of the package which this process may have, or find elsewhere, too.
+            root: directory of the package, put on ``sys.path`` later.
+        """
+        self._names = frozenset(names)
+        self._root = root
+        self._loaded = list(sys.modules.values())  # keeps them, so that no other module gets the id of one
+        self._importers = {id(vars(module)) for module in self._loaded if isinstance(module, ModuleType)}
+        self._ours: dict[str, ModuleType] = self._take()
+        self._lock = threading.RLock()
+        self._import = builtins.__import__
+
+    def _take(self) -> dict[str, ModuleType]:
+        taken = {name: module for name, module in sys.modules.items() if name.partition(".")[0] in self._names}
+        for name in taken:
+            del sys.modules[name]
+        return taken
+
+    def install(self) -> None:
+        """Begin to tell importers apart."""
+        builtins.__import__ = self
+
+    def __call__(
+        self,
+        name: str,
+        globals: Mapping[str, Any] | None = None,  # noqa: A002  the names are those of __import__
+        locals: Mapping[str, object] | None = None,  # noqa: A002
+        fromlist: Sequence[str] | None = (),
+        level: int = 0,
+    ) -> ModuleType:
+        """See ``__import__``."""
+        if globals is None or id(globals) not in self._importers:
+            return self._import(name, globals, locals, fromlist, level)
+        package = str(globals.get("__package__") or "") if level else name
+        if package.partition(".")[0] not in self._names:
+            return self._import(name, globals, locals, fromlist, level)
+        if not level:
+            found = self._ours.get(name if fromlist else name.partition(".")[0])
+            if found is not None and all(hasattr(found, one) for one in fromlist or ()) and name in self._ours:
+                return found
+        with self._lock, self._as_before():
+            return self._import(name, globals, locals, fromlist, level)
+
+    @contextmanager
+    def _as_before(self) -> Iterator[None]:
+        """Give this process its modules back for one import."""
+        path = list(sys.path)
+        theirs = self._take()
+        sys.modules.update(self._ours)
+        sys.path[:] = [one for one in path if one != self._root]
+        try:
+            yield
+        finally:
+            sys.path[:] = path
+            loaded = self._take()
+            for name in loaded.keys() - self._ours.keys():
+                self._importers.add(id(vars(loaded[name])))
+            self._ours = loaded
+            sys.modules.update(theirs)
