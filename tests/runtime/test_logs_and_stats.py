@@ -7,11 +7,16 @@ import math
 import re
 import sys
 import threading
+import tracemalloc
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from magnetar.errors import InvalidConfig, MagnetarError
+from magnetar.runtime import log_text
 from magnetar.runtime.gate import Gate
+from magnetar.runtime.log_text import LINE_CHARACTERS_MAX, bounded_lines
 from magnetar.runtime.logs import InstanceLog, LogFollower, LogHandler, LogStream, rotated, tail
 from magnetar.runtime.recent_acks import KEEP_S, POSITIONS_MAX, RecentAcks
 from magnetar.runtime.restart_delay import HEALTHY_S, RestartDelay
@@ -208,3 +213,58 @@ def test_whatever_a_function_raises_can_be_shown() -> None:
         assert reason_of(error).encode()
     stats.trouble = lambda: "c\udc80"
     assert b"a\\udc80" in stats.status().SerializeToString()
+
+
+def test_text_of_any_length_costs_a_bounded_amount_of_memory_and_disk(tmp_path: Path) -> None:
+    log = InstanceLog(tmp_path / "f.log")
+    stream = LogStream(log, "INFO")
+    texts = ["x" * (40 << 20), "\n" * (40 << 20), "é" * (20 << 20)]
+    for text in texts:
+        tracemalloc.start()
+        try:
+            print("begun", end=" ", file=stream)
+            print(text, file=stream)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert peak < 24 << 20, peak
+        assert f"of {len(text)} characters left out" in log.path.read_text()
+    assert log.path.stat().st_size < 2 << 20
+    log.close()
+
+
+def test_line_that_is_cut_says_how_much_is_missing() -> None:
+    lines = bounded_lines("a\n" + "b" * (LINE_CHARACTERS_MAX + 5) + "\nc")
+    assert lines[0] == "a"
+    assert lines[1].endswith(f"… 5 of {LINE_CHARACTERS_MAX + 5} characters left out")
+    assert lines[2] == "c"
+
+
+@given(st.text(max_size=50), st.integers(1, 40), st.integers(1, 5), st.integers(1, 5))
+def test_lines_are_bounded_and_nothing_is_cut_without_a_word(
+    text: str, text_max: int, lines_max: int, line_max: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(log_text, "TEXT_CHARACTERS_MAX", text_max)
+        patch.setattr(log_text, "TEXT_LINES_MAX", lines_max)
+        patch.setattr(log_text, "LINE_CHARACTERS_MAX", line_max)
+        lines = bounded_lines(text)
+    assert 1 <= len(lines) <= lines_max + 1
+    is_cut = len(text) > text_max or len(text.splitlines()) > lines_max or any(
+        len(line) > line_max for line in text.splitlines()
+    )  # fmt: skip
+    assert ("left out" in "\n".join(lines)) == is_cut
+    if not is_cut:
+        assert lines == (text.splitlines() or [""])
+
+
+def test_log_whose_file_was_rotated_by_another_process_goes_on_in_the_new_one(tmp_path: Path) -> None:
+    one, other = (InstanceLog(tmp_path / "f.log", file_bytes_max=1000) for _ in range(2))
+    for number in range(200):
+        (one if number % 3 else other).write("INFO", f"line {number}")
+    assert "line 199" in one.path.read_text()
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 5000
+    one.path.unlink()
+    for number in range(50):
+        one.write("INFO", f"later {number}")
+    assert "later 49" in one.path.read_text()

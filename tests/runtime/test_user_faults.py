@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import sys
 import uuid
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
@@ -281,6 +282,40 @@ async def test_processes_that_left_their_session_end_with_worker_and_zygote(work
         await until(lambda: is_gone(daemon))
     finally:
         await runtime.close()
+
+
+WORKER = """
+import asyncio, sys
+from magnetar.runtime.process.runtime import ProcessRuntime
+from magnetar.runtime.spec import from_json
+
+async def main():
+    runtime = ProcessRuntime()
+    await runtime.start(from_json(sys.stdin.read()))
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+DAEMON_OF_AN_IMPORT = f"{DAEMON}\nwith open(__file__ + '.pid', 'wb') as file: file.write(process(''))"
+
+
+async def test_processes_that_left_their_session_end_when_the_worker_is_killed(worker: Worker) -> None:
+    spec = spec_maker(worker.url, worker.directory, "persistent://public/default/killed")(DAEMON_OF_AN_IMPORT)
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", WORKER, stdin=asyncio.subprocess.PIPE)
+    assert process.stdin is not None
+    process.stdin.write(spec.to_json().encode())
+    process.stdin.close()
+    written = spec.package / "user_code.py.pid"
+
+    async def is_written() -> bool:
+        return written.exists() and bool(written.read_text())
+
+    await until(is_written)
+    daemon = psutil.Process(int(written.read_text()))
+    assert is_alive(daemon)
+    process.kill()
+    await process.wait()
+    await until(lambda: is_gone(daemon))
 
 
 async def test_processes_of_a_zygote_that_is_gone_end_when_the_next_one_starts(worker: Worker) -> None:
