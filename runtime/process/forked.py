@@ -18,6 +18,8 @@ import sys
 from collections.abc import Callable
 
 FIRST_FILE = 3  # behind standard input, output and error
+UNKNOWN_CODE = 255
+"""Stands for the exit code of a child whose end somebody else has taken note of; asyncio has the same."""
 
 
 def thread_count() -> int:
@@ -73,16 +75,24 @@ class ForkedProcess:
         self._send(signal.SIGKILL)
 
     def _send(self, number: signal.Signals) -> None:
-        if self.returncode is None:  # until it is reaped the number is its own
-            os.kill(self.pid, number)
+        if self.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                if self._watched >= 0:
+                    signal.pidfd_send_signal(self._watched, number)
+                else:
+                    os.kill(self.pid, number)  # nobody has looked for its end yet: the number is its own
 
     def _reap(self) -> None:
-        ended, status = os.waitpid(self.pid, os.WNOHANG)
+        try:
+            ended, status = os.waitpid(self.pid, os.WNOHANG)
+            code = os.waitstatus_to_exitcode(status)
+        except ChildProcessError:  # a thread function has called os.wait
+            ended, code = self.pid, UNKNOWN_CODE
         if not ended or self._ended is None:
             return
         asyncio.get_running_loop().remove_reader(self._watched)
         os.close(self._watched)
-        self.returncode = os.waitstatus_to_exitcode(status)
+        self.returncode = code
         self._ended.set_result(self.returncode)
 
 

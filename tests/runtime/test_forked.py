@@ -75,6 +75,21 @@ print(*said(process))
     assert output_of(body).split() == ["3", "3"]
 
 
+def test_child_whose_end_somebody_else_took_note_of_is_reported() -> None:
+    """As a thread function does that calls os.wait."""
+    body = """
+async def end(process):
+    _, writer = await process.attach()
+    os.wait()
+    print(await asyncio.wait_for(process.wait(), 60))
+    process.kill()
+    writer.close()
+
+asyncio.run(end(fork(lambda channel: 3)))
+"""
+    assert output_of(body) == "255"
+
+
 def test_child_keeps_no_file_of_its_parent(tmp_path: Path) -> None:
     """A lock that the parent gives back would otherwise be held by the child; a second child would hold the first."""
     body = """
