@@ -33,6 +33,9 @@ class Answers(Protocol):
     def reset(self) -> None:
         """Set the counters of the minute and the user's to zero."""
 
+    def is_healthy(self) -> bool:
+        """Return whether what connects the instance to the broker still works."""
+
 
 def serve(answers: Answers, socket: Path) -> grpc.Server:
     """Start the service; it answers until the process ends, or the returned server is stopped or forgotten."""
@@ -51,7 +54,7 @@ def serve(answers: Answers, socket: Path) -> grpc.Server:
         "GetAndResetMetrics": metrics_and_reset,
         "ResetMetrics": reset,
         "GetMetrics": lambda _: answers.metrics(),
-        "HealthCheck": lambda _: HealthCheckResult(success=True),
+        "HealthCheck": lambda _: HealthCheckResult(success=answers.is_healthy()),
     }
     handlers = {name: _handler(method) for name, method in methods.items()}
     threads = ThreadPoolExecutor(1, "control")
@@ -86,8 +89,13 @@ class ControlClient:
         return FunctionStatus.FromString(await self._call("GetFunctionStatus"))
 
     async def check_health(self) -> None:
-        """Return if the instance answers; raises as `_call`."""
-        await self._call("HealthCheck")
+        """Return if the instance is all right.
+
+        Raises:
+            ConnectionLost: it does not answer, or says that it is not.
+        """
+        if not HealthCheckResult.FromString(await self._call("HealthCheck")).success:
+            raise ConnectionLost(f"the instance at {self._target} says that its event loop does not turn")
 
     async def metrics(self, reset: bool) -> MetricsData:
         """Return the instance's counters; raises as `_call`."""

@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 FetchPackage = Callable[[PackageLocationMetaData], Awaitable[Path]]
 DEFAULT_RUNTIME = "process"
 STOP_GRACE_S = 10.0
+LIFE_FILE = ".function"
+"""Beside the logs of a function: the uuid of its creation."""
 NAME_BYTES_MAX = 200  # a file's name has at most 255, and the instance's number and `.log.1` follow
 CLOSE_GRACE_S = 5.0  # a server told to end has 10 s for everything
 
@@ -98,6 +100,7 @@ class RuntimeManager:
         self._stopping: dict[Supervisor, str] = {}
         self._tasks = TaskSet(f"instances of worker {surroundings.worker_id}")
         self._is_warm = False
+        self._beginning = asyncio.Lock()
         self._short_dir: str | None = None
         self._run_dir = self._make_run_dir()
 
@@ -168,6 +171,8 @@ class RuntimeManager:
     async def _make_spec(self, key: str, assignment: Assignment) -> InstanceSpec:
         metadata = assignment.instance.functionMetaData
         package = await self._fetch_package(metadata.packageLocation)
+        async with self._beginning:
+            await asyncio.to_thread(_begin_life, self.log_file(key).parent, metadata.functionUuid)
         return InstanceSpec(
             metadata=metadata,
             instance_id=assignment.instance.instanceId,
@@ -291,6 +296,22 @@ class RuntimeManager:
 def _warm_up_failed(name: str, failure: BaseException) -> None:
     """Say so; the first instance that needs the runtime tries again, and has the reason in its status."""
     log.warning("the runtime %s is not warm yet: %s", name, failure)
+
+
+def _begin_life(directory: Path, life: str) -> None:
+    """Remove the logs of a function that was deleted and created again under its name meanwhile."""
+    marker = directory / LIFE_FILE
+    try:
+        before = marker.read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        before = ""
+    if before == life or not life:
+        return
+    if before:
+        shutil.rmtree(directory, ignore_errors=True)
+    with contextlib.suppress(OSError):  # on a full disk the next life may find these logs
+        directory.mkdir(parents=True, exist_ok=True)
+        marker.write_text(life, encoding="utf-8")
 
 
 def _remove_others(root: Path, kept: Collection[Path]) -> None:

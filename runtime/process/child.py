@@ -15,6 +15,7 @@ import os
 import random
 import signal
 import sys
+import threading
 from pathlib import Path
 from typing import NoReturn
 
@@ -36,6 +37,7 @@ from .output import Drain, Output
 SWITCH_INTERVAL_S = 0.0005  # a busy function otherwise delays each turn of the event loop by 5 ms
 STOP_GRACE_S = 10.0  # the worker may lose its patience earlier
 LAST_WORDS_CHARACTERS_MAX = 16 * 1024
+TURN_TIMEOUT_S = 1.5  # the worker waits two for the answer
 
 
 GC_THRESHOLDS = (10_000, 20, 50)
@@ -102,7 +104,7 @@ async def _live(spec: InstanceSpec, instance_log: InstanceLog) -> str:
         pipeline = make_pipeline(spec, client, home, instance_log)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, pipeline.stop, STOP_GRACE_S)
         # Answers to the end. It is not stopped in order: the worker's side would print that on standard error.
-        server = control.serve(_Answers(pipeline, home.loading), spec.control_socket)
+        server = control.serve(_Answers(pipeline, home.loading, asyncio.get_running_loop()), spec.control_socket)
         reason = await pipeline.run()
         _keep_alive.append(server)
         return reason
@@ -113,9 +115,10 @@ async def _live(spec: InstanceSpec, instance_log: InstanceLog) -> str:
 class _Answers:
     """What the instance says of itself, from the control thread."""
 
-    def __init__(self, pipeline: AnyPipeline, loading: Loading) -> None:
+    def __init__(self, pipeline: AnyPipeline, loading: Loading, loop: asyncio.AbstractEventLoop) -> None:
         self._pipeline = pipeline
         self._loading = loading
+        self._loop = loop
 
     def status(self) -> FunctionStatus:
         status = self._pipeline.stats.status()
@@ -129,3 +132,12 @@ class _Answers:
 
     def reset(self) -> None:
         self._pipeline.stats.reset()
+
+    def is_healthy(self) -> bool:
+        """Return whether the event loop turns: what Python calls on any thread, such as `__del__`, may hold it up."""
+        turned = threading.Event()
+        try:
+            self._loop.call_soon_threadsafe(turned.set)
+        except RuntimeError:  # it is closed: the instance is about to end
+            return True
+        return turned.wait(TURN_TIMEOUT_S)

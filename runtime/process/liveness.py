@@ -43,8 +43,12 @@ class Liveness:
         """Return whether it had its chance."""
         return self._counted_s >= self.patience_s or self._busy_s >= self.patience_s * BUSY_FACTOR
 
+    def seen(self, now_s: float) -> None:
+        """Take an answer to another question, which is no check."""
+        self.silent_since_s = now_s
+
     def answered(self, now_s: float) -> None:
-        """Take an answer."""
+        """Take the answer to a check."""
         self.silent_since_s = now_s
         self._missed_s = None
         self._counted_s = self._busy_s = 0.0
@@ -69,6 +73,7 @@ class Liveness:
         """Return in one line that it does not answer, and what follows from that."""
         return (
             f"the instance has not answered for {now_s - self.silent_since_s:.0f} s: the function may hold Python's"
-            " interpreter, as a regular expression does that backtracks for ever, or its process is stopped; after"
+            " interpreter or event loop, as a regular expression that backtracks for ever does, or its process is"
+            " stopped; after"
             f" {self.patience_s:g} s without answers it is killed and started again (instanceLivenessCheckFreqMs)"
         )

@@ -73,7 +73,8 @@ class ProcessInstance:
             await asyncio.sleep(self._check_s)
             try:
                 await self._control.check_health()
-            except ConnectionLost:
+            except ConnectionLost as error:
+                log.debug("%s: %s", self.spec.key, error)
                 waited_s = await asyncio.to_thread(proc.waited_for_processor_s, self.process_id)
                 self._liveness.missed(time.monotonic(), waited_s)
             else:
@@ -89,7 +90,7 @@ class ProcessInstance:
             return FunctionStatus(failureException=self._ended.result())
         try:
             status = await self._control.status()
-            self._liveness.answered(time.monotonic())
+            self._liveness.seen(time.monotonic())
         except ConnectionLost as error:
             log.debug("%s: %s", self.spec.key, error)
             status = FunctionStatus()  # starting, or ending just now, or hanging

@@ -15,6 +15,7 @@ import pytest
 from magnetar.client.client import AsyncClient
 from magnetar.client.config import ConsumerConfig
 from magnetar.errors import StorageError
+from magnetar.runtime.logs import tail
 from magnetar.runtime.manager import RuntimeManager, Surroundings
 from magnetar.runtime.ports import Runtime
 from magnetar.runtime.process.runtime import ProcessRuntime
@@ -335,6 +336,28 @@ async def test_logs_of_functions_that_are_gone_are_removed_once_their_instances_
     await until(is_removed)
     assert not manager.log_file(held).parent.exists()
     assert manager.log_file(other).exists()
+
+
+@pytest.mark.parametrize(("life", "is_kept"), [("first", True), ("second", False), ("", True)])
+async def test_function_created_again_begins_with_empty_logs(
+    manager: RuntimeManager, make_assignment: MakeAssignment, life: str, is_kept: bool
+) -> None:
+    assignment = make_assignment(ECHO)
+    metadata = assignment.instance.functionMetaData
+    metadata.functionUuid = "first"
+    await manager.apply({KEY: assignment})
+    await running(manager)
+    with manager.log_file(KEY).open("a") as file:
+        file.write("of the first life\n")
+    metadata.version += 1
+    metadata.functionUuid = life
+    await manager.apply({KEY: assignment})
+
+    async def has_ended_and_begun() -> bool:
+        return (await manager.status(KEY)).running and not manager._stopping
+
+    await until(has_ended_and_begun)
+    assert ("of the first life" in tail(manager.log_file(KEY), 100)) == is_kept
 
 
 async def test_stop_waits_for_no_package(server: Server, make_assignment: MakeAssignment, tmp_path: Path) -> None:

@@ -132,6 +132,12 @@ ENDS = {
         "in 2 processes of 300 MiB (resources.ram)",
     ),
     "the interpreter held": ("import re; re.match(r'(a+)+$', 'a' * 60 + 'b')", "has not answered for"),
+    "the event loop held": (
+        "import asyncio, gc\n    def loop():\n        while True: pass\n"
+        "    main = next(one for one in gc.get_objects() if isinstance(one, asyncio.AbstractEventLoop))\n"
+        "    main.call_soon_threadsafe(loop)",
+        "has not answered for",
+    ),
     "a process that is stopped": ("import os, signal; os.kill(os.getpid(), signal.SIGSTOP)", "has not answered for"),
 }
 
@@ -143,6 +149,11 @@ async def test_fault_ends_the_instance_with_its_reason(worker: Worker, fault: st
     resources = records.Resources(ram=300 * MIB)
     instance, topic = await worker.start(f"def process(text):\n    {statement}\n", resources=resources)
     await worker.send(topic)
+
+    async def is_shown() -> bool:
+        return reason in (await instance.status()).failureException
+
+    await until(is_shown)
     async with asyncio.timeout(60):
         assert reason in await instance.wait()
     assert reason in (await instance.status()).failureException
