@@ -79,6 +79,10 @@ class InstanceLog:
             for observer in list(self.observers):
                 observer(level, text)
 
+    def forked(self) -> None:
+        """Go on in a process that the function has forked, whatever other threads were doing at that moment."""
+        self._lock = threading.RLock()
+
     def check_size(self) -> None:
         """Rotate if what was written past us made the file too large."""
         with self._lock, contextlib.suppress(OSError):

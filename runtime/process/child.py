@@ -65,6 +65,7 @@ def run(spec_text: str, output: Output) -> NoReturn:
     except OSError as error:
         _leave_word(spec, f"the log file {spec.log_file} cannot be written: {error}")
         os._exit(1)
+    os.register_at_fork(after_in_child=instance_log.forked)
     drain = Drain(output, instance_log)
     output.become_standard()
     drain.start()

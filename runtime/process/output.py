@@ -16,8 +16,9 @@ from dataclasses import dataclass
 
 from ..logs import InstanceLog
 
-PIPE_BYTES = 1024 * 1024
-"""A C library may write so much in one call that does not let other threads of Python run."""
+PIPE_BYTES = 256 * 1024
+"""A C library may write so much in one call that does not let other threads of Python run. More, for each of many
+instances, would use up what the kernel grants a user."""
 _READ_BYTES = 64 * 1024
 _LINE_BYTES_MAX = 64 * 1024
 
@@ -43,6 +44,13 @@ class Output:
         os.close(self.write_end)
 
 
+def is_readable(descriptor: int, timeout_ms: int | None) -> bool:
+    """Return whether reading would not wait; without a timeout once that is so. Unlike `select` for any number."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN | select.POLLHUP)
+    return bool(poll.poll(timeout_ms))
+
+
 class Drain(threading.Thread):
     """Moves what is written to the log, until the process ends."""
 
@@ -62,14 +70,14 @@ class Drain(threading.Thread):
     def run(self) -> None:
         """Drain until everybody has closed the other end, or this one is closed."""
         with contextlib.suppress(OSError, ValueError):
-            while select.select((self._read_end,), (), ())[0]:
+            while is_readable(self._read_end, None):
                 if not self._move():
                     return
 
     def finish(self) -> None:
         """Move what is there now, at the end of the process."""
         with contextlib.suppress(OSError, ValueError):
-            while select.select((self._read_end,), (), (), 0)[0] and self._move():
+            while is_readable(self._read_end, 0) and self._move():
                 pass
         with self._reading:
             if self._rest:
@@ -78,7 +86,7 @@ class Drain(threading.Thread):
 
     def _move(self) -> bool:
         with self._reading:
-            if not select.select((self._read_end,), (), (), 0)[0]:
+            if not is_readable(self._read_end, 0):
                 return True  # the other thread was faster
             data = os.read(self._read_end, _READ_BYTES)
             whole, line_end, rest = (self._rest + data).rpartition(b"\n")

@@ -24,7 +24,7 @@ import ctypes
 import gc
 import math
 import os
-import select
+import resource
 import selectors
 import signal
 import socket
@@ -39,7 +39,7 @@ from .forked import ForkedProcess, fork, thread_count
 from .frozen import is_stopped
 from .memory_watch import MemoryWatch
 from .messages import HELD_LEASE_S, LEASE_S, LOOK_S, encode, take
-from .output import Output
+from .output import Output, is_readable
 
 _READ_BYTES = 64 * 1024
 SAID_BYTES_MAX = 64 * 1024
@@ -79,6 +79,7 @@ class Zygote:
         self._ended_marks: set[int] = set()  # of instances that have ended and left processes
         self._memory = MemoryWatch()
         self._is_worker_gone = False
+        self._files = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._wakeup_read, self._wakeup_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._selector = selectors.DefaultSelector()
 
@@ -87,6 +88,7 @@ class Zygote:
         try:
             _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
             marks.end_abandoned()
+            resource.setrlimit(resource.RLIMIT_NOFILE, (self._files[1], self._files[1]))  # a pipe for each instance
             self._serve()
         finally:
             # PR_SET_PDEATHSIG does the same when this process is killed; here the children are also waited for, so
@@ -205,6 +207,7 @@ class Zygote:
             os.setsid()
             marks.put_on(marks.mark_of(parent, number))
             _die_first_when_memory_is_short()
+            resource.setrlimit(resource.RLIMIT_NOFILE, self._files)
             signal.set_wakeup_fd(-1)
             for ignored in (signal.SIGCHLD, signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
                 signal.signal(ignored, signal.SIG_DFL)
@@ -270,14 +273,15 @@ class Zygote:
 
 
 def _complain(text: str) -> None:
-    print(f"magnetar zygote: {text}", file=sys.stderr, flush=True)  # noqa: T201  the worker's standard error
+    with contextlib.suppress(OSError, ValueError):  # nobody may read the worker's standard error
+        print(f"magnetar zygote: {text}", file=sys.stderr, flush=True)  # noqa: T201
 
 
 def _rest_of(output: int) -> str:
     """Return what an instance had written to its standard output and nobody read any more; close the pipe."""
     rest = b""
     try:
-        while select.select((output,), (), (), 0)[0] and (piece := os.read(output, _READ_BYTES)):
+        while is_readable(output, 0) and (piece := os.read(output, _READ_BYTES)):
             rest = (rest + piece)[-SAID_BYTES_MAX:]
     except OSError as error:
         _complain(f"the last output of an instance is lost: {error}")
