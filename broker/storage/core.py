@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from ...errors import StorageError
@@ -198,13 +199,10 @@ class StorageCore:
             self.unmoved_bytes -= size
             self.tail.forget(size)
         for waiter in (waiter for batch in batches for waiter in batch.waiters):
-            try:
-                if type(waiter) is tuple:
-                    waiter[2](waiter[1], failure)
-                else:
-                    waiter(failure)  # type: ignore[operator]  # a tuple or a callable
-            except Exception:
-                logger.exception("a callback of the storage failed")
+            if type(waiter) is tuple:
+                _call(partial(waiter[2], waiter[1], failure))
+            else:
+                _call(partial(waiter, failure))  # type: ignore[misc]  # a tuple or a callable
         self.check_drained()
 
     def refuse(self, failure: StorageError) -> None:
@@ -215,7 +213,7 @@ class StorageCore:
         self.is_refusing = True
         logger.error("storage refuses changes: %s", failure)
         if self.on_failure is not None:
-            self.on_failure(failure)
+            _call(partial(self.on_failure, failure))
 
     def close(self) -> None:
         """Refuse changes for good; what is queued is still written."""
@@ -271,7 +269,7 @@ class StorageCore:
         ):
             self._was_congested = False
             if self.on_drained is not None:
-                self.on_drained()
+                _call(self.on_drained)
 
     # Small services.
 
@@ -320,3 +318,11 @@ class StorageCore:
     async def run_reading(self, job: Callable[[], T]) -> T:
         """Run ``job`` on a reading lane and return its result."""
         return await asyncio.wrap_future(self.lanes.reading(job))
+
+
+def _call(callback: Callable[[], None]) -> None:
+    """Call what somebody gave us; its failure is logged, and everybody else is told all the same."""
+    try:
+        callback()
+    except Exception:
+        logger.exception("a callback of the storage failed")

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 import random
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -94,8 +95,9 @@ def recover(core: StorageCore, rng: random.Random) -> Recovered:
     for path, offset, group in reader.groups():
         try:
             replay.apply(group.body, f"{path} from offset {offset} on")
-        except (ValueError, KeyError) as exc:
-            raise DamagedFile(path, offset, f"group {group.number} has a valid checksum but {exc}") from exc
+        except (ValueError, KeyError, TypeError, struct.error) as exc:
+            what = exc if isinstance(exc, ValueError) else repr(exc)
+            raise DamagedFile(path, offset, f"group {group.number} has a valid checksum but {what}") from exc
     unknown = replay.unknown_logs()
     if unknown and not core.config.salvage:
         raise UnknownLogs(_explain(directory, unknown))
