@@ -202,7 +202,7 @@ class StorageCore:
             if type(waiter) is tuple:
                 _call(partial(waiter[2], waiter[1], failure))
             else:
-                _call(partial(waiter, failure))  # type: ignore[misc]  # a tuple or a callable
+                _call(partial(waiter, failure))  # type: ignore[arg-type, misc]  # a tuple or a callable
         self.check_drained()
 
     def refuse(self, failure: StorageError) -> None:
