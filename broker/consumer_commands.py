@@ -5,10 +5,9 @@ Source: Pulsar binary protocol, section Consumer.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import (
@@ -43,6 +42,7 @@ from .compaction_rules import last_batch_index
 from .consumer import Consumer
 from .consumer_stats import consumer_stats_response
 from .dispatch.shared import SharedDispatcher
+from .id_turns import Told, in_turns
 from .kinds import check_kind
 from .schemas import check_schema
 from .storage.cursor import Ack, MemoryCursor
@@ -55,11 +55,6 @@ if TYPE_CHECKING:
     from .connection import Connection
 
 log = logging.getLogger(__name__)
-
-Told = Callable[[Exception | None], None]
-
-IDS_PER_TURN = 5_000
-"""Message ids of one command that are worked off before others get their turn of the loop. Clients send 1,000."""
 
 
 def subscribe(connection: Connection, command: CommandSubscribe) -> None:
@@ -190,7 +185,7 @@ def ack(connection: Connection, command: CommandAck) -> None:
     ids = command.message_id
     inside_batches = connection.config.acknowledge_inside_batches
     if command.ack_type == CommandAck.Individual:
-        _in_turns(
+        in_turns(
             connection,
             consumer.subscription,
             ids,
@@ -220,54 +215,6 @@ def _acks(ids: Sequence[MessageIdData], inside_batches: bool) -> list[Ack]:
     return acks
 
 
-def _in_turns(
-    connection: Connection,
-    subscription: Subscription,
-    ids: Sequence[MessageIdData],
-    apply: Callable[[Sequence[MessageIdData], Told | None], None],
-    done: Told | None = None,
-) -> None:
-    """Work off the message ids of one command: at once if they are few, else so many a turn of the loop.
-
-    Until the last one the connection is not read, so that its next commands follow, and no second such list waits.
-    """
-    if len(ids) <= IDS_PER_TURN:
-        apply(ids, done)
-        return
-    charge = connection.config.max_pending_publishes
-    connection.pending_publishes += charge
-    answers = _Answers(-(-len(ids) // IDS_PER_TURN), done) if done is not None else None
-    resets = subscription.resets
-
-    async def work() -> None:
-        try:
-            for start in range(0, len(ids), IDS_PER_TURN):
-                if subscription.is_closed or subscription.resets != resets:
-                    return  # what was sent before a seek says nothing about what comes after it
-                apply(ids[start : start + IDS_PER_TURN], answers)
-                await asyncio.sleep(0)
-        finally:
-            connection.pending_publishes -= charge
-            connection.read_on()
-
-    connection.start(0, work())
-
-
-class _Answers:
-    """Passes on the answer to a command that is worked off in pieces: the first error, or that all went well."""
-
-    def __init__(self, pieces: int, done: Told):
-        self._left = pieces
-        self._done = done
-        self._error: Exception | None = None
-
-    def __call__(self, error: Exception | None) -> None:
-        self._error = self._error or error
-        self._left -= 1
-        if not self._left:
-            self._done(self._error)
-
-
 class _ack_answer:
     __slots__ = ("connection", "consumer_id", "request_id")
 
@@ -295,7 +242,7 @@ def redeliver(connection: Connection, command: CommandRedeliverUnacknowledgedMes
     def apply(piece: Sequence[MessageIdData], _: Told | None) -> None:
         dispatcher.redeliver(consumer, [Position(data.ledgerId, data.entryId) for data in piece], epoch)
 
-    _in_turns(connection, consumer.subscription, command.message_ids, apply)
+    in_turns(connection, consumer.subscription, command.message_ids, apply)
 
 
 def unsubscribe(connection: Connection, command: CommandUnsubscribe) -> None:
@@ -384,9 +331,12 @@ async def _last_message_id(connection: Connection, consumer: Consumer, request_i
             last, batch_index = entry.position, last_batch_index(entry.payload, connection.config.max_message_bytes)
     elif topic.log.entry_count:
         entries = await topic.log.load(last, 1, 1)
-        metadata, _ = open_payload(entries[0].payload)
-        if metadata.HasField("num_messages_in_batch"):
-            batch_index = metadata.num_messages_in_batch - 1
+        if entries and entries[0].position == last:
+            metadata, _ = open_payload(entries[0].payload)
+            if metadata.HasField("num_messages_in_batch"):
+                batch_index = metadata.num_messages_in_batch - 1
+        else:  # deleted meanwhile
+            last = Position(-1, -1)
     else:
         last = Position(-1, -1)
     connection.reply(

@@ -341,6 +341,7 @@ class Subscription:
         self.last_expired_ms = now_ms
 
     async def _skip_to(self, position: Position) -> None:
+        position = min(position, self.topic.log.last_confirmed)
         if position <= self.cursor.mark_delete:
             return
         skipped: asyncio.Future[None] = asyncio.get_running_loop().create_future()

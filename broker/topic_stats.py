@@ -163,7 +163,7 @@ def subscription_stats(
         "drainingHashesCount": 0,
         "drainingHashesClearedTotal": 0,
         "drainingHashesUnackedMessages": 0,
-        "nonContiguousDeletedMessagesRanges": len(subscription.cursor.acknowledged_ranges()),
+        "nonContiguousDeletedMessagesRanges": subscription.cursor.acknowledged_range_count,
         "nonContiguousDeletedMessagesRangesSerializedSize": 0,
         "delayedMessageIndexSizeInBytes": 0,
         "subscriptionProperties": _printable_map(subscription.cursor.properties),

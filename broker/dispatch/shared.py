@@ -130,7 +130,7 @@ class SharedDispatcher:
         touched = {consumer}
         for position in positions:
             holder = consumer if position in consumer.pending else self._holder(position)
-            # What was dropped under a reader counts as acknowledged, though no cursor keeps it.
+            # What was dropped under a reader counts as acknowledged, though its cursor does not keep it.
             if cursor.is_acknowledged(position) or not self._log.holds(position):
                 self.replay.forget(position)
                 if holder is not None:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from magnetar.broker.consumer_commands import IDS_PER_TURN, ack
+from magnetar.broker.consumer_commands import ack
+from magnetar.broker.id_turns import IDS_PER_TURN
 from magnetar.broker.service import BrokerService
 from magnetar.broker.storage.position import Position
 from magnetar.broker.subscription import Subscription
