@@ -430,7 +430,9 @@ class Topic:
         Raises:
             SubscriptionNotFound: there is none of that name.
             ConsumerBusy: it has consumers.
+            ServiceNotReady: the topic was unloaded; its cursor is another topic's by now.
         """
+        self.check_loaded()
         subscription = self.subscriptions.get(name)
         if subscription is None:
             raise SubscriptionNotFound(f"Subscription {name} not found on topic {self.name}")
@@ -439,7 +441,12 @@ class Topic:
     # Life
 
     async def terminate(self) -> Position:
-        """Take no more entries, for good; returns the position of the last one."""
+        """Take no more entries, for good; returns the position of the last one.
+
+        Raises:
+            ServiceNotReady: the topic was unloaded.
+        """
+        self.check_loaded()
         for producer in [*self.producers.values(), *self.waiting]:
             producer.close_by_broker()
         last = await self.log.terminate()

@@ -281,3 +281,15 @@ def test_statistics_are_shown_whatever_the_names_are(life: Life) -> None:
     text = json.dumps([topic.stats(), topic.internal_stats()], ensure_ascii=False).encode().decode()
     assert "\\\\udc80" in text
     assert topic.stats()["subscriptions"]["s"]["activeConsumerName"] == "x:\\ud800:1"
+
+
+def test_a_topic_that_was_unloaded_takes_nothing_from_the_one_that_was_loaded_since(life: Life) -> None:
+    old: Topic = do(life, life.broker.create_topic(NAME))
+    do(life, old.create_subscription("s"))
+    do(life, life.broker.unload_topic(NAME))
+    do(life, life.broker.topic(NAME))
+    for work in (old.delete_subscription("s"), old.terminate(), old.create_subscription("t")):
+        task = life.start(work)
+        life.hold()
+        assert isinstance(failure(task), ServiceNotReady)
+    assert "s" in life.storage.open_log(TOPIC).cursors
