@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_PORT = re.compile(r"[0-9]{1,5}")
 COORDINATE_TOPIC = "persistent://public/functions/coordinate"
 PARTICIPANTS = "participants"
 CLOSE_TIMEOUT_S = 2.0
@@ -402,6 +404,7 @@ class BrokerService:
         for consumer in consumers:
             # `workerId:host:port`; the id may hold colons, so it is parsed from the right.
             parts = consumer.name.rsplit(":", 2)
-            if len(parts) == 3 and parts[2].isdigit():
+            # Whoever may subscribe chooses the name: `int` fails with digits such as `²`, and with thousands of them.
+            if len(parts) == 3 and _PORT.fullmatch(parts[2]):
                 workers.append((parts[0], parts[1], int(parts[2])))
         return workers

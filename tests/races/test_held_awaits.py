@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from magnetar.broker.policies import default_policies
+from magnetar.broker.service import COORDINATE_TOPIC, PARTICIPANTS
 from magnetar.broker.storage.simulated_disk import SimulatedDisk
 from magnetar.broker.topic import Topic
 from magnetar.errors import MagnetarError, ServiceNotReady, StorageError, TopicNotFound
@@ -34,7 +35,13 @@ def disk() -> SimulatedDisk:
 
 @pytest.fixture
 def life(disk: SimulatedDisk) -> Iterator[Life]:
-    it = Life(random.Random(1), disk, {}, {name: Facts() for name in TOPICS}, Faults(metadata=False, disk=True))
+    it = Life(
+        random.Random(1),
+        disk,
+        {},
+        {name: Facts() for name in (*TOPICS, COORDINATE_TOPIC)},
+        Faults(metadata=False, disk=True),
+    )
     try:
         yield it
     finally:
@@ -293,3 +300,15 @@ def test_a_topic_that_was_unloaded_takes_nothing_from_the_one_that_was_loaded_si
         life.hold()
         assert isinstance(failure(task), ServiceNotReady)
     assert "s" in life.storage.open_log(TOPIC).cursors
+
+
+def test_names_that_only_resemble_a_workers_make_no_worker(life: Life) -> None:
+    client = peer(life)
+    client.subscribe(COORDINATE_TOPIC, PARTICIPANTS, CommandSubscribe.Failover, is_durable=True)
+    life.hold()
+    (consumer,) = client.connection.consumers.values()
+    for name in ("x:host:\u00b2", "x:host:" + "9" * 5000, "x:host:", "x", "x:host:-1", "x:host:123456"):
+        consumer.name = name
+        assert life.broker.live_workers() == []
+    consumer.name = "a:b:host:8080"
+    assert life.broker.live_workers() == [("a:b", "host", 8080)]
