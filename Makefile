@@ -4,7 +4,7 @@
 #   make demo [KEEP=1]   the walk through the whole house      make check   format, lint, types
 #   make test            all tests but the long ones           make fmt     bring the format in order
 #   make test-slow       many rounds of crashes                make bench   rates, latency, memory
-#   make race            orders of events, 15 minutes          (MAGNETAR_RACE_S=<seconds>, MAGNETAR_RACE_FIRST=<first seed>)
+#   make race            orders of events, 15 minutes          make fuzz    hostile frames, 15 minutes
 #   make test-spark      Spark (installs 600 MB first)
 #   make test-pulsar     on an Apache Pulsar (CONTRIBUTING)    make generate   compile the .proto files
 #   make bench-against BASE=<commit>   which rows are slower than that commit's
@@ -25,7 +25,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_BUILD_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-slow race test-spark test-pulsar pulsar-given check fmt bench bench-against generate clean tools
+.PHONY: help demo test test-slow race fuzz test-spark test-pulsar pulsar-given check fmt bench bench-against generate clean tools
 
 help:
 	@sed -n '4,/^$$/s/^# *//p' Makefile
@@ -44,6 +44,11 @@ test-slow: $(DEV_STAMP)
 race: export MAGNETAR_RACE_S ?= 900
 race: $(DEV_STAMP)
 	$(PYTEST) -m crash -rA --timeout 7200 tests/races $(ARGS)
+
+# Prints its seed; MAGNETAR_FUZZ_SEED repeats it.
+fuzz: export MAGNETAR_FUZZ_S ?= 900
+fuzz: $(DEV_STAMP)
+	$(PYTEST) tests/fuzz -m crash -s --timeout 7200 $(ARGS)
 
 # Two processes, each with one JVM for all its tests: PySpark has one at a time in a process.
 test-spark: $(SPARK_STAMP)

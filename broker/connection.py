@@ -294,6 +294,7 @@ class Connection(asyncio.Protocol):
         task = self._tasks.start(self._answer(request_id, kind, request, work), f"request {request_id}")
 
         def ended(task: asyncio.Task[None]) -> None:
+            work.close()  # cancelled before its first step, it would complain that nobody awaited it
             self._request_bytes -= size
             if not self.is_reading:
                 self.read_on()

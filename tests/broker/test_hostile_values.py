@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -128,6 +129,19 @@ async def test_a_request_that_fails_unexpectedly_is_answered(tmp_path: Path, cap
         answer = await raw.request("PRODUCER", topic=TOPIC, producer_id=1, request_id=3)
         assert "nobody foresaw" in answer.error.message
         assert len([record for record in caplog.records if record.exc_info]) == 3
+        await raw.close()
+
+
+@pytest.mark.filterwarnings("error")
+async def test_a_request_that_is_cancelled_before_its_first_step_leaves_nothing(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker:
+        raw = await Raw.connected(broker.port)
+        producer = required(fields_of("PRODUCER")) | {"producer_id": 1, "request_id": 1}
+        close = required(fields_of("CLOSE_PRODUCER")) | {"producer_id": 1, "request_id": 2}
+        raw.send_bytes(command_frame("PRODUCER", producer) + command_frame("CLOSE_PRODUCER", close))
+        assert (await raw.receive()).command.success.request_id == 2
+        assert await raw.barrier() == []
+        gc.collect()
         await raw.close()
 
 

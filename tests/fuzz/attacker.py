@@ -25,7 +25,8 @@ KINDS = [kind for kind in FIELDS if kind not in ("CONNECTED", "PING", "PONG", "S
 CLIENT_KINDS = [kind for kind in KINDS if BaseCommand.Type.Value(kind) in HANDLERS]
 FREQUENT = ("SUBSCRIBE", "PRODUCER", "ACK", "FLOW", "REDELIVER_UNACKNOWLEDGED_MESSAGES", "SEEK", "CLOSE_PRODUCER",
             "CLOSE_CONSUMER", "GET_LAST_MESSAGE_ID", "UNSUBSCRIBE", "GET_TOPICS_OF_NAMESPACE")  # fmt: skip
-ANSWER_TIMEOUT_S = 25.0
+BURSTS = (1,) * 9 + (5,)
+ANSWER_TIMEOUT_S = 60.0
 
 Position = tuple[int, int]
 
@@ -38,6 +39,8 @@ class Attacker:
         sent: every payload section that was sent.
         came: the commands that the broker sent, by kind.
         bytes_in: bytes that the broker sent.
+        frames: hostile frames sent.
+        said: the last of them, in words.
     """
 
     def __init__(self, port: int, rng: random.Random):
@@ -47,6 +50,7 @@ class Attacker:
         self.sent: set[bytes] = set()
         self.came: Counter[str] = Counter()
         self.bytes_in = 0
+        self.frames = 0
         self.said = ""
         self._raw: Raw | None = None
         self._steps_left = 0
@@ -89,14 +93,21 @@ class Attacker:
         return self._id()
 
     async def step(self) -> None:
-        """Send one frame, and wait until the broker has handled it or has closed the connection."""
+        """Send a frame or a few, and wait until the broker has handled them or has closed the connection."""
         if self._raw is None or self._steps_left <= 0:
             await self._begin()
         raw = self._raw
         assert raw is not None
         self._steps_left -= 1
-        frame = self._frame()
-        raw.writer.write(frame)
+        said = []
+        for _ in range(self.rng.choice(BURSTS)):
+            raw.writer.write(self._frame())
+            said.append(self.said)
+            self.frames += 1
+        self.said = "; ".join(said)
+        if self.rng.random() < 0.01:
+            await self.close()  # in the middle of whatever the broker does with it
+            return
         raw.send("PING")
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):

@@ -1,6 +1,7 @@
 """Hostile frames harm nobody but their sender: bounded work and memory, and exact results for a client beside it.
 
-`MAGNETAR_FUZZ_S` says for how many seconds frames are sent, `MAGNETAR_FUZZ_SEED` with which seed; both are printed.
+The seed is printed; `MAGNETAR_FUZZ_SEED` repeats a run, and `MAGNETAR_FUZZ_S` says for how many seconds the long one
+goes on: two minutes in `make test-slow`, fifteen in `make fuzz`.
 """
 
 from __future__ import annotations
@@ -19,94 +20,107 @@ from magnetar.wire.pulsar_api_pb2 import BaseCommand, CommandGetTopicsOfNamespac
 from tests.broker.raw import Raw
 from tests.support.servers import Server, server
 
-from .attacker import NAMESPACE, Attacker
+from .attacker import NAMESPACE, TOPICS, Attacker
 from .observed import Observed
+from .witness import NAMESPACE as WITNESS_NAMESPACE
 from .witness import TOPIC as WITNESS_TOPIC
 from .witness import Witness
 
-SHORT_S, LONG_S = 45.0, 120.0
-FRAMES_MAX = 1_000_000
+SHORT_S, SHORT_FRAMES = 60.0, 5000
+LONG_S, LONG_FRAMES = 120.0, 1_000_000
 CPU_S = 0.5
-"""CPU time that one frame may cost: ten times what the dearest honest one of its size does on a slow machine."""
-MEMORY_MIB = 400
-"""What the broker may grow by: its caches (256 MiB) and what is in flight."""
+"""CPU time that one frame may cost: ten times what the dearest honest one of its size does."""
+MEMORY_MIB = 350
+"""What the broker may grow by: its caches and what is in flight, as its settings bound them."""
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 async def test_hostile_frames_harm_nobody_but_their_sender(tmp_path: Path) -> None:
-    await attack(tmp_path, float(os.environ.get("MAGNETAR_FUZZ_SHORT_S", SHORT_S)))
+    await attack(tmp_path, SHORT_S, SHORT_FRAMES)
 
 
 @pytest.mark.crash
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(7200)
 async def test_hostile_frames_harm_nobody_for_long(tmp_path: Path) -> None:
-    await attack(tmp_path, float(os.environ.get("MAGNETAR_FUZZ_S", LONG_S)))
+    await attack(tmp_path, float(os.environ.get("MAGNETAR_FUZZ_S") or LONG_S), LONG_FRAMES)
 
 
-async def attack(directory: Path, seconds: float) -> None:
+async def attack(directory: Path, seconds: float, frames_max: int) -> None:
     seed = int(os.environ.get("MAGNETAR_FUZZ_SEED") or random.SystemRandom().randrange(1 << 32))
     print(f"MAGNETAR_FUZZ_SEED={seed}")
     it = server("broker", directory)
     it.start()
+    broker = Observed(it)
     try:
         await asyncio.to_thread(_prepare, it)
-        port = int(it.service_url.rsplit(":", 1)[1])
-        attacker = Attacker(port, random.Random(seed))
-        witness = await Witness.connected(port)
-        await _fight(attacker, witness, Observed(it), seconds)
-        await attacker.close()
-        await witness.close()
-        Observed(it).check_log()
+        attacker = Attacker(_port(it), random.Random(seed))
+        witness = await Witness.connected(_port(it))
+        try:
+            await _fight(attacker, witness, broker, seconds, frames_max)
+            await asyncio.to_thread(_check_statistics, it)
+        finally:
+            await witness.close()
     finally:
         code = await asyncio.to_thread(it.stop)
+    await attacker.close()
+    broker.check_log()
     assert code == 0
-    Observed_log_only(it)
     await _reopens_with_what_was_receipted(it, attacker, witness)
 
 
-def Observed_log_only(it: Server) -> None:
-    pass
+def _port(it: Server) -> int:
+    return int(it.service_url.rsplit(":", 1)[1])
 
 
 def _prepare(it: Server) -> None:
     with httpx.Client(base_url=it.web_url, timeout=30) as http:
-        for namespace in (NAMESPACE, "public/witness"):
+        for namespace in (NAMESPACE, WITNESS_NAMESPACE):
             http.put(f"/admin/v2/namespaces/{namespace}", json={}).raise_for_status()
             keep = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
             http.post(f"/admin/v2/namespaces/{namespace}/retention", json=keep).raise_for_status()
 
 
-async def _fight(attacker: Attacker, witness: Witness, broker: Observed, seconds: float) -> None:
+def _check_statistics(it: Server) -> None:
+    """What hostile clients are called and have subscribed as can be shown."""
+    with httpx.Client(base_url=it.web_url, timeout=60) as http:
+        topics = http.get(f"/admin/v2/persistent/{NAMESPACE}").raise_for_status().json()
+        assert set(TOPICS) <= set(topics)
+        for topic in TOPICS:
+            path = f"/admin/v2/{topic.replace('://', '/')}"
+            http.get(f"{path}/stats").raise_for_status().json()
+            http.get(f"{path}/internalStats").raise_for_status().json()
+            http.get(f"{path}/subscriptions").raise_for_status().json()
+        http.get("/metrics/").raise_for_status()
+
+
+async def _fight(attacker: Attacker, witness: Witness, broker: Observed, seconds: float, frames_max: int) -> None:
     await witness.step()
     memory_before = broker.memory_mib()
     end = time.monotonic() + seconds
-    frames = 0
     dearest = 0.0
-    while time.monotonic() < end and frames < FRAMES_MAX:
-        before = broker.cpu_s()
+    while time.monotonic() < end and attacker.frames < frames_max:
+        before, frames_before = broker.cpu_s(), attacker.frames
         await asyncio.gather(attacker.step(), witness.step())
-        cost = broker.cpu_s() - before
-        frames += 1
-        if cost > dearest:
-            dearest = cost
-            print(f"frame {frames}: {cost:.3f} s of CPU: {attacker.said[:200]}")
-        assert cost < CPU_S, f"frame {frames} cost {cost:.3f} s of CPU time: {attacker.said}"
-        if frames % 50 == 0:
+        frames = attacker.frames - frames_before
+        cost = (broker.cpu_s() - before) / max(1, frames)
+        dearest = max(dearest, cost)
+        assert cost < CPU_S, f"frame {attacker.frames} cost {cost:.3f} s of CPU time: {attacker.said}"
+        if witness.steps % 50 == 0:
             grown = broker.memory_mib() - memory_before
-            assert grown < MEMORY_MIB, f"after frame {frames} the broker has grown by {grown:.0f} MiB: {attacker.said}"
+            assert grown < MEMORY_MIB, f"after frame {attacker.frames} grown by {grown:.0f} MiB: {attacker.said}"
             broker.check_log()
     print(
-        f"{frames} frames, the dearest {dearest:.3f} s; grown by {broker.memory_mib() - memory_before:.0f} MiB;"
-        f" {len(attacker.receipted)} receipted; {attacker.came.most_common()}"
+        f"{attacker.frames} frames, the dearest {dearest:.3f} s of CPU time;"
+        f" grown by {broker.memory_mib() - memory_before:.0f} MiB; {len(attacker.receipted)} receipted;"
+        f" {witness.steps} by the witness; came {dict(attacker.came.most_common())}"
     )
 
 
 async def _reopens_with_what_was_receipted(it: Server, attacker: Attacker, witness: Witness) -> None:
     it.start()
     try:
-        port = int(it.service_url.rsplit(":", 1)[1])
-        raw = await Raw.connected(port)
+        raw = await Raw.connected(_port(it))
         answer = await raw.request(
             "GET_TOPICS_OF_NAMESPACE", namespace=NAMESPACE, request_id=1, mode=CommandGetTopicsOfNamespace.ALL
         )
@@ -114,14 +128,13 @@ async def _reopens_with_what_was_receipted(it: Server, attacker: Attacker, witne
         await raw.close()
         found: dict[tuple[int, int], bytes] = {}
         for topic in topics:
-            found |= await _content(port, topic)
-        missing = attacker.receipted.keys() - found.keys()
-        assert not missing, (
-            f"{len(missing)} of {len(attacker.receipted)} receipted entries are gone, the first {min(missing)}"
-        )
-        assert all(found[position] == section for position, section in attacker.receipted.items())
-        assert found.keys() <= attacker.receipted.keys() or set(found.values()) <= attacker.sent
-        kept = await _content(port, WITNESS_TOPIC)
+            found |= await _content(_port(it), topic)
+        receipted = attacker.receipted
+        missing = receipted.keys() - found.keys()
+        assert not missing, f"{len(missing)} of {len(receipted)} receipted entries are gone, the first {min(missing)}"
+        assert all(found[position] == section for position, section in receipted.items())
+        assert set(found.values()) <= attacker.sent
+        kept = await _content(_port(it), WITNESS_TOPIC)
         assert {position: section[open_payload(section)[1] :] for position, section in kept.items()} == witness.bodies
     finally:
         assert await asyncio.to_thread(it.stop) == 0
@@ -131,15 +144,20 @@ async def _content(port: int, topic: str) -> dict[tuple[int, int], bytes]:
     """Every entry of a topic, by position."""
     raw = await Raw.connected(port)
     begin = {"ledgerId": (1 << 64) - 1, "entryId": (1 << 64) - 1}
-    answer = await raw.request("SUBSCRIBE", topic=topic, subscription="reader", subType=0, consumer_id=1, request_id=1,
-                               durable=False, start_message_id=begin)  # fmt: skip
+    answer = await raw.request(
+        "SUBSCRIBE", topic=topic, subscription="reader", subType=0, consumer_id=1, request_id=1, durable=False,
+        start_message_id=begin,
+    )  # fmt: skip
     assert answer.type == BaseCommand.SUCCESS, answer
     answer = await raw.request("GET_LAST_MESSAGE_ID", consumer_id=1, request_id=2)
     last = answer.getLastMessageIdResponse.last_message_id
     entries: dict[tuple[int, int], bytes] = {}
+    raw.send("FLOW", consumer_id=1, messagePermits=(1 << 31) - 1)
     while (last.ledgerId, last.entryId) not in entries and last.entryId != (1 << 64) - 1:
-        raw.send("FLOW", consumer_id=1, messagePermits=1000)
-        frame = await raw.receive()
+        try:
+            frame = await raw.receive()
+        except TimeoutError:
+            raise AssertionError(f"{topic} gives {len(entries)} entries, and not its last one, {last}") from None
         if frame.command.type == BaseCommand.MESSAGE:
             id_ = frame.command.message.message_id
             entries[id_.ledgerId, id_.entryId] = frame.payload

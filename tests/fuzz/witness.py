@@ -9,7 +9,8 @@ from magnetar.wire.pulsar_api_pb2 import BaseCommand
 
 from tests.broker.raw import Raw
 
-TOPIC = "persistent://public/witness/t"
+NAMESPACE = "public/witness"
+TOPIC = f"persistent://{NAMESPACE}/t"
 TIMEOUT_S = 120.0
 
 
@@ -30,6 +31,11 @@ class Witness:
         await raw.request("PRODUCER", topic=TOPIC, producer_id=1, request_id=1, producer_name="witness")
         await raw.request("SUBSCRIBE", topic=TOPIC, subscription="w", subType=0, consumer_id=1, request_id=2)
         return cls(raw)
+
+    @property
+    def steps(self) -> int:
+        """Messages that it has published and consumed."""
+        return len(self.bodies)
 
     async def step(self) -> None:
         """Publish a message, have it receipted, get it, and acknowledge it: nothing else may come."""
