@@ -32,7 +32,7 @@ def unacceptable(metadata: MessageMetadata, body_bytes: int, max_message_bytes: 
         return None
     plain_bytes = body_bytes
     if metadata.compression != NONE:
-        plain_bytes = min(metadata.uncompressed_size, max_message_bytes)
+        plain_bytes = max(body_bytes, min(metadata.uncompressed_size, max_message_bytes))
     if not 1 <= messages <= max(1, plain_bytes // MIN_MESSAGE_BYTES):
         return (
             f"num_messages_in_batch={messages} is out of range; a batch has 1 message or more, and each takes"

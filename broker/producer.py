@@ -28,7 +28,7 @@ from ..wire.pulsar_api_pb2 import CommandProducer, CommandSend, MessageMetadata,
 from ..wire.strings import bad_string, parse_metadata
 from .answers import error_code
 from .bursts import Receipt, receipt_burst
-from .entry_checks import MAX_TIME_MS, unacceptable
+from .entry_checks import MAX_TIME_MS, MIN_MESSAGE_BYTES, unacceptable
 from .rates import Meter
 from .sequences import Verdict, ids_of, is_counted
 from .storage.position import Position
@@ -46,7 +46,6 @@ NOWHERE = Position((1 << 64) - 1, (1 << 64) - 1)
 """What the receipt of a repeated entry names: (-1, -1), in the unsigned numbers of the wire."""
 
 _HEAD = Struct(">HII")  # magic, checksum, size of the metadata
-_HEAD_BYTES = _HEAD.size
 _checksum = google_crc32c.value
 
 _REFUSED = -1
@@ -118,18 +117,18 @@ class Producer:
         Raises:
             ProtocolError: the payload section is no message, or the producer may not send yet.
         """
-        sequence_id = send.sequence_id
         text = None
+        bytes_ = len(payload)
         try:
             magic, checksum, size = _HEAD.unpack_from(payload)
             if magic == MAGIC_CHECKSUM:
                 if _checksum(payload[6:]) != checksum:
                     self._damaged(send)
                     return
-                metadata = parse_metadata(payload[_HEAD_BYTES : _HEAD_BYTES + size])
-                body_bytes = len(payload) - _HEAD_BYTES - size
+                body_bytes = bytes_ - 10 - size
                 if body_bytes < 0:
-                    raise ProtocolError(f"SEND of {len(payload)} bytes announces {size} of metadata")
+                    raise ProtocolError(f"SEND of {bytes_} bytes announces {size} of metadata")
+                metadata = parse_metadata(payload[10 : 10 + size])
             else:
                 metadata, body_bytes, text = _with_text(payload)
         except (StructError, DecodeError):
@@ -137,13 +136,13 @@ class Producer:
         if not self.is_ready:
             raise ProtocolError(f"SEND of producer {self.name!r} before it has exclusive access")
         messages = metadata.num_messages_in_batch  # 1 where the field is absent
-        if text is None:
-            if send.HasField("txnid_least_bits"):
-                text = "Transaction buffer disable!"
-            elif metadata.deliver_at_time > 0:
-                text = "Delayed delivery is not supported by this broker yet; send the message without deliver_at_time"
-            elif messages != 1 or metadata.publish_time > MAX_TIME_MS:
-                text = unacceptable(metadata, body_bytes, self.connection.config.max_message_bytes)
+        publish_time_ms = metadata.publish_time
+        if send.HasField("txnid_least_bits"):
+            text = "Transaction buffer disable!"
+        elif metadata.deliver_at_time > 0:
+            text = "Delayed delivery is not supported by this broker yet; send the message without deliver_at_time"
+        elif publish_time_ms > MAX_TIME_MS or (messages != 1 and not 0 < messages * MIN_MESSAGE_BYTES <= body_bytes):
+            text = unacceptable(metadata, body_bytes, self.connection.config.max_message_bytes) or text
         if text is not None:
             self.refuse(send, text)
             return
@@ -155,11 +154,10 @@ class Producer:
             if stored is None:
                 return
             done = stored
-        bytes_ = len(payload)
-        self._pending.append((sequence_id, send.highest_sequence_id, messages, bytes_))
+        self._pending.append((send.sequence_id, send.highest_sequence_id, messages, bytes_))
         self.connection.pending_publishes += 1
         self._is_appending = True
-        self.topic.append(payload, messages, metadata.publish_time, done)
+        self.topic.append(payload, messages, publish_time_ms, done)
         self._is_appending = False
 
     def _unless_repeated(self, sequence: Sequence, send: CommandSend, metadata: MessageMetadata) -> EntryDone | None:
