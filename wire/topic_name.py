@@ -13,7 +13,8 @@ from urllib.parse import quote
 from ..errors import InvalidTopicName
 
 DOMAINS = ("persistent", "non-persistent")
-_PARTITION = re.compile(r"(?s)(.*)-partition-(0|[1-9][0-9]*)")
+_PARTITION = re.compile(r"(?s)(.*)-partition-(0|[1-9][0-9]{0,9})")
+_MAX_PARTITION = (1 << 31) - 1  # of the wire; beyond it Pulsar sees no partition either
 _NAME_PART = re.compile(r"[-=:.\w]+", re.ASCII)
 MAX_NAME_BYTES = 1024
 """Longest topic name accepted; Pulsar has no limit of its own but its metadata store has."""
@@ -37,7 +38,8 @@ class TopicName:
     def partition(self) -> int:
         """Index of the partition that this name denotes, -1 if none."""
         match = _PARTITION.fullmatch(self.local)
-        return int(match[2]) if match else -1
+        index = int(match[2]) if match else -1
+        return index if index <= _MAX_PARTITION else -1
 
     @property
     def is_persistent(self) -> bool:
@@ -53,7 +55,9 @@ class TopicName:
     def base(self) -> TopicName:
         """The partitioned topic that this name is a partition of; the name itself if it is none."""
         match = _PARTITION.fullmatch(self.local)
-        return TopicName(self.domain, self.tenant, self.namespace, match[1]) if match else self
+        if match is None or self.partition < 0:
+            return self
+        return TopicName(self.domain, self.tenant, self.namespace, match[1])
 
     @property
     def rest_path(self) -> str:

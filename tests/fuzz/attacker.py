@@ -26,7 +26,7 @@ CLIENT_KINDS = [kind for kind in KINDS if BaseCommand.Type.Value(kind) in HANDLE
 FREQUENT = ("SUBSCRIBE", "PRODUCER", "ACK", "FLOW", "REDELIVER_UNACKNOWLEDGED_MESSAGES", "SEEK", "CLOSE_PRODUCER",
             "CLOSE_CONSUMER", "GET_LAST_MESSAGE_ID", "UNSUBSCRIBE", "GET_TOPICS_OF_NAMESPACE")  # fmt: skip
 BURSTS = (1,) * 9 + (5,)
-ANSWER_TIMEOUT_S = 60.0
+ANSWER_TIMEOUT_S = 25.0
 
 Position = tuple[int, int]
 

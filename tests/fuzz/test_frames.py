@@ -150,6 +150,7 @@ async def _content(port: int, topic: str) -> dict[tuple[int, int], bytes]:
     )  # fmt: skip
     assert answer.type == BaseCommand.SUCCESS, answer
     answer = await raw.request("GET_LAST_MESSAGE_ID", consumer_id=1, request_id=2)
+    assert answer.type == BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE, f"{topic}: {answer}"
     last = answer.getLastMessageIdResponse.last_message_id
     entries: dict[tuple[int, int], bytes] = {}
     raw.send("FLOW", consumer_id=1, messagePermits=(1 << 31) - 1)

@@ -56,7 +56,9 @@ def test_invalid_names_are_refused_in_one_line(text: str) -> None:
 @pytest.mark.parametrize(
     ("local", "partition", "base"),
     [("a-partition-0", 0, "a"), ("a-partition-12", 12, "a"), ("a-partition-01", -1, None),
-     ("a-partition--1", -1, None), ("a", -1, None), ("a-partition-1-partition-2", 2, "a-partition-1")],
+     ("a-partition-2147483647", 2147483647, "a"), ("a-partition-2147483648", -1, None),
+     ("a-partition-99999999999999999999", -1, None), ("a-partition--1", -1, None), ("a", -1, None),
+     ("a-partition-1-partition-2", 2, "a-partition-1")],
 )  # fmt: skip
 def test_partitions_are_canonical_numbers(local: str, partition: int, base: str | None) -> None:
     name = parse_topic_name(local)
