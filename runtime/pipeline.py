@@ -51,7 +51,7 @@ from .recent_acks import RecentAcks
 from .spec import InstanceSpec
 from .state.link import StateLink
 from .state.naming import table_of
-from .stats import InstanceStats, format_error, reason_of
+from .stats import InstanceStats, encodable, format_error, reason_of
 from .stopping import InstanceStopping
 
 log = logging.getLogger(__name__)
@@ -176,7 +176,7 @@ class Pipeline:
 
     def _end(self, reason: str) -> None:
         if not self._ended.done():
-            self._ended.set_result(reason)
+            self._ended.set_result(encodable(reason))
 
     async def _wind_down(self) -> None:
         """Let the function finish its message, and what it made reach the broker."""

@@ -80,12 +80,7 @@ class InputPartition:
                 continue  # lost again before this turn
             confirmed = None if self._tenure is None else self._tenure.confirmed
             tenure = self._tenure = Tenure(self._work, self._consumer, self._serde, self._producer_name, confirmed)
-            try:
-                await race(_wait(over), tenure.serve())
-            except Exception:
-                if not over.is_set():
-                    raise
-                # It failed because the partition was lost; what is wrong beside comes again.
+            await race(_wait(over), _serve(tenure, over))
             await tenure.leave()
 
     def clear_outbox(self) -> None:
@@ -104,6 +99,15 @@ class InputPartition:
             await self._tenure.close()
         if self._consumer is not None:
             await self._consumer.close()
+
+
+async def _serve(tenure: Tenure, over: asyncio.Event) -> None:
+    try:
+        await tenure.serve()
+    except Exception:
+        if not over.is_set():
+            raise
+        # It failed because the partition was lost; what is wrong beside comes again.
 
 
 async def _wait(event: asyncio.Event) -> None:

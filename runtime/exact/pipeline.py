@@ -49,7 +49,7 @@ from ..spec import InstanceSpec
 from ..state.naming import table_of
 from ..state.session import outside_of_call
 from ..state.values import Position
-from ..stats import InstanceStats, reason_of
+from ..stats import InstanceStats, encodable, reason_of
 from .entries import EntryMaker
 from .flow import ResultFlow
 from .identity import life_of, producer_name
@@ -235,7 +235,7 @@ class ExactPipeline:
     def end(self, reason: str) -> None:
         """Stop the instance, for a reason that is shown."""
         if not self._ended.done():
-            self._ended.set_result(reason)
+            self._ended.set_result(encodable(reason))
 
     async def _wind_down(self) -> None:
         """Let the function finish its message, and what it made reach the broker."""
