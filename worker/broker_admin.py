@@ -126,11 +126,12 @@ class BrokerAdmin:
         """Delete a topic and its subscriptions; one that does not exist is fine."""
         await self._call("DELETE", f"{parse_topic_name(topic).rest_path}?force=true", (404,))
 
-    async def create_subscription(self, topic: str, subscription: str) -> bool:
-        """Create a durable subscription at the end of a topic; returns False if there is one of that name."""
+    async def create_subscription(self, topic: str, subscription: str, *, is_earliest: bool = False) -> bool:
+        """Create a durable subscription at the end of a topic, or its beginning; returns False if it exists."""
         path = f"{parse_topic_name(topic).rest_path}/subscription/{quote(subscription, safe='')}"
-        latest = {"ledgerId": 2**63 - 1, "entryId": 2**63 - 1, "partitionIndex": -1}
-        return (await self._call("PUT", path, (409,), latest)).is_success
+        number = -1 if is_earliest else 2**63 - 1
+        position = {"ledgerId": number, "entryId": number, "partitionIndex": -1}
+        return (await self._call("PUT", path, (409,), position)).is_success
 
     async def is_durable(self, topic: str, subscription: str) -> bool:
         """Return whether a topic has a subscription of that name which outlives its consumers."""

@@ -119,10 +119,14 @@ class Functions:
         Whoever created it was perhaps answered by another worker, which this one has not followed yet.
         """
         if self._metadata.get(str(name)) is None:
-            with contextlib.suppress(TimeoutError, MagnetarError):
-                async with asyncio.timeout(LOOK_TIMEOUT_S):
-                    await self._metadata.catch_up()
+            await self._look()
         return self.find(name)
+
+    async def _look(self) -> None:
+        """Read the log to its end if that is possible soon: what is refused may be so by what was true before."""
+        with contextlib.suppress(TimeoutError, MagnetarError):
+            async with asyncio.timeout(LOOK_TIMEOUT_S):
+                await self._metadata.catch_up()
 
     def describe(self, name: FunctionName) -> dict[str, Any]:
         """Return the JSON of a function's config."""
@@ -166,7 +170,7 @@ class Functions:
             functionUuid=uuid.uuid4().hex,
         )
         await patience.ask(lambda: self._around.outputs.prepare(metadata.functionDetails))
-        await self._around.inputs.prepare(metadata.functionDetails)
+        await patience.ask(lambda: self._around.inputs.prepare(metadata.functionDetails))
         return metadata
 
     async def update(self, name: FunctionName, deployment: Deployment) -> None:
@@ -242,10 +246,11 @@ class Functions:
 
     async def set_state(self, name: FunctionName, instance_id: int | None, state: FunctionState) -> None:
         """Start or stop one instance, or all that are not so yet."""
-        existing = await self.newest(name)
-        parallelism = existing.functionDetails.parallelism
-        chosen = range(parallelism) if instance_id is None else (instance_id,)
-        states = {index: existing.instanceStates.get(index, RUNNING) for index in range(parallelism)}
+        states = _states(await self.newest(name))
+        chosen = tuple(states) if instance_id is None else (instance_id,)
+        if not any(index in states and states[index] != state for index in chosen):
+            await self._look()
+            states = _states(self.find(name))
         if not any(index in states and states[index] != state for index in chosen):
             raise RequestRefused(400, "Operation not permitted")
         await self.replace_states(name, {index: state if index in chosen else states[index] for index in states})
@@ -323,6 +328,10 @@ class Functions:
     async def fetch(self, location: PackageLocationMetaData) -> Path:
         """Return a record's package, extracted on this machine."""
         return await self._packages.fetch(package_id(location), package_name(location))
+
+
+def _states(metadata: FunctionMetaData) -> dict[int, FunctionState]:
+    return {index: metadata.instanceStates.get(index, RUNNING) for index in range(metadata.functionDetails.parallelism)}
 
 
 def _check(package: Path, config: FunctionConfig) -> None:

@@ -119,7 +119,7 @@ class Parts:
         hand_over = HandOver(self.metadata, self.membership, http, config.request_timeout_s)
         self.tables = StateTables(config.state_url)
         around = Surroundings(
-            InputSubscriptions(client),
+            InputSubscriptions(client, admin),
             ExactOutputs(config.admin_url, config.state_url),
             SparkReadiness(me.worker_id, config.spark_master, config.state_url, config.data_dir / "spark"),
             self._end_instances,

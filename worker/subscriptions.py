@@ -12,8 +12,9 @@ import logging
 
 from ..client.client import AsyncClient
 from ..client.config import ConsumerConfig
-from ..errors import MagnetarError
+from ..errors import ConnectionLost, MagnetarError, OperationTimeout, UnknownBrokerError
 from ..wire.functions_pb2 import EARLIEST, FAILOVER, FunctionDetails
+from .broker_admin import BrokerAdmin
 
 TIMEOUT_S = 5.0
 _log = logging.getLogger(__name__)
@@ -22,14 +23,18 @@ _log = logging.getLogger(__name__)
 class InputSubscriptions:
     """Opens subscriptions and leaves them to the instances."""
 
-    def __init__(self, client: AsyncClient) -> None:
+    def __init__(self, client: AsyncClient, admin: BrokerAdmin) -> None:
         self._client = client
+        self._admin = admin
 
     async def prepare(self, details: FunctionDetails) -> None:
         """Create the subscriptions of a function where absent.
 
-        A topic that cannot be subscribed to is no reason to refuse the function: its instances try on, and say why in
-        their status.
+        A topic that the broker does not let us subscribe to is no reason to refuse the function: its instances try on,
+        and say why in their status.
+
+        Raises:
+            ConnectionLost: the broker does not answer; ask again.
         """
         source = details.source
         name = source.subscriptionName or f"{details.tenant}/{details.namespace}/{details.name}"
@@ -45,5 +50,14 @@ class InputSubscriptions:
             async with asyncio.timeout(TIMEOUT_S):
                 consumer = await self._client.subscribe(topic, name, config)
                 await consumer.close()
-        except (MagnetarError, TimeoutError) as exc:
-            _log.warning("subscription %s of %s could not be prepared: %s", name, topic, exc or type(exc).__name__)
+                return
+        except (ConnectionLost, OperationTimeout, TimeoutError):
+            pass  # or it is there, and its only consumer keeps us out
+        except MagnetarError as exc:
+            _log.warning("subscription %s of %s could not be prepared: %s", name, topic, exc)
+            return
+        try:
+            is_earliest = config.initial_position == "Earliest"
+            await self._admin.create_subscription(topic, name, is_earliest=is_earliest)
+        except UnknownBrokerError as exc:
+            _log.warning("subscription %s of %s could not be prepared: %s", name, topic, exc)

@@ -66,9 +66,13 @@ class SimulatedAdmin:
         assert topic == COORDINATION
         return await self._broker.read_stats(self._link)
 
-    async def create_subscription(self, topic: str, subscription: str) -> bool:
-        assert topic == LOCKS
+    async def create_subscription(self, topic: str, subscription: str, *, is_earliest: bool = False) -> bool:
         await self._link.to_broker()
+        if topic != LOCKS:
+            is_there = (topic, subscription) in self._world.subscriptions
+            self._world.subscribe(topic, subscription, is_earliest=is_earliest)
+            await self._link.to_worker()
+            return not is_there
         is_free = subscription not in self._world.locks and subscription not in self._world.fenced
         if is_free:
             self._world.fenced.add(subscription)

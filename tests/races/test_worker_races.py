@@ -17,7 +17,7 @@ from tests.metadata.lives import Lives
 from tests.metadata.virtual_time import run
 
 SEED = os.environ.get("MAGNETAR_RACE_SEED")
-SEEDS = 80
+SEEDS = 60
 SEEDS_AT_A_TIME = 20
 LONG_S = float(os.environ.get("MAGNETAR_RACE_S", "120"))
 FIRST_LONG_SEED = int(os.environ.get("MAGNETAR_RACE_FIRST", "1000000"))
