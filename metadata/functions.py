@@ -8,8 +8,9 @@ record has come back out of the log, so the answer and every later look at the t
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from ..errors import FunctionExists, NotLeader, OperationTimeout, OutOfDate
@@ -125,6 +126,12 @@ class FunctionMetadataManager:
         for is_done, future in self._waiting:
             if not future.done() and is_done():
                 future.set_result(None)
+
+    @contextlib.asynccontextmanager
+    async def undecided(self) -> AsyncIterator[None]:
+        """Keep every change from being decided here meanwhile. Cancellation: safe."""
+        async with self._turn:
+            yield
 
     def lead(self, log: LogAccess) -> None:
         """Accept requests from now on; the log has been caught up with."""

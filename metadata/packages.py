@@ -16,7 +16,8 @@ import hashlib
 import os
 import shutil
 import uuid
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
+from collections import Counter
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,11 +65,27 @@ class PackageStore:
         self._directory = directory
         self._topics = topics
         self._fetching: dict[str, asyncio.Lock] = {}
+        self._in_use: Counter[str] = Counter()
 
     def prepare(self) -> None:
         """Create the directories and remove what a crash left half done. Blocking."""
         shutil.rmtree(self._directory / _INCOMING, ignore_errors=True)
         (self._directory / _INCOMING).mkdir(parents=True)
+
+    @contextlib.contextmanager
+    def used(self, package_id: str) -> Iterator[None]:
+        """Keep a package although no function names it yet."""
+        self._in_use[package_id] += 1
+        try:
+            yield
+        finally:
+            self._in_use[package_id] -= 1
+            if not self._in_use[package_id]:
+                del self._in_use[package_id]
+
+    def in_use(self) -> set[str]:
+        """Return the packages that somebody is about to name."""
+        return set(self._in_use)
 
     async def receive(self, chunks: AsyncIterable[bytes]) -> Upload:
         """Write an upload to disk and return it; the caller ends it with `keep` or `discard`.

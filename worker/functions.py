@@ -139,9 +139,10 @@ class Functions:
     async def register(self, name: FunctionName, deployment: Deployment) -> None:
         """Create a function; returns when every worker can learn of it."""
         patience = Patience(self._hand_over.timeout_s)
-        async with patience.bound():
-            metadata = await self._new_record(name, deployment, patience)
-        await self._submit(metadata, patience)
+        with self._used(deployment):
+            async with patience.bound():
+                metadata = await self._new_record(name, deployment, patience)
+            await self._submit_with(deployment, metadata, patience)
 
     async def _new_record(self, name: FunctionName, deployment: Deployment, patience: Patience) -> FunctionMetaData:
         if not await patience.ask(lambda: self._admin.has_tenant(name.tenant)):
@@ -176,9 +177,10 @@ class Functions:
     async def update(self, name: FunctionName, deployment: Deployment) -> None:
         """Change a function; what is not sent stays."""
         patience = Patience(self._hand_over.timeout_s)
-        async with patience.bound():
-            metadata = await self._changed_record(name, deployment, patience)
-        await self._submit(metadata, patience)
+        with self._used(deployment):
+            async with patience.bound():
+                metadata = await self._changed_record(name, deployment, patience)
+            await self._submit_with(deployment, metadata, patience)
 
     async def _changed_record(self, name: FunctionName, deployment: Deployment, patience: Patience) -> FunctionMetaData:
         existing = self._metadata.get(str(name))
@@ -280,6 +282,23 @@ class Functions:
     async def stop(self, name: FunctionName, instance_id: int | None) -> None:
         """Let one instance, or all, rest."""
         await self.set_state(name, instance_id, STOPPED)
+
+    async def _submit_with(self, deployment: Deployment, metadata: FunctionMetaData, patience: Patience) -> None:
+        """Submit a record that names a package, and make sure that the package is there afterwards.
+
+        It may have been stored long ago, without a name, and removed between this request's look and its record. From
+        the record on nobody removes it.
+        """
+        await self._submit(metadata, patience)
+        upload = deployment.upload
+        if upload is not None:
+            name = metadata.packageLocation.originalFileName
+            async with patience.bound("the change was made, and its package could not be looked at"):
+                await patience.ask(lambda: self._packages.keep(upload, name))
+
+    def _used(self, deployment: Deployment) -> contextlib.AbstractContextManager[None]:
+        upload = deployment.upload
+        return self._packages.used(upload.package_id) if upload else contextlib.nullcontext()
 
     async def _submit(
         self, metadata: FunctionMetaData, patience: Patience | None = None, *, is_deletion: bool = False

@@ -2,6 +2,9 @@
 
 A package is there before the record that names it, and an upload may be refused in between; so one without a name gets
 an hour. The hour is counted in memory: whoever begins to lead, or starts, counts anew.
+
+A package that has been without a name for an hour may get one at any time. So a topic is removed while no change can be
+decided, after one more look; whoever names the package afterwards looks whether it is still there, and stores it again.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import AbstractAsyncContextManager
 from time import monotonic
 
 from ..errors import MagnetarError
@@ -46,7 +50,19 @@ class PackageJanitor:
         topic_prefix: str,
         named: Callable[[], set[str]],
         is_leading: Callable[[], bool],
+        undecided: Callable[[], AbstractAsyncContextManager[None]],
     ) -> None:
+        """Remove from `packages` and, by `admin`, topics whose names begin with `topic_prefix`.
+
+        Args:
+            packages: on this machine.
+            admin: the broker.
+            topic_prefix: of the topics.
+            named: returns the packages that functions name.
+            is_leading: whether this worker is the one to remove topics.
+            undecided: keeps changes of functions from being decided meanwhile.
+        """
+        self._undecided = undecided
         self._packages = packages
         self._admin = admin
         self._topic_prefix = topic_prefix
@@ -64,7 +80,9 @@ class PackageJanitor:
     async def tidy(self, now: float) -> None:
         """Remove what has been without a name for long enough."""
         local = await asyncio.to_thread(self._packages.local_ids)
-        for package_id in self._local.expired(local, self._named(), now):
+        for package_id in self._local.expired(local, self._used(), now):
+            if package_id in self._used():
+                continue
             await asyncio.to_thread(self._packages.remove_local, package_id)
         if not self._is_leading():
             self._stored = UnnamedClock()
@@ -74,10 +92,16 @@ class PackageJanitor:
         except MagnetarError as exc:
             _log.warning("packages that nothing names could not be removed, trying again later: %s", exc)
 
+    def _used(self) -> set[str]:
+        return self._named() | self._packages.in_use()
+
     async def _tidy_topics(self, now: float) -> None:
         namespace = "/".join(self._topic_prefix.split("/")[2:4])
         topics = await self._admin.topics(namespace)
         stored = [name.removeprefix(self._topic_prefix) for name in topics if name.startswith(self._topic_prefix)]
-        for package_id in self._stored.expired(stored, self._named(), now):
-            await self._admin.delete_topic(self._topic_prefix + package_id)
+        for package_id in self._stored.expired(stored, self._used(), now):
+            async with self._undecided():
+                if package_id in self._used() or not self._is_leading():
+                    continue
+                await self._admin.delete_topic(self._topic_prefix + package_id)
             _log.info("removed package %s, which no function names", package_id)

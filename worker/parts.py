@@ -108,7 +108,12 @@ class Parts:
         topics = PackageTopics(client, config.topic(PACKAGE_PREFIX))
         self.packages = PackageStore(config.data_dir / "packages", topics)
         self.janitor = PackageJanitor(
-            self.packages, admin, config.topic(PACKAGE_PREFIX), self._named_packages, lambda: self.leadership.is_leading
+            self.packages,
+            admin,
+            config.topic(PACKAGE_PREFIX),
+            self._named_packages,
+            lambda: self.leadership.is_leading,
+            self.metadata.undecided,
         )
         self.compaction = LogCompaction(
             admin.compact,

@@ -159,6 +159,10 @@ class SimulatedInstance:
         self._work.cancel()
         await asyncio.wait((self._work,))
 
+    def kill(self) -> None:
+        """End it in the middle of whatever it does."""
+        self._work.cancel()
+
     def leftover(self) -> str:
         return ""
 

@@ -201,8 +201,8 @@ class WholeWorker:
 
     def kill_instances(self) -> None:
         """What the zygote does when this worker has been stopped for too long."""
-        for one in list(self.parts._config.topics and self.running()):
-            one._work.cancel()
+        for one in self.running():
+            one.kill()
 
     def running(self) -> list[SimulatedInstance]:
         """Return the instances of this worker."""

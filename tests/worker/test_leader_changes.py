@@ -137,10 +137,10 @@ async def test_a_deletion_that_loses_its_leader_is_carried_out_by_the_next_one(
     is_removing, may_remove = asyncio.Event(), asyncio.Event()
     delete = BrokerAdmin.delete_subscription
 
-    async def held(self: BrokerAdmin, *of: str, **options: bool) -> bool:
+    async def held(self: BrokerAdmin, topic: str, subscription: str, *, is_forced: bool = False) -> bool:
         is_removing.set()
         await may_remove.wait()
-        return await delete(self, *of, **options)
+        return await delete(self, topic, subscription, is_forced=is_forced)
 
     monkeypatch.setattr(BrokerAdmin, "delete_subscription", held)
     url = f"{three.url(other)}/admin/v3/functions/public/default/gone"

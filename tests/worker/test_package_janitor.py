@@ -1,0 +1,109 @@
+"""A package that somebody names while it is being removed for want of a name: it stays, or is stored again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from magnetar.metadata.functions import FunctionMetadataManager, LogAccess
+from magnetar.metadata.functions_state import FunctionRequest
+from magnetar.metadata.packages import PackageStore
+from magnetar.wire.functions_pb2 import FunctionDetails, FunctionMetaData
+from magnetar.worker.package_janitor import KEEP_UNNAMED_S, PackageJanitor
+
+PREFIX = "persistent://public/functions/package-"
+ID = "a" * 64
+
+
+class Broker:
+    """One package topic, whose removal takes until it may go."""
+
+    def __init__(self) -> None:
+        self.topics_there = {PREFIX + ID}
+        self.is_removing, self.may_go = asyncio.Event(), asyncio.Event()
+
+    async def topics(self, _namespace: str) -> list[str]:
+        return sorted(self.topics_there)
+
+    async def delete_topic(self, topic: str) -> None:
+        self.is_removing.set()
+        await self.may_go.wait()
+        self.topics_there.discard(topic)
+
+
+class World:
+    """A leader with a log of its own, and its janitor."""
+
+    def __init__(self, directory: Path) -> None:
+        self.broker = Broker()
+        self.metadata = FunctionMetadataManager(lambda change: None)
+        self.metadata.lead(LogAccess(self._append, self._caught_up))
+        self.packages = PackageStore(directory, None)  # type: ignore[arg-type]
+        self.packages.prepare()
+        self.named: set[str] = set()
+        self.janitor = PackageJanitor(
+            self.packages, self.broker, PREFIX, lambda: self.named, lambda: True, self.metadata.undecided  # type: ignore[arg-type]
+        )  # fmt: skip
+        self._count = 0
+
+    async def _append(self, key: str, value: bytes, properties: Any) -> tuple[int, int]:
+        self._count += 1
+        self.named.add(ID)
+        self.metadata.apply((1, self._count), key, value, properties)
+        return 1, self._count
+
+    async def _caught_up(self) -> None:
+        pass
+
+    async def name_it(self) -> None:
+        metadata = FunctionMetaData(functionDetails=FunctionDetails(tenant="t", namespace="n", name="f"))
+        await self.metadata.submit(FunctionRequest(metadata, "r"))
+
+
+@contextlib.asynccontextmanager
+async def an_hour_later(world: World) -> AsyncIterator[asyncio.Task[None]]:
+    await world.janitor.tidy(0.0)
+    task = asyncio.create_task(world.janitor.tidy(KEEP_UNNAMED_S))
+    try:
+        yield task
+    finally:
+        world.broker.may_go.set()
+        await task
+
+
+async def test_a_record_waits_for_the_removal_so_that_whoever_wrote_it_sees_what_is_gone(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    async with an_hour_later(world):
+        await world.broker.is_removing.wait()
+        naming = asyncio.create_task(world.name_it())
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not naming.done(), "named while it was being removed"
+        world.broker.may_go.set()
+        await naming
+    assert world.broker.topics_there == set()
+
+
+async def test_a_package_that_is_about_to_be_named_stays(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.broker.may_go.set()
+    with world.packages.used(ID):
+        async with an_hour_later(world):
+            pass
+        assert world.broker.topics_there == {PREFIX + ID}
+    assert world.packages.in_use() == set()
+
+
+async def test_a_package_that_got_a_name_meanwhile_stays(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.broker.may_go.set()
+    await world.janitor.tidy(0.0)
+    async with world.metadata.undecided():
+        tidying = asyncio.create_task(world.janitor.tidy(KEEP_UNNAMED_S))
+        await asyncio.sleep(0.05)
+        world.named.add(ID)
+    await tidying
+    assert world.broker.topics_there == {PREFIX + ID}
