@@ -105,7 +105,7 @@ def create(
 @functions.command()
 @target_options
 @config_options
-@click.option("--update-auth-data", is_flag=True, help="Renew the function's credentials.")
+@click.option("--update-auth-data", is_flag=True, help="Renew the function's credentials (refused: there are none).")
 @click.pass_context
 def update(
     ctx: click.Context, /, fqfn: str | None, tenant: str | None, namespace: str | None, name: str | None, **flags: Any

@@ -132,8 +132,8 @@ class HttpProtocol(HttpToolsProtocol):
         self._stop_waiting()
         if self.transport.is_closing():
             return
-        waits = self._is_in_body and self._is_busy and not self.cycle.response_started
-        if waits or (self._head_bytes and not self._is_busy):
+        waits_for_body = self._is_in_body and self._is_busy and not self.cycle.response_started
+        if waits_for_body or (self._head_bytes and not self._is_busy and not self._is_in_body):
             content = _reason(reason)
             head = (
                 f"HTTP/1.1 {status} {_PHRASES[status]}\r\ncontent-type: application/json\r\n"
@@ -158,6 +158,9 @@ class HttpProtocol(HttpToolsProtocol):
                 self.give_up(431, f"the head of the request exceeds {MAX_HEAD_BYTES} bytes")
                 return
         super().data_received(data)
+        if self._deadline is None and not self._is_busy and not self._is_in_body:
+            # Blank lines before a request: uvicorn has ended its wait, and no message has begun.
+            self._expect_within(self._limits.head_timeout_s, self._look_at_head)
 
     def on_message_begin(self) -> None:
         """Begin the head of a request."""

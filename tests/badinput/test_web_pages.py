@@ -40,10 +40,12 @@ def test_page_of_another_site_deploys_nothing(standalone: Server, port: str, hea
 
 @pytest.mark.slow
 def test_page_whose_host_is_allowed_may_ask(tmp_path: Path) -> None:
-    with running("broker", tmp_path, "--allowed-hosts", "magnetar.example.com,other.example.com") as server:
+    with running("standalone", tmp_path, "--allowed-hosts", "magnetar.example.com,other.example.com") as server:
         page = {"Host": "magnetar.example.com", "Origin": "https://other.example.com", "Sec-Fetch-Site": "cross-site"}
-        assert httpx.get(f"{server.web_url}/admin/v2/tenants", headers=page).status_code == 200
-        assert httpx.get(f"{server.web_url}/admin/v2/tenants", headers={"Host": "example.com"}).status_code == 403
+        for url in (server.web_url, server.worker_url):
+            path = f"{url}/admin/v3/functions/public/default"
+            assert httpx.get(path, headers=page, timeout=60).status_code == 200
+            assert httpx.get(path, headers={"Host": "example.com"}, timeout=60).status_code == 403
 
 
 @pytest.mark.slow

@@ -80,6 +80,33 @@ async def test_half_a_request_is_given_up(sent: bytes, status: bytes) -> None:
         assert "0 bytes" in await it.ask()
 
 
+async def test_blank_lines_are_no_request() -> None:
+    async with site(HttpLimits(head_timeout_s=0.05)) as it, asyncio.timeout(WAIT_S):
+        for sent in (b"", b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"):
+            reader, writer = await asyncio.open_connection("127.0.0.1", it.port)
+            it.writers.append(writer)
+            writer.write(sent)
+            if sent:
+                assert (await reader.readuntil(b"0 bytes")).startswith(b"HTTP/1.1 200 ")
+            writer.write(b"\r\n")
+            assert (await reader.read()).startswith(b"HTTP/1.1 408 ")
+
+
+async def test_the_rest_of_a_body_that_was_refused_gets_no_second_answer() -> None:
+    async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
+        await PlainTextResponse("no", 413)(scope, receive, send)
+
+    async with asyncio.timeout(WAIT_S):
+        server, port = await serve(refuse, "127.0.0.1", 0, limits=HttpLimits(body_timeout_s=0.05))
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"PUT / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nhalf")
+        answer = await reader.read()
+        assert answer.startswith(b"HTTP/1.1 413 ")
+        assert answer.endswith(b"\r\n\r\nno")
+        writer.close()
+        await server.stop()
+
+
 async def test_a_slow_answer_and_a_body_that_is_not_read_yet_are_not_late() -> None:
     body = b"x" * 5_000_000
     async with site(HttpLimits(head_timeout_s=0.02, body_timeout_s=0.02)) as it, asyncio.timeout(WAIT_S):
