@@ -35,7 +35,8 @@ from .spark_rules import check_spark
 MAX_NAME_BYTES = 128
 """Of tenant, namespace and name: file names, process titles, sockets and consumers' names are made of them."""
 MAX_SUBSCRIPTION_BYTES = 1024
-_RESERVED_SUBSCRIPTIONS = ("pulsar.repl", "pulsar.dedup", "__compaction")
+RESERVED_SUBSCRIPTIONS = ("pulsar.repl", "pulsar.dedup", "__compaction")
+"""Beginnings of names that a broker's own cursors have."""
 _INT32_MAX = (1 << 31) - 1
 _NOT_YET = "is not supported yet; leave it out"
 _T = TypeVar("_T")
@@ -97,7 +98,7 @@ def _check_name(config: FunctionConfig) -> None:
     if name in (".", "..") or "/" in name or ":" in name or not name.isprintable():
         raise InvalidConfig(f"Function name {name[:40]!a} must be of printable characters without / and :")
     sub_name = config.sub_name or ""
-    if sub_name.startswith(_RESERVED_SUBSCRIPTIONS):
+    if sub_name.startswith(RESERVED_SUBSCRIPTIONS):
         raise InvalidConfig(f"subName {sub_name[:40]!a} is reserved for subscriptions of the broker; choose another")
     if _has_controls(sub_name) or len(sub_name.encode("utf-8", "replace")) > MAX_SUBSCRIPTION_BYTES:
         raise InvalidConfig(

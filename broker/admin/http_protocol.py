@@ -56,7 +56,7 @@ class HttpLimits:
     max_connections: int = field(default_factory=_connections)
     head_timeout_s: float = 10.0
     body_timeout_s: float = 20.0
-    _told_s: float = float("-inf")
+    _told_s: float = field(default=float("-inf"), init=False)
 
     def tell_full(self) -> None:
         """Log, once a minute, that the connections are all taken."""

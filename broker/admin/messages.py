@@ -62,7 +62,7 @@ async def _peek(call: Call) -> Response:
     subscription = find_subscription(topic, call.subscription)
     if not 0 < place <= MAX_PEEK:
         raise Refused(400, f"position {place} is out of range: 1 to {MAX_PEEK}, counted from the first unacknowledged")
-    position = nth_unacknowledged(topic, subscription, place)
+    position = await nth_unacknowledged(topic, subscription, place)
     entry = None if position is None else await read_entry(topic, position)
     if entry is None:
         raise Refused(404, "Message not found")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 _T = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
 _S = f"{_T}/subscription/{{subscription}}"
+ANALYZED_PER_TURN = 100
 MAX_ANALYZED_ENTRIES = 10_000
 """`subscriptionBacklogScanMaxEntries`: the analysis of a backlog stops there and says so."""
 
@@ -195,12 +197,14 @@ async def _analyze(call: Call) -> Response:
     subscription = find_subscription(topic, call.subscription)
     entries = messages = 0
     first = last = None
-    position = nth_unacknowledged(topic, subscription, 1)
+    position = await nth_unacknowledged(topic, subscription, 1)
     while position is not None and entries < MAX_ANALYZED_ENTRIES:
         entry = await read_entry(topic, position)
         if entry is None:
             break
         entries, messages = entries + 1, messages + entry.messages
+        if entries % ANALYZED_PER_TURN == 0:
+            await asyncio.sleep(0)  # entries in memory are read without a pause
         first, last = first or entry.position, entry.position
         following = subscription.cursor.next_unacknowledged(position)
         position = following if following <= topic.log.last_confirmed else None

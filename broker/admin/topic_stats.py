@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from ..topic import Topic
 
 _ONE_ENTRY_BYTES = 1
+ENTRIES_PER_TURN = 1000
+"""Entries that are stepped over before the loop may do something else."""
 
 
 async def shown_stats(call: Call, topic: Topic) -> dict[str, Any]:
@@ -58,11 +61,15 @@ async def last_message(topic: Topic) -> Position | MessageId:
     return MessageId(last.ledger_id, last.entry_id, batch_index=metadata.num_messages_in_batch - 1)
 
 
-def nth_unacknowledged(topic: Topic, subscription: Subscription, count: int) -> Position | None:
+async def nth_unacknowledged(topic: Topic, subscription: Subscription, count: int) -> Position | None:
     """Return the position of the ``count``-th entry (from 1) that a subscription has not acknowledged."""
     cursor = subscription.cursor
+    if count > cursor.backlog_entries:
+        return None
     position = cursor.mark_delete
-    for _ in range(count):
+    for number in range(count):
+        if number % ENTRIES_PER_TURN == ENTRIES_PER_TURN - 1:
+            await asyncio.sleep(0)  # a long way is no reason to keep the loop busy
         position = cursor.next_unacknowledged(position)
         if position > topic.log.last_confirmed:
             return None
@@ -109,7 +116,7 @@ def bytes_after(topic: Topic, position: Position) -> int:
 
 
 async def _earliest_publish_time_ms(topic: Topic, subscription: Subscription) -> int:
-    position = nth_unacknowledged(topic, subscription, 1)
+    position = await nth_unacknowledged(topic, subscription, 1)
     entry = None if position is None else await read_entry(topic, position)
     if entry is None:
         return 0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from magnetar.api.config_rules import RESERVED_SUBSCRIPTIONS
+from magnetar.broker.consumer_commands import RESERVED_NAMES
 from magnetar.wire.payload import seal
 from magnetar.wire.pulsar_api_pb2 import MessageMetadata
 
@@ -87,3 +89,7 @@ async def test_new_partitions_do_not_get_what_is_internal(broker: RunningBroker)
     await eventually(has_cursor, "cursor of the compaction")
     assert (await broker.http.post(f"{TOPIC}/partitions", content="2")).status_code == 204
     assert (await broker.http.get(f"{TOPIC}-partition-1/subscriptions")).json() == []
+
+
+def test_functions_are_refused_the_names_that_the_broker_refuses() -> None:
+    assert RESERVED_SUBSCRIPTIONS == RESERVED_NAMES
