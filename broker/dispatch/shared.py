@@ -148,8 +148,9 @@ class SharedDispatcher:
     def _keep_rest(self, holder: Consumer, position: Position) -> None:
         wanted = self._subscription.cursor.remaining(position)
         if wanted is not None:
-            self.unacked_messages -= holder.release(position) or 0
-            rest = ack_set.count(wanted)
+            held = holder.release(position) or 0
+            self.unacked_messages -= held
+            rest = min(ack_set.count(wanted), held)
             holder.hold(position, rest)
             self.unacked_messages += rest
 
@@ -248,10 +249,11 @@ class SharedDispatcher:
         looks_up = cursor.has_holes or entries[index].position <= cursor.mark_delete
         while index < len(entries) and permits > 0 and len(deliveries) < self._config.max_round_robin_entries:
             entry = entries[index]
-            position = entry.position
+            position, payload, messages = entry
             index += 1
-            if entry.messages > permits or not 0 < entry.messages * MIN_MESSAGE_BYTES <= len(entry.payload):
+            if messages > permits or not 0 < messages * MIN_MESSAGE_BYTES <= len(payload):
                 entry = believable(entry, self._config.max_message_bytes)
+                messages = entry.messages
             replay.discard(position)
             if position >= self._next:
                 self._next = Position(position[0], position[1] + 1)
@@ -261,7 +263,8 @@ class SharedDispatcher:
                     replay.forget(position)
                     continue
                 wanted = cursor.remaining(position)
-            messages = entry.messages if wanted is None else min(ack_set.count(wanted), entry.messages)
+            if wanted is not None:
+                messages = min(ack_set.count(wanted), messages)
             permits -= messages
             consumer.hold(position, messages)
             self.unacked_messages += messages

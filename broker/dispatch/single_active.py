@@ -175,16 +175,17 @@ class SingleActiveDispatcher:
         for entry in entries:
             if permits <= 0:
                 break
-            position = entry.position
-            if entry.messages > permits or not 0 < entry.messages * MIN_MESSAGE_BYTES <= len(entry.payload):
+            position, payload, messages = entry
+            if messages > permits or not 0 < messages * MIN_MESSAGE_BYTES <= len(payload):
                 entry = believable(entry, self._config.max_message_bytes)
+                messages = entry.messages
             wanted = None
             if looks_up:
                 if cursor.is_acknowledged(position):
                     continue
                 wanted = cursor.remaining(position)
             deliveries.append((entry, 0, wanted))
-            permits -= entry.messages if wanted is None else min(ack_set.count(wanted), entry.messages)
+            permits -= messages if wanted is None else min(ack_set.count(wanted), messages)
         self._next = Position(position[0], position[1] + 1)
         if deliveries:
             consumer.send(deliveries)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ...wire.ack_set import AckSet, cut, intersect, is_empty
 from . import bitmap
@@ -25,21 +25,12 @@ if TYPE_CHECKING:
     from .topic_log import TopicLog
 
 logger = logging.getLogger(__name__)
+_NONE: list[Position] = []  # never changed: spares each acknowledgement a list
+
 Ack = tuple[Position, Sequence[int] | None]
-
-
-class Applied(NamedTuple):
-    """What acknowledging changed.
-
-    Attributes:
-        whole: entries that became acknowledged as a whole.
-        partly: entries of which more is acknowledged than before, but not all.
-        unknown: positions that the log never held.
-    """
-
-    whole: list[Position]
-    partly: list[Position]
-    unknown: list[Position]
+Applied = tuple[list[Position], list[Position], list[Position]]
+"""What acknowledging changed: entries acknowledged as a whole, those of which more is acknowledged than before but not
+all, and positions that the log never held. A bare tuple because it is made for each acknowledgement."""
 
 
 class MemoryCursor:
@@ -79,10 +70,10 @@ class MemoryCursor:
                 acknowledged already, or was dropped with its ledger, is passed over.
             done: told when the change is durable; as in Apache Pulsar, positions that never existed are no error.
         """
-        applied = self.apply_acknowledge(acks)
-        if applied.unknown:
-            self._note_unknown(applied.unknown)
-        self._changed(applied.whole, applied.partly, has_moved=False, done=done)
+        whole, partly, unknown = self.apply_acknowledge(acks)
+        if unknown:
+            self._note_unknown(unknown)
+        self._changed(whole, partly, has_moved=False, done=done)
 
     def acknowledge_up_to(
         self, position: Position, ack_set: Sequence[int] | None = None, done: Done | None = None
@@ -102,14 +93,14 @@ class MemoryCursor:
             return
         before = self.mark_delete
         self.apply_up_to(mark)
-        partly = () if is_whole else self.apply_acknowledge([(position, ack_set)]).partly
+        partly = () if is_whole else self.apply_acknowledge([(position, ack_set)])[1]
         self._changed((), partly, has_moved=self.mark_delete != before, done=done)
 
     def apply_acknowledge(self, acks: Iterable[Ack]) -> Applied:
         """Change the state only and return what changed."""
         whole: list[Position] = []
         partly: list[Position] = []
-        unknown: list[Position] = []
+        unknown = _NONE
         for position, ack_set in acks:
             left = None
             if ack_set is not None and self._is_pending(position):
@@ -125,12 +116,14 @@ class MemoryCursor:
             if self._set(position):
                 whole.append(position)
             elif position > self.mark_delete and not self.log.ever_held(position):
+                if unknown is _NONE:
+                    unknown = []
                 unknown.append(position)
         if whole:
             self._advance()
         if whole or partly:
             self._image = None
-        return Applied(whole, partly, unknown)
+        return whole, partly, unknown
 
     def apply_up_to(self, position: Position) -> None:
         """Change the state only: everything up to ``position`` is acknowledged."""
