@@ -23,6 +23,7 @@ from ..metadata.functions import FunctionMetadataManager
 from ..metadata.functions_state import Change, fqfn
 from ..metadata.packages import PackageStore
 from ..scheduler.manager import Position, SchedulerManager
+from ..tasks import TaskSet
 from ..wire.functions_pb2 import Assignment, FunctionMetaData, PackageLocationMetaData
 from .admission import MARK
 from .broker_admin import BrokerAdmin
@@ -173,22 +174,27 @@ class Parts:
     async def run_instances(self, runtime: Runtime) -> None:
         """Let the runtime follow the assignments, until cancelled."""
         me = self.membership.me.worker_id
+        tasks = TaskSet(f"worker {me}")
+        tasks.keep(lambda: self._remove_logs(runtime), "logs of deleted functions")
         self._assigned.set()
-        while True:
-            await self._assigned.wait()
-            self._assigned.clear()
-            try:
-                await runtime.apply(self.scheduler.of_worker(me))
-                self._is_applied.set()
-            except MagnetarError as exc:
-                _log.warning("changing the instances of this worker failed, trying again: %s", exc)
-                await asyncio.sleep(_RETRY_S)
-                self._assigned.set()
+        try:
+            while True:
+                await self._assigned.wait()
+                self._assigned.clear()
+                try:
+                    await runtime.apply(self.scheduler.of_worker(me))
+                    self._is_applied.set()
+                except MagnetarError as exc:
+                    _log.warning("changing the instances of this worker failed, trying again: %s", exc)
+                    await asyncio.sleep(_RETRY_S)
+                    self._assigned.set()
+        finally:
+            await tasks.close()
 
-    async def remove_logs(self, runtime: Runtime) -> None:
+    async def _remove_logs(self, runtime: Runtime) -> None:
         """Remove the logs of functions that are deleted, also of those deleted while this worker was down.
 
-        Until cancelled. What instances are still ending is looked at again.
+        Until cancelled. While instances are still ending it is tried again.
         """
         self._deleted.set()
         while True:

@@ -133,7 +133,6 @@ class WorkerService:
         runtime = await self._make_runtime(config, self.worker_id, parts.fetch_package)
         stack.push_async_callback(runtime.close)
         self._spawn("instances", lambda: parts.run_instances(runtime))
-        self._spawn("logs of deleted functions", lambda: parts.remove_logs(runtime))
         await parts.membership.start()
         await parts.leadership.ready(_LEAD_TIMEOUT_S)
         door.open(parts.make_app(runtime))

@@ -44,6 +44,7 @@ from .output import Output, is_readable
 _READ_BYTES = 64 * 1024
 SAID_BYTES_MAX = 64 * 1024
 """How much of what an instance wrote to its standard output just before its end is kept."""
+_OUTGOING_BYTES_MAX = 64 * 1024 * 1024
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _END_S = 2.0
@@ -74,6 +75,7 @@ class Zygote:
         """Serve the commands of a connected socket."""
         self._commands = commands
         self._received = bytearray()
+        self._outgoing = bytearray()
         self._children: dict[int, _Child] = {}  # by process id
         self._process_ids: dict[int, int] = {}  # by the worker's number of the instance
         self._ended_marks: set[int] = set()  # of instances that have ended and left processes
@@ -135,8 +137,12 @@ class Zygote:
                 if is_stopped(worker) or time.monotonic() - beat_at >= HELD_LEASE_S:
                     return
                 heard_at = time.monotonic() - LEASE_S + LOOK_S  # it lives, and its interpreter is held: look again
-            for key, _ in ready:
+            for key, events in ready:
                 if key.fileobj is self._commands:
+                    if events & selectors.EVENT_WRITE:
+                        self._send()
+                    if not events & selectors.EVENT_READ:
+                        continue
                     data = self._commands.recv(_READ_BYTES)
                     if not data:
                         return
@@ -266,10 +272,20 @@ class Zygote:
                 _kill_with_group(process_id)
 
     def _tell(self, event: dict[str, Any]) -> None:
+        self._outgoing += encode(event)
+        self._send()
+
+    def _send(self) -> None:
+        """Send what the worker takes now; one whose interpreter is held takes the rest later."""
         try:
-            self._commands.sendall(encode(event))
-        except OSError:  # a worker that does not read for `LEASE_S` has lost its instances, too
+            while self._outgoing:
+                del self._outgoing[: self._commands.send(self._outgoing)]
+        except BlockingIOError:
+            self._is_worker_gone = len(self._outgoing) > _OUTGOING_BYTES_MAX
+        except OSError:
             self._is_worker_gone = True
+        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._outgoing else 0)
+        self._selector.modify(self._commands, wanted)
 
 
 def _complain(text: str) -> None:
@@ -333,7 +349,7 @@ def _serve(commands: socket.socket) -> None:
     child.warm_up(Path(__file__))
     gc.collect()
     gc.freeze()  # a collection in a child would otherwise write to, and so copy, every shared page
-    commands.settimeout(LEASE_S)
+    commands.setblocking(False)
     Zygote(commands).run()
 
 

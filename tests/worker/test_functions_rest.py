@@ -141,6 +141,39 @@ async def test_a_function_that_raises_at_import_says_so_in_status_and_logs(clust
     assert "ValueError: boom at import" in log.text
 
 
+async def test_logs_of_a_deleted_function_go_with_it(cluster: Cluster) -> None:
+    source = "print('said')\ndef process(input): return input\n"
+    folder = cluster.service.config.data_dir / "logs" / "functions" / "public" / "default"
+    for name in ("brief", "lasting"):
+        assert (await cluster.create(name, source, inputs=[cluster.topic(name)])).status_code == 204
+        await running(cluster, name, 1)
+    assert (await cluster.http.delete("/admin/v3/functions/public/default/brief")).status_code == 204
+
+    async def are_gone() -> bool:
+        return not (folder / "brief").exists()
+
+    await eventually(are_gone, "end of the logs")
+    assert "said" in (folder / "lasting" / "lasting-0.log").read_text()
+
+
+async def test_memory_of_a_function_is_limited_and_status_says_so(cluster: Cluster) -> None:
+    source = "x = []\ndef process(input):\n    while True: x.append(bytearray(1 << 23))\n"
+    name, topic = "hungry", cluster.topic("hungry")
+    config: dict[str, Any] = {"inputs": [topic], "resources": {"ram": 200 << 20}}
+    assert (await cluster.create(name, source, **config)).status_code == 204
+    await running(cluster, name, 1)
+    assert (await cluster.get(name))["resources"]["ram"] == 200 << 20
+    await (await cluster.client.create_producer(topic)).send(b"x")
+
+    async def is_said() -> bool:
+        status = await cluster.get(f"{name}/0/status")
+        past = [one["exceptionString"] for one in status.get("latestSystemExceptions", [])]
+        return any("of 200 MiB (resources.ram)" in text for text in (status["error"], *past))
+
+    await eventually(is_said, "reason in status")
+    assert (await cluster.create("light", source, **config, runtimeEnv="thread")).status_code == 400
+
+
 def archive(**files: str) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as zipped:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from magnetar.api.config_rules import RESERVED_SUBSCRIPTIONS
-from magnetar.broker.consumer_commands import RESERVED_NAMES
+from magnetar.broker.storage.cursor_names import INTERNAL
 from magnetar.wire.payload import seal
 from magnetar.wire.pulsar_api_pb2 import MessageMetadata
 
@@ -92,4 +92,4 @@ async def test_new_partitions_do_not_get_what_is_internal(broker: RunningBroker)
 
 
 def test_functions_are_refused_the_names_that_the_broker_refuses() -> None:
-    assert RESERVED_SUBSCRIPTIONS == RESERVED_NAMES
+    assert RESERVED_SUBSCRIPTIONS == INTERNAL
