@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from magnetar.broker.connection import MAX_REQUEST_BYTES, Connection
 from magnetar.broker.service import BrokerService
-from magnetar.wire.pulsar_api_pb2 import BaseCommand
+from magnetar.wire.pulsar_api_pb2 import BaseCommand, KeyValue
 
 from tests.support.eventually import eventually
 
@@ -85,13 +85,13 @@ async def test_requests_in_progress_are_bounded_by_what_they_ask_with(tmp_path: 
 
         cast(Any, broker).topic = topic
         raw = await Raw.connected(broker.port)
-        big = "x" * (1 << 20)
+        big = [KeyValue(key="big", value="x" * (1 << 20))]
         count = 3 * MAX_REQUEST_BYTES >> 20
 
         async def ask() -> None:
             for number in range(count):
-                raw.send("SUBSCRIBE", topic="persistent://public/wire/t", subscription=big, subType=0,
-                         consumer_id=number, request_id=number)  # fmt: skip
+                raw.send("SUBSCRIBE", topic="persistent://public/wire/t", subscription="s", subType=0,
+                         consumer_id=number, request_id=number, metadata=big)  # fmt: skip
                 await raw.writer.drain()
 
         asking = asyncio.ensure_future(ask())
