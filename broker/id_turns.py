@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from ..errors import ServiceNotReady
 from ..wire.pulsar_api_pb2 import MessageIdData
 
 if TYPE_CHECKING:
@@ -41,7 +42,10 @@ def in_turns(
         try:
             for start in range(0, len(ids), IDS_PER_TURN):
                 if subscription.is_closed or subscription.resets != resets:
-                    return  # what was sent before a seek says nothing about what comes after it
+                    # What was sent before a seek says nothing about what comes after it.
+                    if done is not None:
+                        done(ServiceNotReady(f"Subscription {subscription.name} was closed or moved meanwhile"))
+                    return
                 apply(ids[start : start + IDS_PER_TURN], answers)
                 await asyncio.sleep(0)
         finally:

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ...wire.ack_set import AckSet, cut, intersect, is_empty
+from ...wire.ack_set import AckSet, cut, intersect
 from . import bitmap
 from .cursor_image import CursorImage, LedgerImage
 from .journal import Done
@@ -82,18 +82,17 @@ class MemoryCursor:
 
         If the log never held that position nothing changes, which is no error either.
         """
-        is_whole = ack_set is None or is_empty(ack_set)
-        mark = self.log.mark_up_to(position)
-        if mark is not None and not is_whole:
-            is_held = self.log.ever_held(position)
-            mark = self.log.mark_up_to(Position(position.ledger_id, position.entry_id - 1)) if is_held else None
+        left = None
+        if ack_set is not None and self.log.holds(position):
+            left = cut(ack_set, self.log.messages_at_most(position))
+        mark = self.log.mark_up_to(Position(position.ledger_id, position.entry_id - 1) if left else position)
         if mark is None:
             self._note_unknown([position])
             self._changed((), (), has_moved=False, done=done)
             return
         before = self.mark_delete
         self.apply_up_to(mark)
-        partly = () if is_whole else self.apply_acknowledge([(position, ack_set)])[1]
+        partly = self.apply_acknowledge([(position, left)])[1] if left else ()
         self._changed((), partly, has_moved=self.mark_delete != before, done=done)
 
     def apply_acknowledge(self, acks: Iterable[Ack]) -> Applied:

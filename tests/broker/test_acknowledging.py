@@ -14,7 +14,7 @@ from magnetar.broker.id_turns import IDS_PER_TURN
 from magnetar.broker.service import BrokerService
 from magnetar.broker.storage.position import Position
 from magnetar.broker.subscription import Subscription
-from magnetar.wire.pulsar_api_pb2 import CommandAck, CommandSubscribe
+from magnetar.wire.pulsar_api_pb2 import CommandAck, CommandSubscribe, ServerError
 
 from .brokers import running_broker
 from .test_delivery import TOPIC, acknowledge, close, consumer, position, producer, publish, take
@@ -99,13 +99,16 @@ async def test_what_a_seek_follows_does_not_acknowledge_what_comes_after_it(brok
     last = [{"ledgerId": sent[-1].ledger_id, "entryId": 19}] * (20 * IDS_PER_TURN)
     first = [{"ledgerId": sent[-1].ledger_id, "entryId": 0}] * (10 * IDS_PER_TURN)
     (connection,) = (each for each in broker.connections if each.consumers)
-    ack(connection, CommandAck(consumer_id=1, ack_type=CommandAck.Individual, message_id=first + last))
+    ack(connection, CommandAck(consumer_id=1, ack_type=CommandAck.Individual, message_id=first + last, request_id=9))
     subscription = broker.topics[TOPIC].subscriptions["s"]
     await subscription.seek(sent[0])
     async with asyncio.timeout(30):
         while connection.pending_publishes:  # noqa: ASYNC110  a condition with a deadline; nobody tells of it
             await asyncio.sleep(0)
     assert subscription.cursor.backlog_entries == 20
+    answers = [frame.command for frame in await sink.barrier()]
+    (response,) = (each.ackResponse for each in answers if each.HasField("ackResponse"))
+    assert response.error == ServerError.ServiceNotReady
     await close(source, sink)
 
 
@@ -183,4 +186,22 @@ async def test_redelivery_of_many_ids_is_worked_off_in_turns(broker: BrokerServi
     again = await take(sink, 3)
     assert [position(frame) for frame in again] == sent
     assert {frame.command.message.redelivery_count for frame in again} == {1}
+    await close(source, sink)
+
+
+async def test_cumulative_ack_set_costs_no_more_than_the_batch_has_words(broker: BrokerService) -> None:
+    source = await producer(broker)
+    sink = await consumer(broker, EXCLUSIVE)
+    sent = await publish(source, [b"m"] * 3, batch=100)
+    await take(sink, 3)
+    (connection,) = (each for each in broker.connections if each.consumers)
+    cursor = broker.topics[TOPIC].subscriptions["s"].cursor
+    for words, left in (([-2, *[-1] * 250_000], (-2, -1)), ([0] * 250_000, None)):
+        data = {"ledgerId": sent[1].ledger_id, "entryId": sent[1].entry_id, "ack_set": words}
+        command = CommandAck(consumer_id=1, ack_type=CommandAck.Cumulative, message_id=[data])
+        began = time.thread_time()
+        ack(connection, command)
+        assert time.thread_time() - began < 0.5
+        assert cursor.remaining(sent[1]) == left
+    assert cursor.mark_delete == sent[1]
     await close(source, sink)
