@@ -10,8 +10,10 @@ from magnetar.broker.storage.store import Storage
 from magnetar.metadata.store import Record
 from magnetar.wire.payload import open_payload
 
+from .actions import TOPICS
+from .checks import check_settled
 from .facts import Facts
-from .life import DIRECTORY, STORAGE, TOPICS, Faults, Life
+from .life import DIRECTORY, STORAGE, Faults, Life
 
 LIVES = 2
 SHOWN = 60
@@ -33,7 +35,7 @@ def race(seed: int, faults: Faults | None = None) -> dict[str, Any]:
             life.live(rng.choice((10, 40, 120)))
             if rng.random() < 0.7:
                 life.settle()
-                life.check_settled()
+                check_settled(life)
             if rng.random() < 0.3:
                 life.stop()
         except Exception as error:

@@ -18,8 +18,9 @@ from magnetar.errors import MagnetarError, ServiceNotReady, StorageError, TopicN
 from magnetar.wire.pulsar_api_pb2 import CommandSubscribe, ProducerAccessMode
 from magnetar.wire.topic_name import parse_topic_name
 
+from .actions import NAMESPACE, TOPICS
 from .facts import Facts
-from .life import NAMESPACE, TOPICS, Faults, Life
+from .life import Faults, Life
 from .peer import Peer
 
 TOPIC = TOPICS[0]

@@ -1,0 +1,228 @@
+"""What clients and administrators do in a life of the broker, drawn from its seed."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from magnetar.wire.pulsar_api_pb2 import CommandSubscribe, ProducerAccessMode
+from magnetar.wire.topic_name import parse_topic_name
+
+from .peer import Peer, PeerConsumer, PeerProducer
+
+if TYPE_CHECKING:
+    from .life import Life
+
+NAMESPACE = "public/races"
+TOPICS = tuple(f"persistent://{NAMESPACE}/t{number}" for number in range(2))
+SUBSCRIPTIONS = ("s0", "s1")
+MAX_PEERS = 3
+MODES = (
+    ProducerAccessMode.Shared,
+    ProducerAccessMode.Exclusive,
+    ProducerAccessMode.WaitForExclusive,
+    ProducerAccessMode.ExclusiveWithFencing,
+)
+KINDS = (CommandSubscribe.Exclusive, CommandSubscribe.Shared, CommandSubscribe.Failover)
+
+
+class Actions:
+    """The actions of one life; how likely each is, is drawn once."""
+
+    def __init__(self, life: Life) -> None:
+        self._life = life
+        self._number = 0
+        self._actions = [(action, life.rng.choice((0.2, 1.0, 3.0))) for action in self._all_actions()]
+
+    def act(self) -> None:
+        """Do one of them."""
+        action = self._life.rng.choices(
+            [action for action, _ in self._actions], [weight for _, weight in self._actions]
+        )[0]
+        action()
+
+    def _all_actions(self) -> list[Callable[[], None]]:
+        return [
+            self._connect, self._produce, self._send, self._send, self._close_producer, self._subscribe,
+            self._acknowledge, self._close_consumer, self._unsubscribe, self._seek, self._last, self._leave,
+            self._unload, self._delete, self._create, self._create_subscription, self._delete_subscription,
+            self._deduplicate, self._compact, self._checkpoint, self._terminate, self._trim, self._break_disk,
+        ]  # fmt: skip
+
+    def _peer(self) -> Peer:
+        self._life.peers = [peer for peer in self._life.peers if not peer.is_gone]
+        if not self._life.peers or (len(self._life.peers) < MAX_PEERS and self._life.rng.random() < 0.3):
+            self._number += 1
+            self._life.peers.append(Peer(self._life, self._number, is_deaf=self._life.rng.random() < 0.2))
+        return self._life.rng.choice(self._life.peers)
+
+    def _connect(self) -> None:
+        self._life.note(f"{self._peer()!r}")
+
+    def _topic(self) -> str:
+        return self._life.rng.choice(TOPICS)
+
+    def _produce(self) -> None:
+        peer, topic, mode = self._peer(), self._topic(), self._life.rng.choice(MODES)
+        name = self._life.rng.choice(("", "", "p", "q"))
+        if mode == ProducerAccessMode.ExclusiveWithFencing:
+            self._life.fenced.add(topic)
+        self._life.note(f"{peer}: producer {name} on {topic} {ProducerAccessMode.Name(mode)}")
+        peer.create_producer(topic, mode, name)
+
+    def _producer(self) -> tuple[Peer, PeerProducer] | None:
+        ready = [
+            (p, each)
+            for p in self._life.peers
+            if not p.is_gone
+            for each in p.producers.values()
+            if each.state == "ready"
+        ]
+        return self._life.rng.choice(ready) if ready else None
+
+    def _send(self) -> None:
+        if (found := self._producer()) is not None:
+            for _ in range(self._life.rng.choice((1, 3))):
+                found[0].send(found[1])
+            self._life.note(f"{found[0]}: send {found[1]}")
+
+    def _close_producer(self) -> None:
+        if (found := self._producer()) is not None:
+            self._life.note(f"{found[0]}: close {found[1]}")
+            found[0].close_producer(found[1])
+
+    def _subscribe(self) -> None:
+        peer, topic, name = self._peer(), self._topic(), self._life.rng.choice(SUBSCRIPTIONS)
+        kind, is_durable = self._life.rng.choice(KINDS), self._life.rng.random() < 0.8
+        self._life.note(f"{peer}: subscribe {topic} {name} {kind} durable={is_durable}")
+        peer.subscribe(topic, name if is_durable else f"{name}-reader", kind, is_durable=is_durable)
+
+    def _consumer(self) -> tuple[Peer, PeerConsumer] | None:
+        there = [
+            (p, each)
+            for p in self._life.peers
+            if not p.is_gone
+            for each in p.consumers.values()
+            if each.state == "attached"
+        ]
+        return self._life.rng.choice(there) if there else None
+
+    def _acknowledge(self) -> None:
+        if (found := self._consumer()) is not None and found[1].got:
+            found[0].acknowledge(found[1], self._life.rng.choice(found[1].got))
+
+    def _close_consumer(self) -> None:
+        if (found := self._consumer()) is not None:
+            self._life.note(f"{found[0]}: close {found[1]}")
+            found[0].close_consumer(found[1])
+
+    def _unsubscribe(self) -> None:
+        if (found := self._consumer()) is not None:
+            self._life.note(f"{found[0]}: unsubscribe {found[1]}")
+            found[0].unsubscribe(found[1])
+
+    def _seek(self) -> None:
+        if (found := self._consumer()) is not None:
+            self._life.note(f"{found[0]}: seek {found[1]}")
+            found[0].seek(found[1])
+
+    def _last(self) -> None:
+        if (found := self._consumer()) is not None:
+            found[0].ask_last(found[1])
+
+    def _leave(self) -> None:
+        if self._life.peers and self._life.rng.random() < 0.3:
+            peer = self._life.rng.choice(self._life.peers)
+            self._life.note(f"{peer}: leaves")
+            peer.leave()
+
+    def _start(self, what: str, work: Coroutine[Any, Any, Any]) -> None:
+        self._life.note(what)
+        self._life.admin[self._life.loop.create_task(work)] = what
+
+    def _unload(self) -> None:
+        topic = self._topic()
+        self._start(f"unload {topic}", self._life.broker.unload_topic(parse_topic_name(topic)))
+
+    def _delete(self) -> None:
+        topic, force = self._topic(), self._life.rng.random() < 0.7
+        self._start(f"delete {topic} force={force}", self._deleted(topic, force))
+
+    async def _deleted(self, topic: str, force: bool) -> None:
+        facts = self._life.facts[topic]
+        ledgers = facts.topic_may_go()
+        is_deleted = False
+        try:
+            await self._life.broker.delete_topic(parse_topic_name(topic), force)
+            is_deleted = True
+        finally:
+            facts.topic_answered(ledgers, is_deleted=is_deleted)
+
+    def _create(self) -> None:
+        topic = self._topic()
+        self._start(f"create {topic}", self._created(topic))
+
+    async def _created(self, topic: str) -> None:
+        facts = self._life.facts[topic]
+        before = facts.removals
+        await self._life.broker.create_topic(parse_topic_name(topic))
+        facts.is_there = facts.is_there or (not facts.under_deletion and before == facts.removals)
+
+    def _create_subscription(self) -> None:
+        topic, name = self._topic(), self._life.rng.choice(SUBSCRIPTIONS)
+        self._start(f"create subscription {name} on {topic}", self._created_subscription(topic, name))
+
+    async def _created_subscription(self, topic: str, name: str) -> None:
+        before = self._life.facts[topic].removals
+        loaded = await self._life.broker.topic(parse_topic_name(topic))
+        await loaded.create_subscription(name, "earliest")
+        if before == self._life.facts[topic].removals:
+            self._life.facts[topic].subscribed(name)
+
+    def _delete_subscription(self) -> None:
+        topic, name = self._topic(), self._life.rng.choice(SUBSCRIPTIONS)
+        force = self._life.rng.random() < 0.5
+        self._start(f"delete subscription {name} on {topic}", self._deleted_subscription(topic, name, force))
+
+    async def _deleted_subscription(self, topic: str, name: str, force: bool) -> None:
+        facts = self._life.facts[topic]
+        facts.subscription_may_go(name)
+        try:
+            loaded = await self._life.broker.topic(parse_topic_name(topic), create=False)
+            await loaded.delete_subscription(name, force)
+        finally:
+            facts.subscription_answered(name)
+
+    def _deduplicate(self) -> None:
+        topic, is_on = self._topic(), self._life.rng.random() < 0.5
+        self._start(f"deduplication of {topic} {is_on}", self._deduplicated(topic, is_on))
+
+    async def _deduplicated(self, topic: str, is_on: bool) -> None:
+        await self._life.broker.namespaces.change_topic_policies(
+            parse_topic_name(topic), lambda policies: policies | {"deduplicationEnabled": is_on}
+        )
+        await self._life.broker.adjust_deduplication(self._life.broker.topics.values())
+
+    def _compact(self) -> None:
+        topic = self._life.broker.topics.get(self._topic())
+        if topic is not None and not topic.compaction.is_running:
+            self._life.note(f"compact {topic}")
+            topic.begin_compaction()
+
+    def _checkpoint(self) -> None:
+        self._life.note("checkpoint")
+        self._life.storage.maintain()
+
+    def _terminate(self) -> None:
+        topic = self._life.broker.topics.get(self._topic())
+        if topic is not None and self._life.rng.random() < 0.1:
+            self._start(f"terminate {topic.name}", topic.terminate())
+
+    def _trim(self) -> None:
+        self._start("trim", self._life.broker.trim_topics())
+
+    def _break_disk(self) -> None:
+        if self._life.faults.disk and self._life.rng.random() < 0.3:
+            number = self._life.disk.operations + self._life.rng.randrange(1, 10)
+            self._life.disk.failures[number] = self._life.rng.choice((errno.EIO, errno.ENOSPC))

@@ -1,0 +1,67 @@
+"""What must hold in every life of the broker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from magnetar.wire.pulsar_api_pb2 import CommandSubscribe
+
+from .peer import Peer, PeerConsumer
+
+if TYPE_CHECKING:
+    from .life import Life
+
+
+def check(life: Life) -> None:
+    """After each step: nobody has what the broker took away, and an owner is alone."""
+    assert not life.loop.failures, life.loop.failures
+    assert any(life.faults) or not life.errors.seen, "\n".join(life.errors.seen)
+    by_topic: dict[str, list[Any]] = {}
+    for connection in life.broker.connections:
+        for producer in connection.producers.values():
+            if producer.is_ready:
+                by_topic.setdefault(str(producer.topic.name), []).append(producer)
+                assert life.broker.topics.get(str(producer.topic.name)) is producer.topic, f"ghost: {producer}"
+    for name, producers in by_topic.items():
+        owners = [producer for producer in producers if producer.topic.exclusive is producer]
+        assert not owners or len(producers) == 1, f"{owners} of {name} is not alone: {producers}"
+    for peer in life.peers:
+        if not peer.is_gone and not peer.connection.is_closed and not peer.connection._is_flush_planned:
+            for consumer in peer.consumers.values():
+                if consumer.state == "attached":
+                    _check_attached(life, peer, consumer)
+
+
+def _check_attached(life: Life, peer: Peer, consumer: PeerConsumer) -> None:
+    what = f"{peer}: {consumer} has SUCCESS"
+    known = peer.connection.consumers.get(consumer.id)
+    assert known is not None, f"{what} and is not there"
+    subscription = known.subscription
+    assert known in subscription.consumers, f"{what} and is not attached"
+    assert not subscription.is_closed, f"{what} on a closed subscription"
+    topic = subscription.topic
+    assert topic.subscriptions.get(subscription.name) is subscription, f"{what} on a subscription that is gone"
+    assert life.broker.topics.get(consumer.topic) is topic, f"{what} on a topic that is not loaded"
+
+
+def check_settled(life: Life) -> None:
+    """Once nothing happens any more: nobody waits without a reason."""
+    assert not life.admin, f"never ended: {list(life.admin.values())}"
+    for peer in life.peers:
+        if peer.is_gone or peer.connection.is_closed:
+            continue
+        for request in peer.requests.values():
+            assert request.may_wait, f"{peer} waits for the answer to {request}"
+        for producer in peer.producers.values():
+            if producer.state == "ready":
+                assert not producer.sent, f"{peer} waits for {len(producer.sent)} receipts of {producer}"
+                if producer.topic not in life.fenced:
+                    assert producer.id in peer.connection.producers, f"{peer}: {producer} is not there"
+    for topic in life.broker.topics.values():
+        assert topic.producers or not topic.waiting, f"{topic} lets {topic.waiting} wait for nobody"
+        for subscription in topic.subscriptions.values():
+            ready = [each for each in subscription.consumers if each.permits > 0 and not each.is_blocked]
+            if ready and (subscription.active_consumer in ready or subscription.kind == CommandSubscribe.Shared):
+                left = topic.log.entries_between(subscription.cursor.mark_delete, topic.log.last_confirmed)
+                is_done = subscription.read_position > topic.log.last_confirmed and not subscription.replay_entries
+                assert is_done or not left, f"{subscription} gives nothing to {ready}"
