@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from array import array
 from collections.abc import AsyncIterator, Callable
 from typing import NamedTuple
@@ -177,10 +176,11 @@ async def _all(futures: list[asyncio.Future[None]]) -> None:
 
 async def _pieces(topic_log: TopicLog, end: Position) -> AsyncIterator[list[StoredEntry]]:
     """Yield all entries up to ``end``, the compacted view first, resting between the pieces."""
+    loop = asyncio.get_running_loop()
     reading = CompactedReading(topic_log)
     start = EARLIEST
     while start <= end:
-        began = time.monotonic()
+        began_s = loop.time()
         found = await reading.load(start, PIECE_ENTRIES, PIECE_BYTES)
         piece = [entry for entry in found if entry.position <= end]
         if topic_log.is_deleted:
@@ -190,7 +190,7 @@ async def _pieces(topic_log: TopicLog, end: Position) -> AsyncIterator[list[Stor
         yield piece
         last = piece[-1].position
         start = Position(last.ledger_id, last.entry_id + 1)
-        await asyncio.sleep(min(time.monotonic() - began, LONGEST_REST_S))
+        await asyncio.sleep(min(loop.time() - began_s, LONGEST_REST_S))
 
 
 def _dropped(error: Exception | None) -> None:

@@ -65,7 +65,7 @@ class BrokerService:
         self.namespaces = namespaces
         self.epochs = TopicEpochs(namespaces.store)
         self.topics: dict[str, Topic] = {}
-        self.connections: set[Connection] = set()
+        self.connections: dict[Connection, None] = {}  # in the order in which they came
         self.rates = Rates()
         self.upkeep = Upkeep(self.topics, storage, namespaces)
         self.is_started = False
@@ -140,12 +140,12 @@ class BrokerService:
 
     def connection_made(self, connection: Connection) -> None:
         """Note a connection."""
-        self.connections.add(connection)
+        self.connections[connection] = None
         self._all_gone.clear()
 
     def connection_lost(self, connection: Connection) -> None:
         """Forget a connection."""
-        self.connections.discard(connection)
+        self.connections.pop(connection, None)
         if not self.connections:
             self._all_gone.set()
 

@@ -52,7 +52,7 @@ class TaskSet:
 
     def __init__(self, owner: str):
         self.owner = owner
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: dict[asyncio.Task[Any], None] = {}  # in their order, so that a seeded test repeats
 
     def __repr__(self) -> str:
         return f"TaskSet({self.owner!r}, running={sorted(task.get_name() for task in self._tasks)})"
@@ -71,11 +71,11 @@ class TaskSet:
                 by default the failure is logged. An exception of the handler itself is logged too.
         """
         task = asyncio.get_running_loop().create_task(work, name=name)
-        self._tasks.add(task)
+        self._tasks[task] = None
         handle = on_failure or log_failure(f"{self.owner}: {name}")
 
         def ended(task: asyncio.Task[T]) -> None:
-            self._tasks.discard(task)
+            self._tasks.pop(task, None)
             if task.cancelled():
                 return
             failure = task.exception()
@@ -134,7 +134,7 @@ class TaskSet:
 
         Cancellation: the tasks are cancelled all the same; call again to wait for them.
         """
-        while others := self._tasks - {asyncio.current_task()}:
+        while others := [task for task in self._tasks if task is not asyncio.current_task()]:
             for task in others:
                 task.cancel()
             await asyncio.wait(others)

@@ -149,6 +149,7 @@ class Life:
             "journal": lanes.write if lanes.wakes else None,
             "background": self._work if lanes.background else None,
             "read": self._read if lanes.reads else None,
+            "thread": self._think if self.loop.jobs else None,
             "metadata": self.store.release if self.store.queue else None,
             "bytes": self._deliver if any(peer.can_deliver for peer in self.peers) else None,
         }
@@ -158,6 +159,9 @@ class Life:
 
     def _work(self) -> None:
         self.lanes.background.popleft()()
+
+    def _think(self) -> None:
+        self.loop.jobs.popleft()()
 
     def _read(self) -> None:
         self.lanes.reads.popleft()()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 from asyncio import events
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -36,6 +37,7 @@ class SteppedLoop(asyncio.BaseEventLoop):
     Attributes:
         accept: makes the protocol of a new connection, once somebody listens.
         failures: what asyncio would have logged: exceptions that nobody took.
+        jobs: what was given to threads; the test runs it.
     """
 
     _ready: Any
@@ -47,6 +49,7 @@ class SteppedLoop(asyncio.BaseEventLoop):
         self._now_s = 0.0
         self.accept: Callable[[], Any] | None = None
         self.failures: list[str] = []
+        self.jobs: deque[Callable[[], None]] = deque()
         self.set_exception_handler(self._failed)
         events._set_running_loop(self)
 
@@ -58,6 +61,19 @@ class SteppedLoop(asyncio.BaseEventLoop):
 
     def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
         return self.call_soon(callback, *args, context=context)
+
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:  # type: ignore[override]
+        result: asyncio.Future[Any] = self.create_future()
+
+        def run() -> None:
+            if not result.done():
+                try:
+                    result.set_result(func(*args))
+                except Exception as error:  # noqa: BLE001 - raised to who waits for it
+                    result.set_exception(error)
+
+        self.jobs.append(run)
+        return result
 
     async def create_server(self, protocol_factory: Any, *args: Any, **kwargs: Any) -> Any:
         self.accept = protocol_factory

@@ -17,7 +17,7 @@ from .life import DIRECTORY, STORAGE, Faults, Life
 
 LIVES = 2
 SHOWN = 60
-GATES = ("journal", "background", "read", "metadata", "bytes", "release", "time")
+GATES = ("journal", "background", "read", "thread", "metadata", "bytes", "release", "time")
 
 
 def race(seed: int, faults: Faults | None = None) -> dict[str, Any]:
