@@ -90,7 +90,7 @@ class Zygote:
         try:
             _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
             marks.end_abandoned()
-            resource.setrlimit(resource.RLIMIT_NOFILE, (self._files[1], self._files[1]))  # a pipe for each instance
+            _allow_files((self._files[1], self._files[1]))  # a pipe for each instance
             self._serve()
         finally:
             # PR_SET_PDEATHSIG does the same when this process is killed; here the children are also waited for, so
@@ -213,7 +213,7 @@ class Zygote:
             os.setsid()
             marks.put_on(marks.mark_of(parent, number))
             _die_first_when_memory_is_short()
-            resource.setrlimit(resource.RLIMIT_NOFILE, self._files)
+            _allow_files(self._files)
             signal.set_wakeup_fd(-1)
             for ignored in (signal.SIGCHLD, signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
                 signal.signal(ignored, signal.SIG_DFL)
@@ -303,6 +303,11 @@ def _rest_of(output: int) -> str:
         _complain(f"the last output of an instance is lost: {error}")
     os.close(output)
     return rest.decode("utf-8", "replace")
+
+
+def _allow_files(limits: tuple[int, int]) -> None:
+    with contextlib.suppress(OSError, ValueError):  # what was allowed once need not be now
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 def _die_first_when_memory_is_short() -> None:
