@@ -15,6 +15,7 @@ from ..wire.compression import decompress
 from ..wire.message_id import MessageId
 from ..wire.payload import open_payload, verify_checksum
 from ..wire.pulsar_api_pb2 import CommandAck, CommandMessage, MessageMetadata, SingleMessageMetadata
+from .checks import BATCH_SIZE_MAX
 
 
 class DamagedEntry(ProtocolError):
@@ -49,7 +50,11 @@ def open_entry(message: CommandMessage, payload: bytes, topic: str, partition: i
     except ProtocolError as error:
         raise DamagedEntry(str(error), CommandAck.BatchDeSerializeError, 1) from error
     ack_words = tuple(message.ack_set)
-    permits = ack_set.count(ack_words) if ack_words else metadata.num_messages_in_batch
+    count = metadata.num_messages_in_batch
+    if not 0 < count <= BATCH_SIZE_MAX:
+        text = f"an entry announces {count} messages, and has 1 to {BATCH_SIZE_MAX}"
+        raise DamagedEntry(text, CommandAck.BatchDeSerializeError, 1)
+    permits = ack_set.count(ack_words) if ack_words else count
     if verify_checksum(payload) is False:
         text = f"the checksum of an entry of {len(payload)} bytes does not fit"
         raise DamagedEntry(text, CommandAck.ChecksumMismatch, permits)

@@ -8,11 +8,15 @@ from typing import Any
 
 import pytest
 from magnetar.client.client import AsyncClient
+from magnetar.client.consumer import Consumer
+from magnetar.client.outgoing import encode_entry
 from magnetar.runtime import publisher
 from magnetar.runtime.pipeline import Pipeline
 from magnetar.runtime.spec import InstanceSpec
 from magnetar.runtime.thread.runtime import ThreadInstance
 from magnetar.wire import functions_pb2 as records
+from magnetar.wire.payload import seal
+from magnetar.wire.pulsar_api_pb2 import CommandMessage, MessageMetadata
 
 from tests.runtime.conftest import MakeSpec, until
 from tests.runtime.test_pipeline_e2e import has_failed, no_backlog, receive, runtime, send_batches, start
@@ -215,3 +219,36 @@ async def test_a_function_publishes_to_more_topics_than_it_has_producers(
         messages = await receive(client, f"{topic}-{number}", 10)
         assert [int(message.data) for message in messages] == [*range(number, 40, 8)] * 2
     assert (await instance.status()).numSystemExceptions == 0
+
+
+@pytest.mark.parametrize("guarantee", [records.ATLEAST_ONCE, records.ATMOST_ONCE])
+async def test_entries_that_no_client_sends_are_acknowledged_and_hold_nothing_up(
+    server: Server, client: AsyncClient, start: Start, make_spec: MakeSpec, topic: str, guarantee: int
+) -> None:
+    instance = await start(make_spec("def process(text): return text", processingGuarantees=guarantee))
+    consumer = pipeline_of(instance)._inputs[f"{topic}-in"].consumer
+    assert isinstance(consumer, Consumer)
+    plain = encode_entry([b"a"]).body
+    odd: list[tuple[dict[str, Any], bytes]] = [
+        ({"num_messages_in_batch": 0}, b""),
+        ({"num_messages_in_batch": 0}, plain),
+        ({"num_messages_in_batch": -1}, b""),
+        ({"num_messages_in_batch": -1}, plain),
+        ({"num_messages_in_batch": 2**31 - 1}, plain),
+        ({"num_messages_in_batch": 1}, plain[:-1]),
+        ({"num_messages_in_batch": 1, "compression": 1, "uncompressed_size": 2**32 - 1}, plain),
+        ({"publish_time": 2**64 - 1, "event_time": 2**64 - 1, "sequence_id": 2**64 - 1}, b"fine"),
+    ]
+    for number, (fields, body) in enumerate(odd):
+        metadata = MessageMetadata(**({"producer_name": "p", "sequence_id": 1, "publish_time": 1} | fields))
+        message = CommandMessage(consumer_id=0)
+        message.message_id.ledgerId, message.message_id.entryId = 0, number
+        consumer.handle_message(message, seal(metadata, body))  # brokers refuse some of them
+    await send_batches(client, f"{topic}-in", [[b"last"]])
+    assert [message.data for message in await receive(client, f"{topic}-out", 2)] == [b"fine", b"last"]
+    await no_backlog(server, f"{topic}-in")
+
+    async def holds_nothing() -> bool:
+        return not pipeline_of(instance)._held._sizes
+
+    await until(holds_nothing)
