@@ -240,7 +240,8 @@ async def test_entries_that_no_client_sends_are_acknowledged_and_hold_nothing_up
         ({"publish_time": 2**64 - 1, "event_time": 2**64 - 1, "sequence_id": 2**64 - 1}, b"fine"),
     ]
     for number, (fields, body) in enumerate(odd):
-        metadata = MessageMetadata(**({"producer_name": "p", "sequence_id": 1, "publish_time": 1} | fields))
+        values: dict[str, Any] = {"producer_name": "p", "sequence_id": 1, "publish_time": 1}
+        metadata = MessageMetadata(**(values | fields))
         message = CommandMessage(consumer_id=0)
         message.message_id.ledgerId, message.message_id.entryId = 0, number
         consumer.handle_message(message, seal(metadata, body))  # brokers refuse some of them
