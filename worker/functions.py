@@ -33,7 +33,7 @@ from .patience import Patience
 from .spark_readiness import SparkReadiness
 from .subscriptions import InputSubscriptions
 
-LOOK_TIMEOUT_S = 2.0
+LOOK_TIMEOUT_S = 5.0
 """How long a request for a function that is not known here may look for it at the end of the log."""
 
 _PACKAGE_ID = re.compile(r"[0-9a-f]{64}")
@@ -123,10 +123,19 @@ class Functions:
         return self.find(name)
 
     async def _look(self) -> None:
-        """Read the log to its end if that is possible soon: what is refused may be so by what was true before."""
-        with contextlib.suppress(TimeoutError, MagnetarError):
+        """Read the log to its end, before a request is refused by what may have been true before.
+
+        Raises:
+            RequestRefused: 503, this worker cannot know.
+        """
+        try:
             async with asyncio.timeout(LOOK_TIMEOUT_S):
                 await self._metadata.catch_up()
+        except (TimeoutError, MagnetarError) as exc:
+            reason = str(exc) or f"nothing was heard of the broker for {LOOK_TIMEOUT_S:g} s"
+            raise RequestRefused(
+                503, f"this worker does not know what others have changed: {reason}; repeat the request"
+            ) from exc
 
     def describe(self, name: FunctionName) -> dict[str, Any]:
         """Return the JSON of a function's config."""
