@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import google_crc32c
 import pytest
-from magnetar.broker.storage import DamagedFile, Position, Storage, StorageConfig, StoredEntry, TopicLog
+from magnetar.broker.storage import DamagedFile, DiskFailure, Position, Storage, StorageConfig, StoredEntry, TopicLog
 from magnetar.broker.storage import journal_format as layout
 from magnetar.broker.storage.failures import UnknownLogs
 from magnetar.broker.storage.records import (
@@ -21,7 +21,7 @@ from magnetar.broker.storage.records import (
     pack_entry_head,
 )
 from magnetar.broker.storage.replay import SALVAGED
-from magnetar.broker.storage.simulated_disk import SimulatedDisk
+from magnetar.broker.storage.simulated_disk import Operation, SimulatedCrash, SimulatedDisk
 from magnetar.errors import DataDirectoryInUse, StorageError
 
 CONFIG = StorageConfig(journal_file_bytes=40 * 1024, group_bytes=64 * 1024)
@@ -450,3 +450,41 @@ def left_by_a_crash_around_a_checkpoint(seed: int) -> list[bytes]:
         position = log.next_position(entries[-1].position)
     storage.abandon()
     return found
+
+
+def test_entries_of_a_checkpoint_whose_end_is_unknown_are_not_written_over() -> None:
+    """Its catalogue may be in place although naming it could not be synced."""
+    payloads = [b"%d|" % number + bytes(700) for number in range(40)]
+    for seed in range(60):
+        disk = SimulatedDisk(seed)
+        storage = Storage.open("/d", StorageConfig(), disk, lambda: 1.0, random.Random(seed))
+        stepper = storage.step_by_hand(random.Random(seed))
+        log = storage.open_log(LOG)
+        for payload in payloads[:10]:
+            log.append(payload, 1, 1, lambda _, error: None)
+        stepper.run()
+
+        def fail_naming(operation: Operation, disk: SimulatedDisk = disk) -> None:
+            if (operation.kind, operation.path) == ("sync_directory", "/d"):
+                disk.failures[operation.number] = 5
+
+        results: list[Exception | None] = []
+        disk.watch = fail_naming
+        storage.checkpoint(results.append)
+        stepper.run()
+        assert isinstance(results[0], DiskFailure)
+        for payload in payloads[10:]:
+            log.append(payload, 1, 1, lambda _, error: None)
+        stepper.run()
+
+        def crash_in_ledger(operation: Operation, disk: SimulatedDisk = disk) -> None:
+            if operation.kind == "sync" and operation.path.endswith(".ledger"):
+                disk.crash_at = operation.number
+
+        disk.watch = crash_in_ledger
+        storage.checkpoint()
+        with pytest.raises(SimulatedCrash):
+            stepper.run()
+        disk.watch = None
+        disk.power_failure()
+        assert recovered(disk, StorageConfig()) == payloads, f"seed {seed}"
