@@ -96,7 +96,6 @@ class TopicLives:
                 await self._storage.delete_log(text)
                 self._broker.check_name(name)
             self._topics[text] = topic
-            self._broker.upkeep.added(topic)
             return topic
 
     async def _open(self, name: TopicName, *, is_new: bool) -> Topic:

@@ -55,11 +55,6 @@ class Upkeep:
         self._planned: dict[tuple[str, str], int] = {}  # the earliest time that ``_later`` has
         self._policies_seen = namespaces.policy_changes
 
-    def added(self, topic: Topic) -> None:
-        """Have a topic that was just loaded looked at by all work: what was planned for it ended with the last run."""
-        for names in self._due.values():
-            names.add(str(topic.name))
-
     def again(self, work: Work, topic: Topic) -> None:
         """Have a topic looked at the next time, too."""
         self._due[work].add(str(topic.name))
