@@ -28,7 +28,9 @@ def race(seed: int, faults: Faults | None = None) -> dict[str, Any]:
     facts = {name: Facts() for name in TOPICS}
     steps = 0
     if faults is None:
-        faults = rng.choice((Faults(), Faults(), Faults(metadata=True)))
+        faults = rng.choice(
+            (Faults(), Faults(), Faults(metadata=True), Faults(disk=True), Faults(metadata=True, disk=True))
+        )
     for _ in range(LIVES):
         life = Life(rng, disk, records, facts, faults)
         try:
