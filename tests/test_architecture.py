@@ -159,6 +159,78 @@ def test_imports_inside_the_package_are_relative() -> None:
     assert not wrong, wrong
 
 
+TASK_MAKERS = {"create_task", "ensure_future"}
+
+
+def tasks_made(tree: ast.AST, groups: frozenset[str] = frozenset()) -> Iterator[int]:
+    """The lines that name a maker of tasks, but for a TaskGroup that the same function has opened with `async with`."""
+    for node in ast.iter_child_nodes(tree):
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
+                yield from tasks_made(node, groups_opened(node))
+                continue
+            case ast.Attribute(value=value, attr=name) if name in TASK_MAKERS:
+                if not (isinstance(value, ast.Name) and value.id in groups):
+                    yield node.lineno
+            case ast.Name(id=name) if name in TASK_MAKERS:
+                yield node.lineno
+            case ast.ImportFrom(names=names) if {each.name for each in names} & TASK_MAKERS:
+                yield node.lineno
+            case ast.Constant(value=str() as name) if name in TASK_MAKERS:
+                yield node.lineno
+        yield from tasks_made(node, groups)
+
+
+def groups_opened(function: ast.AST) -> frozenset[str]:
+    """The names that a function itself binds to an `asyncio.TaskGroup` by `async with`."""
+    found: set[str] = set()
+    to_see = list(ast.iter_child_nodes(function))
+    while to_see:
+        node = to_see.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            continue
+        to_see += ast.iter_child_nodes(node)
+        if isinstance(node, ast.AsyncWith):
+            for item in node.items:
+                match item:
+                    case ast.withitem(
+                        context_expr=ast.Call(func=ast.Attribute(value=ast.Name(id="asyncio"), attr="TaskGroup")),
+                        optional_vars=ast.Name(id=name),
+                    ):
+                        found.add(name)
+    return frozenset(found)
+
+
+@pytest.mark.parametrize(
+    ("source", "lines"),
+    [
+        ("asyncio.create_task(work())", [1]),
+        ("loop = asyncio.get_running_loop()\nloop.create_task(work())", [2]),
+        ("from asyncio import ensure_future", [1]),
+        ("make = asyncio.ensure_future", [1]),
+        ("getattr(loop, 'create_task')(work())", [1]),
+        ("async def f():\n async with asyncio.TaskGroup() as group:\n  group.create_task(work())", []),
+        ("async def f(group):\n group.create_task(work())", [2]),
+        ("async def f():\n async with asyncio.TaskGroup() as group:\n  def g():\n   group.create_task(w())", [4]),
+        ("async def f():\n async with other() as group:\n  group.create_task(work())", [3]),
+        ("tasks.start(work(), 'name')", []),
+    ],
+)
+def test_tasks_that_nobody_owns_are_found(source: str, lines: list[int]) -> None:
+    assert list(tasks_made(ast.parse(source))) == lines
+
+
+def test_tasks_are_made_in_one_place() -> None:
+    wrong = [
+        f"{name}:{line}"
+        for name, path in modules()
+        if room_of(name) != "tasks"
+        for line in tasks_made(ast.parse(path.read_text()))
+    ]
+    remedy = "have a `TaskSet` start it (magnetar/tasks), or an `asyncio.TaskGroup` of the same function"
+    assert not wrong, f"tasks that nobody owns, {remedy}: {wrong}"
+
+
 def test_the_lowest_floor_does_no_input_and_output() -> None:
     wrong = [
         f"{found.module}:{found.line} imports {found.outside}"
