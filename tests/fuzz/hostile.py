@@ -100,8 +100,8 @@ def _modest(rng: random.Random, field: FieldDescriptor, sane: Sane, depth: int) 
     return rng.choice((0, 1, 2, 3, 100))
 
 
-def spoil(rng: random.Random, kind: Descriptor, tree: Tree, times: int) -> None:
-    """Replace, add or repeat that many fields of a message or of the messages in it by hostile values."""
+def spoil(rng: random.Random, kind: Descriptor, tree: Tree, times: int, *, repeats: bool = True) -> None:
+    """Replace, add or, if it ``repeats``, repeat that many fields of a message or of the messages in it."""
     for _ in range(times):
         target_kind, target = kind, tree
         while True:
@@ -109,22 +109,24 @@ def spoil(rng: random.Random, kind: Descriptor, tree: Tree, times: int) -> None:
                 (target_kind.fields_by_name[name].message_type, value)
                 for name, values in target.items()
                 if target_kind.fields_by_name[name].message_type is not None
-                for value in (values if isinstance(values, list) else [values])[:3]
+                for value in (values if isinstance(values, list) else [values])
+                # What is repeated by the thousand is one object: spoiling it again would make gigabytes of it.
+                if not isinstance(values, list) or len(values) <= 5
             ]
             if not below or rng.random() < 0.5:
                 break
             target_kind, target = rng.choice(below)
         if target_kind.fields:
-            _spoil_field(rng, target_kind, target)
+            _spoil_field(rng, target_kind, target, repeats)
 
 
-def _spoil_field(rng: random.Random, kind: Descriptor, tree: Tree) -> None:
+def _spoil_field(rng: random.Random, kind: Descriptor, tree: Tree, repeats: bool) -> None:
     field = rng.choice(kind.fields)
     if rng.random() < 0.03:
         tree.pop(field.name, None)
         return
     value = _hostile(rng, field)
-    if field.is_repeated and rng.random() < 0.5:
+    if repeats and field.is_repeated and rng.random() < 0.5:
         size = max(1, len(_encode_one(field, value)))
         count = min(rng.choice(HUGE_REPEATS), LARGE_FRAME_BYTES // size)
         if rng.random() < 0.5 and count <= 1000:
@@ -138,7 +140,7 @@ def _spoil_field(rng: random.Random, kind: Descriptor, tree: Tree) -> None:
 def _hostile(rng: random.Random, field: FieldDescriptor) -> Any:
     if field.message_type is not None:
         tree = tree_of(rng, field.message_type, {}, 0.6, 1)
-        spoil(rng, field.message_type, tree, 1)
+        spoil(rng, field.message_type, tree, 1, repeats=False)
         return tree
     if field.type in (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES):
         return rng.choice(STRINGS) if rng.random() < 0.9 else rng.randbytes(rng.choice((1, 8, 9, 300)))
