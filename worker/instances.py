@@ -103,7 +103,11 @@ class Instances:
             held = self._scheduler.of_function(str(name))
             if metadata is None:
                 return not held
-            current = [item for _, item in held if item.instance.functionMetaData.version >= metadata.version]
+            records = [item.instance.functionMetaData for _, item in held]
+            # Versions begin anew with each creation: those of a function that was deleted just now say nothing.
+            current = [
+                one for one in records if one.functionUuid == metadata.functionUuid and one.version >= metadata.version
+            ]
             return len(current) == len(held) == metadata.functionDetails.parallelism
 
         with contextlib.suppress(TimeoutError):
