@@ -17,7 +17,7 @@ from tests.metadata.lives import Lives
 from tests.metadata.virtual_time import run
 
 SEED = os.environ.get("MAGNETAR_RACE_SEED")
-SEEDS = 60
+SEEDS = 40
 SEEDS_AT_A_TIME = 20
 LONG_S = float(os.environ.get("MAGNETAR_RACE_S", "120"))
 FIRST_LONG_SEED = int(os.environ.get("MAGNETAR_RACE_FIRST", "1000000"))
@@ -38,6 +38,12 @@ def race(seed: int, directory: Path) -> int:
 def test_no_life_of_a_function_touches_the_next(first: int, tmp_path: Path) -> None:
     for seed in [int(SEED)] if SEED else range(first, first + SEEDS_AT_A_TIME):
         race(seed, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [42, 2000095, 2000109])
+def test_seeds_that_found_something(seed: int, tmp_path: Path) -> None:
+    race(seed, tmp_path)
 
 
 @pytest.mark.crash
