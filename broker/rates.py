@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
-from .upkeep import TOPICS_PER_TURN, failing_alone
+from .upkeep import TOPICS_PER_TURN
 
 if TYPE_CHECKING:
     from .topic import Topic
+
+Alone = Callable[["Topic"], AbstractContextManager[object]]
 
 
 class Meter:
@@ -37,12 +40,13 @@ class Rates:
     def __init__(self) -> None:
         self._moving: set[Topic] = set()
 
-    async def update(self, topics: Iterable[Topic], period_s: float) -> None:
+    async def update(self, topics: Iterable[Topic], period_s: float, alone: Alone = nullcontext) -> None:
         """Take all counters at the end of a period.
 
         Args:
             topics: those of which a counter may have moved.
             period_s: its length.
+            alone: what a topic is looked at within, so that its failure is not that of the others.
 
         Cancellation: some are not taken.
         """
@@ -51,7 +55,7 @@ class Rates:
         for number, topic in enumerate(due):
             if number % TOPICS_PER_TURN == TOPICS_PER_TURN - 1:
                 await asyncio.sleep(0)
-            with failing_alone(topic, "counting its rates"):
+            with alone(topic):
                 _tick(topic, period_s)
 
 

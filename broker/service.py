@@ -11,6 +11,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..errors import NotAllowed, ServiceNotReady, TopicNotFound
@@ -24,7 +25,7 @@ from .rates import Rates
 from .topic import Topic
 from .topic_epochs import TopicEpochs
 from .topic_lives import TopicLives
-from .upkeep import Upkeep, Work, failing_alone
+from .upkeep import Upkeep, Work
 
 if TYPE_CHECKING:
     from .namespaces import Namespaces
@@ -110,7 +111,8 @@ class BrokerService:
         )
         self.port = self._server.sockets[0].getsockname()[1]
         self.is_started = True
-        self.tasks.keep(self._keep_rates, "rates and trimming")
+        self.tasks.keep(self._keep_rates, "rates")
+        self.tasks.keep(self._keep_trimming, "trimming")
         self.tasks.keep(self._watch_compaction, "compaction thresholds")
         self.tasks.keep(self._watch_deduplication, "deduplication")
 
@@ -176,7 +178,12 @@ class BrokerService:
     async def _keep_rates(self) -> None:
         while True:
             await asyncio.sleep(self.config.stats_period_s)
-            await self.rates.update(await self._busy_topics(), self.config.stats_period_s)
+            alone = partial(self.upkeep.failing_alone, Work.RATES)
+            await self.rates.update(await self._busy_topics(), self.config.stats_period_s, alone)
+
+    async def _keep_trimming(self) -> None:
+        while True:
+            await asyncio.sleep(self.config.stats_period_s)
             await self.trim_topics()
 
     async def _busy_topics(self) -> set[Topic]:
@@ -204,17 +211,10 @@ class BrokerService:
             if self.storage.failure is not None:
                 self.upkeep.again(Work.TRIM, topic)
                 return
-            with failing_alone(topic, "trimming it"):
-                await self._trim(topic)
-
-    async def _trim(self, topic: Topic) -> None:
-        time_ms, size_bytes = self._retention(topic)
-        try:
-            await topic.trim(time_ms, size_bytes)
-        except BaseException:
-            self.upkeep.again(Work.TRIM, topic)
-            raise
-        self.upkeep.trimmed(topic, time_ms)
+            with self.upkeep.failing_alone(Work.TRIM, topic):
+                time_ms, size_bytes = self._retention(topic)
+                await topic.trim(time_ms, size_bytes)
+                self.upkeep.trimmed(topic, time_ms)
 
     def _retention(self, topic: Topic) -> tuple[int, int]:
         time_ms, size_bytes = self.namespaces.retention(topic.name.namespace_name)
@@ -229,7 +229,7 @@ class BrokerService:
             async for topic in self.upkeep.take(Work.COMPACTION, self.now_ms()):
                 if not self.namespaces.has_namespace(topic.name.namespace_name):
                     continue
-                with failing_alone(topic, "looking at its compaction threshold"):
+                with self.upkeep.failing_alone(Work.COMPACTION, topic):
                     self._begin_due_compaction(topic)
 
     def _begin_due_compaction(self, topic: Topic) -> None:
@@ -244,10 +244,10 @@ class BrokerService:
             await asyncio.sleep(self.config.deduplication_check_s)
             async for topic in self.upkeep.take(Work.DEDUPLICATION, self.now_ms()):
                 await self.adjust_deduplication([topic])
-                with failing_alone(topic, "the snapshot of its deduplication"):
+                with self.upkeep.failing_alone(Work.DEDUPLICATION, topic):
                     topic.deduplication.tick()
-                if topic.deduplication.status is not Status.DISABLED or not topic.deduplication.is_as_wanted:
-                    self.upkeep.again(Work.DEDUPLICATION, topic)
+                    if topic.deduplication.status is not Status.DISABLED:
+                        self.upkeep.again(Work.DEDUPLICATION, topic)
 
     async def adjust_deduplication(self, topics: Iterable[Topic]) -> None:
         """Have topics obey what policies say now about repeated entries.
@@ -255,7 +255,7 @@ class BrokerService:
         Cancellation: call again.
         """
         for topic in list(topics):
-            with failing_alone(topic, "its deduplication"):
+            with self.upkeep.failing_alone(Work.DEDUPLICATION, topic):
                 if not topic.is_closed and not topic.deduplication.is_as_wanted:
                     await topic.deduplication.adjust()
 

@@ -29,12 +29,12 @@ TOPICS_PER_TURN = 100
 
 
 class Work(Enum):
-    """The kinds of periodic work."""
+    """The kinds of periodic work, in the words of a log line about a topic."""
 
-    RATES = "rates"
-    TRIM = "trim"
-    COMPACTION = "compaction"
-    DEDUPLICATION = "deduplication"
+    RATES = "counting its rates"
+    TRIM = "trimming it"
+    COMPACTION = "looking at its compaction threshold"
+    DEDUPLICATION = "its deduplication"
 
 
 class Upkeep:
@@ -99,12 +99,12 @@ class Upkeep:
             self._planned.pop((name, work), None)
             self._due[Work(work)].add(name)
 
-
-@contextlib.contextmanager
-def failing_alone(topic: Topic, what: str) -> Iterator[None]:
-    """Let a topic's failure be that topic's: it is logged with its name, and the others go on."""
-    try:
-        yield
-    except Exception as error:  # whatever it is, no other topic is concerned
-        unforeseen = None if isinstance(error, MagnetarError) else error
-        log.error("%s: %s failed and is tried again: %s", topic.name, what, error, exc_info=unforeseen)
+    @contextlib.contextmanager
+    def failing_alone(self, work: Work, topic: Topic) -> Iterator[None]:
+        """Let a topic's failure be that topic's: it is logged and looked at again, and the others go on."""
+        try:
+            yield
+        except Exception as error:  # whatever it is, no other topic is concerned
+            self.again(work, topic)
+            unforeseen = None if isinstance(error, MagnetarError) else error
+            log.error("%s: %s failed and is tried again: %s", topic.name, work.value, error, exc_info=unforeseen)

@@ -19,9 +19,6 @@ SEEDS_AT_A_TIME = 100
 LONG_S = float(os.environ.get("MAGNETAR_RACE_S", "120"))
 FIRST_LONG_SEED = int(os.environ.get("MAGNETAR_RACE_FIRST", "1000000"))
 
-# A request that is cancelled before its task ran for the first time is never awaited; nothing is lost by that.
-pytestmark = pytest.mark.filterwarnings("ignore:coroutine '.*' was never awaited:RuntimeWarning")
-
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_AT_A_TIME))
