@@ -100,7 +100,7 @@ class RuntimeManager:
         self._stopping: dict[Supervisor, str] = {}
         self._tasks = TaskSet(f"instances of worker {surroundings.worker_id}")
         self._is_warm = False
-        self._beginning = asyncio.Lock()
+        self._log_changes = asyncio.Lock()
         self._short_dir: str | None = None
         self._run_dir = self._make_run_dir()
 
@@ -171,7 +171,7 @@ class RuntimeManager:
     async def _make_spec(self, key: str, assignment: Assignment) -> InstanceSpec:
         metadata = assignment.instance.functionMetaData
         package = await self._fetch_package(metadata.packageLocation)
-        async with self._beginning:
+        async with self._log_changes:
             await asyncio.to_thread(_begin_life, self.log_file(key).parent, metadata.functionUuid)
         return InstanceSpec(
             metadata=metadata,
@@ -210,9 +210,10 @@ class RuntimeManager:
         Returns:
             whether there was nothing that had to stay because of its instances; if not, try again in a while.
         """
-        here = {key.rpartition(":")[0] for key in (*self._held, *self._stopping.values())}
-        kept = {self._log_directory(function) for function in here.union(functions)}
-        await asyncio.to_thread(_remove_others, self._logs, kept)
+        async with self._log_changes:  # an instance that is not among these yet waits until the others are gone
+            here = {key.rpartition(":")[0] for key in (*self._held, *self._stopping.values())}
+            kept = {self._log_directory(function) for function in here.union(functions)}
+            await asyncio.to_thread(_remove_others, self._logs, kept)
         return here.issubset(functions)
 
     async def status(self, key: str) -> FunctionStatus:

@@ -236,12 +236,12 @@ def test_a_topic_that_fails_keeps_no_other_from_being_trimmed(life: Life, caplog
 
     topics[0].trim, topics[1].trim = fail, trim
     began_s = life.loop.time()
-    with caplog.at_level(logging.ERROR, "magnetar.broker.service"):
+    with caplog.at_level(logging.ERROR, "magnetar.broker.upkeep"):
         while life.loop.time() < began_s + 2 * life.broker.config.stats_period_s + 1:
             life.hold()
             life.loop.advance()
-    assert len(trimmed) >= 2
-    assert f"{TOPIC}: trimming it failed and is tried again: the disk refused" in caplog.text
+    assert trimmed  # once is enough: nothing changes in it
+    assert caplog.text.count(f"{TOPIC}: trimming it failed and is tried again: the disk refused") >= 2
 
 
 def test_two_who_create_a_partitioned_topic_at_first_use_agree(life: Life) -> None:
