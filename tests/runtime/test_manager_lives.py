@@ -54,6 +54,7 @@ class Runtime:
 
     def __init__(self) -> None:
         self.started: asyncio.Queue[Slow] = asyncio.Queue()
+        self.is_asked = asyncio.Event()
         self.may_start = asyncio.Event()
         self.may_start.set()
 
@@ -61,6 +62,7 @@ class Runtime:
         pass
 
     async def start(self, spec: InstanceSpec) -> Slow:
+        self.is_asked.set()
         await self.may_start.wait()
         instance = Slow(self)
         self.started.put_nowait(instance)
@@ -134,7 +136,7 @@ async def test_one_that_was_about_to_start_when_it_was_stopped_is_waited_for(
 ) -> None:
     runtime.may_start.clear()
     await manager.apply(assignment(version=0))
-    await turns()
+    await runtime.is_asked.wait()
     await manager.apply(assignment(version=1, is_stopped=True))
     waiting = asyncio.create_task(manager.ended("t/n/f"))
     await turns()
