@@ -13,28 +13,20 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-from ..errors import (
-    ClosedError,
-    ConnectionLost,
-    InvalidConfig,
-    MagnetarError,
-    OperationTimeout,
-)
+from ..errors import ClosedError, ConnectionLost, InvalidConfig, MagnetarError, OperationTimeout
 from ..wire import requests
 from ..wire.frames import DEFAULT_MAX_MESSAGE_BYTES, encode_frame
-from ..wire.message_id import EARLIEST, LATEST, MessageId, from_data, to_data
-from ..wire.pulsar_api_pb2 import (
-    CommandGetLastMessageIdResponse,
-    CommandMessage,
-    CommandSubscribe,
-)
+from ..wire.message_id import EARLIEST, LATEST, MessageId, to_data
+from ..wire.pulsar_api_pb2 import CommandMessage, CommandSubscribe
 from ..wire.topic_name import TopicName
 from .ack_tracker import Position, bits_of, words_of
 from .acknowledger import Acknowledger
 from .checks import check_integer, check_message_id
 from .config import ConsumerConfig
 from .connection import Connection
+from .last_message import ask_last
 from .link import Link
+from .positions import given_id, position_of
 from .receive_queue import ReceiveQueue
 from .received import DamagedEntry, Message, ReceivedEntry, open_entry
 from .start import StartPosition
@@ -263,17 +255,17 @@ class Consumer:
         Returns: a future that completes when the broker has confirmed it if ``ack_receipts`` is on, at once otherwise.
         """
         self._check_open()
-        return self._acks.message(_given_id(message))
+        return self._acks.message(given_id(message))
 
     def ack_entry(self, entry: ReceivedEntry | MessageId) -> asyncio.Future[None]:
         """Acknowledge a whole entry; returns as `ack`."""
         self._check_open()
-        return self._acks.entry(_position(entry))
+        return self._acks.entry(position_of(entry))
 
     def ack_entries(self, entries: Sequence[ReceivedEntry | MessageId]) -> asyncio.Future[None]:
         """Acknowledge whole entries in one frame that leaves at once; returns as `ack`."""
         self._check_open()
-        return self._acks.entries_now([_position(entry) for entry in entries])
+        return self._acks.entries_now([position_of(entry) for entry in entries])
 
     def claim_entries(self, entries: Sequence[ReceivedEntry]) -> asyncio.Future[list[ReceivedEntry]]:
         """Acknowledge whole entries and return a future of those that are this consumer's alone from now on.
@@ -284,7 +276,7 @@ class Consumer:
         self._check_open()
         claimed: asyncio.Future[list[ReceivedEntry]] = asyncio.get_running_loop().create_future()
         given = list(entries)
-        claim = self._acks.claim([_position(entry) for entry in given])
+        claim = self._acks.claim([position_of(entry) for entry in given])
         claim.add_done_callback(lambda done: self._claim_settled(given, done, claimed))
         return claimed
 
@@ -299,7 +291,7 @@ class Consumer:
             # Still held here by the broker, which would deliver them again only with the next connection.
             log.warning("%s: %d entries are not processed now: %s", self.topic, len(entries), error)
             for entry in entries:
-                self._acks.negative(_position(entry))
+                self._acks.negative(position_of(entry))
 
     def ack_batch_indexes(self, entry: ReceivedEntry | MessageId, still_wanted: Sequence[int]) -> asyncio.Future[None]:
         """Acknowledge all messages of an entry but those whose bits are set in ``still_wanted``; returns as `ack`.
@@ -309,7 +301,7 @@ class Consumer:
             still_wanted: an ack set (`magnetar.wire.ack_set`).
         """
         self._check_open()
-        return self._acks.all_but(_position(entry), bits_of(still_wanted))
+        return self._acks.all_but(position_of(entry), bits_of(still_wanted))
 
     def ack_cumulative(self, message: Message | ReceivedEntry | MessageId) -> asyncio.Future[None]:
         """Acknowledge everything up to and including a message or entry; returns as `ack`.
@@ -323,7 +315,7 @@ class Consumer:
                 f"subscription {self.subscription} is {self._config.type}: its messages can only be acknowledged one"
                 " by one"
             )
-        return self._acks.up_to(_given_id(message))
+        return self._acks.up_to(given_id(message))
 
     def negative_ack(self, message: Message | ReceivedEntry | MessageId) -> None:
         """Ask for a message again after ``negative_ack_delay_ms``.
@@ -332,7 +324,7 @@ class Consumer:
         Exclusive or Failover subscription it delivers everything again that is not acknowledged.
         """
         self._check_open()
-        self._acks.negative(_given_id(message)[:2])
+        self._acks.negative(given_id(message)[:2])
 
     def _redeliver(self, due: list[Position]) -> None:
         """Have entries delivered again whose negative acknowledgement is due."""
@@ -426,22 +418,7 @@ class Consumer:
 
         Cancellation: safe.
         """
-        answer = await self._ask_last(await self._attached())
-        last = from_data(answer.last_message_id)
-        if last.batch_index >= 0:
-            last = last._replace(batch_size=last.batch_index + 1)
-        last = last._replace(partition=self._partition)
-        if not answer.HasField("consumer_mark_delete_position"):
-            return last, None
-        return last, from_data(answer.consumer_mark_delete_position)
-
-    async def _ask_last(self, connection: Connection) -> CommandGetLastMessageIdResponse:
-        request_id = connection.next_request_id()
-        command = encode_frame(requests.last_message_id(request_id, self._id))
-        answer: CommandGetLastMessageIdResponse = await connection.request(
-            request_id, command, f"last message id of {self.topic}"
-        )
-        return answer
+        return await ask_last(await self._attached(), self._id, self.topic, self._partition)
 
     async def _resume_at_mark_delete(self) -> None:
         """Remember where a non-durable subscription stands, unless something was taken from it already."""
@@ -500,9 +477,9 @@ class Consumer:
             await connection.request(request_id, command, f"subscribe {self.subscription} to {self.topic}")
             if self._resume is not None and self._resume.message_id == LATEST and not self._resume.inclusive:
                 # "Latest" must mean the same after a reconnection: note now which message that is.
-                answer = await self._ask_last(connection)
-                if answer.HasField("consumer_mark_delete_position"):
-                    self._resume = StartPosition(from_data(answer.consumer_mark_delete_position), inclusive=False)
+                _, mark_delete = await ask_last(connection, self._id, self.topic, self._partition)
+                if mark_delete is not None:
+                    self._resume = StartPosition(mark_delete, inclusive=False)
             if self._connection is not connection:
                 raise ConnectionLost(f"{connection.address.physical} closed the consumer at once")
         except BaseException as error:
@@ -619,15 +596,3 @@ class Consumer:
         if self.on_arrival is not None:
             self.on_arrival()
         await self._link.close()
-
-
-def _given_id(what: Message | ReceivedEntry | MessageId) -> MessageId:
-    """Return the id of what was received, or the one given if the protocol can carry it."""
-    if not isinstance(what, MessageId):
-        return what.message_id
-    check_message_id(what)
-    return what
-
-
-def _position(entry: ReceivedEntry | MessageId) -> Position:
-    return entry.message_id[:2] if isinstance(entry, ReceivedEntry) else _given_id(entry)[:2]

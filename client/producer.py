@@ -40,7 +40,6 @@ from ..wire.pulsar_api_pb2 import (
     CommandProducerSuccess,
     CommandSendError,
     CommandSendReceipt,
-    KeyValue,
     MessageMetadata,
     SingleMessageMetadata,
 )
@@ -52,6 +51,7 @@ from .link import Link
 from .open_batch import OpenBatch
 from .outgoing import OutgoingEntry, describe, encode_entry
 from .pending_queue import PendingQueue, PendingSend, Verdict, fail_all
+from .producer_command import producer_command
 
 log = logging.getLogger(__name__)
 
@@ -206,7 +206,7 @@ class Producer:
         if type(payload) is not bytes:
             payload = as_bytes(payload)
         if len(payload) > self._max_message_bytes and not self._compression:
-            self._check_message_size(len(payload))
+            self._check_size("message", len(payload))
         is_bare = key is None and not properties and ordering_key is None and not event_time_ms
         if self._plain is not None and is_bare:
             first = self._assign(sequence_id, 1)
@@ -219,7 +219,7 @@ class Producer:
             if self._config.empty_deletes:
                 metadata.uncompressed_size = len(payload)
             describe(metadata, key, ordering_key, properties, event_time_ms)
-            self._check_message_size(metadata.ByteSize())
+            self._check_size("message", metadata.ByteSize())
             metadata.sequence_id = self._assign(sequence_id, 1)
             future = self._loop.create_future()
             self._send_plain(metadata, payload, future)
@@ -240,7 +240,7 @@ class Producer:
             elif key:
                 header_bytes = len(key)
             if header_bytes + len(payload) > self._max_message_bytes:
-                self._check_message_size(header_bytes + (0 if self._compression else len(payload)))
+                self._check_size("message", header_bytes + (0 if self._compression else len(payload)))
             self._assign(sequence_id, 1)
         if not batch.has_room_for(len(payload) + header_bytes):
             self._close_batch()
@@ -266,7 +266,7 @@ class Producer:
         if not isinstance(entry, OutgoingEntry):
             entry = encode_entry(entry, compression=self._config.compression)
         self._check_room()
-        self._check_size(len(entry.body))
+        self._check_size("entry", len(entry.body))
         if self._batch.payloads:
             self._close_batch()
         first = self._assign(entry.sequence_id, entry.num_messages)
@@ -296,7 +296,7 @@ class Producer:
         Raises: as `send_nowait`.
         """
         self._check_room()
-        self._check_size(len(payload))
+        self._check_size("entry", len(payload))
         if self._batch.payloads:
             self._close_batch()
         self._assign(sequence_id, 1)
@@ -338,16 +338,10 @@ class Producer:
                 f" max_pending_bytes={self._config.max_pending_bytes}; await ready() or set block_if_queue_full"
             )
 
-    def _check_message_size(self, size: int) -> None:
+    def _check_size(self, what: str, size: int) -> None:
         if size > self._max_message_bytes:
             raise MessageTooLarge(
-                f"message of {size} bytes exceeds max_message_bytes={self._max_message_bytes} of the broker"
-            )
-
-    def _check_size(self, body_bytes: int) -> None:
-        if body_bytes > self._max_message_bytes:
-            raise MessageTooLarge(
-                f"entry of {body_bytes} bytes exceeds max_message_bytes={self._max_message_bytes} of the broker"
+                f"{what} of {size} bytes exceeds max_message_bytes={self._max_message_bytes} of the broker"
             )
 
     def _assign(self, sequence_id: int | None, count: int) -> int:
@@ -372,7 +366,7 @@ class Producer:
             metadata.uncompressed_size = len(payload)
             payload = compress(self._compression, payload)
             metadata.compression = self._compression  # type: ignore[assignment]  # the protocol's number itself
-        self._check_size(len(payload))
+        self._check_size("entry", len(payload))
         self._enqueue(self._sealed(metadata, payload, 1, future))
 
     def _close_batch(self) -> None:
@@ -391,7 +385,7 @@ class Producer:
                 metadata.compression = self._compression  # type: ignore[assignment]  # the protocol's number itself
                 metadata.uncompressed_size = len(body)
                 body = compress(self._compression, body)
-            self._check_size(len(body))
+            self._check_size("entry", len(body))
             send = self._sealed(metadata, body, count, None)
         except Exception as error:  # noqa: BLE001  this may be a timer, and those who wait must hear of it
             why = error if isinstance(error, MagnetarError) else MagnetarError(f"a batch was not encoded: {error!r}")
@@ -545,20 +539,9 @@ class Producer:
             connection.send(send.head, send.payload)
 
     def _creation(self, request_id: int) -> CommandProducer:
-        config = self._config
-        command = CommandProducer(
-            topic=self.topic,
-            producer_id=self._id,
-            request_id=request_id,
-            encrypted=False,
-            metadata=[KeyValue(key=key, value=value) for key, value in config.properties.items()],
-            epoch=self._epoch,
-            user_provided_producer_name=config.name is not None,
-            producer_access_mode=config.access_mode,
-        )
-        if self.name:
-            command.producer_name = self.name
-        if self._topic_epoch is not None and config.access_mode != "Shared":
+        command = producer_command(self._config, self.topic, self.name)
+        command.producer_id, command.request_id, command.epoch = self._id, request_id, self._epoch
+        if self._topic_epoch is not None and self._config.access_mode != "Shared":
             command.topic_epoch = self._topic_epoch
         return command
 
