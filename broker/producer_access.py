@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..errors import BrokerError, ProducerBusy, ProducerFenced
+from ..errors import BrokerError, NotAllowed, ProducerBusy, ProducerFenced
 from ..wire.pulsar_api_pb2 import ProducerAccessMode
 
 
@@ -51,6 +51,9 @@ class Own:
 
 Decision = Share | Wait | Own
 
+MAX_EPOCH_ASKED = 1 << 62
+"""Highest epoch that a producer may bring to a topic that is not there yet; counting does not reach it."""
+
 
 def admit(mode: int, requested_epoch: int | None, producers: Producers) -> Decision:
     """Return how a new producer is admitted.
@@ -78,11 +81,14 @@ def next_epoch(requested: int | None, current: int | None) -> int:
 
     Raises:
         ProducerFenced: the producer was the owner before, and somebody else has been since.
+        NotAllowed: no owner ever had that epoch; behind it the wire's numbers would soon end.
     """
     if requested is None:
         return 0 if current is None else current + 1
     if current is not None and requested < current:
         raise ProducerFenced(f"Topic epoch has already moved. Current epoch: {current}, Producer epoch: {requested}")
+    if requested > max(current or 0, MAX_EPOCH_ASKED):
+        raise NotAllowed(f"topic_epoch={requested} is out of range; give the one that the broker told, or none")
     return requested
 
 

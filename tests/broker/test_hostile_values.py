@@ -145,6 +145,20 @@ async def test_a_request_that_is_cancelled_before_its_first_step_leaves_nothing(
         await raw.close()
 
 
+@pytest.mark.parametrize("epoch", [(1 << 64) - 1, 1 << 63, (1 << 62) + 1])
+async def test_an_epoch_that_no_owner_had_is_refused_and_the_topic_goes_on(epoch: int, tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker:
+        raw = await Raw.connected(broker.port)
+        it = {"topic": TOPIC, "producer_access_mode": 1}
+        answer = await raw.request("PRODUCER", producer_id=1, request_id=1, topic_epoch=epoch, **it)
+        assert answer.error.error == ServerError.NotAllowedError
+        for number in (2, 3):
+            answer = await raw.request("PRODUCER", producer_id=number, request_id=number, **it)
+            assert answer.producer_success.topic_epoch == number - 2
+            await raw.request("CLOSE_PRODUCER", producer_id=number, request_id=10)
+        await raw.close()
+
+
 ODD: dict[str, Tree] = {
     "a batch of -1": {"num_messages_in_batch": -1},
     "a batch of nothing": {"num_messages_in_batch": 0},
