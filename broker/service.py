@@ -331,6 +331,8 @@ class BrokerService:
         if not name.is_persistent:
             raise NotAllowed(f"non-persistent topics are not supported by this broker yet; use {name.local} on"
                              " persistent://")  # fmt: skip
+        if name.base.local in (".", ".."):
+            raise NotAllowed(f"topic {name.local!r} is no name in the metadata store; choose another")
         if not self.namespaces.has_namespace(name.namespace_name):
             raise ServiceNotReady(
                 f"Namespace bundle ({name.namespace_name}/0x00000000_0xffffffff) for topic ({name}) not served by this"

@@ -277,3 +277,15 @@ def test_a_batch_holds_as_many_messages_as_its_bytes_can_be() -> None:
     packed.uncompressed_size = (1 << 32) - 1
     packed.num_messages_in_batch = limit // 6 + 1
     assert unacceptable(packed, len(body), limit) is not None
+
+
+@pytest.mark.parametrize("local", [".", "..", ".-partition-0"])
+async def test_topic_that_no_metadata_store_takes_is_refused_and_not_created(local: str, tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker:
+        raw = await Raw.connected(broker.port)
+        raw.send("PRODUCER", topic=f"persistent://public/wire/{local}", producer_id=1, request_id=1)
+        answer = (await raw.receive()).command
+        assert answer.error.error == ServerError.NotAllowedError
+        assert "is no name in the metadata store" in answer.error.message
+        assert broker.topic_names("public/wire") == []
+        await raw.close()
