@@ -44,7 +44,17 @@ class Segment(NamedTuple):
     def sequence_id(self, position: Position, output: int = 0) -> int:
         """Return the sequence id of an output entry; raises as the function `sequence_id`."""
         assert position.entry_id >> _ENTRY_BITS == self.number
-        return sequence_id(Position(position.ledger_id, position.entry_id & ENTRY_MAX), output)
+        return sequence_id(position, output)
+
+    def first_number(self, start: Position) -> int:
+        """Return the lowest sequence id that a position of this segment has at ``start`` or behind it.
+
+        All positions of the segment before ``start`` have lower ones. Raises as the function `sequence_id`.
+        """
+        at_start = start.entry_id >> _ENTRY_BITS
+        if at_start == self.number:
+            return sequence_id(start)
+        return sequence_id(Position(start.ledger_id + (at_start > self.number), 0))
 
     def position(self, number: int) -> Position:
         """Return the input position that a sequence id was made of."""
@@ -77,7 +87,7 @@ def segments_after(acknowledged: Position | None) -> list[Segment]:
 
 
 def sequence_id(position: Position, output: int = 0) -> int:
-    """Return the sequence id of an output entry of a ledger's first segment.
+    """Return the sequence id of an output entry, under the name of its position's segment.
 
     Args:
         position: of the input entry.
@@ -92,19 +102,14 @@ def sequence_id(position: Position, output: int = 0) -> int:
             f"ledger id {ledger_id} of the input exceeds {LEDGER_MAX}, the limit of EFFECTIVELY_ONCE; on this cluster"
             " use ATLEAST_ONCE, in a process or thread"
         )
-    if entry_id > ENTRY_MAX:
-        raise SequenceOverflow(
-            f"entry id {entry_id} of the input exceeds {ENTRY_MAX}, the limit of EFFECTIVELY_ONCE; let the broker close"
-            " ledgers earlier (managedLedgerMaxEntriesPerLedger)"
-        )
     if output >= OUTPUTS_MAX:
         raise SequenceOverflow(
             f"input entry {ledger_id}:{entry_id} makes more than {OUTPUTS_MAX} output entries on one topic, the limit"
             " of EFFECTIVELY_ONCE; return less for one input batch, or publish smaller input batches"
         )
-    return ledger_id << (_ENTRY_BITS + _OUTPUT_BITS) | entry_id << _OUTPUT_BITS | output
+    return ledger_id << (_ENTRY_BITS + _OUTPUT_BITS) | (entry_id & ENTRY_MAX) << _OUTPUT_BITS | output
 
 
 def position_of_sequence(number: int) -> Position:
-    """Return the input position that a sequence id was made of."""
+    """Return the input position that a sequence id of the first segment was made of."""
     return Position(number >> (_ENTRY_BITS + _OUTPUT_BITS), number >> _OUTPUT_BITS & ENTRY_MAX)

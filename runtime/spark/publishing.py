@@ -2,6 +2,9 @@
 
 The broker drops an entry whose number is not above the highest that it has of the producer's name. So nothing may be
 stored behind an entry that failed: when the task is tried again, the broker would take that entry for a repetition.
+
+Where the numbers are made of input positions, each segment of a ledger has a name of its own (`exact.sequence`). On a
+topic one of them is open at a time, the next one when everything before is stored: names do not change the order.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple
 
 from ...client import AsyncClient
 from ...client.config import ProducerConfig
@@ -18,6 +22,8 @@ from ...errors import MagnetarError, ProducerBusy
 from ...wire.message_id import MessageId
 from ...wire.topic_name import parse_topic_name
 from ..exact.deduplication import memory_guard
+from ..exact.sequence import FIRST_SEGMENT, Segment
+from ..state.values import Position
 
 MAX_PENDING_MESSAGES = 50_000
 BUSY_TIMEOUT_S = 90.0
@@ -31,6 +37,13 @@ class PublishedBefore(MagnetarError):
     """The broker has numbers of a producer that nobody can have used."""
 
 
+class _Opened(NamedTuple):
+    """The producer that a topic has now, and the segment that it is for."""
+
+    producer: Producer
+    segment: Segment
+
+
 class TaskPublisher:
     """The producers of one attempt, one for each topic.
 
@@ -39,29 +52,36 @@ class TaskPublisher:
         duplicates: messages that the broker had from an earlier one.
     """
 
-    def __init__(self, name: str, send_timeout_ms: int, admin_url: str, *, first_number: int | None = None) -> None:
+    def __init__(self, name: str, send_timeout_ms: int, admin_url: str, *, start: Position | None = None) -> None:
         """Prepare.
 
         Args:
-            name: of the producers.
+            name: of the producers; of those of segments behind the first it is the end.
             send_timeout_ms: how long the broker may take to store an entry.
             admin_url: of the broker's REST interface, which is asked whether the broker remembers what it has stored;
                 empty if nobody knows.
-            first_number: nobody has published with this number or a higher one under that name; None if an earlier
-                attempt may have.
+            start: nobody has published what is made of this input position or one behind it under these names; None
+                if an earlier attempt may have.
         """
         self.stored = 0
         self.duplicates = 0
-        self._config = ProducerConfig(
-            name=name, max_pending_messages=MAX_PENDING_MESSAGES, send_timeout_ms=send_timeout_ms
-        )
+        self._name = name
+        self._config = ProducerConfig(max_pending_messages=MAX_PENDING_MESSAGES, send_timeout_ms=send_timeout_ms)
         self._admin_url = admin_url
-        self._first_number = first_number
-        self._producers: dict[str, Producer] = {}
+        self._start = start
+        self._opened: dict[str, _Opened] = {}
+        self._used: set[tuple[str, Segment]] = set()  # topics and segments that had a producer
         self._newest: dict[str, Receipt] = {}
         self._failure: BaseException | None = None
 
-    async def send(self, client: AsyncClient, topic: str, messages: int, send: Callable[[Producer], Receipt]) -> None:
+    async def send(
+        self,
+        client: AsyncClient,
+        topic: str,
+        messages: int,
+        send: Callable[[Producer], Receipt],
+        segment: Segment = FIRST_SEGMENT,
+    ) -> None:
         """Send an entry once there is room for it.
 
         Args:
@@ -69,11 +89,15 @@ class TaskPublisher:
             topic: full name, of a partition where there are some.
             messages: in the entry.
             send: hands the entry to the producer.
+            segment: of the input position that its number is made of.
 
         Raises:
             MagnetarError: why this entry, or one before it, cannot be stored.
         """
-        producer = self._producers.get(topic) or await self._producer(client, topic)
+        opened = self._opened.get(topic)
+        if opened is None or opened.segment != segment:
+            opened = await self._open(client, topic, segment)
+        producer = opened.producer
         await producer.ready()
         self._check(self._newest.get(topic))
         receipt = self._newest[topic] = send(producer)
@@ -81,10 +105,10 @@ class TaskPublisher:
 
     async def finish(self) -> None:
         """Wait until everything is stored, and close the producers; raises as `send`."""
-        for producer in self._producers.values():
+        for producer, _ in self._opened.values():
             await producer.flush()
         self.check()
-        for producer in self._producers.values():
+        for producer, _ in self._opened.values():
             await producer.close()
 
     def check(self) -> None:
@@ -111,8 +135,27 @@ class TaskPublisher:
         else:
             self.stored += messages
 
-    async def _producer(self, client: AsyncClient, topic: str) -> Producer:
-        config = self._config
+    async def _open(self, client: AsyncClient, topic: str, segment: Segment) -> _Opened:
+        """Return the producer of a topic for a segment, once all is stored that the one before it has sent."""
+        before = self._opened.get(topic)
+        if before is not None:
+            await before.producer.flush()
+            self._check(self._newest.get(topic))
+            await before.producer.close()
+        producer = await self._create(client, topic, segment.producer_name(self._name))
+        if self._start is not None and (topic, segment) not in self._used:
+            first = segment.first_number(self._start)
+            if producer.last_sequence_id >= first:
+                raise PublishedBefore(
+                    f"producer {producer.name} has published number {producer.last_sequence_id} to {topic} already,"
+                    f" {first} would be the next"
+                )
+        self._used.add((topic, segment))
+        opened = self._opened[topic] = _Opened(producer, segment)
+        return opened
+
+    async def _create(self, client: AsyncClient, topic: str, name: str) -> Producer:
+        config = replace(self._config, name=name)
         if self._admin_url:
             config = replace(config, guard=memory_guard(self._admin_url, topic))
         deadline = time.monotonic() + BUSY_TIMEOUT_S
@@ -125,15 +168,8 @@ class TaskPublisher:
                     raise
                 await asyncio.sleep(_BUSY_PAUSE_S)
             else:
-                break
-        assert isinstance(producer, Producer)
-        if self._first_number is not None and producer.last_sequence_id >= self._first_number:
-            raise PublishedBefore(
-                f"producer {producer.name} has published number {producer.last_sequence_id} to {topic} already,"
-                f" {self._first_number} would be the next"
-            )
-        self._producers[topic] = producer
-        return producer
+                assert isinstance(producer, Producer)
+                return producer
 
 
 def partition_names(topic: str, partitions: int) -> list[str]:

@@ -2,8 +2,8 @@
 
 Design: all of it happens in one Python worker, entry by entry, without a row ever passing through the JVM. The outputs
 of an input entry are one entry (several only where they are too large), on a partition and with a sequence id that
-follow from the input's position, under a producer name that follows from the plan. So an attempt that is made again
-sends the same entries under the same numbers, and the broker drops those that it has.
+follow from the input's position, under a producer name that follows from the plan and the position's segment. So an
+attempt that is made again sends the same entries under the same numbers, and the broker drops those that it has.
 
 The function has a thread of its own for as long as the worker lives, as it has in other runtimes; the task's event
 loop sends meanwhile. What fails for a reason that the next attempt would meet too is not raised but reported: Spark
@@ -35,7 +35,7 @@ from ..batch_call import BatchCall, Blame, Failure
 from ..details import compression_of
 from ..exact.entries import ENTRY_BYTES_MAX, cut
 from ..exact.identity import producer_name
-from ..exact.sequence import sequence_id
+from ..exact.sequence import Segment, segment_of
 from ..loader import load_function, load_serde
 from ..logs import InstanceLog, LogHandler, LogStream
 from ..markers import HeaderMaker
@@ -119,6 +119,7 @@ class SealedEntry(NamedTuple):
     """An entry on its way out."""
 
     topic: str
+    segment: Segment
     sequence: int
     messages: int
     payload: bytes
@@ -232,10 +233,7 @@ def run_task(shipment: Shipment, task: Task, directory: Path, *, is_first: bool 
     except Exception as error:  # noqa: BLE001  user code raises what it likes
         return TaskResult(0, failure=TaskFailure(f"the function cannot be loaded: {format_error(error)}", True))
     function.stats.take_recorded()  # of an attempt that was given up
-    try:
-        running = _RunningTask(function, task, shipment.outputs, is_first=is_first)
-    except MagnetarError as error:
-        return TaskResult(0, failure=TaskFailure(f"{task.wanted}: {type(error).__name__}: {error}", False))
+    running = _RunningTask(function, task, shipment.outputs, is_first=is_first)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(running.run())
@@ -261,8 +259,8 @@ class _RunningTask:
         self._serde = function.serdes[self._topic.base.text]
         self._compression = compression_of(spec)
         self._targets = partition_names(spec.details.sink.topic, outputs) if function.has_output else []
-        first = sequence_id(SequencePosition(*task.wanted.start)) if is_first else None
-        self._publisher = TaskPublisher(self._name, SEND_TIMEOUT_MS, spec.admin_url, first_number=first)
+        start = SequencePosition(*task.wanted.start) if is_first else None
+        self._publisher = TaskPublisher(self._name, SEND_TIMEOUT_MS, spec.admin_url, start=start)
 
     def result(self, failure: TaskFailure | None) -> TaskResult:
         recorded = self.function.stats.take_recorded()
@@ -290,7 +288,7 @@ class _RunningTask:
     async def _send(self, client: AsyncClient, entry: SealedEntry) -> None:
         payload, sequence, count = entry.payload, entry.sequence, entry.messages
         await self._publisher.send(
-            client, entry.topic, count, lambda producer: producer.send_sealed(payload, sequence, count)
+            client, entry.topic, count, lambda producer: producer.send_sealed(payload, sequence, count), entry.segment
         )
 
     def _pieces(self) -> Generator[list[SealedEntry], None, None]:
@@ -324,12 +322,14 @@ class _RunningTask:
         if not outputs:
             return
         position = SequencePosition(*entry.position)
+        segment = segment_of(position)
+        name = segment.producer_name(self._name)
         topic = self._targets[entry.position.entry_id % len(self._targets)]
         now_ms = time.time_ns() // 1_000_000
         for number, (some, some_headers) in enumerate(cut_outputs(outputs, headers)):
-            sequence = sequence_id(position, number)
+            sequence = segment.sequence_id(position, number)
             encoded = encode_entry(some, some_headers, compression=self._compression)
-            yield SealedEntry(topic, sequence, len(some), seal_entry(encoded, self._name, sequence, now_ms))
+            yield SealedEntry(topic, segment, sequence, len(some), seal_entry(encoded, name, sequence, now_ms))
 
     def _call(self, unit: Unit, entry: ReceivedEntry) -> tuple[list[bytes], list[Header] | None]:
         """Call the function on the messages of an entry; return its outputs and their metadata."""

@@ -120,16 +120,19 @@ class Proxy:
             for frame in decoder.feed(data):
                 self.sent.append(frame.command)
                 self.frames.append((number, frame))
-                if frame.command.type == BaseCommand.SEND and self.cut_after_sends is not None:
-                    self.cut_after_sends -= 1
-                    if self.cut_after_sends < 0:
-                        self.cut_after_sends = None
-                        raise ConnectionResetError("the test wants it cut here")
+                self._count_down(frame.command)
             await self._flowing.wait()
             await self._requesting.wait()
             writer.write(data)
             await writer.drain()
         raise ConnectionResetError("the client has gone")
+
+    def _count_down(self, command: BaseCommand) -> None:
+        if command.type == BaseCommand.SEND and self.cut_after_sends is not None:
+            self.cut_after_sends -= 1
+            if self.cut_after_sends < 0:
+                self.cut_after_sends = None
+                raise ConnectionResetError("the test wants it cut here")
 
     async def _to_client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         decoder = FrameDecoder(ANY_SIZE)

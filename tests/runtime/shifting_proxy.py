@@ -32,11 +32,14 @@ class ShiftingProxy(Proxy):
         while data := await reader.read(CHUNK_BYTES):
             for command, payload in decoder.feed(data):
                 self.sent.append(command)
+                self._count_down(command)
                 if command.type == BaseCommand.ACK:
                     for message_id in command.ack.message_id:
                         self._shift(message_id, -self._entries)
                 elif command.type == BaseCommand.SEEK and command.seek.HasField("message_id"):
                     self._shift(command.seek.message_id, -self._entries)
+                elif command.type == BaseCommand.SUBSCRIBE and command.subscribe.HasField("start_message_id"):
+                    self._shift(command.subscribe.start_message_id, -self._entries)
                 writer.write(encode_frame(command, payload))
             await writer.drain()
         raise ConnectionResetError("the client has gone")

@@ -64,6 +64,17 @@ def test_every_position_of_a_long_ledger_has_a_name_and_number_of_its_own(
         assert (a.producer_name("n"), x) == ("n", one.ledger_id << 30 | one.entry_id << 10 | i)
 
 
+@given(long_positions, long_positions, st.integers(0, 1023))
+def test_the_first_number_of_a_segment_parts_what_is_before_a_position_from_what_is_not(
+    start: Position, other: Position, i: int
+) -> None:
+    segment = segment_of(other)
+    if other >= start:
+        assert segment.sequence_id(other, i) >= segment.first_number(start)
+    elif start.ledger_id < sequence.LEDGER_MAX:
+        assert segment.sequence_id(other, i) < segment.first_number(start)
+
+
 @given(long_positions, st.integers(0, 400_000))
 def test_what_is_in_work_is_in_a_segment_that_is_asked_for(acknowledged: Position, ahead: int) -> None:
     segments = segments_after(acknowledged)
@@ -77,13 +88,14 @@ def test_what_is_in_work_is_in_a_segment_that_is_asked_for(acknowledged: Positio
     ("position", "output", "text"),
     [
         (Position(2**33, 0), 0, "ledger id 8589934592 of the input exceeds 8589934591"),
-        (Position(0, 2**20), 0, "entry id 1048576 of the input exceeds 1048575"),
+        (Position(2**33, 2**20), 0, "ledger id 8589934592 of the input exceeds 8589934591"),
         (Position(5, 6), 1024, "input entry 5:6 makes more than 1024 output entries on one topic"),
+        (Position(5, 2**20), 1024, "input entry 5:1048576 makes more than 1024 output entries on one topic"),
     ],
 )
 def test_what_does_not_fit_is_an_error_that_names_the_limit(position: Position, output: int, text: str) -> None:
     with pytest.raises(SequenceOverflow, match=text):
-        sequence_id(position, output)
+        segment_of(position).sequence_id(position, output)
 
 
 # -- output entries -------------------------------------------------------------------------------------------------

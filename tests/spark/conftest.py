@@ -37,7 +37,13 @@ IN_SESSION_S = 600
 """The time of a test in the shared session: any may be the first, which starts it, and one that is broken off in the
 middle of a call leaves it useless to all others."""
 
-NEEDS_THE_EXTRA = ("test_range_task.py", "test_repeated_frames.py", "test_repeated_writes.py")
+NEEDS_THE_EXTRA = (
+    "test_range_task.py",
+    "test_repeated_frames.py",
+    "test_repeated_writes.py",
+    "test_task_segments.py",
+    "test_task_publisher.py",
+)
 """What imports modules that import Spark; `make test` reads all files, and takes none of these."""
 collect_ignore = [] if find_spec("pyspark") and find_spec("pyarrow") else list(NEEDS_THE_EXTRA)
 
@@ -125,6 +131,10 @@ class BadNetwork:
 
     def cut(self) -> None:
         self._background.loop.call_soon_threadsafe(self._proxy.cut)
+
+    def cut_after_sends(self, count: int) -> None:
+        """Cut the connection on which so many more SENDs have passed."""
+        self._proxy.cut_after_sends = count
 
     def hold(self) -> None:
         self._background.loop.call_soon_threadsafe(self._proxy.hold)

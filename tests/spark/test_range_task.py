@@ -7,28 +7,29 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from magnetar.client import AsyncClient
+from magnetar.client.outgoing import encode_entry
 from magnetar.client.producer import Producer
 from magnetar.errors import OperationTimeout
+from magnetar.runtime.exact.sequence import FIRST_SEGMENT, SequenceOverflow
 from magnetar.runtime.spark.cuts import Cut
 from magnetar.runtime.spark.options import write_options
-from magnetar.runtime.spark.plans import Task, make_tasks
-from magnetar.runtime.spark.range_task import SealedEntry, Shipment, TaskResult, _function, _RunningTask, run_task
-from magnetar.runtime.spark.ranges import Span, TopicRange
-from magnetar.runtime.spark.user_code import pack
+from magnetar.runtime.spark.plans import Task
+from magnetar.runtime.spark.publishing import _Opened
+from magnetar.runtime.spark.range_reader import Entry
+from magnetar.runtime.spark.range_task import SealedEntry, _function, _RunningTask
+from magnetar.runtime.spark.ranges import Position, Span, TopicRange
 from magnetar.runtime.spark.writer import _TaskWriter
-from magnetar.wire.functions_pb2 import ConsumerSpec
+from magnetar.wire.pulsar_api_pb2 import MessageMetadata
 
 from tests.client.clusters import OurBroker
-from tests.spark.functions import make_spec
-from tests.spark.topics import fill, numbered, options_for, planned, values
+from tests.spark.task_bench import Bench, expected
+from tests.spark.topics import fill
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
-EXCLAIM = "def process(value):\n    return str(value) + '!'\n"
 
 
 @pytest.fixture(scope="module")
@@ -38,41 +39,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OurBroker]:
     it.close()
 
 
-class Bench:
-    """A function with topics of its own, whose tasks run here."""
-
-    def __init__(
-        self, broker: OurBroker, directory: Path, name: str, code: str = EXCLAIM, config: dict[str, str] | None = None
-    ) -> None:
-        self.broker, self.directory = broker, directory
-        self.input, self.output = broker.topic(), broker.topic()
-        place: Any = SimpleNamespace(service_url=broker.service_url, web_url="")
-        spec = make_spec(directory, place, "", code, name=name, output=self.output,
-                         inputs={self.input: ConsumerSpec()}, user_config=config or {})  # fmt: skip
-        self.shipment = Shipment(spec.to_json(), pack(spec.package, True), 0, writes_log=False)
-
-    def fill(self, count: int) -> None:
-        fill(self.broker.service_url, self.input, [[b"%d" % number] for number in range(count)])
-
-    def tasks(self, count: int) -> tuple[Task, ...]:
-        wholes = planned(options_for(self.broker.service_url, self.input))
-        return make_tasks(wholes, cores=1, min_tasks=count, is_ordered=False)
-
-    def run(self, task: Task, *, is_first: bool = False, **changes: Any) -> TaskResult:
-        shipment = Shipment(**(vars(self.shipment) | changes))
-        return run_task(shipment, task, self.directory, is_first=is_first)
-
-    def outputs(self) -> Counter[bytes]:
-        return Counter(values(options_for(self.broker.service_url, self.output)))
-
-
 @pytest.fixture
 def bench(broker: OurBroker, tmp_path: Path, request: pytest.FixtureRequest) -> Bench:
     return Bench(broker, tmp_path, request.node.name)
-
-
-def expected(count: int) -> Counter[bytes]:
-    return Counter(value + b"!" for value in numbered(count))
 
 
 def test_tasks_that_are_run_again_store_nothing_twice(bench: Bench) -> None:
@@ -149,10 +118,12 @@ def test_tasks_that_fail_anywhere_and_are_run_until_they_end_store_each_output_o
     assert stored == expected(number)
 
 
-def test_a_position_that_fits_no_number_is_told_and_not_tried_again(bench: Bench) -> None:
-    result = bench.run(Task(0, TopicRange(bench.input, (Span(7, 1 << 20, 1 << 20),))), is_first=True)
-    assert result.failure is not None
-    assert "SequenceOverflow: entry id 1048576 of the input exceeds 1048575" in result.failure.text
+def test_a_position_that_fits_no_number_is_told(bench: Bench) -> None:
+    task = Task(0, TopicRange(bench.input, (Span(1 << 33, 0, 0),)))
+    running = _RunningTask(_function(bench.shipment, bench.directory), task, 0, is_first=True)
+    entry = Entry(Position(1 << 33, 0), MessageMetadata(num_messages_in_batch=1), encode_entry([b"x"]).body)
+    with pytest.raises(SequenceOverflow, match="ledger id 8589934592 of the input exceeds 8589934591"):
+        list(running._outputs_of(entry))
 
 
 class Broken:
@@ -199,11 +170,11 @@ def test_nothing_is_sent_behind_an_entry_that_has_just_failed(bench: Bench) -> N
 
     for sender in (running, writer):
         broken = Broken()
-        sender._publisher._producers[bench.output] = cast(Producer, broken)
+        sender._publisher._opened[bench.output] = _Opened(cast(Producer, broken), FIRST_SEGMENT)
 
         async def send(number: int, sender: Any = sender) -> None:
             if sender is running:
-                await sender._send(cast(AsyncClient, None), SealedEntry(bench.output, number, 1, b""))
+                await sender._send(cast(AsyncClient, None), SealedEntry(bench.output, FIRST_SEGMENT, number, 1, b""))
             else:
                 await sender._send(cast(AsyncClient, None), bench.output, Cut(number, [b""], None))
 
