@@ -18,7 +18,7 @@ from typing import NamedTuple
 from ...client import AsyncClient
 from ...client.config import ProducerConfig
 from ...client.producer import Producer
-from ...errors import MagnetarError, ProducerBusy
+from ...errors import ConnectionLost, MagnetarError, OperationTimeout, ProducerBusy
 from ...wire.message_id import MessageId
 from ...wire.topic_name import parse_topic_name
 from ..exact.deduplication import memory_guard
@@ -142,7 +142,9 @@ class TaskPublisher:
             await before.producer.flush()
             self._check(self._newest.get(topic))
             await before.producer.close()
-        producer = await self._create(client, topic, segment.producer_name(self._name))
+        # What is sent waits so long for a broker that is away; so does a task that stands between two names.
+        patience_s = 0.0 if before is None else self._config.send_timeout_ms / 1000
+        producer = await self._create(client, topic, segment.producer_name(self._name), patience_s)
         if self._start is not None and (topic, segment) not in self._used:
             first = segment.first_number(self._start)
             if producer.last_sequence_id >= first:
@@ -154,17 +156,17 @@ class TaskPublisher:
         opened = self._opened[topic] = _Opened(producer, segment)
         return opened
 
-    async def _create(self, client: AsyncClient, topic: str, name: str) -> Producer:
+    async def _create(self, client: AsyncClient, topic: str, name: str, patience_s: float) -> Producer:
         config = replace(self._config, name=name)
         if self._admin_url:
             config = replace(config, guard=memory_guard(self._admin_url, topic))
-        deadline = time.monotonic() + BUSY_TIMEOUT_S
+        began_s = time.monotonic()
         while True:
             try:
                 producer = await client.create_producer(topic, config)
-            except ProducerBusy:
-                # An attempt that is gone, whose connection the broker has not given up yet.
-                if time.monotonic() > deadline:
+            except (ProducerBusy, ConnectionLost, OperationTimeout) as error:
+                # Busy: an attempt that is gone, whose connection the broker has not given up yet.
+                if time.monotonic() - began_s >= (BUSY_TIMEOUT_S if isinstance(error, ProducerBusy) else patience_s):
                     raise
                 await asyncio.sleep(_BUSY_PAUSE_S)
             else:

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from magnetar.client import AsyncClient
 from magnetar.client.config import ProducerConfig
 from magnetar.client.producer import Producer
-from magnetar.errors import OperationTimeout
+from magnetar.errors import ConnectionLost, OperationTimeout, ProducerBusy
 from magnetar.runtime.exact.sequence import segment_of
+from magnetar.runtime.spark import publishing
 from magnetar.runtime.spark.publishing import TaskPublisher
 from magnetar.runtime.state.values import Position
 from magnetar.wire.message_id import MessageId
@@ -84,26 +85,29 @@ class FakeProducer(Producer):
 class Cluster:
     """Topics that outlive attempts."""
 
-    def __init__(self, data: st.DataObject) -> None:
+    def __init__(self, data: st.DataObject | None) -> None:
+        """Prepare; without data nothing fails."""
         self._data = data
-        self._is_calm = False
         self.topics = {name: Topic() for name in TOPICS}
         self.attached: dict[int, set[str]] = {}
+        self.refusals: deque[Exception | None] = deque()  # what creating producers meets, one after the other
 
     def choose(self, count: int) -> int:
         """Return a number below ``count``; never 0 of many once it is calm."""
-        return 1 if self._is_calm else self._data.draw(st.integers(0, count - 1))
+        return 1 if self._data is None else self._data.draw(st.integers(0, count - 1))
 
     def calm_down(self) -> None:
-        self._is_calm = True
+        self._data = None
 
     async def create_producer(self, topic: str, config: ProducerConfig) -> Producer:
+        if self.refusals and (refusal := self.refusals.popleft()) is not None:
+            raise refusal
         return FakeProducer(self, self.topics[topic], config.name or "")
 
     async def attempt(self, positions: list[Position], *, is_first: bool) -> bool:
         """Publish an output of each position; return whether the attempt came to its end."""
         self.attached.clear()
-        publisher = TaskPublisher("name", 1_000, "", start=positions[0] if is_first else None)
+        publisher = TaskPublisher("name", 60_000, "", start=positions[0] if is_first else None)
         try:
             for position in positions:
                 if self.choose(15) == 0:
@@ -152,3 +156,25 @@ def test_attempts_that_end_anywhere_store_every_output_once_and_in_order(
             assert asyncio.run(cluster.attempt(positions, is_first=is_first))
     for number, topic in enumerate(cluster.topics.values()):
         assert topic.entries == [one for plan in plans for one in plan if one.entry_id % 2 == number]
+
+
+POSITIONS = [Position(1, 2**20 - 2), Position(1, 2**20)]
+"""In two segments, to one topic."""
+
+
+@pytest.mark.parametrize("refusal", [ConnectionLost("away"), OperationTimeout("late"), ProducerBusy("busy")])
+def test_a_task_between_two_segments_waits_for_a_broker_that_is_away(
+    refusal: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publishing, "_BUSY_PAUSE_S", 0)
+    cluster = Cluster(None)
+    cluster.refusals.extend([None, refusal, refusal])
+    assert asyncio.run(cluster.attempt(POSITIONS, is_first=True))
+    assert cluster.topics["a"].entries == POSITIONS
+
+
+def test_a_task_that_cannot_begin_does_not_wait_longer_than_its_client() -> None:
+    cluster = Cluster(None)
+    cluster.refusals.append(OperationTimeout("away"))
+    assert not asyncio.run(cluster.attempt(POSITIONS, is_first=True))
+    assert not cluster.refusals
