@@ -287,8 +287,15 @@ class Connection(asyncio.Protocol):
         self._outbox_bytes = 0
 
     def start(self, request_id: int, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run the work of one request as a task of this connection; what it raises is the answer."""
+        """Run the work of one request as a task of this connection; what it raises is the answer.
+
+        Raises:
+            ProtocolError: the request lacks a required field; commands that come in bursts are not asked earlier.
+        """
         kind, request = self._request or (0, None)
+        if request is not None and not request.IsInitialized():
+            work.close()
+            raise ProtocolError(f"command type {kind} cannot be parsed: it lacks a required field")
         size = request.ByteSize() if request is not None else 0
         self._request_bytes += size
         task = self._tasks.start(self._answer(request_id, kind, request, work), f"request {request_id}")

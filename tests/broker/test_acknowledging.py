@@ -14,7 +14,7 @@ from magnetar.broker.id_turns import IDS_PER_TURN
 from magnetar.broker.service import BrokerService
 from magnetar.broker.storage.position import Position
 from magnetar.broker.subscription import Subscription
-from magnetar.wire.pulsar_api_pb2 import CommandAck, CommandSubscribe, ServerError
+from magnetar.wire.pulsar_api_pb2 import BaseCommand, CommandAck, CommandSubscribe, ServerError
 
 from .brokers import running_broker
 from .test_delivery import TOPIC, acknowledge, close, consumer, position, producer, publish, take
@@ -204,4 +204,21 @@ async def test_cumulative_ack_set_costs_no_more_than_the_batch_has_words(broker:
         assert time.thread_time() - began < 0.5
         assert cursor.remaining(sent[1]) == left
     assert cursor.mark_delete == sent[1]
+    await close(source, sink)
+
+
+async def test_ack_of_many_ids_that_lacks_a_required_field_closes_its_connection_with_the_reason(
+    broker: BrokerService, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = await producer(broker)
+    sink = await consumer(broker, SHARED)
+    command = BaseCommand(type=BaseCommand.ACK)
+    ids = [{"ledgerId": NEVER, "entryId": number} for number in range(IDS_PER_TURN + 1)]
+    command.ack.MergeFrom(CommandAck(consumer_id=1, ack_type=CommandAck.Individual, message_id=ids))
+    command.ack.properties.add()
+    with caplog.at_level("INFO"):
+        sink.send_command_bytes(command.SerializePartialToString())
+        assert await sink.is_closed()
+    assert "it lacks a required field" in caplog.text
+    assert "internal error" not in caplog.text
     await close(source, sink)
