@@ -83,6 +83,7 @@ async def _create(connection: Connection, command: CommandSubscribe) -> None:
         while (holder := subscription.holder(command.subType)) is not None:
             if await holder.connection.is_alive():
                 raise ConsumerBusy("Exclusive consumer is already connected")
+            holder.detach()  # its connection is being closed, which may take a while
         topic.check_has(subscription)  # nothing is awaited from here on: who has SUCCESS is attached
         _join(connection, subscription, command)
 

@@ -368,3 +368,15 @@ async def test_a_message_for_later_is_refused_and_the_producer_goes_on(broker: B
     assert "Delayed delivery is not supported" in refused.message
     assert (await raw.receive()).command.send_receipt.sequence_id == 8
     await raw.close()
+
+
+async def test_exclusive_consumer_whose_connection_is_being_closed_gives_way(broker: BrokerService) -> None:
+    """Until its peer has taken what was written, a closed connection has its consumers still."""
+    first = await consumer(broker, EXCLUSIVE)
+    (connection,) = (c for c in broker.connections if c.consumers)
+    assert connection._transport is not None
+    connection._transport.write(bytes(64 << 20))  # nobody reads it
+    connection.close()
+    assert connection.consumers
+    second = await consumer(broker, EXCLUSIVE)
+    await close(first, second)
