@@ -10,6 +10,7 @@ import contextlib
 import os
 import sys
 import uuid
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -330,9 +331,20 @@ async def test_processes_that_left_their_session_end_when_the_worker_is_killed(w
     await until(lambda: is_gone(daemon))
 
 
+MARKED_BY_NOBODY = """
+import os
+from magnetar.runtime.process import marks
+marks.put_on(marks.mark_of(2**22 - 1, 1))
+print("marked", flush=True)
+os.execvp("sleep", ["sleep", "100000"])
+"""
+
+
 async def test_processes_of_a_zygote_that_is_gone_end_when_the_next_one_starts(worker: Worker) -> None:
     """As when worker and zygote are killed in the same moment."""
-    process = await asyncio.create_subprocess_exec("sleep", "100000", preexec_fn=_mark_of_nobody)
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", MARKED_BY_NOBODY, stdout=PIPE)
+    assert process.stdout is not None
+    assert await process.stdout.readline() == b"marked\n"
     other = await asyncio.create_subprocess_exec("sleep", "100000")
     runtime = ProcessRuntime()
     try:
@@ -347,7 +359,3 @@ async def test_processes_of_a_zygote_that_is_gone_end_when_the_next_one_starts(w
                 one.kill()
             await one.wait()
     assert marks.end_abandoned() == 0
-
-
-def _mark_of_nobody() -> None:
-    marks.put_on(marks.mark_of(2**22 - 1, 1))
