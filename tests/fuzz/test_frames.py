@@ -59,6 +59,9 @@ async def attack(directory: Path, seconds: float, frames_max: int) -> None:
         try:
             await _fight(attacker, witness, broker, seconds, frames_max)
             await asyncio.to_thread(_check_statistics, it)
+        except BaseException as error:
+            print(f"{error!r}; the last frames: {attacker.said}")  # a broker that does not stop either would hide it
+            raise
         finally:
             await witness.close()
     finally:
