@@ -32,6 +32,8 @@ CPU_S = 0.5
 """CPU time that one frame may cost: ten times what the dearest honest one of its size does."""
 MEMORY_MIB = 350
 """What the broker may grow by: its caches and what is in flight, as its settings bound them."""
+NAMESPACES = (NAMESPACE, "public/default")
+"""Where topics come into being: a spoiled name without a namespace is one of the default namespace."""
 
 
 @pytest.mark.slow
@@ -80,6 +82,7 @@ def _prepare(it: Server) -> None:
     with httpx.Client(base_url=it.web_url, timeout=30) as http:
         for namespace in (NAMESPACE, WITNESS_NAMESPACE):
             http.put(f"/admin/v2/namespaces/{namespace}", json={}).raise_for_status()
+        for namespace in (*NAMESPACES, WITNESS_NAMESPACE):
             keep = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
             http.post(f"/admin/v2/namespaces/{namespace}/retention", json=keep).raise_for_status()
 
@@ -124,10 +127,12 @@ async def _reopens_with_what_was_receipted(it: Server, attacker: Attacker, witne
     it.start()
     try:
         raw = await Raw.connected(_port(it))
-        answer = await raw.request(
-            "GET_TOPICS_OF_NAMESPACE", namespace=NAMESPACE, request_id=1, mode=CommandGetTopicsOfNamespace.ALL
-        )
-        topics = list(answer.getTopicsOfNamespaceResponse.topics)
+        topics: list[str] = []
+        for namespace in NAMESPACES:
+            answer = await raw.request(
+                "GET_TOPICS_OF_NAMESPACE", namespace=namespace, request_id=1, mode=CommandGetTopicsOfNamespace.ALL
+            )
+            topics += answer.getTopicsOfNamespaceResponse.topics
         await raw.close()
         found: dict[tuple[int, int], bytes] = {}
         for topic in topics:
