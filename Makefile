@@ -47,6 +47,7 @@ race: $(DEV_STAMP)
 
 # Prints its seed; MAGNETAR_FUZZ_SEED repeats it.
 fuzz: export MAGNETAR_FUZZ_S ?= 900
+fuzz: export MAGNETAR_FUZZ_SEED := $(or $(MAGNETAR_FUZZ_SEED),$(shell od -An -N4 -tu4 /dev/urandom))
 fuzz: $(DEV_STAMP)
 	$(PYTEST) tests/fuzz -m crash -s --timeout 7200 $(ARGS)
 

@@ -1,7 +1,7 @@
 """Every route of the broker's and the worker's REST with values that nobody sends by mistake.
 
 Whatever is sent: no answer is 500, an error is one line of reason, no traceback is in the log, and the servers live on.
-`REST_FUZZ_SEED` repeats a run, `REST_FUZZ_REQUESTS` makes one longer.
+`REST_FUZZ_SEED` sets another seed, `REST_FUZZ_REQUESTS` makes one longer.
 """
 
 # ruff: noqa: E501  tables of values read better in few lines
@@ -26,7 +26,7 @@ from magnetar.broker.admin.app import ROUTES
 
 from tests.support.servers import Server, running
 
-SEED = int(os.environ.get("REST_FUZZ_SEED") or random.SystemRandom().getrandbits(32))
+SEED = int(os.environ.get("REST_FUZZ_SEED") or 11)
 REQUESTS = int(os.environ.get("REST_FUZZ_REQUESTS") or 6000)
 TIMEOUT_S = 60.0
 GOOD = {
