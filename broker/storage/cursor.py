@@ -70,8 +70,8 @@ class Cursor(MemoryCursor):
             parts.append(encode_acknowledged(self.id, whole))
         for position in partly:
             words = self.remaining(position)
-            assert words is not None
-            parts.append(encode_partly_acknowledged(self.id, position, words))
+            if words is not None:  # else a later position of the same command acknowledged the rest of the entry
+                parts.append(encode_partly_acknowledged(self.id, position, words))
         if parts:
             self.log.has_changed()
         if parts or done is not None:
