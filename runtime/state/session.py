@@ -92,19 +92,7 @@ class StateSession:
 
     def incr_counter(self, key: str, amount: int) -> None:
         """Add to a counter."""
-        # Counting a word costs hardly more than this. The interpreter compares small numbers fastest.
-        if get_ident() == self._thread:
-            try:
-                total = self._increments[key] + amount
-                if -0x3FFFFFFF < total < 0x3FFFFFFF and type(total) is int:
-                    self._increments[key] = total
-                    return
-            except (KeyError, TypeError):
-                pass
-        self._count(key, amount)
-
-    def _count(self, key: str, amount: int) -> None:
-        """Add to a counter, whatever is given."""
+        # No exception for a key that is new: a word count meets many of them in each batch.
         if get_ident() != self._thread:
             self._refuse("incr_counter")
         if type(amount) is not int or not COUNTER_MIN <= amount <= COUNTER_MAX:
