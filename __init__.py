@@ -7,9 +7,12 @@ Authors of functions import `Function`, `Context` and the SerDe classes from her
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
+
     from .api.context import Context
     from .api.function import Function
     from .api.serde import IdentitySerDe, PickleSerDe, SerDe
@@ -38,3 +41,19 @@ def __getattr__(name: str) -> object:
     value: object = getattr(importlib.import_module(f".{home}", __name__), name)
     globals()[name] = value
     return value
+
+
+class _MovedModules:
+    """Finds modules of this package by the names that they had in earlier versions; asked after all other finders."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        """See importlib."""
+        if not name.startswith("magnetar."):
+            return None
+        from .api.moved_modules import spec_of
+
+        return spec_of(name)
+
+
+sys.meta_path.append(_MovedModules)

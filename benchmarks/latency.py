@@ -9,8 +9,7 @@ from collections.abc import Iterator
 
 import pulsar
 import uvloop
-from magnetar.client.client import AsyncClient
-from magnetar.client.config import ClientConfig, ConsumerConfig, ProducerConfig
+from magnetar.client import AsyncClient, ClientConfig, ConsumerConfig, ProducerConfig
 
 from tests.support.functions import Functions
 from tests.support.servers import Server

@@ -11,10 +11,7 @@ from typing import Any
 
 import pulsar
 import uvloop
-from magnetar.client.client import AsyncClient
-from magnetar.client.config import ClientConfig, ConsumerConfig, ProducerConfig
-from magnetar.client.outgoing import encode_entry
-from magnetar.client.received import ReceivedEntry
+from magnetar.client import AsyncClient, ClientConfig, ConsumerConfig, ProducerConfig, ReceivedEntry, encode_entry
 
 IN_FLIGHT = 20_000  # messages without receipt; enough for group commit to work on, for both clients
 RECEIVER_QUEUE = 20_000

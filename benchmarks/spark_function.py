@@ -74,10 +74,10 @@ def _process_rate(server: Server, number: int, count: int) -> float:
 
 def main(service_url: str, web_url: str, count: int, repeats: int) -> None:
     """Measure in this process; print JSON."""
-    from magnetar.runtime.spark.function_run import make_job
-    from magnetar.runtime.spark.session import SessionConfig, open_session
-    from magnetar.runtime.spec import InstanceSpec
-    from magnetar.runtime.state.server import TableServer
+    from magnetar.instance.spec import InstanceSpec
+    from magnetar.spark.jobs.function_run import make_job
+    from magnetar.spark.session import SessionConfig, open_session
+    from magnetar.state.server import TableServer
     from magnetar.wire.functions_pb2 import (
         EARLIEST,
         ConsumerSpec,

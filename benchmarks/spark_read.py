@@ -97,7 +97,7 @@ def _official(service_url: str) -> float:
 
 def main(service_url: str, repeats: int) -> None:
     """Measure in this process; print JSON."""
-    from magnetar.runtime.spark.session import SessionConfig, open_session
+    from magnetar.spark.session import SessionConfig, open_session
 
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as directory:

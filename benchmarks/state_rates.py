@@ -11,11 +11,16 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 import httpx
-from magnetar.runtime.state.client import TableClient
-from magnetar.runtime.state.values import Increment, Put
 
 from tests.support.functions import Functions
 from tests.support.servers import Server
+
+try:
+    from magnetar.state.client import TableClient
+    from magnetar.state.values import Increment, Put
+except ModuleNotFoundError:  # the base of `benchmarks.against` is older than this package
+    from magnetar.runtime.state.client import TableClient  # type: ignore[import-not-found, no-redef]
+    from magnetar.runtime.state.values import Increment, Put  # type: ignore[import-not-found, no-redef]
 
 from .figure import Figure
 from .load import hold, publish_entries

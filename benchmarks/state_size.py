@@ -13,8 +13,8 @@ from pathlib import Path
 
 import httpx
 import psutil
-from magnetar.runtime.state.client import TableClient
-from magnetar.runtime.state.values import Put
+from magnetar.state.client import TableClient
+from magnetar.state.values import Put
 
 from tests.support.functions import Functions
 from tests.support.servers import Server, descendants

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import InvalidConfig
-from ..metadata.store_url import parse_store_url
+from ..metadata.store.url import parse_store_url
 from ..wire.frames import DEFAULT_MAX_MESSAGE_BYTES, FRAME_PADDING_BYTES
 
 MIB = 1024 * 1024

@@ -18,17 +18,17 @@ from ..errors import NotAllowed, ServiceNotReady, TopicNotFound
 from ..tasks.supervised import OnFailure, TaskSet
 from ..wire.topic_name import TopicName
 from .config import BrokerConfig
-from .connection import Connection
-from .deduplication import DEDUPLICATION_CURSOR, Status
-from .policies import AutoCreation
-from .rates import Rates
-from .topic import Topic
-from .topic_epochs import TopicEpochs
-from .topic_lives import TopicLives
-from .upkeep import Upkeep, Work
+from .policies.policies import AutoCreation
+from .session.connection import Connection
+from .topics.deduplication import DEDUPLICATION_CURSOR, Status
+from .topics.incarnations import TopicLives
+from .topics.maintenance import Upkeep, Work
+from .topics.rates import Rates
+from .topics.topic import Topic
+from .topics.topic_epochs import TopicEpochs
 
 if TYPE_CHECKING:
-    from .namespaces import Namespaces
+    from .policies.namespaces import Namespaces
     from .storage.store import Storage
 
 log = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ class Entry(NamedTuple):
     """Where a command lives.
 
     Attributes:
-        module: name of the module beside this one.
+        module: name of the module below `magnetar.cli`.
         attribute: name of the click command in it.
         summary: what the help of the group says about it.
     """

@@ -21,22 +21,24 @@ INTERRUPTED = 130  # 128 + SIGINT, as shells count it
 DEBUG_VARIABLE = "MAGNETAR_DEBUG"
 
 COMMANDS = {
-    "standalone": Entry("standalone", "standalone", "Run broker and worker on this machine."),
-    "broker": Entry("serve_broker", "broker", "Run a broker alone."),
-    "worker": Entry("serve_worker", "worker", "Run a functions worker alone."),
-    "state-store": Entry("serve_state_store", "state_store", "Run the store of functions' state alone."),
-    "demo": Entry("demo", "demo", "Count the identifiers of Python's standard library with two functions."),
-    "functions": Entry("functions", "functions", "Create, change and watch functions."),
-    "functions-worker": Entry("functions_worker", "functions_worker", "Look at the workers and what they run."),
-    "topics": Entry("topics", "topics", "Create, inspect and change topics and their subscriptions."),
-    "topicPolicies": Entry("topic_policies", "topic_policies", "Show and change policies of single topics."),
-    "subscriptions": Entry("subscriptions", "subscriptions", "The subscriptions of a topic."),
-    "namespaces": Entry("namespaces", "namespaces", "Create, inspect and change namespaces."),
-    "tenants": Entry("tenants", "tenants", "Create, inspect and change tenants."),
-    "clusters": Entry("clusters", "clusters", "Create, inspect and change clusters."),
-    "brokers": Entry("brokers", "brokers", "Ask how the broker is."),
-    "produce": Entry("produce", "produce", "Send messages to a topic."),
-    "consume": Entry("consume", "consume", "Receive messages of a topic and print them."),
+    "standalone": Entry("servers.standalone", "standalone", "Run broker and worker on this machine."),
+    "broker": Entry("servers.broker", "broker", "Run a broker alone."),
+    "worker": Entry("servers.worker", "worker", "Run a functions worker alone."),
+    "state-store": Entry("servers.state_store", "state_store", "Run the store of functions' state alone."),
+    "demo": Entry("demo.demo", "demo", "Count the identifiers of Python's standard library with two functions."),
+    "functions": Entry("functions.functions", "functions", "Create, change and watch functions."),
+    "functions-worker": Entry(
+        "functions.functions_worker", "functions_worker", "Look at the workers and what they run."
+    ),
+    "topics": Entry("topics.topics", "topics", "Create, inspect and change topics and their subscriptions."),
+    "topicPolicies": Entry("topics.policies", "topic_policies", "Show and change policies of single topics."),
+    "subscriptions": Entry("topics.subscriptions", "subscriptions", "The subscriptions of a topic."),
+    "namespaces": Entry("cluster.namespaces", "namespaces", "Create, inspect and change namespaces."),
+    "tenants": Entry("cluster.tenants", "tenants", "Create, inspect and change tenants."),
+    "clusters": Entry("cluster.clusters", "clusters", "Create, inspect and change clusters."),
+    "brokers": Entry("cluster.brokers", "brokers", "Ask how the broker is."),
+    "produce": Entry("messages.produce", "produce", "Send messages to a topic."),
+    "consume": Entry("messages.consume", "consume", "Receive messages of a topic and print them."),
 }
 
 

@@ -3,13 +3,13 @@
 from ..wire.message_id import EARLIEST, LATEST, MessageId
 from .client import AsyncClient
 from .config import ClientConfig, ConsumerConfig, ProducerConfig, ReaderConfig
-from .consumer import Consumer
-from .merged_consumer import MergedConsumer
-from .outgoing import OutgoingEntry, OutgoingMessage, encode_entry
-from .partitioned_producer import PartitionedProducer
-from .producer import Producer
-from .reader import Reader
-from .received import DamagedEntry, Message, ReceivedEntry
+from .consumers.consumer import Consumer
+from .consumers.merged import MergedConsumer
+from .consumers.reader import Reader
+from .consumers.received import DamagedEntry, Message, ReceivedEntry
+from .producers.outgoing import OutgoingEntry, OutgoingMessage, encode_entry
+from .producers.partitioned import PartitionedProducer
+from .producers.producer import Producer
 
 __all__ = [
     "EARLIEST",

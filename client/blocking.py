@@ -29,15 +29,15 @@ from ..wire.message_id import MessageId
 from .checks import as_bytes, check_options
 from .client import AsyncClient
 from .config import ClientConfig, ConsumerConfig, ProducerConfig, ReaderConfig
-from .consumer import Consumer as AsyncConsumer
-from .merged_consumer import MergedConsumer
-from .partitioned_producer import PartitionedProducer
-from .producer import Producer as AsyncProducer
-from .reader import Reader as AsyncReader
-from .received import Message
+from .consumers.consumer import Consumer as AsyncConsumer
+from .consumers.merged import MergedConsumer
+from .consumers.reader import Reader as AsyncReader
+from .consumers.received import Message
+from .producers.partitioned import PartitionedProducer
+from .producers.producer import Producer as AsyncProducer
 
 if TYPE_CHECKING:
-    from .functions import Functions
+    from .deploy.functions import Functions
 
 _T = TypeVar("_T")
 
@@ -135,7 +135,7 @@ class Client:
     @property
     def functions(self) -> Functions:
         """The cluster's functions: deploy them from here, ask for them, remove them."""
-        from .functions import Functions  # with it come httpx and cloudpickle
+        from .deploy.functions import Functions  # with it come httpx and cloudpickle
 
         return Functions(self._thread, self._client.functions)
 

@@ -16,25 +16,25 @@ from .. import __version__
 from ..errors import ClosedError, InvalidConfig, MagnetarError
 from ..wire.message_id import LATEST, MessageId
 from ..wire.topic_name import TopicName, parse_topic_name
-from .backoff import Backoff
 from .checks import TEXT_BYTES_MAX, check_text
 from .config import ClientConfig, ConsumerConfig, Guard, ProducerConfig, ReaderConfig
-from .connection import Connection
-from .connection_pool import ConnectionPool
-from .consumer import Consumer
-from .link import FINAL_FOR_CONSUMERS, FINAL_FOR_PRODUCERS, Link, retry_within
+from .connections.attachment import FINAL_FOR_CONSUMERS, FINAL_FOR_PRODUCERS, Link, retry_within
+from .connections.backoff import Backoff
+from .connections.connection import Connection
+from .connections.lookup import Lookup
+from .connections.pool import ConnectionPool
+from .connections.service_url import Address, parse_service_url
+from .consumers.consumer import Consumer
+from .consumers.merged import MergedConsumer
+from .consumers.reader import Reader
+from .consumers.start import StartPosition
 from .lock import WAIT_FIRST_S, WAIT_MAX_S, Lock
-from .lookup import Lookup
-from .merged_consumer import MergedConsumer
-from .partitioned_producer import PartitionedProducer
-from .producer import Producer
-from .reader import Reader
-from .service_url import Address, parse_service_url
-from .start import StartPosition
+from .producers.partitioned import PartitionedProducer
+from .producers.producer import Producer
 
 if TYPE_CHECKING:
-    from .admin import Admin
-    from .functions import AsyncFunctions
+    from .deploy.functions import AsyncFunctions
+    from .deploy.rest import Admin
 
 CLIENT_VERSION = f"Magnetar-Python-v{__version__}"
 """How brokers see this client. Not one of the names by which brokers recognise clients that lack commands."""
@@ -101,7 +101,7 @@ class AsyncClient:
     def functions(self) -> AsyncFunctions:
         """The cluster's functions: deploy them from here, ask for them, remove them."""
         if self._functions is None:
-            from .functions import AsyncFunctions  # with it come httpx and cloudpickle
+            from .deploy.functions import AsyncFunctions  # with it come httpx and cloudpickle
 
             self._functions = AsyncFunctions(self._open_admin)
         return self._functions
@@ -110,7 +110,7 @@ class AsyncClient:
         """Return the connection to the REST interface, made at its first use."""
         self._check_open()
         if self._admin is None:
-            from .admin import Admin, derive_admin_url
+            from .deploy.rest import Admin, derive_admin_url
 
             url = self._admin_url or derive_admin_url(self.service_url)
             self._admin = Admin(url, self._config.connection_timeout_s)

@@ -15,8 +15,8 @@ from ..wire.compression import NAMES as COMPRESSIONS
 from .checks import INT32_MAX, INT64_MAX, TEXT_BYTES_MAX, check_finite, check_integer, check_text, check_texts
 
 if TYPE_CHECKING:
-    from .connection import Connection
-    from .outgoing import OutgoingMessage
+    from .connections.connection import Connection
+    from .producers.outgoing import OutgoingMessage
 
 SERVICE_BACKOFF_MAX_MS = 3_000
 """The longest wait before a retry in workers and instances: however long their broker was away, they are back so soon

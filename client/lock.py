@@ -27,11 +27,11 @@ from ..wire.frames import encode_frame
 from ..wire.message_id import LATEST, to_data
 from ..wire.pulsar_api_pb2 import CommandMessage
 from ..wire.topic_name import TopicName
-from .backoff import Backoff
 from .config import ConsumerConfig
-from .connection import Connection
-from .link import FINAL_FOR_CONSUMERS, RETRIED, Connect
-from .subscribe_command import subscribe_command
+from .connections.attachment import FINAL_FOR_CONSUMERS, RETRIED, Connect
+from .connections.backoff import Backoff
+from .connections.connection import Connection
+from .consumers.command import subscribe_command
 
 log = logging.getLogger(__name__)
 

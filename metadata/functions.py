@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from ..errors import FunctionExists, NotLeader, OperationTimeout, OutOfDate
 from ..tasks import TaskSet
 from ..wire.functions_pb2 import FunctionMetaData
-from .functions_state import Change, FunctionRequest, FunctionTable, LogEntry, fqfn
+from .function_table import Change, FunctionRequest, FunctionTable, LogEntry, fqfn
 
 Position = tuple[int, int]
 """Ledger and entry of a record in the log; later records are greater."""

@@ -3,6 +3,6 @@
 So ``spark.read.format("magnetar")`` works wherever magnetar is installed, without registering anything.
 """
 
-from magnetar.runtime.spark.source import MagnetarSource as DefaultSource
+from magnetar.spark.source.source import MagnetarSource as DefaultSource
 
 __all__ = ["DefaultSource"]

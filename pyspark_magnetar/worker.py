@@ -1,6 +1,6 @@
 """What Spark runs in its Python workers: PySpark's own worker, whose tasks end when their driver wants them no more."""
 
-from magnetar.runtime.spark.leash import install
+from magnetar.spark.task_killer import install
 from pyspark.taskcontext import TaskContext
 from pyspark.worker import main
 

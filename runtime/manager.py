@@ -20,14 +20,14 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from ..api.config_fields import runtime_options
+from ..config.fields import runtime_options
 from ..errors import InvalidConfig, RunRefused
+from ..instance.spec import InstanceSpec
 from ..tasks import TaskSet
 from ..wire.functions_pb2 import STOPPED, Assignment, FunctionStatus, MetricsData, PackageLocationMetaData
 from .control import SOCKET_PATH_BYTES_MAX
+from .interface import Runtime
 from .no_runtime import NoRuntime
-from .ports import Runtime
-from .spec import InstanceSpec
 from .supervisor import Supervisor
 
 log = logging.getLogger(__name__)

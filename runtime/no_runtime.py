@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ..errors import FunctionLoadError
-from .ports import Instance
-from .spec import InstanceSpec
+from ..instance.spec import InstanceSpec
+from .interface import Instance
 
 
 class NoRuntime:

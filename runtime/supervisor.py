@@ -13,12 +13,12 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 
 from ..errors import MagnetarError, RunNotYet, RunRefused
+from ..instance.spec import InstanceSpec
+from ..instance.stats import format_error
 from ..tasks import TaskSet, race
 from ..wire.functions_pb2 import FunctionStatus, MetricsData
-from .ports import Instance, Runtime, Triggered
+from .interface import Instance, Runtime, Triggered
 from .restart_delay import RestartDelay
-from .spec import InstanceSpec
-from .stats import format_error
 
 log = logging.getLogger(__name__)
 

@@ -1,4 +1,7 @@
-"""Imports go down only: the floors of the house, read from the syntax trees and from running processes."""
+"""Imports point from higher layers to lower ones, in the whole package and inside each of its packages.
+
+Read from the syntax trees, imports for type checkers and those inside functions included, and from running processes.
+"""
 
 from __future__ import annotations
 
@@ -16,34 +19,131 @@ import pytest
 ROOT = Path(magnetar.__file__).parent
 NOT_THE_PACKAGE = {"pyspark_magnetar", "tests", "examples", "benchmarks", "docs", "build", "dist"}
 
-FLOORS: dict[str, int] = {
-    "errors": 0,
-    "tasks": 0,
-    "wire": 0,
-    "api": 0,
-    "metadata.store": 1,
-    "connectors": 1,
-    "broker": 2,
-    "client": 2,
-    "metadata.functions": 3,
-    "membership": 3,
-    "scheduler": 3,
-    "runtime": 3,
-    "worker": 4,
-    "cli": 5,
+LAYERS: tuple[tuple[str, ...], ...] = (
+    ("errors", "tasks", "wire"),
+    ("api", "config", "web", "state", "metadata.store"),
+    ("broker", "client", "connectors"),
+    ("metadata", "membership", "scheduler"),
+    ("instance",),
+    ("spark",),
+    ("runtime",),
+    ("worker",),
+    ("cli",),
+    ("testing",),
+)
+"""Packages from the lowest layer to the highest. A package imports packages of lower layers only; those of one layer do
+not know each other."""
+
+INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
+    "client": (
+        ("checks", "config"),
+        ("connections",),
+        ("producers", "consumers"),
+        ("deploy", "deduplication", "lock"),
+        ("client",),
+        ("blocking", ""),
+    ),
+    "broker": (
+        ("config", "times", "errors", "schemas"),
+        ("storage",),
+        ("policies",),
+        ("dispatch",),
+        ("topics",),
+        ("session",),
+        ("service",),
+        ("admin",),
+    ),
+    "broker.storage": (
+        ("config", "disk", "entry"),
+        ("journal",),
+        ("ledgers", "cursors"),
+        ("catalogue",),
+        ("core", "topic_log"),
+        ("recovery",),
+        ("store",),
+        ("",),
+    ),
+    "broker.admin": (
+        ("bodies", "call", "routing"),
+        ("topics",),
+        ("namespaces",),
+        ("brokers", "clusters", "tenants", "lookup", "metrics", "forward"),
+        ("app",),
+    ),
+    "instance": (
+        ("spec", "stopping", "gate", "publish_request"),
+        ("loading", "logs", "state"),
+        ("",),
+        ("exact",),
+        ("pipelines",),
+    ),
+    "spark": (
+        ("source",),
+        ("java", "cluster", "task_killer"),
+        ("session",),
+        ("readiness",),
+        ("jobs",),
+        ("",),
+    ),
+    "runtime": (
+        ("interface", "control", "restart_delay", "no_runtime"),
+        ("process", "thread"),
+        ("spark",),
+        ("supervisor",),
+        ("manager",),
+    ),
+    "worker": (
+        ("config",),
+        ("cluster",),
+        ("functions",),
+        ("rest",),
+        ("admission", "runtimes"),
+        ("parts",),
+        ("service",),
+    ),
+    "cli": (
+        ("failure", "settings", "logs", "rest", "output", "lazy"),
+        ("main",),
+        ("topics",),
+        ("functions", "messages", "servers"),
+        ("cluster",),
+        ("demo",),
+        ("__main__",),
+    ),
 }
-"""Room -> floor. A room may import rooms of lower floors; rooms of one floor do not know each other."""
+"""The same inside a package: its subpackages, and the modules beside them; "" is its ``__init__`` and every module that
+is not named. Modules of one line may know each other, subpackages of one line do not."""
+
+EXCEPTIONS: dict[tuple[str, str], str] = {
+    ("broker.admin.topics.topics", "broker.admin.namespaces.namespaces"): "to be removed",
+    ("broker.dispatch.shared", "broker.topics.consumer"): "to be removed",
+    ("broker.dispatch.shared", "broker.topics.subscription"): "to be removed",
+    ("broker.dispatch.single_active", "broker.topics.consumer"): "to be removed",
+    ("broker.dispatch.single_active", "broker.topics.subscription"): "to be removed",
+    ("broker.session.connection", "broker.service"): "to be removed",
+    ("broker.storage.catalogue.lines", "broker.storage.topic_log"): "to be removed",
+    ("broker.storage.cursors.cursor", "broker.storage.topic_log"): "to be removed",
+    ("broker.storage.cursors.memory", "broker.storage.topic_log"): "to be removed",
+    ("broker.storage.journal.journal", "broker.storage.ledgers.ledger"): "to be removed",
+    ("broker.storage.ledgers.compacted_view", "broker.storage.core"): "to be removed",
+    ("broker.storage.ledgers.compacted_view", "broker.storage.topic_log"): "to be removed",
+    ("broker.storage.ledgers.ledger", "broker.storage.topic_log"): "to be removed",
+    ("broker.topics.consumer", "broker.session.connection"): "to be removed",
+    ("broker.topics.incarnations", "broker.service"): "to be removed",
+    ("broker.topics.producer", "broker.session.connection"): "to be removed",
+    ("broker.topics.topic", "broker.service"): "to be removed",
+    ("client.config", "client.connections.connection"): "to be removed",
+    ("client.config", "client.producers.outgoing"): "to be removed",
+}
+"""Imports that point upwards, with the reason."""
 
 FOR_ALL = {"errors", "tasks", ""}
 """What every package may import: the errors, the tasks, and the package itself for its version."""
 
-NEIGHBOURS = {("api.config", "wire")}
-"""Imports inside floor 0: what a person asks for is stored as a record of the wire."""
-
-WRITTEN_AS_A_USER_WOULD = {"cli.demo_functions"}
+WRITTEN_AS_A_USER_WOULD = {"cli.demo.demo_functions"}
 """Code that is deployed, not imported: it knows the package by its name only."""
 
-NO_IO_ROOMS = ("wire", "api")
+WITHOUT_IO = ("wire", "api", "config")
 IO_MODULES = {
     "asyncio",
     "concurrent",
@@ -108,46 +208,89 @@ def imports_of(name: str, path: Path) -> Iterator[Import]:
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + (1 if is_package else 0)]
             target = [*base, *(node.module.split(".") if node.module else [])]
-            if node.module:
-                yield Import(name, node.lineno, ".".join(target), None)
-            else:
-                for alias in node.names:
-                    yield Import(name, node.lineno, ".".join([*target, alias.name]), None)
+            for alias in node.names:
+                submodule = ROOT.joinpath(*target, alias.name)
+                is_module = submodule.with_suffix(".py").exists() or submodule.is_dir()
+                inside = [*target, alias.name] if is_module or not node.module else target
+                yield Import(name, node.lineno, ".".join(inside), None)
 
 
-def room_of(module: str) -> str:
-    """The room that a module belongs to."""
-    parts = module.split(".")
-    if parts[0] == "metadata" and len(parts) > 1:
-        return "metadata.store" if parts[1].startswith("store") else "metadata.functions"
-    return parts[0]
+def within(module: str, package: str) -> bool:
+    """Whether a module is a package, or lies in it."""
+    return module == package or module.startswith(package + ".")
+
+
+def package_of(module: str) -> str:
+    """The package of `LAYERS` that a module belongs to; itself if there is none."""
+    known = [package for layer in LAYERS for package in layer if within(module, package)]
+    return max(known, key=len, default=module)
+
+
+def layer_of(package: str) -> int:
+    """The number of a package's layer, the lowest 0; -1 of what every package may import."""
+    return next((number for number, layer in enumerate(LAYERS) if package in layer), -1)
+
+
+def place_inside(package: str, module: str) -> tuple[int, str]:
+    """Where a module stands in the order of `INSIDE`: the number of its line, and the entry that names it."""
+    parts = module[len(package) + 1 :].split(".")
+    for number, line in enumerate(INSIDE[package]):
+        if parts[0] in line and parts[0]:
+            return number, parts[0]
+    rest = (number for number, line in enumerate(INSIDE[package]) if "" in line)
+    return next(rest, len(INSIDE[package])), ""
+
+
+def points_upwards(module: str, target: str) -> str:
+    """Why one module may not import another; empty if it may."""
+    ours, theirs = package_of(module), package_of(target)
+    if ours != theirs:
+        if theirs in FOR_ALL or not ours:
+            return ""
+        if layer_of(theirs) >= layer_of(ours):
+            return f"{theirs} is not below {ours}"
+        return ""
+    for package in INSIDE:
+        if not (within(module, package) and within(target, package)):
+            continue
+        (here, name), (there, other) = place_inside(package, module), place_inside(package, target)
+        are_packages = (ROOT / Path(*package.split("."), name or "-")).is_dir()
+        if there > here or (there == here and name != other and are_packages):
+            return f"in {package}, {other or 'the rest'} is not below {name or 'the rest'}"
+    return ""
 
 
 def all_imports() -> list[Import]:
     return [found for name, path in modules() for found in imports_of(name, path)]
 
 
-def test_every_module_belongs_to_a_room() -> None:
-    unknown = {name for name, _ in modules() if name and room_of(name) not in FLOORS and name != "metadata"}
-    assert not unknown, f"give these a floor in FLOORS: {sorted(unknown)}"
+def test_every_module_belongs_to_a_package() -> None:
+    unknown = {name for name, _ in modules() if name and not any(package_of(name) in layer for layer in LAYERS)}
+    assert not unknown, f"give these a layer in LAYERS: {sorted(unknown)}"
 
 
-def test_imports_go_down_only() -> None:
-    wrong = []
-    for found in all_imports():
-        room = room_of(found.module)
-        if found.inside is None or not room:
-            continue
-        target = room_of(found.inside)
-        if target in FOR_ALL or target == room or target not in FLOORS:
-            continue
-        if any(found.module.startswith(start) and target == to for start, to in NEIGHBOURS):
-            continue
-        if FLOORS[target] >= FLOORS[room]:
-            wrong.append(
-                f"{found.module}:{found.line} (floor {FLOORS[room]}) imports {found.inside} ({FLOORS[target]})"
-            )
+def test_every_subpackage_has_its_place() -> None:
+    names = {name for name, path in modules() if path.stem == "__init__"}
+    unknown = {
+        name
+        for name in names
+        for package in INSIDE
+        if name.startswith(package + ".")
+        and name.count(".") == package.count(".") + 1
+        and not any(name.rsplit(".", 1)[1] in line for line in INSIDE[package])
+    }
+    assert not unknown, f"give these a place in INSIDE: {sorted(unknown)}"
+
+
+def test_imports_point_to_lower_layers() -> None:
+    found = {
+        (one.module, one.inside): f"{one.module}:{one.line} imports {one.inside}: {why}"
+        for one in all_imports()
+        if one.inside is not None and (why := points_upwards(one.module, one.inside))
+    }
+    wrong = [text for pair, text in found.items() if pair not in EXCEPTIONS]
     assert not wrong, "\n".join(wrong)
+    assert not (stale := set(EXCEPTIONS) - set(found)), f"these are no exceptions any more: {sorted(stale)}"
 
 
 def test_imports_inside_the_package_are_relative() -> None:
@@ -224,18 +367,18 @@ def test_tasks_are_made_in_one_place() -> None:
     wrong = [
         f"{name}:{line}"
         for name, path in modules()
-        if room_of(name) != "tasks"
+        if package_of(name) != "tasks"
         for line in tasks_made(ast.parse(path.read_text()))
     ]
     remedy = "have a `TaskSet` start it (magnetar/tasks), or an `asyncio.TaskGroup` of the same function"
     assert not wrong, f"tasks that nobody owns, {remedy}: {wrong}"
 
 
-def test_the_lowest_floor_does_no_input_and_output() -> None:
+def test_protocol_and_configs_do_no_input_and_output() -> None:
     wrong = [
         f"{found.module}:{found.line} imports {found.outside}"
         for found in all_imports()
-        if found.outside and room_of(found.module) in NO_IO_ROOMS and found.outside.split(".")[0] in IO_MODULES
+        if found.outside and package_of(found.module) in WITHOUT_IO and found.outside.split(".")[0] in IO_MODULES
     ]
     assert not wrong, "\n".join(wrong)
 
@@ -263,24 +406,24 @@ FASTAPI = {"annotated_doc", "annotated_types", "fastapi", "pydantic", "pydantic_
 
 MAY_IMPORT: dict[str, tuple[str, set[str]]] = {
     "magnetar --version": ("from magnetar.cli import main", {"click"}),
-    "magnetar functions": ("from magnetar.cli import functions", {"click"} | HTTP_CLIENT | TABLES),
+    "magnetar functions": ("from magnetar.cli.functions import functions", {"click"} | HTTP_CLIENT | TABLES),
     "the client": ("import magnetar.client.client", WIRE | {"uvloop"}),
     "a function's author": ("from magnetar import Function, Context, SerDe", set()),
     "the broker": (
-        "from magnetar.cli import broker_process, standalone; import uvloop",
+        "from magnetar.cli.servers import broker_process, standalone; import uvloop",
         WIRE | HTTP_SERVER | {"click", "uvloop"},
     ),
     "the worker": (
-        "from magnetar.cli import serve_worker; from magnetar.broker.admin.http_client import import_httpx;"
+        "from magnetar.cli.servers import worker; from magnetar.web.http_client import import_httpx;"
         " import_httpx(); from magnetar.worker import service; import uvloop",
         WIRE | HTTP_SERVER | HTTP_CLIENT | GRPC | FASTAPI | {"click", "cloudpickle", "prometheus_client", "uvloop"},
     ),
     "what standalone's processes share": (
-        "from magnetar.cli import standalone; standalone.import_shared()",
+        "from magnetar.cli.servers import standalone; standalone.import_shared()",
         WIRE | HTTP_SERVER | HTTP_CLIENT | GRPC | {"click", "setproctitle", "uvloop"},
     ),
     "the state store": (
-        "from magnetar.cli import main, serve_state_store; from magnetar.runtime.state import server",
+        "from magnetar.cli import main, servers; import magnetar.cli.servers.state_store, magnetar.state.server",
         {"click", "cython_runtime", "google"} | GRPC,
     ),
     "the zygote": ("from magnetar.runtime.process import zygote", WIRE | GRPC | {"setproctitle", "uvloop"}),

@@ -11,7 +11,7 @@ import click
 import magnetar
 import pytest
 from magnetar.cli.main import root
-from magnetar.cli.server_file import BROKER_KEYS, STANDALONE_KEYS, STATE_KEYS, WORKER_KEYS
+from magnetar.cli.servers.config_file import BROKER_KEYS, STANDALONE_KEYS, STATE_KEYS, WORKER_KEYS
 
 from tests.support.command import Answer, call
 from tests.support.servers import running

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import InvalidConfig
-from ..runtime.spark.session import SessionConfig
-from ..runtime.state.limits import address_of
+from ..spark.session import SessionConfig
+from ..state.limits import address_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

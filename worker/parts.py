@@ -19,26 +19,32 @@ from ..client.config import ConsumerConfig
 from ..errors import MagnetarError
 from ..membership.manager import MembershipManager, Participation
 from ..membership.roster import LIFE, SUBSCRIPTION, Member
+from ..metadata.function_table import Change, fqfn
 from ..metadata.functions import FunctionMetadataManager
-from ..metadata.functions_state import Change, fqfn
 from ..metadata.packages import PackageStore
 from ..scheduler.manager import Position, SchedulerManager
 from ..tasks import TaskSet
 from ..wire.functions_pb2 import Assignment, FunctionMetaData, PackageLocationMetaData
 from .admission import MARK
-from .broker_admin import BrokerAdmin
-from .cleanup import SubscriptionCleanup
+from .cluster.broker_admin import BrokerAdmin
+from .cluster.hand_over import HandOver
+from .cluster.leadership import Leadership
+from .cluster.log_compaction import LogCompaction
+from .cluster.topic_log import TailedLog
 from .config import WorkerConfig
-from .cursor_reset import CursorReset
-from .ending import Ending
-from .exact_outputs import ExactOutputs
-from .functions import PACKAGE_PREFIX, FunctionName, Functions, Surroundings
-from .hand_over import HandOver
-from .instances import Instances, RunningInstances
-from .leadership import Leadership
-from .log_compaction import LogCompaction
-from .package_janitor import PackageJanitor
-from .package_topics import PackageTopics
+from .functions.cleanup import SubscriptionCleanup
+from .functions.cursor_reset import CursorReset
+from .functions.ending import Ending
+from .functions.exact_outputs import ExactOutputs
+from .functions.instances import Instances, RunningInstances
+from .functions.package_cleanup import PackageJanitor
+from .functions.package_topics import PackageTopics
+from .functions.runs import Runs
+from .functions.service import PACKAGE_PREFIX, FunctionName, Functions, Surroundings
+from .functions.spark_readiness import SparkReadiness
+from .functions.state_tables import StateTables
+from .functions.subscriptions import InputSubscriptions
+from .functions.trigger import Trigger
 from .rest import metrics
 from .rest.app import make_app
 from .rest.cluster import ClusterRoutes
@@ -47,12 +53,6 @@ from .rest.ended import ended_router
 from .rest.functions import FunctionsRoutes
 from .rest.reset_cursor import ResetCursorRoute
 from .rest.state import StateRoutes
-from .runs import Runs
-from .spark_readiness import SparkReadiness
-from .state_tables import StateTables
-from .subscriptions import InputSubscriptions
-from .topic_log import TailedLog
-from .trigger import Trigger
 
 _RETRY_S = 1.0
 _log = logging.getLogger(__name__)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from ..runtime.interface import Runtime
 from ..runtime.manager import RuntimeManager, Surroundings
-from ..runtime.ports import Runtime
 from ..runtime.process.forked import ForkedProcess
 from ..runtime.process.runtime import ProcessRuntime
 from ..runtime.spark.runtime import SparkConfig, SparkRuntime

@@ -18,16 +18,16 @@ from typing import Any
 
 import httpx
 
-from ..broker.admin.same_site import allowed_names
-from ..broker.admin.serve import serve
 from ..client.client import AsyncClient
 from ..client.config import SERVICE_BACKOFF_MAX_MS, ClientConfig
 from ..errors import MagnetarError
 from ..membership.roster import Member, parse_member
 from ..tasks import TaskSet
+from ..web.same_site import allowed_names
+from ..web.serve import serve
 from ..wire.functions_pb2 import PackageLocationMetaData
 from .admission import check_id, check_namespace
-from .broker_admin import BrokerAdmin
+from .cluster.broker_admin import BrokerAdmin
 from .config import WorkerConfig
 from .parts import Parts, Runtime
 from .rest.app import Door

@@ -12,26 +12,16 @@ from typing import TYPE_CHECKING
 
 from starlette.types import Receive, Scope, Send
 
-from ..namespaces import Namespaces
-from . import (
-    brokers,
-    clusters,
-    lookup,
-    messages,
-    metrics,
-    namespace_policies,
-    namespaces,
-    partitions,
-    refused_policies,
-    refused_topic_policies,
-    subscriptions,
-    tenants,
-    topic_policies,
-    topics,
-)
+from ..policies.namespaces import Namespaces
+from . import brokers, clusters, lookup, metrics, tenants
 from .call import Admin
 from .forward import Forwarder, forwards
+from .namespaces import namespaces, refused_policies
+from .namespaces import policies as namespace_policies
 from .routing import make_router
+from .topics import messages, partitions, subscriptions, topics
+from .topics import policies as topic_policies
+from .topics import refused_policies as refused_topic_policies
 
 if TYPE_CHECKING:
     from ..service import BrokerService

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from ...web.answers import Refused
 from ...wire.strict_json import NotJson, read_json
-from .answers import Refused
 
 MAX_BODY_BYTES = 1024 * 1024
 """Largest body of an admin request; packages of functions go another way and are not limited here."""

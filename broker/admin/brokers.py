@@ -8,13 +8,13 @@ from importlib.metadata import version
 
 from starlette.responses import Response
 
+from ...web.answers import Refused, as_json, as_text, done, not_supported
 from ...wire.payload import seal
 from ...wire.pulsar_api_pb2 import MessageMetadata
 from ...wire.topic_name import parse_topic_name
-from .answers import Refused, as_json, as_text, done, not_supported
 from .call import Call
 from .routing import Routes
-from .topic_stats import read_entry
+from .topics.stats import read_entry
 
 _B = "/admin/v2/brokers"
 HEALTH_TOPIC = "persistent://pulsar/system/healthcheck"

@@ -12,10 +12,10 @@ from urllib.parse import unquote
 from starlette.requests import Request
 
 from ...errors import InvalidTopicName
+from ...web.answers import Refused
 from ...wire.topic_name import TopicName, parse_topic_name
-from ..namespaces import Namespaces
+from ..policies.namespaces import Namespaces
 from . import bodies
-from .answers import Refused
 
 if TYPE_CHECKING:
     from ..service import BrokerService

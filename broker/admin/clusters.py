@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from .answers import Refused, as_json, done, not_supported, nothing
+from ...web.answers import Refused, as_json, done, not_supported, nothing
 from .bodies import as_object, as_text_list
 from .call import Call
 from .routing import Routes

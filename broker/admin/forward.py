@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from starlette.types import Receive, Scope, Send
 
 from ...tasks.supervised import race
-from .answers import Refused, refusal
-from .http_client import import_httpx
+from ...web.answers import Refused, refusal
+from ...web.http_client import import_httpx
 
 if TYPE_CHECKING:
     import httpx

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from ..policies import bundle_of
-from .answers import Refused, as_json, as_text
+from ...web.answers import Refused, as_json, as_text
+from ..policies.policies import bundle_of
 from .call import Call
 from .routing import Routes
-from .topic_lookup import auto_creation, exists
+from .topics.lookup import auto_creation, exists
 
 _TOPIC = "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}"
 

@@ -15,8 +15,8 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ...errors import BadVersion, MagnetarError, MetadataUnavailable, NotAllowed, ServiceNotReady, TopicNotFound
+from ...web.answers import Refused, done, refusal
 from ...wire.topic_name import DOMAINS
-from .answers import Refused, done, refusal
 from .call import Admin, Call
 
 Handler = Callable[[Call], Awaitable[Response]]

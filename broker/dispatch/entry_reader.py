@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ...errors import MagnetarError
 
 if TYPE_CHECKING:
-    from ..storage.position import Position, StoredEntry
+    from ...wire.position import Position
+    from ..storage.entry import StoredEntry
 
 
 class Source(Protocol):

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..storage.position import Position
+    from ...wire.position import Position
 
 
 class Replay:

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING
 
 from ...wire import ack_set
 from ...wire.batch import MIN_MESSAGE_BYTES
+from ...wire.position import Position
 from ...wire.pulsar_api_pb2 import CommandSubscribe
-from ..believable import believable
-from ..storage.position import Position
 from .entry_reader import EntryReader
+from .message_counts import believable
 from .replay import Replay
 from .shared_order import SharedOrder
 
 if TYPE_CHECKING:
-    from ..consumer import Consumer, Delivery
-    from ..storage.position import StoredEntry
-    from ..subscription import Subscription
+    from ..storage.entry import StoredEntry
+    from ..topics.consumer import Consumer, Delivery
+    from ..topics.subscription import Subscription
 
 READS_PER_TURN = 8
 """Reads of one subscription before others get their turn of the loop."""

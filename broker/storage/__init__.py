@@ -1,11 +1,12 @@
 """Storage: journal, ledgers and cursors, behind a small disk interface."""
 
+from ...wire.position import EARLIEST, Position
 from .config import StorageConfig
-from .cursor import Cursor, MemoryCursor
-from .disk import Disk, LocalDisk
-from .failures import Congested, DamagedFile, DiskFailure
-from .ledger import LedgerInfo
-from .position import EARLIEST, Position, StoredEntry
+from .cursors.cursor import Cursor, MemoryCursor
+from .disk.disk import Disk, LocalDisk
+from .disk.failures import Congested, DamagedFile, DiskFailure
+from .entry import StoredEntry
+from .ledgers.ledger import LedgerInfo
 from .store import Storage, StorageStatistics
 from .topic_log import TopicLog
 

@@ -15,18 +15,18 @@ from functools import partial
 from typing import TypeVar
 
 from ...errors import StorageError
-from .catalogue import Head, Ids, JournalKey
-from .catalogue_lines import CatalogueLines
+from .catalogue.catalogue import Head, Ids, JournalKey
+from .catalogue.lines import CatalogueLines
 from .config import StorageConfig
-from .disk import Disk
-from .failures import Congested, DiskFailure
-from .journal import Batch, Done, Journal, JournalEnd
-from .lanes import Lanes
-from .ledger import Ledger, TailCache
-from .ledger_file import LedgerFile
-from .position import ENTRY_OVERHEAD_BYTES
-from .read_cache import ReadCache
-from .records import publish_time_of
+from .disk.disk import Disk
+from .disk.failures import Congested, DiskFailure
+from .disk.lanes import Lanes
+from .entry import ENTRY_OVERHEAD_BYTES
+from .journal.journal import Batch, Done, Journal, JournalEnd
+from .journal.records import publish_time_of
+from .ledgers.ledger import Ledger, TailCache
+from .ledgers.ledger_file import LedgerFile
+from .ledgers.read_cache import ReadCache
 from .topic_log import TopicLog
 
 T = TypeVar("T")

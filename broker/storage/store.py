@@ -19,17 +19,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import ClosedError, DataDirectoryInUse, StorageError
-from .checkpoint import Checkpoint
-from .compacted_view import HIDDEN
 from .config import StorageConfig
 from .core import Clock, StorageCore
-from .cursor_names import check_text
-from .disk import Disk, DiskLock, LocalDisk, LockedByOther
-from .failures import disk_action
-from .journal import Done, Journal
-from .lanes import Lanes, Stepper, ThreadLanes
-from .records import encode_change
-from .recovery import recover
+from .cursors.names import check_text
+from .disk.disk import Disk, DiskLock, LocalDisk, LockedByOther
+from .disk.failures import disk_action
+from .disk.lanes import Lanes, Stepper, ThreadLanes
+from .journal.journal import Done, Journal
+from .journal.records import encode_change
+from .ledgers.compacted_view import HIDDEN
+from .recovery.checkpoint import Checkpoint
+from .recovery.recovery import recover
 from .topic_log import TopicLog
 
 _TICK_S = 1.0

@@ -15,17 +15,18 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from ...errors import StorageError, TopicTerminated
-from .catalogue_lines import LogLine
-from .compacted_view import CompactedView
-from .cursor import Cursor, MemoryCursor
-from .cursor_names import check_name, check_properties, refuse_internal
-from .journal import Done, EntryDone
-from .ledger import Ledger, LedgerInfo, LedgerTotals
-from .ledger_list import LedgerList
-from .position import EARLIEST, ENTRY_OVERHEAD_BYTES, Position, StoredEntry
-from .read_cache import within
-from .records import ENTRY, ENTRY_FIELDS_BYTES, encode_change, pack_entry_head
-from .retention import ClosedLedger, ledgers_to_drop
+from ...wire.position import EARLIEST, Position
+from .catalogue.lines import LogLine
+from .cursors.cursor import Cursor, MemoryCursor
+from .cursors.names import check_name, check_properties, refuse_internal
+from .entry import ENTRY_OVERHEAD_BYTES, StoredEntry
+from .journal.journal import Done, EntryDone
+from .journal.records import ENTRY, ENTRY_FIELDS_BYTES, encode_change, pack_entry_head
+from .ledgers.compacted_view import CompactedView
+from .ledgers.ledger import Ledger, LedgerInfo, LedgerTotals
+from .ledgers.ledger_list import LedgerList
+from .ledgers.read_cache import within
+from .ledgers.retention import ClosedLedger, ledgers_to_drop
 
 if TYPE_CHECKING:
     from .core import StorageCore

@@ -24,14 +24,15 @@ import uvloop
 
 from ...client.client import AsyncClient
 from ...client.config import SERVICE_BACKOFF_MAX_MS, ClientConfig
+from ...instance.loading import pulsar_facade
+from ...instance.loading.package_path import ProcessHome
+from ...instance.loading.steps import Loading
+from ...instance.logs.file import InstanceLog, LogHandler, LogStream
+from ...instance.pipelines import AnyPipeline, make_pipeline
+from ...instance.spec import InstanceSpec, from_json
+from ...instance.stats import format_error
 from ...wire.functions_pb2 import FunctionStatus, MetricsData
-from .. import control, pulsar_facade
-from ..loading import Loading
-from ..logs import InstanceLog, LogHandler, LogStream
-from ..package_path import ProcessHome
-from ..pipelines import AnyPipeline, make_pipeline
-from ..spec import InstanceSpec, from_json
-from ..stats import format_error
+from .. import control
 from .output import Drain, Output
 
 SWITCH_INTERVAL_S = 0.0005  # a busy function otherwise delays each turn of the event loop by 5 ms

@@ -14,7 +14,7 @@ import select
 import threading
 from dataclasses import dataclass
 
-from ..logs import InstanceLog
+from ...instance.logs.file import InstanceLog
 
 PIPE_BYTES = 256 * 1024
 """A C library may write so much in one call that does not let other threads of Python run. More, for each of many

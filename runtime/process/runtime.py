@@ -10,11 +10,11 @@ import signal
 import time
 
 from ...errors import ClosedError, ConnectionLost, FunctionLoadError, MagnetarError
+from ...instance.logs.file import InstanceLog, tail
+from ...instance.spec import InstanceSpec
 from ...tasks import TaskSet
 from ...wire.functions_pb2 import FunctionStatus, MetricsData
 from ..control import ControlClient
-from ..logs import InstanceLog, tail
-from ..spec import InstanceSpec
 from . import proc
 from .exit_code import how_it_ended
 from .forked import ForkedProcess

@@ -11,11 +11,11 @@ import time
 from typing import Any
 
 from ...errors import MagnetarError
+from ...instance.details import subscription_of
+from ...instance.spec import InstanceSpec
+from ...spark.source.rest import ask
 from ...tasks import TaskSet
 from ...wire.topic_name import parse_topic_name
-from ..details import subscription_of
-from ..spec import InstanceSpec
-from .rest import ask
 
 KEPT_S = 1.0
 """How old an answer may be."""

@@ -30,15 +30,15 @@ from typing import Any, Protocol
 import setproctitle
 
 from ...errors import MagnetarError, ProtocolError
-from ..logs import FILE_BYTES_MAX, InstanceLog, rotated, tail
+from ...instance.logs.file import FILE_BYTES_MAX, InstanceLog, rotated, tail
+from ...instance.spec import InstanceSpec, from_json
+from ...instance.stats import format_error
+from ...spark.jobs.progress import RunProgress
+from ...spark.jobs.run_failure import RunCancelled
+from ...spark.session import Session, SessionConfig, open_session
 from ..process.messages import encode, take
-from ..spec import InstanceSpec, from_json
-from ..stats import format_error
 from ..thread.routing import OutputRouter
 from .host_config import config_from_text
-from .progress import RunProgress
-from .run_failure import RunCancelled
-from .session import Session, SessionConfig, open_session
 
 REPORT_PERIOD_S = 0.1
 """Progress within a stage is told so often at most."""
@@ -435,8 +435,8 @@ def _die_with_worker() -> None:
 
 def main() -> None:
     """Serve the socket whose descriptor is the first argument, with the session that the second describes."""
-    from .function_requirements import Installer
-    from .function_run import make_job
+    from ...spark.jobs.function_requirements import Installer
+    from ...spark.jobs.function_run import make_job
 
     directory = config_from_text(sys.argv[2]).directory / "requirements"
 

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from .session import SessionConfig
+from ...spark.session import SessionConfig
 
 
 def config_to_text(config: SessionConfig) -> str:

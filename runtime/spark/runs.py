@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field, replace
 
+from ...instance.stats import InstanceStats
+from ...spark.jobs.progress import Recorded, RunProgress
 from ...wire.functions_pb2 import FunctionStatus
-from ..stats import InstanceStats
-from .progress import Recorded, RunProgress
 
 RESUMES_MAX = 3
 """How often a run is begun again whose host died: what kills it each time will do so for ever."""

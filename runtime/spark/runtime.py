@@ -18,18 +18,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...errors import ClosedError, InvalidConfig, RunNotYet, RunRefused, SparkFailed
+from ...instance.loading.package_path import REQUIREMENTS, requirements_of
+from ...instance.spec import InstanceSpec
+from ...instance.stats import InstanceStats
+from ...spark.jobs.progress import RunProgress
+from ...spark.readiness import check_ready
+from ...spark.session import SessionConfig, sweep
 from ...tasks import TaskSet
 from ...wire.functions_pb2 import FunctionStatus, MetricsData
-from ..package_path import REQUIREMENTS, requirements_of
-from ..spec import InstanceSpec
-from ..stats import InstanceStats
 from .backlog import Backlog
 from .host_config import config_to_text
 from .host_process import Event, HostProcess
-from .progress import RunProgress
-from .readiness import check_ready
 from .runs import Run
-from .session import SessionConfig, sweep
 
 IDLE_CHECKS = 10
 """How often the time after which an idle host is ended is looked at within that time."""

@@ -14,7 +14,7 @@ import sys
 import threading
 from typing import TextIO, cast
 
-from ..logs import InstanceLog, LogHandler, LogStream
+from ...instance.logs.file import InstanceLog, LogHandler, LogStream
 from .logging_guard import LoggingGuard
 
 

@@ -15,15 +15,15 @@ from ...api.serde import SerDe
 from ...client.client import AsyncClient
 from ...client.config import SERVICE_BACKOFF_MAX_MS, ClientConfig
 from ...errors import ClosedError
+from ...instance.loading.import_space import ImportSpace, SpacePickleSerDe
+from ...instance.loading.steps import Loading
+from ...instance.logs.file import InstanceLog, LogHandler, LogStream
+from ...instance.pipeline import instance_logger
+from ...instance.pipelines import make_pipeline
+from ...instance.spec import InstanceSpec
+from ...instance.stats import reason_of
 from ...tasks import TaskSet, awaited_elsewhere
 from ...wire.functions_pb2 import FunctionStatus, MetricsData
-from ..loading import Loading
-from ..logs import InstanceLog, LogHandler, LogStream
-from ..pipeline import instance_logger
-from ..pipelines import make_pipeline
-from ..spec import InstanceSpec
-from ..stats import reason_of
-from .imports import ImportSpace, SpacePickleSerDe
 from .routing import OutputRouter
 
 MEND_S = 0.5

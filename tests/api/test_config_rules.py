@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from magnetar.api.config import FunctionConfig
-from magnetar.api.config_fields import KNOWN_FIELDS, read_function_config
-from magnetar.api.config_merge import merge
-from magnetar.api.config_records import from_details, to_details, to_json
-from magnetar.api.config_rules import check, with_defaults
+from magnetar.config.fields import KNOWN_FIELDS, read_function_config
+from magnetar.config.function_config import FunctionConfig
+from magnetar.config.merge import merge
+from magnetar.config.records import from_details, to_details, to_json
+from magnetar.config.rules import check, with_defaults
 from magnetar.errors import InvalidConfig
 from magnetar.wire.functions_pb2 import FAILOVER, SHARED, FunctionMetaData
 

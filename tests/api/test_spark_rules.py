@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from magnetar.api.config_fields import min_partitions, read_function_config, runtime_options
-from magnetar.api.config_merge import merge
-from magnetar.api.config_records import from_details, to_details, to_json
-from magnetar.api.config_rules import check, with_defaults
+from magnetar.config.fields import min_partitions, read_function_config, runtime_options
+from magnetar.config.merge import merge
+from magnetar.config.records import from_details, to_details, to_json
+from magnetar.config.rules import check, with_defaults
 from magnetar.errors import InvalidConfig
 from magnetar.wire.functions_pb2 import FAILOVER, FunctionMetaData
 

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from magnetar.broker.config import BrokerConfig
-from magnetar.broker.namespaces import Namespaces
-from magnetar.broker.policies import default_policies
+from magnetar.broker.policies.namespaces import Namespaces
+from magnetar.broker.policies.policies import default_policies
 from magnetar.broker.service import BrokerService
 from magnetar.broker.storage.config import StorageConfig
-from magnetar.broker.storage.disk import Disk
+from magnetar.broker.storage.disk.disk import Disk
 from magnetar.broker.storage.store import Storage
-from magnetar.metadata.store_sqlite import SqliteStore
+from magnetar.metadata.store.sqlite import SqliteStore
 
 MIB = 1024 * 1024
 JOURNAL_FILE_BYTES = 16 * MIB

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from magnetar.broker.storage.disk import DiskFile, LocalDisk
+from magnetar.broker.storage.disk.disk import DiskFile, LocalDisk
 
 
 class MoodyDisk(LocalDisk):

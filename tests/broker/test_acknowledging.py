@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from magnetar.broker.consumer_commands import ack
-from magnetar.broker.id_turns import IDS_PER_TURN
 from magnetar.broker.service import BrokerService
-from magnetar.broker.storage.position import Position
-from magnetar.broker.subscription import Subscription
+from magnetar.broker.session.consumer_commands import ack
+from magnetar.broker.session.message_id_turns import IDS_PER_TURN
+from magnetar.broker.topics.subscription import Subscription
+from magnetar.wire.position import Position
 from magnetar.wire.pulsar_api_pb2 import BaseCommand, CommandAck, CommandSubscribe, ServerError
 
 from .brokers import running_broker

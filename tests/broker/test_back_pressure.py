@@ -6,8 +6,8 @@ import asyncio
 from pathlib import Path
 from typing import Any, cast
 
-from magnetar.broker.connection import MAX_REQUEST_BYTES, Connection
 from magnetar.broker.service import BrokerService
+from magnetar.broker.session.connection import MAX_REQUEST_BYTES, Connection
 from magnetar.wire.pulsar_api_pb2 import BaseCommand, KeyValue
 
 from tests.support.eventually import eventually

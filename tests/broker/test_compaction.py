@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import pytest
-from magnetar.broker.compaction import compact
-from magnetar.broker.compaction_rules import Latest, TooManyKeys, last_batch_index
 from magnetar.broker.storage import EARLIEST, Position, Storage, StorageConfig, StoredEntry, TopicLog
-from magnetar.broker.storage.compacted_view import COMPACTION_CURSOR, HIDDEN, CompactedReading
-from magnetar.broker.storage.simulated_disk import SimulatedCrash, SimulatedDisk
+from magnetar.broker.storage.ledgers.compacted_view import COMPACTION_CURSOR, HIDDEN, CompactedReading
+from magnetar.broker.topics.compaction import compact
+from magnetar.broker.topics.compaction_rules import Latest, TooManyKeys, last_batch_index
 from magnetar.errors import NotAllowed, StorageError
+from magnetar.testing.simulated_disk import SimulatedCrash, SimulatedDisk
 from magnetar.wire.batch import decode_batch, encode_batch
 from magnetar.wire.compression import compress, decompress
 from magnetar.wire.payload import open_payload, seal

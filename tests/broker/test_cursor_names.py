@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from magnetar.broker.service import BrokerService
-from magnetar.broker.storage.cursor_names import MAX_NAME_BYTES, check_text
-from magnetar.broker.storage.position import EARLIEST
-from magnetar.broker.subscription import Subscription
+from magnetar.broker.storage.cursors.names import MAX_NAME_BYTES, check_text
+from magnetar.broker.topics.subscription import Subscription
 from magnetar.errors import NotAllowed
+from magnetar.wire.position import EARLIEST
 from magnetar.wire.pulsar_api_pb2 import BaseCommand, CommandSubscribe, KeyValue, ServerError
 
 from .brokers import running_broker

@@ -8,17 +8,17 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from magnetar.broker.bursts import MessageHeads, receipt_burst
 from magnetar.broker.dispatch.active_choice import Candidate, choose_active
 from magnetar.broker.dispatch.replay import Replay
 from magnetar.broker.dispatch.shared_order import SharedOrder
-from magnetar.broker.producer_access import Own, Producers, Share, Wait, admit
-from magnetar.broker.storage.position import Position
-from magnetar.broker.topic_list import list_answer, topics_hash
+from magnetar.broker.session.topic_list import list_answer, topics_hash
+from magnetar.broker.topics.producer_access import Own, Producers, Share, Wait, admit
 from magnetar.errors import BrokerError, MetadataError, ProducerBusy, ProducerFenced
 from magnetar.wire.bulk import message_frame_head
+from magnetar.wire.bursts import MessageHeads, receipt_burst
 from magnetar.wire.frames import FrameDecoder
 from magnetar.wire.hashing import murmur3_32
+from magnetar.wire.position import Position
 from magnetar.wire.pulsar_api_pb2 import CommandGetTopicsOfNamespace, ProducerAccessMode
 
 TOPIC = "persistent://public/default/my-topic"

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from magnetar.broker.deduplication import DEDUPLICATION_CURSOR, Status
 from magnetar.broker.service import BrokerService
-from magnetar.broker.storage.position import EARLIEST
+from magnetar.broker.topics.deduplication import DEDUPLICATION_CURSOR, Status
 from magnetar.wire.frames import encode_frame
 from magnetar.wire.payload import open_payload, seal
+from magnetar.wire.position import EARLIEST
 from magnetar.wire.pulsar_api_pb2 import BaseCommand, CommandSend, MessageMetadata, ServerError
 from magnetar.wire.topic_name import parse_topic_name
 

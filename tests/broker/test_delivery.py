@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from magnetar.broker.service import BrokerService
-from magnetar.broker.storage.position import Position
 from magnetar.wire import ack_set
 from magnetar.wire.batch import encode_plain_batch
 from magnetar.wire.frames import Frame
+from magnetar.wire.position import Position
 from magnetar.wire.pulsar_api_pb2 import BaseCommand, CommandSubscribe, ServerError
 
 from .brokers import running_broker

@@ -10,15 +10,16 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from magnetar.broker.believable import believable
-from magnetar.broker.consumer import Consumer
 from magnetar.broker.dispatch import entry_reader
+from magnetar.broker.dispatch.message_counts import believable
 from magnetar.broker.service import BrokerService
-from magnetar.broker.storage.position import Position, StoredEntry
+from magnetar.broker.storage.entry import StoredEntry
 from magnetar.broker.storage.topic_log import TopicLog
+from magnetar.broker.topics.consumer import Consumer
 from magnetar.wire.batch import encode_plain_batch
 from magnetar.wire.compression import compress
 from magnetar.wire.payload import seal
+from magnetar.wire.position import Position
 from magnetar.wire.pulsar_api_pb2 import LZ4, CommandSubscribe, MessageMetadata
 
 from .brokers import running_broker

@@ -11,8 +11,8 @@ from typing import Any, cast
 import google_crc32c
 import pytest
 from google.protobuf.descriptor import FieldDescriptor
-from magnetar.broker.commands import HANDLERS
-from magnetar.broker.entry_checks import unacceptable
+from magnetar.broker.session.commands import HANDLERS
+from magnetar.broker.topics.entry_checks import unacceptable
 from magnetar.wire.compression import compress
 from magnetar.wire.frames import Frame
 from magnetar.wire.pulsar_api_pb2 import BaseCommand, MessageMetadata, ServerError

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from magnetar.broker.connection import Connection
 from magnetar.broker.service import BrokerService
-from magnetar.broker.storage.position import Position
+from magnetar.broker.session.connection import Connection
 from magnetar.broker.storage.topic_log import TopicLog
-from magnetar.broker.topic import Topic
+from magnetar.broker.topics.topic import Topic
+from magnetar.wire.position import Position
 from magnetar.wire.pulsar_api_pb2 import CommandSubscribe, ServerError
 
 from .brokers import running_broker

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from magnetar.broker.sequences import Sequence, Sequences, Verdict, ids_of, is_counted
+from magnetar.broker.topics.sequences import Sequence, Sequences, Verdict, ids_of, is_counted
 from magnetar.wire.payload import seal
 from magnetar.wire.pulsar_api_pb2 import CommandSend, MessageMetadata
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from magnetar.broker.service import BrokerService
 from magnetar.broker.storage.topic_log import TopicLog
-from magnetar.broker.topic import Topic
-from magnetar.broker.upkeep import Work
+from magnetar.broker.topics.maintenance import Work
+from magnetar.broker.topics.topic import Topic
 from magnetar.wire.topic_name import parse_topic_name
 
 from .brokers import running_broker

@@ -11,10 +11,10 @@ import httpx
 import pytest
 from kazoo.client import KazooClient
 from magnetar import AsyncClient
-from magnetar.broker.answers import error_code
+from magnetar.broker.errors import error_code
 from magnetar.client.config import ClientConfig
-from magnetar.client.consumer import Consumer
-from magnetar.client.producer import Producer
+from magnetar.client.consumers.consumer import Consumer
+from magnetar.client.producers.producer import Producer
 from magnetar.errors import MetadataError, MetadataUnavailable
 
 from tests.support.calm import Calm

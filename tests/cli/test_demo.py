@@ -11,8 +11,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from magnetar.cli.demo_corpus import Corpus, standard_library
-from magnetar.cli.demo_functions import names_on
+from magnetar.cli.demo.corpus import Corpus, standard_library
+from magnetar.cli.demo.demo_functions import names_on
 
 from tests.support.command import call
 from tests.support.servers import COMMAND, descendants, is_alive, survivors

@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 import pytest
-from magnetar.cli import function_trigger
-from magnetar.cli.functions import status_table
+from magnetar.cli.functions import trigger as function_trigger
+from magnetar.cli.functions.functions import status_table
 
 from tests.cli.conftest import FakeRest, Magnetar
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from magnetar.cli.functions import stats_table, status_table
+from magnetar.cli.functions.functions import stats_table, status_table
 from magnetar.cli.output import print_table
 
 from .conftest import FakeRest, Magnetar

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import psutil
 import pytest
-from magnetar.runtime.state.client import Increment, TableClient
+from magnetar.state.client import Increment, TableClient
 
 from tests.support.calm import Calm
 from tests.support.command import call

@@ -5,7 +5,7 @@ import time
 from typing import Any
 
 import pytest
-from magnetar.cli.topics import stats_table
+from magnetar.cli.topics.topics import stats_table
 from magnetar.wire.batch import encode_batch
 from magnetar.wire.pulsar_api_pb2 import SingleMessageMetadata
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from magnetar.cli.failure import Failure
-from magnetar.cli.server_file import REFUSED_WORKER_KEYS, WORKER_KEYS, read_server_file
+from magnetar.cli.servers.config_file import REFUSED_WORKER_KEYS, WORKER_KEYS, read_server_file
 from magnetar.errors import InvalidConfig
 from magnetar.worker.config import WorkerConfig
 

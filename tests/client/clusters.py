@@ -15,11 +15,11 @@ from typing import Any, TypeVar
 
 import uvloop
 from magnetar.broker.config import BrokerConfig
-from magnetar.broker.namespaces import Namespaces
+from magnetar.broker.policies.namespaces import Namespaces
 from magnetar.broker.service import BrokerService
 from magnetar.broker.storage.config import StorageConfig
 from magnetar.broker.storage.store import Storage
-from magnetar.metadata.store_sqlite import SqliteStore
+from magnetar.metadata.store.sqlite import SqliteStore
 from magnetar.wire.topic_name import parse_topic_name
 
 _T = TypeVar("_T")

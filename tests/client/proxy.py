@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from types import TracebackType
 
-from magnetar.client.service_url import parse_service_url
+from magnetar.client.connections.service_url import parse_service_url
 from magnetar.wire.frames import Frame, FrameDecoder, encode_frame
 from magnetar.wire.pulsar_api_pb2 import BaseCommand
 

@@ -21,8 +21,8 @@ from magnetar.client import (
     ProducerConfig,
     ReceivedEntry,
 )
-from magnetar.client.consumer import Consumer
-from magnetar.client.producer import Producer
+from magnetar.client.consumers.consumer import Consumer
+from magnetar.client.producers.producer import Producer
 from magnetar.errors import (
     AuthorizationError,
     BrokerError,

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from magnetar.broker.dispatch.active_choice import Candidate, choose_active
 from magnetar.client import EARLIEST, LATEST, AsyncClient, ConsumerConfig, Message, MessageId, ProducerConfig
-from magnetar.client.consumer import Consumer
-from magnetar.client.producer import Producer
+from magnetar.client.consumers.consumer import Consumer
+from magnetar.client.producers.producer import Producer
 from magnetar.errors import (
     BrokerError,
     ClosedError,

@@ -18,8 +18,8 @@ import magnetar
 import pytest
 from magnetar.api.pickled_function import MODULE, VERSION_FILE
 from magnetar.client import ConsumerConfig
-from magnetar.client.deployment import pack
-from magnetar.client.functions import Processor
+from magnetar.client.deploy.deployment import pack
+from magnetar.client.deploy.functions import Processor
 from magnetar.errors import ConnectionLost, FunctionCannotTravel, InvalidConfig, RequestRefused
 
 from tests.support.servers import Server, running

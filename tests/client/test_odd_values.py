@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 from magnetar.client import AsyncClient, ConsumerConfig, MessageId, ProducerConfig, ReaderConfig
 from magnetar.client.blocking import Client
-from magnetar.client.producer import Producer
+from magnetar.client.producers.producer import Producer
 from magnetar.errors import ClosedError, InvalidConfig, MessageTooLarge
 
 from tests.client.clusters import Cluster

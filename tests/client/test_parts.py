@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from magnetar.client import MessageId, OutgoingMessage, ProducerConfig, encode_entry
-from magnetar.client.ack_tracker import AckTracker, bits_of, words_of
-from magnetar.client.backoff import Backoff
 from magnetar.client.config import ClientConfig, ConsumerConfig
-from magnetar.client.negative_acks import NegativeAcks
-from magnetar.client.open_batch import OpenBatch
-from magnetar.client.pending_queue import PendingQueue, PendingSend, Verdict
-from magnetar.client.permits import Permits
-from magnetar.client.routing import key_partition, make_router
-from magnetar.client.service_url import HostPort, parse_service_url
-from magnetar.client.start import StartPosition
+from magnetar.client.connections.backoff import Backoff
+from magnetar.client.connections.service_url import HostPort, parse_service_url
+from magnetar.client.consumers.ack_tracker import AckTracker, bits_of, words_of
+from magnetar.client.consumers.negative_acks import NegativeAcks
+from magnetar.client.consumers.permits import Permits
+from magnetar.client.consumers.start import StartPosition
+from magnetar.client.producers.open_batch import OpenBatch
+from magnetar.client.producers.pending_queue import PendingQueue, PendingSend, Verdict
+from magnetar.client.producers.routing import key_partition, make_router
 from magnetar.errors import InvalidConfig
 from magnetar.wire import ack_set
 from magnetar.wire.batch import decode_batch

@@ -14,7 +14,7 @@ from magnetar.client import (
     ProducerConfig,
     encode_entry,
 )
-from magnetar.client.producer import Producer as ProducerClass
+from magnetar.client.producers.producer import Producer as ProducerClass
 from magnetar.errors import (
     ClosedError,
     InvalidConfig,

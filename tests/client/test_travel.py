@@ -19,7 +19,7 @@ from typing import Any
 import magnetar
 import pytest
 from magnetar.api.pickled_function import MODULE, PICKLE_FILE, VERSION_FILE, version_refusal
-from magnetar.client.deployment import function_config, pack
+from magnetar.client.deploy.deployment import function_config, pack
 from magnetar.errors import FunctionCannotTravel, InvalidConfig, PackageError
 
 LOCK = threading.Lock()

@@ -1,4 +1,4 @@
-"""What every provider of the metadata store must do; each check is one promise of `metadata/store.py`.
+"""What every provider of the metadata store must do; each check is one promise of `metadata/store/store.py`.
 
 `make_store` opens the same store each time it is called. Checks keep to a path of their own, so that they may share
 an ensemble. A provider's test runs `check_metadata_store`, or each of `CHECKS` by itself for a better report.
@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from magnetar.errors import BadVersion, ClosedError, InvalidConfig
-from magnetar.metadata.store import ABSENT, MAX_VALUE_BYTES, Change, MetadataStore
+from magnetar.metadata.store.store import ABSENT, MAX_VALUE_BYTES, Change, MetadataStore
 
 MakeStore = Callable[[], Awaitable[MetadataStore]]
 

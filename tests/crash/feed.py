@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from magnetar.client.client import AsyncClient
 from magnetar.client.config import ProducerConfig
-from magnetar.client.outgoing import encode_entry
+from magnetar.client.producers.outgoing import encode_entry
 
 ENTRY_MESSAGES = (1, 3, 50, 200, 700)
 SMALL_ENTRIES = (1, 2, 4, 20)  # many of them on their way at any moment

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from magnetar.client.client import AsyncClient
-from magnetar.runtime.state.client import TableClient, Value
+from magnetar.state.client import TableClient, Value
 
 from tests.support.exact import all_messages
 from tests.support.waiting import wait_for

@@ -16,13 +16,13 @@ from typing import Any
 
 import pytest
 from magnetar.broker.config import BrokerConfig
-from magnetar.broker.connection import Connection
-from magnetar.broker.namespaces import Namespaces
+from magnetar.broker.policies.namespaces import Namespaces
 from magnetar.broker.service import BrokerService
+from magnetar.broker.session.connection import Connection
 from magnetar.broker.storage import DiskFailure, Position, Storage
-from magnetar.broker.storage.lanes import Stepper
-from magnetar.broker.storage.simulated_disk import SimulatedCrash, SimulatedDisk
-from magnetar.metadata.store import Record
+from magnetar.broker.storage.disk.lanes import Stepper
+from magnetar.metadata.store.store import Record
+from magnetar.testing.simulated_disk import SimulatedCrash, SimulatedDisk
 from magnetar.wire.frames import FrameDecoder, encode_frame
 from magnetar.wire.payload import open_payload, seal
 from magnetar.wire.pulsar_api_pb2 import BaseCommand, CommandConnect, CommandProducer, CommandSend, MessageMetadata

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from magnetar.client.client import AsyncClient
 from magnetar.client.config import ProducerConfig, ReaderConfig
-from magnetar.client.producer import Producer
+from magnetar.client.producers.producer import Producer
 from magnetar.errors import MagnetarError
 from magnetar.wire.message_id import EARLIEST, MessageId
 

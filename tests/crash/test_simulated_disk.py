@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 from magnetar.broker.storage import DiskFailure, Position, Storage, StorageConfig, TopicLog
-from magnetar.broker.storage.lanes import Stepper
-from magnetar.broker.storage.simulated_disk import SimulatedCrash, SimulatedDisk
+from magnetar.broker.storage.disk.lanes import Stepper
+from magnetar.testing.simulated_disk import SimulatedCrash, SimulatedDisk
 from magnetar.wire.ack_set import full, intersect, is_empty
 
 DIRECTORY = "/data"

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 from magnetar.broker.storage import DiskFailure, Position, Storage, StorageConfig, StoredEntry, TopicLog
-from magnetar.broker.storage.lanes import Stepper
-from magnetar.broker.storage.simulated_disk import Operation, SimulatedDisk
+from magnetar.broker.storage.disk.lanes import Stepper
 from magnetar.errors import StorageError
+from magnetar.testing.simulated_disk import Operation, SimulatedDisk
 
 DIRECTORY = "/data"
 TINY = StorageConfig(

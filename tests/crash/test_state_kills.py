@@ -10,7 +10,7 @@ import httpx
 import psutil
 import pytest
 from magnetar.client.client import AsyncClient
-from magnetar.runtime.state.client import TableClient
+from magnetar.state.client import TableClient
 
 from tests.support.calm import Calm
 from tests.support.exact import all_messages

@@ -8,11 +8,11 @@ import random
 
 from magnetar.client.client import AsyncClient
 from magnetar.client.config import ConsumerConfig, ProducerConfig, ReaderConfig
-from magnetar.client.consumer import Consumer
-from magnetar.client.merged_consumer import MergedConsumer
-from magnetar.client.partitioned_producer import PartitionedProducer
-from magnetar.client.producer import Producer
-from magnetar.client.received import Message
+from magnetar.client.consumers.consumer import Consumer
+from magnetar.client.consumers.merged import MergedConsumer
+from magnetar.client.consumers.received import Message
+from magnetar.client.producers.partitioned import PartitionedProducer
+from magnetar.client.producers.producer import Producer
 from magnetar.errors import MagnetarError, OperationTimeout
 from magnetar.wire.message_id import EARLIEST, MessageId
 

@@ -9,7 +9,7 @@ import time
 from collections import Counter, deque
 from typing import Any
 
-from magnetar.broker.commands import HANDLERS
+from magnetar.broker.session.commands import HANDLERS
 from magnetar.wire.bulk import varint
 from magnetar.wire.frames import Frame
 from magnetar.wire.pulsar_api_pb2 import BaseCommand, MessageMetadata

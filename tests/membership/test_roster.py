@@ -6,7 +6,7 @@ import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from magnetar.membership.absence import AbsenceClock
+from magnetar.membership.grace_period import AbsenceClock
 from magnetar.membership.manager import MembershipManager
 from magnetar.membership.roster import Member, parse_member, read_roster
 

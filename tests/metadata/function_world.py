@@ -11,8 +11,8 @@ import random
 from dataclasses import dataclass, field
 
 from magnetar.errors import NotAllowed
-from magnetar.runtime.instance_lock import lock_name
-from magnetar.runtime.spec import InstanceSpec
+from magnetar.instance.instance_lock import lock_name
+from magnetar.instance.spec import InstanceSpec
 from magnetar.wire.functions_pb2 import EARLIEST, FunctionStatus, MetricsData
 
 

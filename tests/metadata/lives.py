@@ -20,7 +20,7 @@ from typing import Any
 
 from magnetar.errors import MagnetarError, RequestRefused
 from magnetar.membership.roster import Member
-from magnetar.worker.functions import Deployment, FunctionName
+from magnetar.worker.functions.service import Deployment, FunctionName
 
 from .function_world import World
 from .simulated_broker import KEEP_ALIVE_S, Broker

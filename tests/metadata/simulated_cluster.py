@@ -19,14 +19,14 @@ from magnetar.client.client import AsyncClient
 from magnetar.errors import FunctionExists, MagnetarError, NotLeader, OutOfDate, RequestRefused
 from magnetar.membership.manager import MembershipManager, Participation
 from magnetar.membership.roster import Member
+from magnetar.metadata.function_table import FunctionRequest
 from magnetar.metadata.functions import FunctionMetadataManager
-from magnetar.metadata.functions_state import FunctionRequest
 from magnetar.scheduler.manager import SchedulerManager
 from magnetar.wire.functions_pb2 import FunctionMetaData
+from magnetar.worker.cluster.hand_over import REQUEST_ID_HEADER, HandOver
+from magnetar.worker.cluster.leadership import Leadership
+from magnetar.worker.cluster.topic_log import TailedLog
 from magnetar.worker.config import WorkerConfig
-from magnetar.worker.hand_over import REQUEST_ID_HEADER, HandOver
-from magnetar.worker.leadership import Leadership
-from magnetar.worker.topic_log import TailedLog
 
 from .simulated_broker import Hear, Link, Position, Spawn
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from magnetar.errors import MagnetarError
 from magnetar.membership.roster import Member
-from magnetar.metadata.functions_state import FunctionRequest
+from magnetar.metadata.function_table import FunctionRequest
 from magnetar.wire.functions_pb2 import RUNNING, STOPPED, FunctionDetails, FunctionMetaData
 
 from .log_oracle import Call, Model

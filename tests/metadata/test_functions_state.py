@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from magnetar.errors import FunctionExists, OutOfDate
-from magnetar.metadata.functions_state import FunctionRequest, FunctionTable, LogEntry, fqfn
+from magnetar.metadata.function_table import FunctionRequest, FunctionTable, LogEntry, fqfn
 from magnetar.wire.functions_pb2 import FunctionDetails, FunctionMetaData
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 from magnetar.errors import InvalidConfig, StorageError
-from magnetar.metadata.store import MetadataStore
-from magnetar.metadata.store_sqlite import SqliteStore
+from magnetar.metadata.store.sqlite import SqliteStore
+from magnetar.metadata.store.store import MetadataStore
 
 from tests.conformance.metadata_store import CHECKS, check_survives_reopening
 
@@ -129,7 +129,7 @@ def test_opening_a_read_only_file_is_refused(tmp_path: Path) -> None:
     if os.geteuid() == 0:  # a child without root's privilege to write everything
         import subprocess
 
-        code = f"from magnetar.metadata.store_sqlite import SqliteStore; SqliteStore.open({str(file)!r})"
+        code = f"from magnetar.metadata.store.sqlite import SqliteStore; SqliteStore.open({str(file)!r})"
         command = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--reuid=0", sys.executable, "-c", code]
         answer = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
         message = answer.stderr.strip().splitlines()[-1]
@@ -177,7 +177,7 @@ async def test_a_failed_commit_is_reported_to_nobody_as_done(store: SqliteStore)
 async def test_what_was_put_survives_the_process_being_killed(tmp_path: Path) -> None:
     code = (
         "import asyncio, os\n"
-        "from magnetar.metadata.store_sqlite import SqliteStore\n"
+        "from magnetar.metadata.store.sqlite import SqliteStore\n"
         "async def main():\n"
         f"    store = SqliteStore.open({str(tmp_path / 'metadata.db')!r})\n"
         "    await asyncio.gather(*(store.put(f'/a/{n}', b'v') for n in range(100)))\n"

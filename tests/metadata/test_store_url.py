@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from magnetar.errors import InvalidConfig
-from magnetar.metadata.store_sqlite import SqliteStore
-from magnetar.metadata.store_url import StoreUrl, open_store, parse_store_url
+from magnetar.metadata.store.sqlite import SqliteStore
+from magnetar.metadata.store.url import StoreUrl, open_store, parse_store_url
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 from magnetar.errors import BadVersion, ClosedError, MetadataUnavailable
-from magnetar.metadata.store import ABSENT, Change, MetadataStore
-from magnetar.metadata.store_zookeeper import ZookeeperStore
+from magnetar.metadata.store.store import ABSENT, Change, MetadataStore
+from magnetar.metadata.store.zookeeper import ZookeeperStore
 
 from tests.conformance.metadata_store import CHECKS, check_survives_reopening, eventually
 from tests.support.calm import Calm

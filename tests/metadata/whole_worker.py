@@ -15,12 +15,12 @@ from magnetar.client.client import AsyncClient
 from magnetar.client.config import ConsumerConfig
 from magnetar.errors import MagnetarError, RequestRefused
 from magnetar.membership.roster import Member
-from magnetar.metadata.functions_state import FunctionRequest
+from magnetar.metadata.function_table import FunctionRequest
 from magnetar.runtime.manager import RuntimeManager, Surroundings
 from magnetar.wire.functions_pb2 import PackageLocationMetaData
-from magnetar.worker.broker_admin import BrokerAdmin
-from magnetar.worker.functions import FunctionName
-from magnetar.worker.instances import Instances
+from magnetar.worker.cluster.broker_admin import BrokerAdmin
+from magnetar.worker.functions.instances import Instances
+from magnetar.worker.functions.service import FunctionName
 from magnetar.worker.parts import Parts
 
 from .function_world import SimulatedInstance, SimulatedRuntime, World

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from magnetar.broker.storage.position import Position
+from magnetar.wire.position import Position
 
 
 @dataclass

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from magnetar.errors import BadVersion, MetadataUnavailable, StorageError
-from magnetar.metadata.store import Change, Record
+from magnetar.metadata.store.store import Change, Record
 
 T = TypeVar("T")
 Task = Callable[[], None]

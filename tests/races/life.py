@@ -15,14 +15,14 @@ from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
 from magnetar.broker.config import BrokerConfig
-from magnetar.broker.namespaces import Namespaces
-from magnetar.broker.policies import default_policies
+from magnetar.broker.policies.namespaces import Namespaces
+from magnetar.broker.policies.policies import default_policies
 from magnetar.broker.service import BrokerService
 from magnetar.broker.storage.config import StorageConfig
-from magnetar.broker.storage.simulated_disk import SimulatedDisk
 from magnetar.broker.storage.store import Storage
 from magnetar.errors import MagnetarError
-from magnetar.metadata.store import Record
+from magnetar.metadata.store.store import Record
+from magnetar.testing.simulated_disk import SimulatedDisk
 
 from .actions import NAMESPACE, Actions
 from .checks import check

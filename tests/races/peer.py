@@ -7,9 +7,9 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from magnetar.broker.storage.position import Position
 from magnetar.wire.frames import FrameDecoder, encode_frame
 from magnetar.wire.payload import seal
+from magnetar.wire.position import Position
 from magnetar.wire.pulsar_api_pb2 import BaseCommand, CommandSubscribe, MessageMetadata, ProducerAccessMode
 
 from tests.broker.raw import FIELDS
@@ -17,7 +17,7 @@ from tests.broker.raw import FIELDS
 from .facts import Facts
 
 if TYPE_CHECKING:
-    from magnetar.broker.connection import Connection
+    from magnetar.broker.session.connection import Connection
 
     from .life import Life
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from magnetar.broker.storage.simulated_disk import SimulatedDisk
 from magnetar.broker.storage.store import Storage
-from magnetar.metadata.store import Record
+from magnetar.metadata.store.store import Record
+from magnetar.testing.simulated_disk import SimulatedDisk
 from magnetar.wire.payload import open_payload
 
 from .actions import TOPICS

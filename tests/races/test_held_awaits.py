@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from magnetar.broker.policies import default_policies
+from magnetar.broker.policies.policies import default_policies
 from magnetar.broker.service import COORDINATE_TOPIC, PARTICIPANTS
-from magnetar.broker.storage.simulated_disk import SimulatedDisk
-from magnetar.broker.topic import Topic
+from magnetar.broker.topics.topic import Topic
 from magnetar.errors import MagnetarError, ServiceNotReady, StorageError, TopicNotFound
+from magnetar.testing.simulated_disk import SimulatedDisk
 from magnetar.wire.pulsar_api_pb2 import CommandSubscribe, ProducerAccessMode
 from magnetar.wire.topic_name import parse_topic_name
 
@@ -236,7 +236,7 @@ def test_a_topic_that_fails_keeps_no_other_from_being_trimmed(life: Life, caplog
 
     topics[0].trim, topics[1].trim = fail, trim
     began_s = life.loop.time()
-    with caplog.at_level(logging.ERROR, "magnetar.broker.upkeep"):
+    with caplog.at_level(logging.ERROR, "magnetar.broker.topics.maintenance"):
         while life.loop.time() < began_s + 2 * life.broker.config.stats_period_s + 1:
             life.hold()
             life.loop.advance()

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 from magnetar.client.client import AsyncClient
-from magnetar.runtime.ports import Instance, Runtime
+from magnetar.instance.spec import InstanceSpec
+from magnetar.runtime.interface import Instance, Runtime
 from magnetar.runtime.process.runtime import ProcessRuntime
-from magnetar.runtime.spec import InstanceSpec
-from magnetar.runtime.state.client import TableClient
 from magnetar.runtime.thread.runtime import ThreadRuntime
+from magnetar.state.client import TableClient
 from magnetar.wire import functions_pb2 as records
 
 from tests.runtime.stateful import Start, StatefulSpec

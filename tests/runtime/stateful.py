@@ -6,9 +6,9 @@ import random
 from collections import Counter
 from collections.abc import Awaitable, Callable
 
-from magnetar.runtime.ports import Instance
-from magnetar.runtime.spec import InstanceSpec
-from magnetar.runtime.state.client import TableClient
+from magnetar.instance.spec import InstanceSpec
+from magnetar.runtime.interface import Instance
+from magnetar.state.client import TableClient
 from magnetar.wire.functions_pb2 import FunctionStatus
 
 WORD_COUNT = """

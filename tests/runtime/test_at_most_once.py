@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from magnetar.client.client import AsyncClient
 from magnetar.client.config import ConsumerConfig
-from magnetar.client.consumer import Consumer
-from magnetar.client.outgoing import encode_entry
+from magnetar.client.consumers.consumer import Consumer
+from magnetar.client.producers.outgoing import encode_entry
 from magnetar.runtime.process.runtime import ProcessRuntime
 from magnetar.runtime.thread.runtime import ThreadRuntime
 from magnetar.wire import functions_pb2 as records

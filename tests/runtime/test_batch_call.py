@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from magnetar.api import IdentitySerDe, SerDe
-from magnetar.runtime.batch_call import BatchCall, Blame
+from magnetar.instance.batch_call import BatchCall, Blame
 
 IDENTITY = IdentitySerDe()
 

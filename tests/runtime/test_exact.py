@@ -11,7 +11,7 @@ import httpx
 import pytest
 from magnetar.client.client import AsyncClient
 from magnetar.client.config import ProducerConfig
-from magnetar.runtime.exact.deduplication import memory_guard, switch_on
+from magnetar.client.deduplication import memory_guard, switch_on
 from magnetar.runtime.process.runtime import ProcessRuntime
 from magnetar.runtime.thread.runtime import ThreadRuntime
 

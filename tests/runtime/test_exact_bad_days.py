@@ -15,11 +15,11 @@ import httpx
 import pytest
 from magnetar.client.client import AsyncClient
 from magnetar.client.config import ConsumerConfig
-from magnetar.runtime.exact.tenure import HELD_MESSAGES_MAX
+from magnetar.instance.exact.activation import HELD_MESSAGES_MAX
+from magnetar.instance.spec import InstanceSpec
 from magnetar.runtime.process.runtime import ProcessRuntime
-from magnetar.runtime.spec import InstanceSpec
-from magnetar.runtime.state.client import TableClient
-from magnetar.runtime.state.naming import table_of
+from magnetar.state.client import TableClient
+from magnetar.state.naming import table_of
 
 from tests.runtime.conftest import MakeSpec, spec_maker
 from tests.support.exact import (

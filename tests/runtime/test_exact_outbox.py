@@ -12,9 +12,9 @@ import httpx
 import pytest
 from magnetar.client.client import AsyncClient
 from magnetar.runtime.process.runtime import ProcessRuntime
-from magnetar.runtime.state.client import Position, TableClient
-from magnetar.runtime.state.naming import table_of
 from magnetar.runtime.thread.runtime import ThreadRuntime
+from magnetar.state.client import Position, TableClient
+from magnetar.state.naming import table_of
 
 from tests.support.exact import ExactSpec, all_messages, arrived, count, eventually, no_backlog, reset, running, send
 from tests.support.pulsar import BROKERS, Broker

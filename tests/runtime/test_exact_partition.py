@@ -8,14 +8,14 @@ from typing import Any, cast
 
 import pytest
 from magnetar.client.config import ConsumerConfig
-from magnetar.client.consumer import Consumer
-from magnetar.client.link import Link
-from magnetar.client.received import ReceivedEntry
+from magnetar.client.connections.attachment import Link
+from magnetar.client.consumers.consumer import Consumer
+from magnetar.client.consumers.received import ReceivedEntry
 from magnetar.errors import ClosedError, MagnetarError
-from magnetar.runtime.exact.partition import InputPartition, open_all
-from magnetar.runtime.exact.tenure import Tenure, Workplace
-from magnetar.runtime.exact.work import Source
-from magnetar.runtime.held_entries import HeldEntries
+from magnetar.instance.exact.activation import Tenure, Workplace
+from magnetar.instance.exact.partition import InputPartition, open_all
+from magnetar.instance.exact.work import Source
+from magnetar.instance.held_entries import HeldEntries
 from magnetar.wire.payload import seal
 from magnetar.wire.pulsar_api_pb2 import CommandMessage, MessageMetadata
 from magnetar.wire.topic_name import parse_topic_name

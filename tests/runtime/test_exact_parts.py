@@ -9,27 +9,28 @@ from typing import Any, cast
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from magnetar.client.received import ReceivedEntry
+from magnetar.client.consumers.received import ReceivedEntry
 from magnetar.errors import FencedByPosition, MessageTooLarge, StateRefused
-from magnetar.runtime.exact import sequence
-from magnetar.runtime.exact.committer import COMMIT_ROWS_MAX, Committer, Ledger
-from magnetar.runtime.exact.entries import ENTRY_BYTES_MAX, EntryMaker
-from magnetar.runtime.exact.sequence import (
+from magnetar.instance.exact.committer import COMMIT_ROWS_MAX, Committer, Ledger
+from magnetar.instance.exact.entries import ENTRY_BYTES_MAX, EntryMaker
+from magnetar.instance.exact.work import Result
+from magnetar.instance.publish_request import PublishRequest
+from magnetar.instance.state.layer import Layer
+from magnetar.instance.state.retries import Patience
+from magnetar.instance.state.session import StateSession
+from magnetar.state.values import Change, Delete, Increment, Opened, OutboxEntry
+from magnetar.wire import position_sequence as sequence
+from magnetar.wire.batch import decode_batch
+from magnetar.wire.frames import DEFAULT_MAX_MESSAGE_BYTES
+from magnetar.wire.payload import open_payload
+from magnetar.wire.position import Position
+from magnetar.wire.position_sequence import (
     SequenceOverflow,
     position_of_sequence,
     segment_of,
     segments_after,
     sequence_id,
 )
-from magnetar.runtime.exact.work import Result
-from magnetar.runtime.publish_request import PublishRequest
-from magnetar.runtime.state.layer import Layer
-from magnetar.runtime.state.patience import Patience
-from magnetar.runtime.state.session import StateSession
-from magnetar.runtime.state.values import Change, Delete, Increment, Opened, OutboxEntry, Position
-from magnetar.wire.batch import decode_batch
-from magnetar.wire.frames import DEFAULT_MAX_MESSAGE_BYTES
-from magnetar.wire.payload import open_payload
 from magnetar.wire.pulsar_api_pb2 import KeyValue, SingleMessageMetadata
 
 # -- sequence ids ---------------------------------------------------------------------------------------------------

@@ -12,13 +12,13 @@ from dataclasses import replace
 import pytest
 from magnetar.client.client import AsyncClient
 from magnetar.client.config import ProducerConfig
-from magnetar.client.outgoing import encode_entry, seal_entry
-from magnetar.client.producer import Producer
-from magnetar.runtime.exact import outputs
-from magnetar.runtime.exact.deduplication import switch_on
-from magnetar.runtime.exact.identity import producer_name
-from magnetar.runtime.exact.sequence import ENTRY_MAX
+from magnetar.client.deduplication import switch_on
+from magnetar.client.producers.outgoing import encode_entry, seal_entry
+from magnetar.client.producers.producer import Producer
+from magnetar.instance.exact import outputs
+from magnetar.instance.exact.identity import producer_name
 from magnetar.runtime.process.runtime import ProcessRuntime
+from magnetar.wire.position_sequence import ENTRY_MAX
 from magnetar.wire.pulsar_api_pb2 import BaseCommand
 
 from tests.client.proxy import Proxy

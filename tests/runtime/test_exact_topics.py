@@ -11,10 +11,10 @@ from typing import cast
 
 import pytest
 from magnetar.client.client import AsyncClient
-from magnetar.client.connection import Connection
+from magnetar.client.connections.connection import Connection
+from magnetar.client.deduplication import memory_guard
 from magnetar.errors import ConnectionLost
-from magnetar.runtime.exact.deduplication import memory_guard
-from magnetar.runtime.exact.topics import REFRESH_S, OutputTopics
+from magnetar.instance.exact.topics import REFRESH_S, OutputTopics
 
 TOPIC = "persistent://public/default/out"
 PATH = "/admin/v2/persistent/public/default/out"

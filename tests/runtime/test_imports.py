@@ -13,7 +13,7 @@ import pulsar
 import pytest
 from magnetar.api import Function, PickleSerDe
 from magnetar.errors import FunctionLoadError
-from magnetar.runtime.thread.imports import ImportSpace, SpacePickleSerDe, prefix_of
+from magnetar.instance.loading.import_space import ImportSpace, SpacePickleSerDe, prefix_of
 
 MakeSpace = Callable[..., ImportSpace]
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 from magnetar.client.client import AsyncClient
 from magnetar.client.config import ConsumerConfig
-from magnetar.runtime.ports import Instance, Runtime
+from magnetar.instance.spec import InstanceSpec
+from magnetar.runtime.interface import Instance, Runtime
 from magnetar.runtime.process.runtime import ProcessRuntime
-from magnetar.runtime.spec import InstanceSpec
 from magnetar.runtime.thread.runtime import ThreadRuntime
 
 from tests.runtime.conftest import MakeSpec, until

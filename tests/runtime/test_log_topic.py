@@ -10,8 +10,8 @@ import pytest
 from magnetar.client.client import AsyncClient
 from magnetar.client.config import ConsumerConfig
 from magnetar.errors import MessageTooLarge
-from magnetar.runtime.log_topic import MESSAGE_CHARACTERS_MAX, WAITING_CHARACTERS_MAX, LogTopic
-from magnetar.runtime.logs import InstanceLog
+from magnetar.instance.logs.file import InstanceLog
+from magnetar.instance.logs.topic import MESSAGE_CHARACTERS_MAX, WAITING_CHARACTERS_MAX, LogTopic
 from magnetar.runtime.thread.runtime import ThreadRuntime
 
 from tests.runtime.conftest import MakeSpec

@@ -15,9 +15,9 @@ import pytest
 from magnetar.client.client import AsyncClient
 from magnetar.client.config import ConsumerConfig
 from magnetar.errors import StorageError
-from magnetar.runtime.logs import tail
+from magnetar.instance.logs.file import tail
+from magnetar.runtime.interface import Runtime
 from magnetar.runtime.manager import RuntimeManager, Surroundings
-from magnetar.runtime.ports import Runtime
 from magnetar.runtime.process.runtime import ProcessRuntime
 from magnetar.runtime.thread.runtime import ThreadRuntime
 from magnetar.wire import functions_pb2 as records

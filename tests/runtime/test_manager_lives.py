@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from magnetar.instance.spec import InstanceSpec
 from magnetar.runtime.manager import RuntimeManager, Surroundings
-from magnetar.runtime.spec import InstanceSpec
 from magnetar.wire.functions_pb2 import (
     STOPPED,
     Assignment,

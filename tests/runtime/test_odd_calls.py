@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from magnetar.client.client import AsyncClient
-from magnetar.client.consumer import Consumer
-from magnetar.client.outgoing import encode_entry
-from magnetar.runtime import publisher
-from magnetar.runtime.pipeline import Pipeline
-from magnetar.runtime.spec import InstanceSpec
+from magnetar.client.consumers.consumer import Consumer
+from magnetar.client.producers.outgoing import encode_entry
+from magnetar.instance import publisher
+from magnetar.instance.pipeline import Pipeline
+from magnetar.instance.spec import InstanceSpec
 from magnetar.runtime.thread.runtime import ThreadInstance
 from magnetar.wire import functions_pb2 as records
 from magnetar.wire.payload import seal

@@ -16,10 +16,10 @@ import httpx
 import pytest
 from magnetar.client.client import AsyncClient
 from magnetar.client.config import ConsumerConfig, ProducerConfig
-from magnetar.client.outgoing import encode_entry
-from magnetar.client.received import Message
-from magnetar.runtime import markers
-from magnetar.runtime.spec import InstanceSpec
+from magnetar.client.consumers.received import Message
+from magnetar.client.producers.outgoing import encode_entry
+from magnetar.instance import markers
+from magnetar.instance.spec import InstanceSpec
 from magnetar.runtime.thread.runtime import ThreadInstance, ThreadRuntime
 from magnetar.wire import functions_pb2 as records
 from magnetar.wire.pulsar_api_pb2 import KeyValue, SingleMessageMetadata

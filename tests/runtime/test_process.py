@@ -15,8 +15,8 @@ import pytest
 from magnetar.client.client import AsyncClient
 from magnetar.client.config import ConsumerConfig
 from magnetar.errors import FunctionLoadError
+from magnetar.instance.spec import InstanceSpec, from_json
 from magnetar.runtime.process.runtime import ProcessInstance, ProcessRuntime
-from magnetar.runtime.spec import InstanceSpec, from_json
 from magnetar.wire import functions_pb2 as records
 
 from tests.runtime.conftest import MakeSpec, until

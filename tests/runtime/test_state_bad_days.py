@@ -13,11 +13,11 @@ from dataclasses import replace
 
 import pytest
 from magnetar.client.client import AsyncClient
-from magnetar.runtime.held_entries import HELD_MESSAGES_MAX
-from magnetar.runtime.ports import Instance, Runtime
+from magnetar.instance.held_entries import HELD_MESSAGES_MAX
+from magnetar.instance.spec import InstanceSpec
+from magnetar.runtime.interface import Instance, Runtime
 from magnetar.runtime.process.runtime import ProcessInstance, ProcessRuntime
-from magnetar.runtime.spec import InstanceSpec
-from magnetar.runtime.state.client import TableClient
+from magnetar.state.client import TableClient
 
 from tests.runtime.byte_proxy import ByteProxy
 from tests.runtime.conftest import until

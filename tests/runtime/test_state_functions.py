@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from magnetar.client.client import AsyncClient
-from magnetar.runtime.state.client import Increment, Put, TableClient
+from magnetar.state.client import Increment, Put, TableClient
 from magnetar.wire import functions_pb2 as records
 
 from tests.runtime.conftest import until

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from magnetar.errors import InvalidConfig, StateRefused
-from magnetar.runtime.state.layer import Layer, changes_of, merge
-from magnetar.runtime.state.session import READ_AHEAD_KEYS_MAX, Content, StateSession
-from magnetar.runtime.state.values import Change, Delete, Increment, Put, counter_bytes, counter_number
-from magnetar.runtime.stopping import InstanceStopping
+from magnetar.instance.state.layer import Layer, changes_of, merge
+from magnetar.instance.state.session import READ_AHEAD_KEYS_MAX, Content, StateSession
+from magnetar.instance.stopping import InstanceStopping
+from magnetar.state.values import Change, Delete, Increment, Put, counter_bytes, counter_number
 
 KEYS = ("a", "b", "ü")
 INT64 = 2**63 - 1

@@ -7,8 +7,8 @@ import random
 
 from hypothesis import given
 from hypothesis import strategies as st
-from magnetar.client.received import ReceivedEntry
-from magnetar.runtime.unit import Unit
+from magnetar.client.consumers.received import ReceivedEntry
+from magnetar.instance.unit import Unit
 from magnetar.wire import ack_set
 from magnetar.wire.batch import encode_plain_batch
 from magnetar.wire.message_id import MessageId

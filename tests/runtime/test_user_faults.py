@@ -20,10 +20,10 @@ import pytest
 import pytest_asyncio
 from magnetar.client.client import AsyncClient
 from magnetar.client.config import ConsumerConfig
-from magnetar.runtime.logs import rotated
+from magnetar.instance.logs.file import rotated
+from magnetar.instance.spec import InstanceSpec
 from magnetar.runtime.process import marks
 from magnetar.runtime.process.runtime import ProcessInstance, ProcessRuntime
-from magnetar.runtime.spec import InstanceSpec
 from magnetar.wire import functions_pb2 as records
 
 from tests.runtime.conftest import spec_maker, until
@@ -300,7 +300,7 @@ async def test_processes_that_left_their_session_end_with_worker_and_zygote(work
 WORKER = """
 import asyncio, sys
 from magnetar.runtime.process.runtime import ProcessRuntime
-from magnetar.runtime.spec import from_json
+from magnetar.instance.spec import from_json
 
 async def main():
     runtime = ProcessRuntime()

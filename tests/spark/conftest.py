@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 from magnetar.broker.storage.config import StorageConfig
-from magnetar.runtime.state.server import TableServer
+from magnetar.state.server import TableServer
 from magnetar.wire.topic_name import parse_topic_name
 
 from tests.client.clusters import OurBroker
@@ -26,7 +26,7 @@ from tests.support.pulsar import Broker, own_name
 from tests.support.servers import Server, running
 
 if TYPE_CHECKING:
-    from magnetar.runtime.spark.session import Session
+    from magnetar.spark.session import Session
     from pyspark.sql import SparkSession
 
 _T = TypeVar("_T")
@@ -183,7 +183,7 @@ def master(request: pytest.FixtureRequest) -> Master:
 @pytest.fixture(scope="session")
 def session(master: Master, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
     """One JVM for all tests of this process, of which PySpark has one at a time; it takes some ten seconds to start."""
-    from magnetar.runtime.spark.session import SessionConfig, open_session
+    from magnetar.spark.session import SessionConfig, open_session
 
     directory = tmp_path_factory.mktemp("spark")
     config = SessionConfig(

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from magnetar.instance.spec import InstanceSpec
 from magnetar.runtime.spark.host import OpenSession, Sessions, serve
-from magnetar.runtime.spark.progress import RunProgress
-from magnetar.runtime.spec import InstanceSpec
+from magnetar.spark.jobs.progress import RunProgress
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from magnetar.errors import FunctionLoadError
+from magnetar.instance.spec import InstanceSpec
 from magnetar.runtime.spark.host import OpenSession, serve
-from magnetar.runtime.spark.progress import RunProgress
-from magnetar.runtime.spec import InstanceSpec
+from magnetar.spark.jobs.progress import RunProgress
 
 ROWS_A_TASK = 10
 POLL_S = 0.01

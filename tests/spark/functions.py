@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from magnetar.runtime.spark.function_run import SparkFunction, make_job
-from magnetar.runtime.spark.progress import RunProgress
-from magnetar.runtime.spark.rest import ask
-from magnetar.runtime.spark.session import Session
-from magnetar.runtime.spec import InstanceSpec
-from magnetar.runtime.state.server import TableServer
+from magnetar.instance.spec import InstanceSpec
+from magnetar.spark.jobs.function_run import SparkFunction, make_job
+from magnetar.spark.jobs.progress import RunProgress
+from magnetar.spark.session import Session
+from magnetar.spark.source.rest import ask
+from magnetar.state.server import TableServer
 from magnetar.wire.functions_pb2 import EARLIEST, ConsumerSpec, FunctionDetails, FunctionMetaData, SinkSpec, SourceSpec
 
 from tests.spark.standalone import LOCAL, Master
@@ -27,9 +27,9 @@ from tests.support.pulsar import Broker
 DRIVER = """
 import json, sys
 from pathlib import Path
-from magnetar.runtime.spark.function_run import make_job
-from magnetar.runtime.spark.session import SessionConfig, open_session
-from magnetar.runtime.spec import from_json
+from magnetar.spark.jobs.function_run import make_job
+from magnetar.spark.session import SessionConfig, open_session
+from magnetar.instance.spec import from_json
 
 directory, master, settings, spec, run_id = Path(sys.argv[1]), *sys.argv[2:]
 config = SessionConfig(

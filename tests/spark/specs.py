@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from magnetar.runtime.spec import InstanceSpec
+from magnetar.instance.spec import InstanceSpec
 from magnetar.wire.functions_pb2 import FunctionDetails, FunctionMetaData
 
 MakeSpec = Callable[..., InstanceSpec]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from magnetar.runtime.spark.java import Java, find_java, module_options, standalone_environment
+from magnetar.spark.java import Java, find_java, module_options, standalone_environment
 
 from tests.support.servers import descendants, survivors
 from tests.support.waiting import wait_for

@@ -7,9 +7,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from magnetar.runtime.spark.plans import Task, make_tasks
-from magnetar.runtime.spark.range_task import Shipment, TaskResult, run_task
-from magnetar.runtime.spark.user_code import pack
+from magnetar.spark.jobs.plans import Task, make_tasks
+from magnetar.spark.jobs.range_task import Shipment, TaskResult, run_task
+from magnetar.spark.jobs.user_code import pack
 from magnetar.wire.functions_pb2 import ConsumerSpec
 
 from tests.client.clusters import OurBroker

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from magnetar.errors import DataLoss, InvalidConfig
-from magnetar.runtime.spark.link import Routes
-from magnetar.runtime.spark.options import read_options
-from magnetar.runtime.spark.range_reader import RangeReader
-from magnetar.runtime.spark.ranges import Position
+from magnetar.spark.source.connection import Routes
+from magnetar.spark.source.options import read_options
+from magnetar.spark.source.range_reader import RangeReader
 from magnetar.wire.message_id import deserialize
+from magnetar.wire.position import Position
 
 from tests.spark.conftest import SmallLedgers
 from tests.spark.topics import fill, options_for, planned, publish, read_all

@@ -10,9 +10,9 @@ from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from magnetar.runtime.details import subscription_of
+from magnetar.instance.details import subscription_of
+from magnetar.instance.spec import InstanceSpec
 from magnetar.runtime.spark.backlog import UNKNOWN, Backlog
-from magnetar.runtime.spec import InstanceSpec
 
 from tests.spark.specs import MakeSpec
 

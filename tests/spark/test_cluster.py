@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from magnetar.runtime.spark.cluster import ClusterView, why_none
+from magnetar.spark.cluster import ClusterView, why_none
 
 OWN = ("app-1", "magnetar functions")
 TWO = ((1, 600), (4, 2048))

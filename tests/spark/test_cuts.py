@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from magnetar.runtime.spark.cuts import MAX_BYTES, MAX_ROWS, Cut, Cutter, partition_of
+from magnetar.spark.source.cuts import MAX_BYTES, MAX_ROWS, Cut, Cutter, partition_of
 from magnetar.wire.pulsar_api_pb2 import SingleMessageMetadata
 
 SIZES = st.lists(

@@ -15,13 +15,13 @@ from typing import Any
 import psutil
 import pytest
 from magnetar.errors import FunctionLoadError
-from magnetar.runtime.package_path import requirements_of
-from magnetar.runtime.spark import function_requirements
-from magnetar.runtime.spark.function_requirements import UNUSED_S, Installer, Libraries
-from magnetar.runtime.spark.range_task import Shipment, WorkerFunction
+from magnetar.instance.loading.package_path import requirements_of
+from magnetar.instance.spec import InstanceSpec
 from magnetar.runtime.spark.runtime import SparkConfig, SparkRuntime
-from magnetar.runtime.spark.user_code import pack
-from magnetar.runtime.spec import InstanceSpec
+from magnetar.spark.jobs import function_requirements
+from magnetar.spark.jobs.function_requirements import UNUSED_S, Installer, Libraries
+from magnetar.spark.jobs.range_task import Shipment, WorkerFunction
+from magnetar.spark.jobs.user_code import pack
 
 from tests.runtime.conftest import until
 from tests.spark.functions import Lab, make_spec
@@ -79,7 +79,7 @@ def libraries(monkeypatch: pytest.MonkeyPatch) -> Iterator[Libraries]:
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(function_requirements, "LIBRARIES", it)
     for user in ("range_task", "function_run"):
-        monkeypatch.setattr(f"magnetar.runtime.spark.{user}.LIBRARIES", it)
+        monkeypatch.setattr(f"magnetar.spark.{user}.LIBRARIES", it)
     yield it
     for name in [name for name in sys.modules if name.startswith("greeting_parts")]:
         del sys.modules[name]

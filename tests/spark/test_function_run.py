@@ -11,20 +11,20 @@ from pathlib import Path
 import pytest
 from magnetar.api.message_id import FunctionMessageId
 from magnetar.client import AsyncClient, ConsumerConfig
-from magnetar.client.received import ReceivedEntry
-from magnetar.runtime.batch_call import BatchCall
-from magnetar.runtime.exact.identity import life_of
-from magnetar.runtime.function_context import FunctionContext
-from magnetar.runtime.loader import load_function, load_serde
-from magnetar.runtime.package_path import ProcessHome
-from magnetar.runtime.publish_request import PublishRequest
-from magnetar.runtime.spark.link import Routes
-from magnetar.runtime.spark.plans import Plan, PlanStore, Task
-from magnetar.runtime.spark.survey import backlog
-from magnetar.runtime.state.client import TableClient
-from magnetar.runtime.state.naming import table_of
-from magnetar.runtime.stats import InstanceStats
-from magnetar.runtime.unit import Unit
+from magnetar.client.consumers.received import ReceivedEntry
+from magnetar.instance.batch_call import BatchCall
+from magnetar.instance.exact.identity import life_of
+from magnetar.instance.function_context import FunctionContext
+from magnetar.instance.loading.loader import load_function, load_serde
+from magnetar.instance.loading.package_path import ProcessHome
+from magnetar.instance.publish_request import PublishRequest
+from magnetar.instance.stats import InstanceStats
+from magnetar.instance.unit import Unit
+from magnetar.spark.jobs.plans import Plan, PlanStore, Task
+from magnetar.spark.source.connection import Routes
+from magnetar.spark.source.survey import backlog
+from magnetar.state.client import TableClient
+from magnetar.state.naming import table_of
 
 from tests.spark.functions import Lab, Running
 from tests.spark.standalone import Master

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from magnetar.runtime.spark.session import Session
+from magnetar.spark.session import Session
 
 from tests.spark.functions import Lab, Running
 from tests.support.pulsar import BROKERS, Broker

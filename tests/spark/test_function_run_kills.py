@@ -11,8 +11,8 @@ from pathlib import Path
 import httpx
 import psutil
 import pytest
-from magnetar.runtime.spec import InstanceSpec
-from magnetar.runtime.state.server import TableServer
+from magnetar.instance.spec import InstanceSpec
+from magnetar.state.server import TableServer
 
 from tests.spark.functions import Driver, make_spec
 from tests.spark.standalone import LOCAL, ON_BOTH_MASTERS, Master

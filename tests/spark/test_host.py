@@ -11,10 +11,10 @@ from pathlib import Path
 import psutil
 import pytest
 from magnetar.errors import InvalidConfig, RunNotYet, RunRefused, SparkFailed
-from magnetar.runtime.spark.progress import reason_of
+from magnetar.instance.spec import InstanceSpec
 from magnetar.runtime.spark.runs import RESUMES_MAX
 from magnetar.runtime.spark.runtime import SparkConfig, SparkInstance, SparkRuntime
-from magnetar.runtime.spec import InstanceSpec
+from magnetar.spark.jobs.progress import reason_of
 from magnetar.wire.functions_pb2 import FunctionStatus
 
 from tests.runtime.conftest import until
@@ -244,12 +244,12 @@ async def test_without_java_or_pyspark_or_a_master_nothing_is_started(
         await away.start(make())
     with pytest.raises(InvalidConfig, match="Spark master 'yarn' is not supported"):
         SparkConfig(data_dir=tmp_path, master="yarn")
-    monkeypatch.setattr("magnetar.runtime.spark.java.find_spec", lambda name: None)
+    monkeypatch.setattr("magnetar.spark.java.find_spec", lambda name: None)
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(InvalidConfig, match="no Java is found"):
         await runtime.start(make())
-    monkeypatch.setattr("magnetar.runtime.spark.requirements.find_spec", lambda name: None)
+    monkeypatch.setattr("magnetar.spark.source.requirements.find_spec", lambda name: None)
     with pytest.raises(InvalidConfig, match=r"pyspark is not installed; pip install 'magnetar\[spark\]'"):
         await runtime.start(make())
     assert runtime.host_pid == 0

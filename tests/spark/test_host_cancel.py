@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from magnetar.runtime.spark.host import HostedFunction
-from magnetar.runtime.spark.progress import RunProgress
+from magnetar.spark.jobs.progress import RunProgress
 
 from tests.spark.specs import MakeSpec
 from tests.support.waiting import wait_for

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import psutil
 import pytest
+from magnetar.instance.spec import InstanceSpec
 from magnetar.runtime.spark.runtime import SparkConfig, SparkInstance, SparkRuntime
-from magnetar.runtime.spec import InstanceSpec
 
 from tests.runtime.conftest import until
 from tests.spark.counting_host import LATE, PROGRAM, ROWS

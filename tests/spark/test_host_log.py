@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from magnetar.runtime.logs import FILE_BYTES_MAX, rotated
+from magnetar.instance.logs.file import FILE_BYTES_MAX, rotated
 from magnetar.runtime.spark.host import Sessions
 from magnetar.runtime.spark.host_config import config_from_text, config_to_text
-from magnetar.runtime.spark.session import SessionConfig
+from magnetar.spark.session import SessionConfig
 
 
 def test_a_log_that_is_too_large_is_moved_aside_while_it_is_written_to(tmp_path: Path) -> None:

@@ -155,7 +155,7 @@ async def test_data_and_what_is_for_other_functions_is_refused(workers: Workers)
 async def test_a_function_is_refused_where_it_could_not_run(
     workers: Workers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("magnetar.runtime.spark.java.find_spec", lambda name: None)
+    monkeypatch.setattr("magnetar.spark.java.find_spec", lambda name: None)
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     without_java = await workers.create("nojava")
@@ -163,7 +163,7 @@ async def test_a_function_is_refused_where_it_could_not_run(
     reason = without_java.json()["reason"]
     assert reason.startswith("runtimeEnv spark is not possible on the machine of worker w1: no Java is found")
     assert "pip install 'magnetar[spark]'" in reason
-    monkeypatch.setattr("magnetar.runtime.spark.requirements.find_spec", lambda name: None)
+    monkeypatch.setattr("magnetar.spark.source.requirements.find_spec", lambda name: None)
     without_pyspark = await workers.create("nopyspark")
     assert "pyspark is not installed; pip install 'magnetar[spark]'" in without_pyspark.json()["reason"]
 

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from magnetar.runtime.spark.java import find_java
+from magnetar.spark.java import find_java
 
 from tests.spark.standalone import Master
 from tests.spark.topics import fill, numbered, options_for, values
@@ -24,7 +24,7 @@ ROWS, PARTS = 300_000, 3
 WRITES = f"""
 import json, sys
 from pathlib import Path
-from magnetar.runtime.spark.session import SessionConfig, open_session
+from magnetar.spark.session import SessionConfig, open_session
 
 directory, master, settings, url, admin_url = Path(sys.argv[1]), *sys.argv[2:]
 config = SessionConfig(directory=directory, master=master, heap="512m", settings=json.loads(settings))

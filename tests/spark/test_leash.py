@@ -8,14 +8,14 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from magnetar.runtime.spark.leash import EXIT_CODE, Leash
+from magnetar.spark.task_killer import EXIT_CODE, Leash
 
 pytestmark = pytest.mark.spark
 TIMEOUT_S = 60.0
 
 TASK = """
 import sys, time
-from magnetar.runtime.spark.leash import install
+from magnetar.spark.task_killer import install
 
 class Context:
     def getLocalProperty(self, name):
@@ -43,7 +43,7 @@ elif what == "end":
 """
 DRIVER = """
 import sys
-from magnetar.runtime.spark.leash import Leash
+from magnetar.spark.task_killer import Leash
 leash = Leash("127.0.0.1")
 print(leash.address, flush=True)
 sys.stdin.read()

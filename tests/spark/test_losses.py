@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from magnetar.runtime.spark.rest import ask
+from magnetar.spark.source.rest import ask
 from magnetar.wire.functions_pb2 import ConsumerSpec
 from magnetar.wire.topic_name import parse_topic_name
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import magnetar
 import pytest
 from magnetar.errors import InvalidConfig
-from magnetar.runtime.spark.options import COLUMNS, READ_OPTIONS, WRITE_OPTIONS, read_options, write_options
+from magnetar.spark.source.options import COLUMNS, READ_OPTIONS, WRITE_OPTIONS, read_options, write_options
 from magnetar.wire.message_id import MessageId
 
 URL = {"service.url": "pulsar://localhost:6650"}

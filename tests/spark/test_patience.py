@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from magnetar.errors import ConnectionLost, OperationTimeout, StateStoreUnavailable, TopicNotFound
-from magnetar.runtime.spark import patience
-from magnetar.runtime.spark.patience import patiently
+from magnetar.spark.jobs import retries as patience
+from magnetar.spark.jobs.retries import patiently
 
 
 class Broker:

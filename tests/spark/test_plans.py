@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from magnetar.errors import MessageTooLarge, ProtocolError, StateStoreUnavailable
-from magnetar.runtime.spark.plans import KEY, Plan, PlanStore, Record, RunFenced, Task, decode, encode, make_tasks
-from magnetar.runtime.spark.ranges import Position, Span, TopicRange
-from magnetar.runtime.state.client import TableClient
-from magnetar.runtime.state.server import TableServer
+from magnetar.spark.jobs.plans import KEY, Plan, PlanStore, Record, RunFenced, Task, decode, encode, make_tasks
+from magnetar.spark.source.ranges import Span, TopicRange
+from magnetar.state.client import TableClient
+from magnetar.state.server import TableServer
+from magnetar.wire.position import Position
 
 TABLE = "public/default/f"
 
@@ -176,7 +177,7 @@ def test_a_change_whose_answer_was_lost_is_known_as_ones_own(service: TableServe
 
 def test_outputs_of_one_entry_are_cut_where_they_are_too_large(tmp_path: Path) -> None:
     pytest.importorskip("uvloop")
-    from magnetar.runtime.spark.range_task import cut_outputs
+    from magnetar.spark.jobs.range_task import cut_outputs
 
     small, large = [b"a"] * 1000, [bytes(2_000_000)] * 5
     assert list(cut_outputs(small, None)) == [(small, None)]

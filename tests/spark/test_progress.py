@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from magnetar.runtime.spark.progress import RunProgress
+from magnetar.spark.jobs.progress import RunProgress
 
 from tests.spark.functions import Lab, Running
 from tests.support.waiting import wait_for

@@ -8,11 +8,12 @@ from typing import Any
 import pulsar
 import pytest
 from magnetar.errors import ConnectionLost, DataLoss, InvalidConfig, TopicNotFound
-from magnetar.runtime.spark.link import Routes
-from magnetar.runtime.spark.options import ReadOptions, read_options
-from magnetar.runtime.spark.range_reader import RangeReader
-from magnetar.runtime.spark.ranges import Position, TopicRange
+from magnetar.spark.source.connection import Routes
+from magnetar.spark.source.options import ReadOptions, read_options
+from magnetar.spark.source.range_reader import RangeReader
+from magnetar.spark.source.ranges import TopicRange
 from magnetar.wire.message_id import MessageId, deserialize
+from magnetar.wire.position import Position
 from magnetar.wire.topic_name import parse_topic_name
 
 from tests.spark.conftest import LEDGER_ENTRIES, BadNetwork, SmallLedgers

@@ -11,18 +11,19 @@ from typing import Any, cast
 
 import pytest
 from magnetar.client import AsyncClient
-from magnetar.client.outgoing import encode_entry
-from magnetar.client.producer import Producer
+from magnetar.client.producers.outgoing import encode_entry
+from magnetar.client.producers.producer import Producer
 from magnetar.errors import OperationTimeout
-from magnetar.runtime.exact.sequence import FIRST_SEGMENT, SequenceOverflow
-from magnetar.runtime.spark.cuts import Cut
-from magnetar.runtime.spark.options import write_options
-from magnetar.runtime.spark.plans import Task
-from magnetar.runtime.spark.publishing import _Opened
-from magnetar.runtime.spark.range_reader import Entry
-from magnetar.runtime.spark.range_task import SealedEntry, _function, _RunningTask
-from magnetar.runtime.spark.ranges import Position, Span, TopicRange
-from magnetar.runtime.spark.writer import _TaskWriter
+from magnetar.spark.jobs.plans import Task
+from magnetar.spark.jobs.range_task import SealedEntry, _function, _RunningTask
+from magnetar.spark.source.cuts import Cut
+from magnetar.spark.source.options import write_options
+from magnetar.spark.source.publishing import _Opened
+from magnetar.spark.source.range_reader import Entry
+from magnetar.spark.source.ranges import Span, TopicRange
+from magnetar.spark.source.writer import _TaskWriter
+from magnetar.wire.position import Position
+from magnetar.wire.position_sequence import FIRST_SEGMENT, SequenceOverflow
 from magnetar.wire.pulsar_api_pb2 import MessageMetadata
 
 from tests.client.clusters import OurBroker

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from magnetar.runtime.spark.ranges import Position, Span, TopicRange, clip, holds, plan, split
+from magnetar.spark.source.ranges import Span, TopicRange, clip, holds, plan, split
+from magnetar.wire.position import Position
 
 
 @st.composite

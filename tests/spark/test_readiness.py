@@ -13,8 +13,8 @@ from typing import NamedTuple
 import magnetar
 import pytest
 from magnetar.errors import InvalidConfig, SparkFailed
-from magnetar.runtime.spark import requirements
-from magnetar.runtime.spark.readiness import check_ready
+from magnetar.spark.readiness import check_ready
+from magnetar.spark.source import requirements
 
 pytestmark = pytest.mark.spark
 

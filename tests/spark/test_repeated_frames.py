@@ -8,10 +8,10 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from magnetar.runtime.spark.dataframe_run import activate, repeatable
-from magnetar.runtime.spark.planned_source import PlannedSource, options_of
-from magnetar.runtime.spark.plans import make_tasks
-from magnetar.runtime.spark.session import Session
+from magnetar.spark.jobs.dataframe_run import activate, repeatable
+from magnetar.spark.jobs.planned_source import PlannedSource, options_of
+from magnetar.spark.jobs.plans import make_tasks
+from magnetar.spark.session import Session
 
 from tests.spark.conftest import SmallLedgers
 from tests.spark.topics import fill, numbered, options_for, planned

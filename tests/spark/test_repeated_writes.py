@@ -10,8 +10,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from magnetar.errors import InvalidConfig
-from magnetar.runtime.spark.options import WriteOptions, write_options
-from magnetar.runtime.spark.writer import pinned, write_rows
+from magnetar.spark.source.options import WriteOptions, write_options
+from magnetar.spark.source.writer import pinned, write_rows
 
 from tests.client.clusters import OurBroker
 from tests.spark.topics import numbered, options_for, values

@@ -6,9 +6,9 @@ import json
 from dataclasses import asdict
 
 import pytest
-from magnetar.runtime.spark.progress import RunProgress, Stage, add_metrics
+from magnetar.instance.stats import InstanceStats
 from magnetar.runtime.spark.runs import Run
-from magnetar.runtime.stats import InstanceStats
+from magnetar.spark.jobs.progress import RunProgress, Stage, add_metrics
 
 pytestmark = pytest.mark.spark
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 from magnetar.errors import InvalidConfig, SparkFailed
-from magnetar.runtime.spark.java import find_java, module_options, wrapped_home
-from magnetar.runtime.spark.requirements import need
-from magnetar.runtime.spark.session import SessionConfig, open_session, spark_master
+from magnetar.spark.java import find_java, module_options, wrapped_home
+from magnetar.spark.session import SessionConfig, open_session, spark_master
+from magnetar.spark.source.requirements import need
 
 from tests.spark.topics import fill, numbered
 from tests.support.servers import Server
@@ -28,7 +28,7 @@ PROGRAM_S = 480.0
 IN_A_SESSION = """
 import json, sys
 from pathlib import Path
-from magnetar.runtime.spark.session import SessionConfig, open_session
+from magnetar.spark.session import SessionConfig, open_session
 
 directory, url = Path(sys.argv[1]), sys.argv[2]
 found = {}
@@ -129,7 +129,7 @@ import sys
 import tempfile
 from pathlib import Path
 from magnetar.errors import SparkFailed
-from magnetar.runtime.spark.session import SessionConfig, open_session
+from magnetar.spark.session import SessionConfig, open_session
 
 directory = Path(sys.argv[1])
 try:
@@ -243,7 +243,7 @@ import sys
 import tempfile
 from pathlib import Path
 from magnetar.errors import SparkFailed
-from magnetar.runtime.spark.session import SessionConfig, open_session
+from magnetar.spark.session import SessionConfig, open_session
 
 try:
     open_session(SessionConfig(directory=Path(sys.argv[1]), master="local[1]", heap="128m"))

@@ -8,14 +8,14 @@ import pytest
 from magnetar.errors import InvalidConfig
 
 if TYPE_CHECKING:
-    from magnetar.runtime.spark.source import MagnetarSource
+    from magnetar.spark.source.source import MagnetarSource
 
 pytestmark = pytest.mark.spark
 
 
 @pytest.fixture
 def source() -> MagnetarSource:
-    from magnetar.runtime.spark.source import MagnetarSource
+    from magnetar.spark.source.source import MagnetarSource
 
     return MagnetarSource({"service.url": "pulsar://localhost:6650", "topic": "in", "columns": "value,__topic"})
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from magnetar.runtime.spark.session import Session
+from magnetar.spark.session import Session
 
 from tests.spark.standalone import ON_CLUSTER, Master, SparkCluster
 from tests.spark.test_host_standalone import (

@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 from magnetar.errors import TopicNotFound
-from magnetar.runtime.spark.cursor import Subscription
-from magnetar.runtime.spark.function_run import make_job
-from magnetar.runtime.spark.link import Routes
-from magnetar.runtime.spark.planner import Planner
-from magnetar.runtime.spark.plans import Plan, PlanStore, RunFenced, Task
-from magnetar.runtime.spark.ranges import Position
-from magnetar.runtime.spark.run_failure import RunCancelled
-from magnetar.runtime.spark.survey import backlog
-from magnetar.runtime.state.client import TableClient
-from magnetar.runtime.state.server import TableServer
+from magnetar.spark.jobs.cursor import Subscription
+from magnetar.spark.jobs.function_run import make_job
+from magnetar.spark.jobs.planner import Planner
+from magnetar.spark.jobs.plans import Plan, PlanStore, RunFenced, Task
+from magnetar.spark.jobs.run_failure import RunCancelled
+from magnetar.spark.source.connection import Routes
+from magnetar.spark.source.survey import backlog
+from magnetar.state.client import TableClient
+from magnetar.state.server import TableServer
 from magnetar.wire.functions_pb2 import ConsumerSpec
+from magnetar.wire.position import Position
 
 from tests.spark.conftest import SmallLedgers
 from tests.spark.functions import make_spec

@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from magnetar.runtime.spark.accepted import ATTEMPTS_MAX, AcceptedRun
+from magnetar.instance.spec import InstanceSpec
 from magnetar.runtime.spark.runtime import SparkConfig, SparkInstance, SparkRuntime
-from magnetar.runtime.spec import InstanceSpec
-from magnetar.runtime.state.client import TableClient
-from magnetar.runtime.state.naming import table_of
-from magnetar.runtime.state.server import TableServer
+from magnetar.spark.jobs.run_request import ATTEMPTS_MAX, AcceptedRun
+from magnetar.state.client import TableClient
+from magnetar.state.naming import table_of
+from magnetar.state.server import TableServer
 from magnetar.wire.functions_pb2 import FunctionMetaData
 
 from tests.runtime.conftest import until

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from magnetar.client import AsyncClient
 from magnetar.client.config import ProducerConfig
-from magnetar.client.producer import Producer
+from magnetar.client.producers.producer import Producer
 from magnetar.errors import ConnectionLost, OperationTimeout, ProducerBusy
-from magnetar.runtime.exact.sequence import segment_of
-from magnetar.runtime.spark import publishing
-from magnetar.runtime.spark.publishing import TaskPublisher
-from magnetar.runtime.state.values import Position
+from magnetar.spark.source import publishing
+from magnetar.spark.source.publishing import TaskPublisher
 from magnetar.wire.message_id import MessageId
+from magnetar.wire.position import Position
+from magnetar.wire.position_sequence import segment_of
 
 pytestmark = pytest.mark.spark
 

@@ -16,16 +16,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from magnetar.client import AsyncClient, ProducerConfig
-from magnetar.client.outgoing import encode_entry, seal_entry
-from magnetar.client.producer import Producer
-from magnetar.runtime.exact.identity import producer_name
-from magnetar.runtime.exact.sequence import ENTRY_MAX, LEDGER_MAX
-from magnetar.runtime.spark.link import Routes
-from magnetar.runtime.spark.plans import Task
-from magnetar.runtime.spark.range_reader import Entry, RangeReader
-from magnetar.runtime.spark.range_task import _function, _RunningTask
-from magnetar.runtime.spark.ranges import Position, Span, TopicRange, split
+from magnetar.client.producers.outgoing import encode_entry, seal_entry
+from magnetar.client.producers.producer import Producer
+from magnetar.instance.exact.identity import producer_name
+from magnetar.spark.jobs.plans import Task
+from magnetar.spark.jobs.range_task import _function, _RunningTask
+from magnetar.spark.source.connection import Routes
+from magnetar.spark.source.range_reader import Entry, RangeReader
+from magnetar.spark.source.ranges import Span, TopicRange, split
 from magnetar.wire.payload import open_payload
+from magnetar.wire.position import Position
+from magnetar.wire.position_sequence import ENTRY_MAX, LEDGER_MAX
 from magnetar.wire.pulsar_api_pb2 import MessageMetadata
 
 from tests.runtime.shifting_proxy import ShiftingProxy

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from magnetar.runtime.spark.progress import reason_of
+from magnetar.spark.jobs.progress import reason_of
 
 from tests.spark.functions import Lab
 

@@ -15,7 +15,7 @@ import magnetar
 import psutil
 import pulsar
 import pytest
-from magnetar.cli import demo_spark_function
+from magnetar.cli.demo import demo_spark_function
 
 from tests.spark.topics import options_for, planned, read_all
 from tests.support.command import Answer, call

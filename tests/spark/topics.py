@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from magnetar.client import AsyncClient, ProducerConfig
-from magnetar.client.outgoing import encode_entry
-from magnetar.runtime.spark.options import ReadOptions, read_options
-from magnetar.runtime.spark.ranges import TopicRange
-from magnetar.runtime.spark.survey import plan_read
+from magnetar.client.producers.outgoing import encode_entry
+from magnetar.spark.source.options import ReadOptions, read_options
+from magnetar.spark.source.ranges import TopicRange
+from magnetar.spark.source.survey import plan_read
 
 
 def numbered(count: int) -> list[bytes]:
@@ -54,7 +54,7 @@ def planned(options: ReadOptions, ranges: int = 1) -> list[TopicRange]:
 
 def read_all(options: ReadOptions, ranges: Sequence[TopicRange]) -> list[dict[str, Any]]:
     """The rows of all ranges, one after the other."""
-    from magnetar.runtime.spark.record_batches import read_range
+    from magnetar.spark.source.record_batches import read_range
 
     return [row for wanted in ranges for batch in read_range(wanted, options) for row in batch.to_pylist()]
 

@@ -6,8 +6,8 @@ import asyncio
 import sys
 from pathlib import Path
 
+from magnetar.instance.spec import from_json
 from magnetar.runtime.spark.runtime import SparkConfig, SparkRuntime
-from magnetar.runtime.spec import from_json
 
 from tests.spark.counting_host import PROGRAM
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from magnetar.runtime.state.client import Change, TableClient
-from magnetar.runtime.state.server import TableServer
+from magnetar.state.client import Change, TableClient
+from magnetar.state.server import TableServer
 
 TABLE = "public/default/f"
 

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from magnetar.runtime.state.client import TableClient
+from magnetar.state.client import TableClient
 
 from tests.support.ports import Reserved
 from tests.support.waiting import wait_for

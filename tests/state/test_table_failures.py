@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 from magnetar.errors import StateStoreFailed, StateStoreUnavailable
-from magnetar.runtime.state.client import Increment, Put, TableClient
-from magnetar.runtime.state.database import FILE
-from magnetar.runtime.state.server import TableServer
+from magnetar.state.client import Increment, Put, TableClient
+from magnetar.state.database import FILE
+from magnetar.state.server import TableServer
 
 from tests.support.calm import Calm
 from tests.support.command import call

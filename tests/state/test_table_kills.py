@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import pytest
 from magnetar.errors import BadVersion, StateStoreUnavailable
-from magnetar.runtime.state.client import Change, Delete, Increment, OutboxEntry, Position, Put, TableClient
+from magnetar.state.client import Change, Delete, Increment, OutboxEntry, Position, Put, TableClient
 
 from tests.support.waiting import wait_for
 

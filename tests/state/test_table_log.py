@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from magnetar.errors import StateStoreFailed
-from magnetar.runtime.state.client import Change, Increment, Put
-from magnetar.runtime.state.codec import encode_changes
-from magnetar.runtime.state.database import FILE
-from magnetar.runtime.state.store import TableStore
+from magnetar.state.client import Change, Increment, Put
+from magnetar.state.codec import encode_changes
+from magnetar.state.database import FILE
+from magnetar.state.store import TableStore
 from magnetar.wire import state_pb2 as pb
 
 from .conftest import TABLE

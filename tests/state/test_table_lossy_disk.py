@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import pytest
 from magnetar.errors import StateStoreFailed
-from magnetar.runtime.state import database
-from magnetar.runtime.state.client import Increment, OutboxEntry, Position, Put
-from magnetar.runtime.state.codec import encode_changes, encode_outbox, encode_position
-from magnetar.runtime.state.database import FILE
-from magnetar.runtime.state.store import TableStore
+from magnetar.state import database
+from magnetar.state.client import Increment, OutboxEntry, Position, Put
+from magnetar.state.codec import encode_changes, encode_outbox, encode_position
+from magnetar.state.database import FILE
+from magnetar.state.store import TableStore
 from magnetar.wire import state_pb2 as pb
 
 from .conftest import TABLE

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from magnetar.runtime.state.client import Increment, Put
+from magnetar.state.client import Increment, Put
 
 from tests.support.calm import Calm
 

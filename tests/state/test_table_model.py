@@ -10,12 +10,12 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from magnetar.errors import BadVersion, FencedByPosition, StateRefused
-from magnetar.runtime.state.client import Change, Delete, Increment, OutboxEntry, Position, Put
-from magnetar.runtime.state.codec import encode_changes, encode_outbox, encode_position
-from magnetar.runtime.state.database import open_reader
-from magnetar.runtime.state.store import TableStore
-from magnetar.runtime.state.tables import LARGE_BYTES
-from magnetar.runtime.state.values import COUNTER_MAX, COUNTER_MIN, counter_bytes, counter_number
+from magnetar.state.client import Change, Delete, Increment, OutboxEntry, Position, Put
+from magnetar.state.codec import encode_changes, encode_outbox, encode_position
+from magnetar.state.database import open_reader
+from magnetar.state.store import TableStore
+from magnetar.state.tables import LARGE_BYTES
+from magnetar.state.values import COUNTER_MAX, COUNTER_MIN, counter_bytes, counter_number
 from magnetar.wire import state_pb2 as pb
 
 KEYS = st.sampled_from([b"a", b"b", b"c", b"d", "ü".encode(), b"\x00"])

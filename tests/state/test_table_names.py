@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from magnetar.runtime.state.client import Put, TableClient
+from magnetar.state.client import Put, TableClient
 
 
 def test_names_are_those_of_existing_tables_with_the_prefix(tables: TableClient, write: Callable[..., None]) -> None:
@@ -21,8 +21,8 @@ def test_names_are_those_of_existing_tables_with_the_prefix(tables: TableClient,
 def test_more_names_than_an_answer_has_come_in_several(
     tables: TableClient, write: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("magnetar.runtime.state.store.NAMES_PER_ANSWER", 2)
-    monkeypatch.setattr("magnetar.runtime.state.client.NAMES_PER_ANSWER", 2)
+    monkeypatch.setattr("magnetar.state.store.NAMES_PER_ANSWER", 2)
+    monkeypatch.setattr("magnetar.state.client.NAMES_PER_ANSWER", 2)
     names = [f"t/n/f{number}" for number in range(5)]
     for name in names:
         write(Put(b"k", b"v"), table=name)

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 from magnetar.errors import BadVersion, ClosedError, FencedByPosition, InvalidConfig, StateRefused
-from magnetar.runtime.state.client import Delete, Increment, OutboxEntry, Position, Put, TableClient, Value
-from magnetar.runtime.state.codec import encode_changes
-from magnetar.runtime.state.database import open_reader, open_writer
-from magnetar.runtime.state.limits import COMMIT_CHANGES_MAX, READ_ANSWER_BYTES, VALUE_BYTES_MAX, address_of
-from magnetar.runtime.state.server import TableServer
-from magnetar.runtime.state.store import TableStore
-from magnetar.runtime.state.values import COUNTER_MAX, COUNTER_MIN
+from magnetar.state.client import Delete, Increment, OutboxEntry, Position, Put, TableClient, Value
+from magnetar.state.codec import encode_changes
+from magnetar.state.database import open_reader, open_writer
+from magnetar.state.limits import COMMIT_CHANGES_MAX, READ_ANSWER_BYTES, VALUE_BYTES_MAX, address_of
+from magnetar.state.server import TableServer
+from magnetar.state.store import TableStore
+from magnetar.state.values import COUNTER_MAX, COUNTER_MIN
 from magnetar.wire import state_pb2 as pb
 
 from .conftest import TABLE

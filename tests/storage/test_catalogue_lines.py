@@ -7,8 +7,8 @@ import random
 
 import pytest
 from magnetar.broker.storage import EARLIEST, Storage, StorageConfig, TopicLog
-from magnetar.broker.storage.lanes import Stepper
-from magnetar.broker.storage.simulated_disk import SimulatedDisk
+from magnetar.broker.storage.disk.lanes import Stepper
+from magnetar.testing.simulated_disk import SimulatedDisk
 
 LOGS = 30
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from magnetar.broker.storage import EARLIEST, Storage, StorageConfig, TopicLog
-from magnetar.broker.storage.lanes import Stepper
-from magnetar.broker.storage.simulated_disk import SimulatedDisk
+from magnetar.broker.storage.disk.lanes import Stepper
+from magnetar.testing.simulated_disk import SimulatedDisk
 
 HOUR_MS = 3600 * 1000
 WEEK_MS = 7 * 24 * HOUR_MS

@@ -11,17 +11,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from magnetar.broker.storage import (
-    Cursor,
-    MemoryCursor,
-    Position,
-    Storage,
-    StorageConfig,
-    TopicLog,
-    bitmap,
-    cursor_image,
-)
-from magnetar.broker.storage.simulated_disk import SimulatedDisk
+from magnetar.broker.storage import Cursor, MemoryCursor, Position, Storage, StorageConfig, TopicLog
+from magnetar.broker.storage.cursors import bitmap
+from magnetar.broker.storage.cursors import image as cursor_image
+from magnetar.testing.simulated_disk import SimulatedDisk
 from magnetar.wire.ack_set import intersect, is_empty
 
 LEDGER_SIZES = (7, 1, 20, 12)
@@ -258,8 +251,8 @@ def test_snapshot_copies_only_the_ledgers_that_changed(monkeypatch: pytest.Monke
         packed.append(len(data))
         return compress(data, level)
 
-    monkeypatch.setattr("magnetar.broker.storage.cursor.LedgerImage", Counted)
-    monkeypatch.setattr("magnetar.broker.storage.cursor_image.zlib.compress", counted)
+    monkeypatch.setattr("magnetar.broker.storage.cursors.cursor.LedgerImage", Counted)
+    monkeypatch.setattr("magnetar.broker.storage.cursors.image.zlib.compress", counted)
     _, log, positions = a_log()
     cursor = log.open_cursor("sub", Position(-1, -1))
     cursor.acknowledge([(position, None) for position in positions[1::2]])

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 from magnetar.broker.storage import Disk, LocalDisk
-from magnetar.broker.storage.disk import LockedByOther
-from magnetar.broker.storage.simulated_disk import PAGE, SimulatedCrash, SimulatedDisk
+from magnetar.broker.storage.disk.disk import LockedByOther
+from magnetar.testing.simulated_disk import PAGE, SimulatedCrash, SimulatedDisk
 
 
 @pytest.fixture(params=["local", "simulated"])

@@ -7,9 +7,9 @@ import random
 
 import pytest
 from magnetar.broker.storage import DiskFailure, Position, Storage, StorageConfig
-from magnetar.broker.storage.lanes import Stepper
-from magnetar.broker.storage.simulated_disk import Operation, SimulatedDisk
+from magnetar.broker.storage.disk.lanes import Stepper
 from magnetar.errors import StorageError
+from magnetar.testing.simulated_disk import Operation, SimulatedDisk
 
 CONFIG = StorageConfig(journal_file_bytes=64 * 1024)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from magnetar.broker.storage.disk import LocalDisk
-from magnetar.broker.storage.failures import DamagedFile
-from magnetar.broker.storage.ledger_file import LedgerFile
-from magnetar.broker.storage.records import ENTRY, ENTRY_FIELDS_BYTES, pack_entry_head
+from magnetar.broker.storage.disk.disk import LocalDisk
+from magnetar.broker.storage.disk.failures import DamagedFile
+from magnetar.broker.storage.journal.records import ENTRY, ENTRY_FIELDS_BYTES, pack_entry_head
+from magnetar.broker.storage.ledgers.ledger_file import LedgerFile
 
 LEDGER = 7
 

@@ -10,11 +10,11 @@ import struct
 import google_crc32c
 import pytest
 from magnetar.broker.storage import Position, Storage, StorageConfig
-from magnetar.broker.storage import journal_format as layout
-from magnetar.broker.storage.catalogue import FORMAT
-from magnetar.broker.storage.failures import NewerFormat
-from magnetar.broker.storage.simulated_disk import SimulatedCrash, SimulatedDisk
+from magnetar.broker.storage.catalogue.catalogue import FORMAT
+from magnetar.broker.storage.disk.failures import NewerFormat
+from magnetar.broker.storage.journal import format as layout
 from magnetar.errors import StorageError
+from magnetar.testing.simulated_disk import SimulatedCrash, SimulatedDisk
 
 CONFIG = StorageConfig(journal_file_bytes=40 * 1024, group_bytes=64 * 1024)
 LOG = "persistent://public/default/t"

@@ -10,9 +10,9 @@ from dataclasses import replace
 import google_crc32c
 import pytest
 from magnetar.broker.storage import DamagedFile, DiskFailure, Position, Storage, StorageConfig, StoredEntry, TopicLog
-from magnetar.broker.storage import journal_format as layout
-from magnetar.broker.storage.failures import UnknownLogs
-from magnetar.broker.storage.records import (
+from magnetar.broker.storage.disk.failures import UnknownLogs
+from magnetar.broker.storage.journal import format as layout
+from magnetar.broker.storage.journal.records import (
     ENTRY,
     ENTRY_FIELDS_BYTES,
     ENTRY_HEAD_BYTES,
@@ -20,9 +20,9 @@ from magnetar.broker.storage.records import (
     encode_mark,
     pack_entry_head,
 )
-from magnetar.broker.storage.replay import SALVAGED
-from magnetar.broker.storage.simulated_disk import Operation, SimulatedCrash, SimulatedDisk
+from magnetar.broker.storage.recovery.replay import SALVAGED
 from magnetar.errors import DataDirectoryInUse, StorageError
+from magnetar.testing.simulated_disk import Operation, SimulatedCrash, SimulatedDisk
 
 CONFIG = StorageConfig(journal_file_bytes=40 * 1024, group_bytes=64 * 1024)
 LOG = "persistent://public/default/t"

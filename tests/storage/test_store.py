@@ -28,7 +28,7 @@ from magnetar.broker.storage import (
     StoredEntry,
     TopicLog,
 )
-from magnetar.broker.storage.disk import DiskFile
+from magnetar.broker.storage.disk.disk import DiskFile
 from magnetar.errors import ClosedError, DataDirectoryInUse, InvalidConfig, NotAllowed, StorageError, TopicTerminated
 
 from tests.support.eventually import eventually

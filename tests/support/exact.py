@@ -12,8 +12,8 @@ from uuid import uuid4
 import httpx
 from magnetar.client.client import AsyncClient
 from magnetar.client.config import ConsumerConfig
-from magnetar.client.outgoing import encode_entry
-from magnetar.runtime.spec import InstanceSpec
+from magnetar.client.producers.outgoing import encode_entry
+from magnetar.instance.spec import InstanceSpec
 from magnetar.runtime.thread.runtime import ThreadInstance, ThreadRuntime
 from magnetar.wire import functions_pb2 as records
 from magnetar.wire.message_id import EARLIEST as EARLIEST_ID

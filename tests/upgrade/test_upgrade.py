@@ -16,8 +16,8 @@ from typing import Any
 import httpx
 import pulsar
 import pytest
-from magnetar.runtime.spark.plans import PlanStore
-from magnetar.runtime.state.client import TableClient
+from magnetar.spark.jobs.plans import PlanStore
+from magnetar.state.client import TableClient
 
 from tests.support.servers import Server, running
 from tests.upgrade import write_fixture as written

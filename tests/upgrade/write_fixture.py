@@ -24,9 +24,9 @@ from typing import Any
 import httpx
 import magnetar
 import pulsar
-from magnetar.runtime.spark.plans import Plan, PlanStore, Task
-from magnetar.runtime.spark.ranges import Span, TopicRange
-from magnetar.runtime.state.client import TableClient
+from magnetar.spark.jobs.plans import Plan, PlanStore, Task
+from magnetar.spark.source.ranges import Span, TopicRange
+from magnetar.state.client import TableClient
 
 PLAIN = "persistent://public/default/plain"
 PLAIN_MESSAGES = [f"plain {number}" for number in range(25)]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from magnetar.errors import ConnectionLost
 from magnetar.wire.functions_pb2 import FunctionDetails, FunctionMetaData
-from magnetar.worker.cleanup import SubscriptionCleanup
+from magnetar.worker.functions.cleanup import SubscriptionCleanup
 
 TOPIC = "persistent://t/n/in"
 OWN = {"consumerName": "ours", "metadata": {"id": "t/n/f"}}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from magnetar.worker.package_janitor import UnnamedClock
+from magnetar.worker.functions.package_cleanup import UnnamedClock
 
 
 def test_a_package_goes_when_it_had_no_name_for_long_enough() -> None:

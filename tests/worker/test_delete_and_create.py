@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from magnetar.client.config import ConsumerConfig
 from magnetar.errors import NotAllowed
-from magnetar.runtime.instance_lock import lock_name
+from magnetar.instance.instance_lock import lock_name
 from magnetar.wire.functions_pb2 import FunctionDetails, FunctionMetaData
-from magnetar.worker.broker_admin import BrokerAdmin
-from magnetar.worker.ending import Ending
-from magnetar.worker.functions import FunctionName
+from magnetar.worker.cluster.broker_admin import BrokerAdmin
+from magnetar.worker.functions.ending import Ending
+from magnetar.worker.functions.service import FunctionName
 from magnetar.worker.service import WorkerService
 
 from tests.support.eventually import eventually

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from magnetar.errors import RequestRefused
-from magnetar.worker.drains import FORGET_S, Drains
+from magnetar.membership.drains import FORGET_S, Drains
 
 THREE = {"a": "1", "b": "1", "c": "1"}
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from magnetar.errors import ConnectionLost, RequestRefused
 from magnetar.wire.functions_pb2 import FunctionDetails, FunctionMetaData
-from magnetar.worker.ending import Ending
-from magnetar.worker.functions import FunctionName
+from magnetar.worker.functions.ending import Ending
+from magnetar.worker.functions.service import FunctionName
 
 NAME = FunctionName("t", "n", "f")
 METADATA = FunctionMetaData(

@@ -13,7 +13,7 @@ from magnetar.client.client import AsyncClient
 from magnetar.client.config import ConsumerConfig
 from magnetar.errors import RequestRefused
 from magnetar.wire import functions_pb2 as records
-from magnetar.worker.exact_outputs import ExactOutputs
+from magnetar.worker.functions.exact_outputs import ExactOutputs
 
 from tests.support.command import call
 from tests.support.eventually import eventually

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from magnetar.errors import RequestRefused
-from magnetar.runtime.state.values import Value
+from magnetar.state.values import Value
 from magnetar.worker.rest.state import sent, shown
 
 from tests.support.command import Answer, call

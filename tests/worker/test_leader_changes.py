@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
-from magnetar.worker.broker_admin import BrokerAdmin
+from magnetar.worker.cluster.broker_admin import BrokerAdmin
 from magnetar.worker.service import WorkerService
 
 from tests.support.eventually import eventually

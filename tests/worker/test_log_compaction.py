@@ -8,9 +8,9 @@ from collections.abc import Mapping
 import httpx
 from magnetar.client.client import AsyncClient
 from magnetar.errors import ConnectionLost
-from magnetar.worker.broker_admin import BrokerAdmin
-from magnetar.worker.log_compaction import LogCompaction
-from magnetar.worker.topic_log import LogWriter, Position, TailedLog
+from magnetar.worker.cluster.broker_admin import BrokerAdmin
+from magnetar.worker.cluster.log_compaction import LogCompaction
+from magnetar.worker.cluster.topic_log import LogWriter, Position, TailedLog
 
 from tests.support.eventually import eventually
 from tests.support.pulsar import Broker, own_name

@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+from magnetar.metadata.function_table import FunctionRequest
 from magnetar.metadata.functions import FunctionMetadataManager, LogAccess
-from magnetar.metadata.functions_state import FunctionRequest
 from magnetar.metadata.packages import PackageStore
 from magnetar.wire.functions_pb2 import FunctionDetails, FunctionMetaData
-from magnetar.worker.package_janitor import KEEP_UNNAMED_S, PackageJanitor
+from magnetar.worker.functions.package_cleanup import KEEP_UNNAMED_S, PackageJanitor
 
 PREFIX = "persistent://public/functions/package-"
 ID = "a" * 64

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 from magnetar.errors import ConnectionLost
-from magnetar.worker.log_compaction import LogCompaction
+from magnetar.worker.cluster.log_compaction import LogCompaction
 from magnetar.worker.service import WorkerService
 
 from tests.support.eventually import eventually

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from magnetar.wire.functions_pb2 import FunctionStatus
-from magnetar.worker.rest.views import instance_status
+from magnetar.worker.functions.status_json import instance_status
 
 
 @pytest.mark.parametrize("running", [True, False])

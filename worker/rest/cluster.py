@@ -14,9 +14,9 @@ from ...errors import NotLeader, RequestRefused
 from ...membership.manager import MembershipManager
 from ...membership.roster import Member
 from ...scheduler.manager import SchedulerManager
-from ..hand_over import NO_LEADER
-from ..instances import Instances
-from ..leadership import Leadership
+from ..cluster.hand_over import NO_LEADER
+from ..cluster.leadership import Leadership
+from ..functions.instances import Instances
 from .answers import finite, nothing
 
 _LEADER_DRAIN = "/admin/v2/worker/leader/drain"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from ..functions import FunctionName
-from ..instances import Instances
+from ..functions.instances import Instances
+from ..functions.service import FunctionName
 from .answers import nothing
 
 

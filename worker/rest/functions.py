@@ -12,19 +12,19 @@ from google.protobuf.message import DecodeError
 from starlette.background import BackgroundTask
 
 from ...errors import PackageError, RequestRefused
-from ...metadata.functions_state import FunctionRequest
+from ...metadata.function_table import FunctionRequest
 from ...metadata.packages import PackageStore
-from ...runtime.state.naming import table_of
+from ...state.naming import table_of
 from ...wire.functions_pb2 import FunctionMetaData
-from ..functions import Deployment, FunctionName, Functions, package_id
-from ..hand_over import REQUEST_ID_HEADER
-from ..instances import Instances
-from ..runs import Runs
-from ..spark_readiness import is_spark
-from ..state_tables import StateTables
-from ..trigger import Trigger
+from ..cluster.hand_over import REQUEST_ID_HEADER
+from ..functions.instances import Instances
+from ..functions.log_stream import merged
+from ..functions.runs import Runs
+from ..functions.service import Deployment, FunctionName, Functions, package_id
+from ..functions.spark_readiness import is_spark
+from ..functions.state_tables import StateTables
+from ..functions.trigger import Trigger
 from .answers import finite, nothing
-from .logs import merged
 from .multipart import Form, Part, json_part, read_form
 
 _TRIGGER_PARTS = {"data", "dataStream", "topic"}

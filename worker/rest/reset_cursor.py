@@ -7,8 +7,8 @@ from fastapi.responses import Response
 
 from ...errors import RequestRefused
 from ...wire.strict_json import NotJson, read_json
-from ..cursor_reset import CursorReset, read_target
-from ..functions import FunctionName
+from ..functions.cursor_reset import CursorReset, read_target
+from ..functions.service import FunctionName
 from .answers import nothing
 
 BODY_BYTES_MAX = 4096

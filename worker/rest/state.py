@@ -12,15 +12,15 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
 from ...errors import RequestRefused, StateRefused, StateStoreFailed, StateStoreUnavailable
-from ...runtime.state.naming import table_of
+from ...state.naming import table_of
 from ...wire.functions_pb2 import FunctionMetaData
-from ..functions import FunctionName, Functions
-from ..state_tables import StateTables
+from ..functions.service import FunctionName, Functions
+from ..functions.state_tables import StateTables
 from .answers import nothing
 from .multipart import MAX_PART_BYTES, json_part, read_form
 
 if TYPE_CHECKING:
-    from ...runtime.state.values import Value
+    from ...state.values import Value
 
 NUMBER_BYTES = 8
 _INT64 = range(-(2**63), 2**63)

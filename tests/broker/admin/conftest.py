@@ -10,13 +10,13 @@ from pathlib import Path
 import httpx
 import pytest
 from magnetar.broker.admin.app import AdminApp, make_app
-from magnetar.broker.admin.serve import serve
 from magnetar.broker.config import BrokerConfig
-from magnetar.broker.namespaces import Namespaces
+from magnetar.broker.policies.namespaces import Namespaces
 from magnetar.broker.service import BrokerService
 from magnetar.broker.storage.config import StorageConfig
 from magnetar.broker.storage.store import Storage
-from magnetar.metadata.store_sqlite import SqliteStore
+from magnetar.metadata.store.sqlite import SqliteStore
+from magnetar.web.serve import serve
 
 
 @dataclass

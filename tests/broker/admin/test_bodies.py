@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from magnetar.broker.admin.answers import Refused
 from magnetar.broker.admin.bodies import as_bool, as_int, as_object, as_text_list, as_text_map, parse
+from magnetar.web.answers import Refused
 
 
 @pytest.mark.parametrize(

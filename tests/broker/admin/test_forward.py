@@ -12,7 +12,7 @@ import httpx
 import pytest
 from magnetar.broker.admin.app import make_app
 from magnetar.broker.admin.forward import NOT_ENABLED, NOT_READY, forwards
-from magnetar.broker.admin.serve import serve
+from magnetar.web.serve import serve
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse

@@ -7,8 +7,8 @@ import contextlib
 from collections.abc import AsyncIterator
 
 import pytest
-from magnetar.broker.admin.http_protocol import HttpLimits
-from magnetar.broker.admin.serve import serve
+from magnetar.web.http_protocol import HttpLimits
+from magnetar.web.serve import serve
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send

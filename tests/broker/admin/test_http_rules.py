@@ -9,8 +9,8 @@ import socket
 import httpx
 import pytest
 from magnetar.broker.admin.bodies import MAX_BODY_BYTES
-from magnetar.broker.admin.serve import serve
 from magnetar.errors import InvalidConfig
+from magnetar.web.serve import serve
 from starlette.types import Receive, Scope, Send
 
 from tests.broker.admin.conftest import RunningBroker

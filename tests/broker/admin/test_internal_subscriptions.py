@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from magnetar.api.config_rules import RESERVED_SUBSCRIPTIONS
-from magnetar.broker.storage.cursor_names import INTERNAL
+from magnetar.broker.storage.cursors.names import INTERNAL
+from magnetar.config.rules import RESERVED_SUBSCRIPTIONS
 from magnetar.wire.payload import seal
 from magnetar.wire.pulsar_api_pb2 import MessageMetadata
 

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
-from magnetar.broker.namespaces import PARTITIONED_TOPICS, POLICIES, Namespaces
-from magnetar.broker.policies import (
+from magnetar.broker.policies.namespaces import PARTITIONED_TOPICS, POLICIES, Namespaces
+from magnetar.broker.policies.policies import (
     AutoCreation,
     Policies,
     Retention,
@@ -18,7 +18,7 @@ from magnetar.broker.policies import (
     topic_hash,
 )
 from magnetar.errors import BadVersion, StorageError
-from magnetar.metadata.store_sqlite import SqliteStore
+from magnetar.metadata.store.sqlite import SqliteStore
 from magnetar.wire.topic_name import parse_topic_name
 
 TOPIC = parse_topic_name("persistent://public/default/a b-partition")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from magnetar.broker.admin.partitioned_stats import aggregate
+from magnetar.broker.admin.topics.partitioned_stats import aggregate
 
 
 def partition(**fields: Any) -> dict[str, Any]:

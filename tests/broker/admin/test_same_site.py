@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import httpx
 import pytest
-from magnetar.broker.admin.same_site import AllowedNames, allowed_names, refusal_of
-from magnetar.broker.admin.serve import serve
 from magnetar.errors import InvalidConfig
+from magnetar.web.same_site import AllowedNames, allowed_names, refusal_of
+from magnetar.web.serve import serve
 from starlette.types import Receive, Scope, Send
 
 from tests.broker.admin.conftest import RunningBroker

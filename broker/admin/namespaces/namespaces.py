@@ -1,0 +1,222 @@
+"""``/admin/v2/namespaces``: namespaces themselves, their topics and bundles. Policies are next door."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+
+from starlette.responses import Response
+
+from ....web.answers import Refused, as_json, done, not_supported
+from ....wire.topic_name import DOMAINS, TopicName, parse_topic_name
+from ...policies.policies import bundle_of, topic_hash
+from ...storage.cursors.names import is_internal
+from ..bodies import as_object
+from ..call import Call
+from ..routing import Routes
+from ..topics.internal_subscriptions import own_subscription
+from .policies import new_policies
+
+_BUNDLE = re.compile(r"0x[0-9a-f]{8}_0x[0-9a-f]{8}")
+_N = "/admin/v2/namespaces/{tenant}/{namespace}"
+_MODES = {"PERSISTENT": DOMAINS[:1], "NON_PERSISTENT": DOMAINS[1:], "ALL": DOMAINS}
+
+
+async def _list(call: Call) -> Response:
+    tenant = call.tenant
+    if call.namespaces.tenant(tenant) is None:
+        raise Refused(404, "Tenant not found")
+    return as_json(call.namespaces.namespaces(tenant))
+
+
+async def _get(call: Call) -> Response:
+    return as_json(call.namespaces.policies(call.require_namespace()))
+
+
+async def _create(call: Call) -> Response:
+    namespace = call.new_namespace
+    policies = new_policies(call.namespaces, call.tenant, as_object(await call.json(), "policies"))
+    if call.namespaces.tenant(call.tenant) is None:
+        raise Refused(404, "Tenant does not exist")
+    if call.namespaces.has_namespace(namespace):
+        raise Refused(409, "Namespace already exists")
+    await call.namespaces.create_namespace(namespace, policies)
+    return done()
+
+
+async def _delete(call: Call) -> Response:
+    namespace = call.namespace
+    if not call.namespaces.has_namespace(namespace):
+        raise Refused(404, f"Namespace {namespace} does not exist.")
+    if call.flag("force"):
+        raise Refused(405, "Broker doesn't allow forced deletion of namespaces")
+    while True:  # others may create topics while system topics are deleted
+        topics = topics_of(call, namespace, DOMAINS, include_system=True)
+        if any(not is_system_topic(topic) for topic in topics) or any(
+            call.namespaces.partitioned_topics(namespace, domain) for domain in DOMAINS
+        ):
+            raise Refused(409, "Cannot delete non empty namespace")
+        if not topics:
+            break
+        for topic in topics:
+            await call.broker.delete_topic(topic, force=True)
+    await call.namespaces.delete_namespace(namespace)
+    return done()
+
+
+async def _topics(call: Call) -> Response:
+    namespace = call.require_namespace()
+    mode = call.option("mode", tuple(_MODES), "PERSISTENT")
+    topics = topics_of(call, namespace, _MODES[mode], call.flag("includeSystemTopic"))
+    return as_json([str(topic) for topic in topics])
+
+
+async def _bundles(call: Call) -> Response:
+    return as_json(call.namespaces.policies(call.require_namespace())["bundles"])
+
+
+async def _topic_hash_positions(call: Call) -> Response:
+    namespace = call.require_namespace()
+    bundle = _bundle(call)
+    wanted = call.request.query_params.getlist("topics")
+    topics = [str(topic) for topic in _topics_in_bundle(call)]
+    positions = {topic: topic_hash(topic) for topic in topics if not wanted or topic in wanted}
+    return as_json({"namespace": namespace, "bundle": bundle, "topicHashPositions": positions})
+
+
+async def _unload(call: Call) -> Response:
+    namespace = call.require_namespace("Namespace not found")
+    await _unload_all(call, topics_of(call, namespace, DOMAINS, include_system=True))
+    return done()
+
+
+async def _unload_bundle(call: Call) -> Response:
+    call.require_namespace("Namespace not found")
+    await _unload_all(call, _topics_in_bundle(call))
+    return done()
+
+
+async def _clear_backlog(call: Call) -> Response:
+    # An absent namespace has no backlog, says Pulsar.
+    await _skip_all(call, topics_of(call, call.namespace, DOMAINS[:1], include_system=False))
+    return done()
+
+
+async def _clear_backlog_of_bundle(call: Call) -> Response:
+    await _skip_all(call, _topics_in_bundle(call))
+    return done()
+
+
+async def _unsubscribe(call: Call) -> Response:
+    await _delete_subscription(call, topics_of(call, call.namespace, DOMAINS[:1], include_system=False))
+    return done()
+
+
+async def _unsubscribe_in_bundle(call: Call) -> Response:
+    await _delete_subscription(call, _topics_in_bundle(call))
+    return done()
+
+
+async def _split(call: Call) -> Response:
+    call.require_namespace("Namespace not found")
+    _bundle(call)
+    raise not_supported("splitting a bundle", "one broker serves all of them")
+
+
+async def _delete_bundle(call: Call) -> Response:
+    call.require_namespace()
+    raise Refused(412, f"Failed to find ownership for ServiceUnit:{call.namespace}/{_bundle(call)}")
+
+
+def is_system_topic(topic: TopicName) -> bool:
+    """Return whether a topic is one that Pulsar keeps for itself and hides from lists."""
+    return topic.local.startswith("__")
+
+
+def topics_of(call: Call, namespace: str, domains: Sequence[str], include_system: bool) -> list[TopicName]:
+    """Return the topics of a namespace, partitions one by one."""
+    topics = (parse_topic_name(name) for name in call.broker.topic_names(namespace))
+    return [topic for topic in topics if topic.domain in domains and (include_system or not is_system_topic(topic))]
+
+
+def topics_in_bundle(call: Call, namespace: str, bundle: str) -> list[TopicName]:
+    """Return the topics of a namespace that fall into a bundle."""
+    boundaries = call.namespaces.policies(namespace)["bundles"]["boundaries"]
+    topics = topics_of(call, namespace, DOMAINS, include_system=False)
+    return [topic for topic in topics if bundle_of(boundaries, str(topic)) == bundle]
+
+
+def check_bundle(call: Call, namespace: str, bundle: str) -> str:
+    """Return ``bundle`` if it is one of the namespace's, else refuse as Pulsar does."""
+    if not _BUNDLE.fullmatch(bundle):
+        raise Refused(412, f"Invalid bundle range: {bundle}")
+    boundaries = call.namespaces.policies(namespace)["bundles"]["boundaries"]
+    low, high = bundle.split("_")
+    for lower, upper in itertools.pairwise(boundaries):
+        if lower == low:
+            if upper == high:
+                return bundle
+            expected = f"Expected upper boundary of {namespace}/{low}_{upper}"
+            raise Refused(412, f"Invalid upper boundary for bundle {namespace}/{bundle}. {expected}")
+    raise Refused(412, f"Invalid lower boundary for bundle {namespace}/{bundle}")
+
+
+def _bundle(call: Call) -> str:
+    return check_bundle(call, call.namespace, call.text("bundle"))
+
+
+def _topics_in_bundle(call: Call) -> list[TopicName]:
+    return topics_in_bundle(call, call.namespace, _bundle(call))
+
+
+async def _unload_all(call: Call, topics: Sequence[TopicName]) -> None:
+    for topic in topics:
+        await call.broker.unload_topic(topic)
+
+
+async def _skip_all(call: Call, topics: Sequence[TopicName]) -> None:
+    only = own_subscription(call) if "subscription" in call.request.path_params else None
+    is_found = False
+    for name in topics:
+        topic = await call.broker.topic(name, create=False)
+        for subscription in tuple(topic.subscriptions.values()):
+            if only in (None, subscription.name) and not is_internal(subscription.name):
+                is_found = True
+                await subscription.skip_all()
+    if only is not None and topics and not is_found:
+        raise Refused(404, f"Subscription {only} not found on any topic of {call.namespace}")
+
+
+async def _delete_subscription(call: Call, topics: Sequence[TopicName]) -> None:
+    subscription = own_subscription(call)
+    loaded = [await call.broker.topic(name, create=False) for name in topics]
+    having = [topic for topic in loaded if subscription in topic.subscriptions]
+    if any(topic.subscriptions[subscription].consumers for topic in having):
+        raise Refused(412, "Subscription has active connected consumers")
+    for topic in having:
+        await topic.delete_subscription(subscription, force=False)
+
+
+ROUTES: Routes = (
+    ("GET", "/admin/v2/namespaces/{tenant}", _list),
+    ("GET", _N, _get),
+    ("PUT", _N, _create),
+    ("DELETE", _N, _delete),
+    ("GET", f"{_N}/topics", _topics),
+    ("GET", f"{_N}/bundles", _bundles),
+    ("PUT", f"{_N}/unload", _unload),
+    ("POST", f"{_N}/clearBacklog", _clear_backlog),
+    ("POST", f"{_N}/clearBacklog/{{subscription}}", _clear_backlog),
+    ("POST", f"{_N}/unsubscribe/{{subscription}}", _unsubscribe),
+)
+BUNDLE_ROUTES: Routes = (
+    ("GET", f"{_N}/{{bundle}}/topicHashPositions", _topic_hash_positions),
+    ("PUT", f"{_N}/{{bundle}}/unload", _unload_bundle),
+    ("PUT", f"{_N}/{{bundle}}/split", _split),
+    ("POST", f"{_N}/{{bundle}}/clearBacklog", _clear_backlog_of_bundle),
+    ("POST", f"{_N}/{{bundle}}/clearBacklog/{{subscription}}", _clear_backlog_of_bundle),
+    ("POST", f"{_N}/{{bundle}}/unsubscribe/{{subscription}}", _unsubscribe_in_bundle),
+    ("DELETE", f"{_N}/{{bundle}}", _delete_bundle),
+)
+"""After all other routes of namespaces: a bundle's place in the path takes any word."""

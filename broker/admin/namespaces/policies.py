@@ -1,0 +1,339 @@
+"""The policies of a namespace that this broker obeys, one endpoint each; the others are next door.
+
+Nothing is accepted and then ignored: a namespace is not created with a policy that `refused_policies` names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.responses import Response
+
+from ....web.answers import Refused, as_json, done, not_supported, nothing
+from ...policies.namespaces import Namespaces
+from ...policies.policies import MAX_BUNDLES, Policies, default_policies
+from ..bodies import as_bool, as_int, as_object, as_text_list, as_text_map
+from ..call import Call
+from ..routing import Handler, Routes
+from ..topics.policies import adjust_deduplication
+from .refused_policies import no_authorization, refuse_unsupported
+
+_N = "/admin/v2/namespaces/{tenant}/{namespace}"
+_BOUNDARY = re.compile(r"0x[0-9a-fA-F]{1,8}")
+
+
+def new_policies(namespaces: Namespaces, tenant: str, wanted: Mapping[str, Any] | None) -> Policies:
+    """Return the policies of a namespace to be created, from the body of the request.
+
+    Raises:
+        Refused: a field is invalid, or asks for what this broker does not do.
+    """
+    wanted = {field: value for field, value in (wanted or {}).items() if value is not None}
+    bundles = _check_bundles(as_object(wanted.pop("bundles", None), "bundles") or {})
+    policies = default_policies(namespaces.cluster_name, bundles)
+    if clusters := as_text_list(wanted.pop("replication_clusters", None), "replication_clusters"):
+        _check_clusters(namespaces, tenant, clusters)
+    if clusters := as_text_list(wanted.pop("allowed_clusters", None), "allowed_clusters"):
+        _check_clusters(namespaces, tenant, clusters)
+        policies["allowed_clusters"] = clusters
+    if limits := wanted.pop("retention_policies", None):
+        policies["retention_policies"] = _check_retention(as_object(limits, "retention_policies") or {})
+    threshold = as_int(wanted.pop("compaction_threshold", None), "compaction_threshold", bits=64)
+    if _check_compaction_threshold(threshold) is not None:
+        policies["compaction_threshold"] = threshold
+    is_deduplicated = as_bool(wanted.pop("deduplicationEnabled", None), "deduplicationEnabled")
+    if is_deduplicated is not None:
+        policies["deduplicationEnabled"] = is_deduplicated
+    if override := wanted.pop("autoTopicCreationOverride", None):
+        policies["autoTopicCreationOverride"] = _check_auto_topic_creation(as_object(override, "auto creation") or {})
+    if override := wanted.pop("autoSubscriptionCreationOverride", None):
+        policies["autoSubscriptionCreationOverride"] = _check_auto_subscription(as_object(override, "override") or {})
+    if properties := as_text_map(wanted.pop("properties", None), "properties"):
+        policies["properties"] = properties
+    if any((as_object(wanted.pop("auth_policies", None), "auth_policies") or {}).values()):
+        raise no_authorization()
+    refuse_unsupported(policies, wanted)
+    return policies
+
+
+def _check_bundles(wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the bundles of a body with their boundaries in order, both ends among them, as Pulsar writes them."""
+    count = as_int(wanted.get("numBundles"), "numBundles")
+    boundaries = as_text_list(wanted.get("boundaries"), "bundle boundaries")
+    if not boundaries:
+        return {"numBundles": count}
+    if len(boundaries) > MAX_BUNDLES:
+        raise Refused(400, f"{len(boundaries)} bundle boundaries are more than {MAX_BUNDLES}")
+    for boundary in boundaries:
+        if not _BOUNDARY.fullmatch(boundary):
+            raise Refused(400, f"the bundle boundary {boundary[:40]!a} is not of the form 0x00000000 to 0xffffffff")
+    places = sorted({0, 0xFFFFFFFF, *(int(boundary, 16) for boundary in boundaries)})
+    return {"boundaries": [f"0x{place:08x}" for place in places]}
+
+
+# Retention
+
+
+async def _get_retention(call: Call) -> Response:
+    return _answer(call.namespaces.policies(call.require_namespace()).get("retention_policies"))
+
+
+async def _set_retention(call: Call) -> Response:
+    body = as_object(await call.json(), "retention")
+    namespace = call.require_namespace("Namespace policies does not exist")
+    limits = None if body is None else _check_retention(body)
+    await call.namespaces.change_policies(namespace, lambda policies: _with(policies, "retention_policies", limits))
+    return done()
+
+
+def _check_retention(body: Mapping[str, Any]) -> dict[str, int]:
+    minutes = as_int(body.get("retentionTimeInMinutes"), "retentionTimeInMinutes") or 0
+    megabytes = as_int(body.get("retentionSizeInMB"), "retentionSizeInMB", bits=64) or 0
+    for value, name in ((minutes, "time"), (megabytes, "size")):
+        if value < -1:
+            raise Refused(400, f"Invalid retention policy: {name} limit must be >= -1")
+    if (minutes == 0) != (megabytes == 0):
+        raise Refused(
+            400,
+            "Invalid retention policy: Setting a single time or size limit to 0 is invalid when one of the limits has"
+            " a non-zero value. Use the value of -1 instead of 0 to ignore a specific limit. To disable retention both"
+            " limits must be set to 0.",
+        )
+    return {"retentionTimeInMinutes": minutes, "retentionSizeInMB": megabytes}
+
+
+# Compaction
+
+
+async def _get_compaction_threshold(call: Call) -> Response:
+    return _answer(call.namespaces.policies(call.require_namespace()).get("compaction_threshold"))
+
+
+async def _set_compaction_threshold(call: Call) -> Response:
+    threshold = as_int(await call.json(), "compactionThreshold", bits=64)
+    namespace = call.require_namespace()
+    _check_compaction_threshold(threshold)
+    await call.namespaces.change_policies(namespace, lambda p: _with(p, "compaction_threshold", threshold))
+    return done()
+
+
+def _check_compaction_threshold(threshold: int | None) -> int | None:
+    if threshold is not None and threshold < 0:
+        raise Refused(412, "compactionThreshold must be 0 or more")
+    return threshold
+
+
+# Deduplication
+
+
+async def _get_deduplication(call: Call) -> Response:
+    return _answer(call.namespaces.policies(call.require_namespace()).get("deduplicationEnabled"))
+
+
+async def _set_deduplication(call: Call) -> Response:
+    is_on = as_bool(await call.json(), "deduplication")
+    if is_on is None:
+        raise Refused(400, "The request entity cannot be empty.")
+    return await _change_deduplication(call, is_on)
+
+
+async def _remove_deduplication(call: Call) -> Response:
+    return await _change_deduplication(call, None)
+
+
+async def _change_deduplication(call: Call, is_on: bool | None) -> Response:
+    namespace = call.require_namespace()
+    await call.namespaces.change_policies(namespace, lambda p: _with(p, "deduplicationEnabled", is_on))
+    await adjust_deduplication(call, lambda topic: topic.namespace_name == namespace)
+    return done()
+
+
+# Automatic creation
+
+
+async def _get_auto_topic_creation(call: Call) -> Response:
+    return _answer(call.namespaces.policies(call.require_namespace()).get("autoTopicCreationOverride"))
+
+
+async def _set_auto_topic_creation(call: Call) -> Response:
+    body = as_object(await call.json(), "automatic creation of topics")
+    namespace = call.require_namespace()
+    override = None if body is None else _check_auto_topic_creation(body)
+    await call.namespaces.change_policies(namespace, lambda p: _with(p, "autoTopicCreationOverride", override))
+    return done()
+
+
+def _check_auto_topic_creation(body: Mapping[str, Any]) -> dict[str, Any]:
+    invalid = "Invalid configuration for autoTopicCreationOverride. the detail is"
+    is_allowed = as_bool(body.get("allowAutoTopicCreation"), "allowAutoTopicCreation") or False
+    override: dict[str, Any] = {"allowAutoTopicCreation": is_allowed}
+    kind = body.get("topicType")
+    partitions = as_int(body.get("defaultNumPartitions"), "defaultNumPartitions")
+    if not is_allowed and kind is None:
+        return override
+    if kind not in ("partitioned", "non-partitioned"):
+        raise Refused(412, f"{invalid} Unknown topic type [{'null' if kind is None else kind}]")
+    override["topicType"] = kind
+    if kind == "partitioned":
+        if partitions is None:
+            raise Refused(412, f"{invalid} [defaultNumPartitions] cannot be null when the type is partitioned.")
+        if partitions <= 0:
+            raise Refused(412, f"{invalid} [defaultNumPartitions] cannot be less than 1 for partition type.")
+        override["defaultNumPartitions"] = partitions
+    elif partitions is not None:
+        detail = "[defaultNumPartitions] is not allowed to be set when the type is non-partition."
+        raise Refused(412, f"{invalid} {detail}")
+    return override
+
+
+async def _get_auto_subscription(call: Call) -> Response:
+    return _answer(call.namespaces.policies(call.require_namespace()).get("autoSubscriptionCreationOverride"))
+
+
+async def _set_auto_subscription(call: Call) -> Response:
+    body = as_object(await call.json(), "automatic creation of subscriptions")
+    namespace = call.require_namespace()
+    override = None if body is None else _check_auto_subscription(body)
+    await call.namespaces.change_policies(namespace, lambda p: _with(p, "autoSubscriptionCreationOverride", override))
+    return done()
+
+
+def _check_auto_subscription(body: Mapping[str, Any]) -> dict[str, Any]:
+    is_allowed = as_bool(body.get("allowAutoSubscriptionCreation"), "allowAutoSubscriptionCreation") or False
+    return {"allowAutoSubscriptionCreation": is_allowed}
+
+
+# Clusters
+
+
+async def _get_replication(call: Call) -> Response:
+    return as_json(call.namespaces.policies(call.require_namespace())["replication_clusters"])
+
+
+async def _set_replication(call: Call) -> Response:
+    clusters = as_text_list(await call.json(), "clusters")
+    call.require_namespace()
+    if not clusters:
+        raise Refused(412, "ClusterIds should not be null or empty")
+    if "global" in clusters:
+        raise Refused(412, "Cannot specify global in the list of replication clusters")
+    for cluster in clusters:
+        if call.namespaces.cluster(cluster) is None:
+            raise Refused(412, f"Invalid replication cluster {cluster}")
+    _check_clusters(call.namespaces, call.tenant, clusters)
+    return nothing()  # only our own cluster is left, and that is what the policy always says
+
+
+async def _get_allowed_clusters(call: Call) -> Response:
+    return as_json(call.namespaces.policies(call.require_namespace())["allowed_clusters"])
+
+
+async def _set_allowed_clusters(call: Call) -> Response:
+    clusters = as_text_list(await call.json(), "clusters") or []
+    namespace = call.require_namespace()
+    _check_clusters(call.namespaces, call.tenant, clusters)
+    await call.namespaces.change_policies(namespace, lambda policies: policies | {"allowed_clusters": clusters})
+    return nothing()
+
+
+def _check_clusters(namespaces: Namespaces, tenant: str, clusters: list[str]) -> None:
+    allowed = (namespaces.tenant(tenant) or {}).get("allowedClusters", [])
+    for cluster in clusters:
+        if cluster not in allowed:
+            raise Refused(403, f"Cluster [{cluster}] is not in the list of allowed clusters list for tenant [{tenant}]")
+        if cluster != namespaces.cluster_name:
+            raise not_supported(f"replication to cluster {cluster}", f"name only {namespaces.cluster_name}")
+
+
+# Properties
+
+
+async def _get_properties(call: Call) -> Response:
+    return as_json(call.namespaces.policies(call.require_namespace())["properties"])
+
+
+async def _set_properties(call: Call) -> Response:
+    properties = as_text_map(await call.json(), "properties") or {}
+    namespace = call.require_namespace()
+    await call.namespaces.change_policies(namespace, lambda p: p | {"properties": p["properties"] | properties})
+    return done()
+
+
+async def _clear_properties(call: Call) -> Response:
+    await call.namespaces.change_policies(call.require_namespace(), lambda policies: policies | {"properties": {}})
+    return done()
+
+
+async def _get_property(call: Call) -> Response:
+    return _property(call.namespaces.policies(call.require_namespace())["properties"].get(call.text("key")))
+
+
+async def _set_property(call: Call) -> Response:
+    one = {call.text("key"): call.text("value")}
+    namespace = call.require_namespace()
+    await call.namespaces.change_policies(namespace, lambda p: p | {"properties": p["properties"] | one})
+    return done()
+
+
+async def _remove_property(call: Call) -> Response:
+    namespace, key = call.require_namespace(), call.text("key")
+    removed = call.namespaces.policies(namespace)["properties"].get(key)
+
+    def change(policies: Policies) -> Policies:
+        policies["properties"].pop(key, None)
+        return policies
+
+    await call.namespaces.change_policies(namespace, change)
+    return _property(removed)
+
+
+def _property(value: str | None) -> Response:
+    return nothing() if value is None else Response(value, media_type="application/json")
+
+
+def _remove(field: str) -> Handler:
+    async def remove(call: Call) -> Response:
+        await call.namespaces.change_policies(call.require_namespace(), lambda policies: _with(policies, field, None))
+        return done()
+
+    return remove
+
+
+def _answer(value: Any) -> Response:
+    return nothing() if value is None else as_json(value)
+
+
+def _with(policies: Policies, field: str, value: Any) -> Policies:
+    policies.pop(field, None)
+    return policies if value is None else policies | {field: value}
+
+
+ROUTES: Routes = (
+    ("GET", f"{_N}/retention", _get_retention),
+    ("POST", f"{_N}/retention", _set_retention),
+    ("DELETE", f"{_N}/retention", _remove("retention_policies")),
+    ("GET", f"{_N}/compactionThreshold", _get_compaction_threshold),
+    ("PUT", f"{_N}/compactionThreshold", _set_compaction_threshold),
+    ("DELETE", f"{_N}/compactionThreshold", _remove("compaction_threshold")),
+    ("GET", f"{_N}/deduplication", _get_deduplication),
+    ("POST", f"{_N}/deduplication", _set_deduplication),
+    ("DELETE", f"{_N}/deduplication", _remove_deduplication),
+    ("GET", f"{_N}/autoTopicCreation", _get_auto_topic_creation),
+    ("POST", f"{_N}/autoTopicCreation", _set_auto_topic_creation),
+    ("DELETE", f"{_N}/autoTopicCreation", _remove("autoTopicCreationOverride")),
+    ("GET", f"{_N}/autoSubscriptionCreation", _get_auto_subscription),
+    ("POST", f"{_N}/autoSubscriptionCreation", _set_auto_subscription),
+    ("DELETE", f"{_N}/autoSubscriptionCreation", _remove("autoSubscriptionCreationOverride")),
+    ("GET", f"{_N}/replication", _get_replication),
+    ("POST", f"{_N}/replication", _set_replication),
+    ("GET", f"{_N}/allowedClusters", _get_allowed_clusters),
+    ("POST", f"{_N}/allowedClusters", _set_allowed_clusters),
+    ("GET", f"{_N}/properties", _get_properties),
+    ("PUT", f"{_N}/properties", _set_properties),
+    ("DELETE", f"{_N}/properties", _clear_properties),
+    ("GET", f"{_N}/property/{{key}}", _get_property),
+    ("PUT", f"{_N}/property/{{key}}/{{value}}", _set_property),
+    ("DELETE", f"{_N}/property/{{key}}", _remove_property),
+)

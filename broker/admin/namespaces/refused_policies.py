@@ -1,0 +1,231 @@
+"""The policies of a namespace that this broker does not obey, refused by name.
+
+Every policy that Pulsar has can be read: these read as not set. They may be set to what they mean anyway (off, none),
+and are refused otherwise: nothing is accepted and then ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.responses import Response
+
+from ....web.answers import Refused, as_json, done, not_supported, nothing
+from ...policies.policies import Policies
+from ..call import Call
+from ..routing import Handler, Routes
+
+_N = "/admin/v2/namespaces/{tenant}/{namespace}"
+_LATER = "leave it unset"
+_ABSENT = "Namespace does not exist"
+_POLICIES_ABSENT = "Namespace policies does not exist"
+
+
+@dataclass(frozen=True)
+class _Unsupported:
+    """A policy that this broker does not obey.
+
+    Attributes:
+        name: last part of its path.
+        unset: what reading it answers; None is 200 without a body.
+        verb: of setting it.
+        is_removable: whether Pulsar has a DELETE for it; without, the word is taken for a bundle there.
+        field: name in the policies object, "" if it is kept elsewhere.
+        is_zero_unset: whether 0 means the same as not setting it; for what the broker limits anyway it does not.
+    """
+
+    name: str
+    unset: Any = None
+    verb: str = "POST"
+    is_removable: bool = True
+    field: str = ""
+    is_zero_unset: bool = True
+
+
+_UNSUPPORTED = (
+    _Unsupported("messageTTL", field="message_ttl_in_seconds"),
+    _Unsupported("subscriptionExpirationTime", field="subscription_expiration_time_minutes"),
+    _Unsupported("deduplicationSnapshotInterval", is_removable=False, field="deduplicationSnapshotIntervalSeconds"),
+    _Unsupported("dispatchRate", field="topicDispatchRate"),
+    _Unsupported("subscriptionDispatchRate", field="subscriptionDispatchRate"),
+    _Unsupported("replicatorDispatchRate", field="replicatorDispatchRate"),
+    _Unsupported("publishRate", field="publishMaxMessageRate"),
+    _Unsupported("subscribeRate", field="clusterSubscribeRate"),
+    _Unsupported("persistence", field="persistence"),
+    _Unsupported("subscriptionAuthMode", "None", is_removable=False, field="subscription_auth_mode"),
+    _Unsupported("encryptionRequired", False, is_removable=False, field="encryption_required"),
+    _Unsupported("delayedDelivery", field="delayed_delivery_policies"),
+    _Unsupported("inactiveTopicPolicies", field="inactive_topic_policies"),
+    _Unsupported("maxProducersPerTopic", field="max_producers_per_topic"),
+    _Unsupported("maxConsumersPerTopic", field="max_consumers_per_topic"),
+    _Unsupported("maxConsumersPerSubscription", field="max_consumers_per_subscription"),
+    _Unsupported("maxUnackedMessagesPerConsumer", field="max_unacked_messages_per_consumer", is_zero_unset=False),
+    _Unsupported(
+        "maxUnackedMessagesPerSubscription", field="max_unacked_messages_per_subscription", is_zero_unset=False
+    ),
+    _Unsupported("maxSubscriptionsPerTopic", field="max_subscriptions_per_topic"),
+    _Unsupported("maxTopicsPerNamespace", 0, field="max_topics_per_namespace"),
+    _Unsupported("offloadThreshold", -1, "PUT", is_removable=False, field="offload_threshold"),
+    _Unsupported("offloadThresholdInSeconds", -1, "PUT", is_removable=False, field="offload_threshold_in_seconds"),
+    _Unsupported("offloadDeletionLagMs", verb="PUT", field="offload_deletion_lag_ms"),
+    _Unsupported("offloadPolicies", is_removable=False, field="offload_policies"),
+    _Unsupported(
+        "schemaCompatibilityStrategy", "UNDEFINED", "PUT", is_removable=False, field="schema_compatibility_strategy"
+    ),
+    _Unsupported("isAllowAutoUpdateSchema", True, is_removable=False, field="is_allow_auto_update_schema"),
+    _Unsupported("schemaValidationEnforced", False, is_removable=False, field="schema_validation_enforced"),
+    _Unsupported("subscriptionTypesEnabled", [], field="subscription_types_enabled"),
+    _Unsupported("entryFilters", field="entryFilters"),
+    _Unsupported("dispatcherPauseOnAckStatePersistent", False, field="dispatcherPauseOnAckStatePersistentEnabled"),
+    _Unsupported("backlogQuota", field="backlog_quota_map"),
+)
+_OTHER_UNSUPPORTED_FIELDS = {
+    "clusterDispatchRate": "dispatchRate",
+    "schema_auto_update_compatibility_strategy": "schemaAutoUpdateCompatibilityStrategy",
+    "resource_group_name": "resourcegroup",
+    "latency_stats_sample_rate": "latency_stats_sample_rate",
+    "migrated": "migration",
+    "deleted": "deleted",
+}
+_HAS_NO_GET = ("backlogQuota",)
+
+
+def refuse_unsupported(policies: Policies, wanted: Mapping[str, Any]) -> None:
+    """Refuse what a request for a new namespace asks for beyond ``policies``, the defaults.
+
+    What is empty, off or the default asks for nothing; clients send whole objects full of these.
+
+    Raises:
+        Refused: 501 for a policy of Pulsar's, 400 for an unknown field.
+    """
+    named = {policy.field: policy.name for policy in _UNSUPPORTED} | _OTHER_UNSUPPORTED_FIELDS
+    limited = {policy.field for policy in _UNSUPPORTED if not policy.is_zero_unset}
+    for field, value in wanted.items():
+        asks_for_something = value and value != -1 and value != policies.get(field)
+        if asks_for_something or (value == 0 and field in limited):
+            if field not in named:
+                raise Refused(400, f"unknown field {field} in the policies")
+            raise not_supported(f"namespace policy {named[field]} ({field})", _LATER)
+
+
+def no_authorization() -> Refused:
+    """Return the refusal of a permission."""
+    return Refused(501, "Authorization is not enabled: permissions would protect nothing")
+
+
+def _read_unset(policy: _Unsupported) -> Handler:
+    reason = (
+        _POLICIES_ABSENT
+        if policy.name in ("replicatorDispatchRate", "dispatcherPauseOnAckStatePersistent")
+        else _ABSENT
+    )
+
+    async def read(call: Call) -> Response:
+        call.require_namespace(reason)
+        return _answer(policy.unset)
+
+    return read
+
+
+def _refuse_setting(policy: _Unsupported) -> Handler:
+    async def refuse(call: Call) -> Response:
+        value = await call.json() if policy.name != "dispatcherPauseOnAckStatePersistent" else True
+        call.require_namespace()
+        if value is None or value == policy.unset:
+            return done()
+        if policy.unset is None and not value and policy.is_zero_unset:
+            return done()
+        raise not_supported(f"namespace policy {policy.name}", _LATER)
+
+    return refuse
+
+
+async def _remove_unset(call: Call) -> Response:
+    call.require_namespace()
+    return done()
+
+
+async def _remove_no_bundle(call: Call) -> Response:
+    call.require_namespace()
+    raise Refused(412, f"Invalid bundle range: {call.request.scope['path'].rsplit('/', 1)[1]}")
+
+
+async def _no_map(call: Call) -> Response:
+    call.require_namespace()
+    return as_json({})
+
+
+async def _no_content(call: Call) -> Response:
+    # Of an absent namespace too.
+    return done()
+
+
+async def _unset_or_absent(call: Call) -> Response:
+    call.require_namespace()
+    return nothing()
+
+
+async def _no_content_or_absent(call: Call) -> Response:
+    call.require_namespace()
+    return done()
+
+
+async def _no_local_policies(call: Call) -> Response:
+    call.require_namespace("Namespace not found")
+    raise Refused(404, "Namespace local-policies does not exist")
+
+
+def _refuse(name: str) -> Handler:
+    async def refuse(call: Call) -> Response:
+        call.require_namespace()
+        raise not_supported(f"namespace policy {name}", _LATER)
+
+    return refuse
+
+
+async def _refuse_permission(call: Call) -> Response:
+    call.require_namespace("Topic's namespace does not exist")
+    raise no_authorization()
+
+
+def _answer(value: Any) -> Response:
+    return nothing() if value is None else as_json(value)
+
+
+def _unsupported_routes() -> Iterator[tuple[str, str, Handler]]:
+    for policy in _UNSUPPORTED:
+        path = f"{_N}/{policy.name}"
+        if policy.name not in _HAS_NO_GET:
+            yield "GET", path, _read_unset(policy)
+        yield policy.verb, path, _refuse_setting(policy)
+        yield "DELETE", path, _remove_unset if policy.is_removable else _remove_no_bundle
+
+
+ROUTES: Routes = (
+    ("GET", f"{_N}/permissions/subscription", _no_map),
+    ("POST", f"{_N}/permissions/subscription/{{subscription}}", _refuse_permission),
+    ("GET", f"{_N}/permissions", _no_map),
+    ("POST", f"{_N}/permissions/{{role}}", _refuse_permission),
+    ("DELETE", f"{_N}/permissions/{{role}}", _no_content_or_absent),
+    ("DELETE", f"{_N}/permissions/{{subscription}}/{{role}}", _no_content_or_absent),
+    ("GET", f"{_N}/backlogQuotaMap", _no_map),
+    ("GET", f"{_N}/antiAffinity", _no_content),
+    ("POST", f"{_N}/antiAffinity", _refuse("antiAffinity")),
+    ("DELETE", f"{_N}/antiAffinity", _no_content_or_absent),
+    ("GET", f"{_N}/schemaAutoUpdateCompatibilityStrategy", _no_content_or_absent),
+    ("PUT", f"{_N}/schemaAutoUpdateCompatibilityStrategy", _refuse("schemaAutoUpdateCompatibilityStrategy")),
+    ("DELETE", f"{_N}/schemaAutoUpdateCompatibilityStrategy", _remove_no_bundle),
+    ("GET", f"{_N}/persistence/bookieAffinity", _no_local_policies),
+    ("POST", f"{_N}/persistence/bookieAffinity", _refuse("persistence/bookieAffinity")),
+    ("DELETE", f"{_N}/persistence/bookieAffinity", _no_content_or_absent),
+    ("GET", f"{_N}/resourcegroup", _unset_or_absent),
+    ("POST", f"{_N}/resourcegroup/{{group}}", _refuse("resourcegroup")),
+    ("DELETE", f"{_N}/resourcegroup", _no_content_or_absent),
+    ("DELETE", f"{_N}/removeOffloadPolicies", _no_content_or_absent),
+    ("POST", f"{_N}/migration", _refuse("migration")),
+    ("DELETE", f"{_N}/replication", _remove_no_bundle),
+    ("DELETE", f"{_N}/allowedClusters", _remove_no_bundle),
+    *_unsupported_routes(),
+)

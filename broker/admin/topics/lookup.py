@@ -1,0 +1,86 @@
+"""Finding the topic that a request is about, or refusing in Pulsar's words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ....errors import TopicNotFound
+from ....web.answers import Refused, not_supported
+from ....wire.topic_name import TopicName
+from ...policies.policies import AutoCreation
+from ..call import Call
+
+if TYPE_CHECKING:
+    from ...topics.subscription import Subscription
+    from ...topics.topic import Topic
+
+
+def exists(call: Call, name: TopicName) -> bool:
+    """Return whether a plain topic or partition of that name exists; a partitioned topic itself does not count."""
+    return call.broker.has_topic(name)
+
+
+def not_found(name: TopicName) -> Refused:
+    """Return the refusal for an absent topic."""
+    return Refused(404, f"Topic {name} not found")
+
+
+async def load(call: Call, name: TopicName) -> Topic:
+    """Return a plain topic or partition, loading it if needed; a partition comes into being by this.
+
+    Raises:
+        Refused: 404.
+    """
+    if not call.namespaces.has_namespace(name.namespace_name):
+        raise Refused(404, "Namespace not found")
+    partitions = call.namespaces.partitions(name.base) if name.partition >= 0 else 0
+    if partitions and name.partition >= partitions:
+        raise Refused(404, "Topic partitions were not yet created")
+    if call.namespaces.partitions(name) or not name.is_persistent:
+        raise not_found(name)
+    try:
+        return await call.broker.topic(name, create=partitions > 0)
+    except TopicNotFound as error:
+        raise not_found(name) from error
+
+
+async def load_all(call: Call, name: TopicName) -> list[Topic]:
+    """Return a plain topic, or all partitions of a partitioned one."""
+    partitions = call.namespaces.partitions(name)
+    if not partitions:
+        return [await load(call, name)]
+    return [await load(call, name.partition_name(index)) for index in range(partitions)]
+
+
+def refuse_non_persistent(name: TopicName) -> None:
+    """Refuse to create what this broker does not have."""
+    if not name.is_persistent:
+        raise not_supported("a non-persistent topic", f"create persistent://{name.namespace_name}/{name.local}")
+
+
+def refuse_partitioned(call: Call, name: TopicName, reason: str) -> None:
+    """Refuse with 405 if the name is a partitioned topic's."""
+    if call.namespaces.partitions(name):
+        raise Refused(405, reason)
+
+
+def connections(topic: Topic) -> int:
+    """Return how many producers and consumers a topic has."""
+    return len(topic.producers) + sum(len(subscription.consumers) for subscription in topic.subscriptions.values())
+
+
+def find_subscription(topic: Topic, subscription: str) -> Subscription:
+    """Return a subscription of a topic.
+
+    Raises:
+        Refused: 404.
+    """
+    found = topic.subscriptions.get(subscription)
+    if found is None:
+        raise Refused(404, f"Subscription {subscription} not found for topic {topic.name}")
+    return found
+
+
+def auto_creation(call: Call, name: TopicName) -> AutoCreation:
+    """Return whether a topic is created on first use."""
+    return call.broker.auto_creation(name)

@@ -1,0 +1,195 @@
+"""Reading single entries over HTTP: peek, by id, examine, id at a time.
+
+The body is the entry's payload after decompression; what is known about it travels in ``X-Pulsar-…`` headers. A batch
+comes undivided: the count header tells the client to split it.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from starlette.responses import Response
+
+from ....errors import ProtocolError
+from ....web.answers import Refused, as_json
+from ....wire.compression import decompress
+from ....wire.payload import open_payload
+from ....wire.position import Position
+from ....wire.pulsar_api_pb2 import CompressionType, MessageMetadata
+from ...storage.entry import StoredEntry
+from .. import bodies
+from ..call import Call
+from ..routing import Routes
+from .lookup import find_subscription, load, refuse_partitioned
+from .message_ids import as_message_id
+from .stats import nth_unacknowledged, read_entry
+
+if TYPE_CHECKING:
+    from ...topics.topic import Topic
+
+_T = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
+MAX_PEEK = 1_000_000
+"""Farthest position that a peek may ask for; each one is a step of the cursor."""
+_LAST_MS = 253_402_300_799_000
+"""The last second of the year 9999, the end of dates; a producer may send any number."""
+_TEXT_FIELDS = (
+    ("producer_name", "producer-name"),
+    ("sequence_id", "sequence-id"),
+    ("replicated_from", "replicated-from"),
+    ("partition_key", "partition-key"),
+    ("highest_sequence_id", "highest-sequence-id"),
+    ("uuid", "uuid"),
+    ("num_chunks_from_msg", "num-chunks-from-msg"),
+    ("total_chunk_msg_size", "total-chunk-msg-size"),
+    ("chunk_id", "chunk-id"),
+    ("marker_type", "marker-type"),
+)
+_FLAG_FIELDS = (
+    ("partition_key_b64_encoded", "partition-key-b64-encoded"),
+    ("null_partition_key", "null-partition-key"),
+)
+
+
+async def _peek(call: Call) -> Response:
+    place = call.number("place")
+    name = call.topic
+    if not name.is_persistent:
+        raise Refused(405, "Peek messages on a non-persistent topic is not allowed")
+    refuse_partitioned(call, name, "Peek messages on a partitioned topic is not allowed")
+    topic = await load(call, name)
+    subscription = find_subscription(topic, call.subscription)
+    if not 0 < place <= MAX_PEEK:
+        raise Refused(400, f"position {place} is out of range: 1 to {MAX_PEEK}, counted from the first unacknowledged")
+    position = await nth_unacknowledged(topic, subscription, place)
+    entry = None if position is None else await read_entry(topic, position)
+    if entry is None:
+        raise Refused(404, "Message not found")
+    return _show(call, entry)
+
+
+async def _by_id(call: Call) -> Response:
+    wanted = Position(call.number("ledger"), call.number("entry"))
+    name = call.topic
+    refuse_partitioned(call, name, "GetMessageById is not allowed on partitioned-topic")
+    topic = await load(call, name)
+    if all(ledger.id != wanted.ledger_id for ledger in topic.log.ledgers()):
+        raise Refused(404, "Message id not found")
+    entry = await read_entry(topic, wanted) if wanted.entry_id >= 0 else None
+    if entry is None or entry.position != wanted:
+        raise Refused(404, f"Message not found: ledger {wanted.ledger_id} has no entry {wanted.entry_id}")
+    return _show(call, entry)
+
+
+async def _examine(call: Call) -> Response:
+    name = call.topic
+    if not name.is_persistent:
+        raise Refused(405, "Examine messages on a non-persistent topic is not allowed")
+    refuse_partitioned(
+        call,
+        name,
+        "Examine messages on a partitioned topic is not allowed, please try examine message on specific topic"
+        " partition",
+    )
+    topic = await load(call, name)
+    count = topic.log.entry_count
+    if not count:
+        raise Refused(412, "Could not examine messages due to the total message is zero")
+    asked = bodies.as_int(call.request.query_params.get("messagePosition", "1"), "messagePosition") or 1
+    place = min(max(asked, 1), count)
+    if call.request.query_params.get("initialPosition") != "earliest":
+        place = count - place + 1
+    entry = await read_entry(topic, _nth_position(topic, place))
+    if entry is None:
+        raise Refused(404, "Message not found")
+    return _show(call, entry)
+
+
+async def _id_at_time(call: Call) -> Response:
+    time_ms = call.number("timestamp")
+    name = call.topic
+    if not name.is_persistent:
+        raise Refused(405, "Get message ID by timestamp on a non-persistent topic is not allowed")
+    refuse_partitioned(
+        call,
+        name,
+        "Get message ID by timestamp on a partitioned topic is not allowed, please try do it on specific topic"
+        " partition",
+    )
+    topic = await load(call, name)
+    before = await topic.log.position_before_time(time_ms)
+    return as_json(as_message_id(topic.log.next_position(before)))
+
+
+def _nth_position(topic: Topic, place: int) -> Position:
+    """Return the position of the ``place``-th entry (from 1) that the topic holds."""
+    for ledger in topic.log.ledgers():
+        if place <= ledger.entries:
+            return Position(ledger.id, place - 1)
+        place -= ledger.entries
+    raise Refused(404, "Message not found")
+
+
+def _show(call: Call, entry: StoredEntry) -> Response:
+    try:
+        metadata, start = open_payload(entry.payload)
+        body = entry.payload[start:]
+        if metadata.compression and not metadata.encryption_keys:
+            # The producer was held to the limit before it compressed, so the limit bounds this too.
+            limit = max(call.broker.config.max_message_bytes, metadata.uncompressed_size)
+            body = decompress(metadata.compression, body, metadata.uncompressed_size, limit)
+    except ProtocolError as error:
+        raise Refused(
+            500, f"entry {entry.position.ledger_id}:{entry.position.entry_id} is unreadable: {error}"
+        ) from error
+    headers = {name: _ascii(value) for name, value in _headers(metadata, entry.position, len(body))}
+    return Response(bytes(body), headers=headers, media_type="application/json")
+
+
+def _headers(metadata: MessageMetadata, position: Position, size: int) -> Iterator[tuple[str, str]]:
+    yield "X-Pulsar-Message-ID", f"{position.ledger_id}:{position.entry_id}"
+    is_batch = metadata.HasField("num_messages_in_batch")
+    properties = {} if is_batch else {item.key: item.value for item in metadata.properties}
+    yield "X-Pulsar-PROPERTY", json.dumps(properties, separators=(",", ":"))
+    for field, label in (("publish_time", "publish"), ("event_time", "event"), ("deliver_at_time", "deliver-at")):
+        if metadata.HasField(field) and (time_ms := getattr(metadata, field)) > 0:
+            yield f"X-Pulsar-{label}-time", _iso(time_ms)
+    if is_batch:
+        yield "X-Pulsar-num-batch-message", str(metadata.num_messages_in_batch)
+        yield "X-Pulsar-batch-size", str(size)
+    if metadata.null_value:
+        yield "X-Pulsar-null-value", "true"
+    if metadata.HasField("num_chunks_from_msg"):
+        yield "X-Pulsar-PROPERTY-TOTAL-CHUNKS", str(metadata.num_chunks_from_msg)
+        yield "X-Pulsar-PROPERTY-CHUNK-ID", str(metadata.chunk_id)
+    yield "X-Pulsar-Is-Encrypted", "true" if metadata.encryption_keys else "false"
+    for field, label in _TEXT_FIELDS:
+        if metadata.HasField(field):
+            yield f"X-Pulsar-{label}", str(getattr(metadata, field))
+    for field, label in _FLAG_FIELDS:
+        if getattr(metadata, field):
+            yield f"X-Pulsar-{label}", "true"
+    if metadata.compression:
+        yield "X-Pulsar-compression", CompressionType.Name(metadata.compression)
+        yield "X-Pulsar-uncompressed-size", str(metadata.uncompressed_size)
+    yield "X-Pulsar-txn-uncommitted", "false"
+
+
+def _iso(time_ms: int) -> str:
+    time = datetime.datetime.fromtimestamp(min(time_ms, _LAST_MS) / 1000, datetime.UTC)
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _ascii(value: str) -> str:
+    """Return a header value that HTTP can carry: control characters and what Latin-1 lacks become ``?``."""
+    return "".join(char if char.isprintable() and ord(char) < 256 else "?" for char in value)
+
+
+ROUTES: Routes = (
+    ("GET", f"{_T}/subscription/{{subscription}}/position/{{place}}", _peek),
+    ("GET", f"{_T}/ledger/{{ledger}}/entry/{{entry}}", _by_id),
+    ("GET", f"{_T}/examinemessage", _examine),
+    ("GET", f"{_T}/messageid/{{timestamp}}", _id_at_time),
+)

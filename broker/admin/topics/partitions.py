@@ -1,0 +1,189 @@
+"""Partitioned topics: ``T/partitions``, their list and their aggregated statistics."""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.responses import Response
+
+from ....errors import TopicNotFound
+from ....web.answers import Refused, as_json, done
+from ....wire.topic_name import TopicName
+from ...storage.cursors.names import is_internal
+from .. import bodies
+from ..call import Call
+from ..routing import Routes
+from .lookup import auto_creation, connections, exists, load, not_found, refuse_non_persistent
+from .partitioned_stats import aggregate
+from .stats import shown_stats
+
+_T = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
+_WITH_PROPERTIES = "application/vnd.partitioned-topic-metadata+json"
+MAX_PARTITIONS = 10_000
+"""Partitions of one topic; each is a topic with files and cursors of its own."""
+
+
+async def _list(call: Call) -> Response:
+    namespace = call.require_namespace()
+    return as_json([str(name) for name in call.namespaces.partitioned_topics(namespace, call.raw("domain"))])
+
+
+async def _get(call: Call) -> Response:
+    may_create = call.flag("checkAllowAutoCreation")
+    name = call.new_topic if may_create else call.topic
+    if may_create:
+        call.require_topic_namespace()
+    partitions = call.namespaces.partitions(name)
+    if not partitions and not exists(call, name):
+        creation = auto_creation(call, name)
+        if not may_create or not creation.is_allowed:
+            raise not_found(name)
+        if creation.partitions and name.partition < 0:
+            await call.namespaces.create_partitioned_topic(name, creation.partitions)
+            partitions = creation.partitions
+    answer: dict[str, object] = {"partitions": partitions, "deleted": False}
+    if partitions and (properties := call.namespaces.properties(name)):
+        answer["properties"] = properties
+    return as_json(answer)
+
+
+async def _create(call: Call) -> Response:
+    partitions, properties = await _read(call)
+    name = call.new_topic
+    if name.partition >= 0:
+        raise Refused(412, "Partitioned Topic Name should not contain '-partition-'")
+    call.require_topic_namespace()
+    refuse_non_persistent(name)
+    if partitions <= 0:
+        raise Refused(406, "Number of partitions should be more than 0")
+    if partitions > MAX_PARTITIONS:
+        raise Refused(406, f"Number of partitions should be less than or equal to {MAX_PARTITIONS}")
+    if call.namespaces.partitions(name) or exists(call, name):
+        raise Refused(409, "This topic already exists")
+    _refuse_conflicts(call, name, range(partitions))
+    await call.namespaces.create_partitioned_topic(name, partitions, properties)
+    await _create_missing(call, name)
+    return done()
+
+
+async def _update(call: Call) -> Response:
+    name = call.topic
+    body = await call.body(("application/json", "text/plain", _WITH_PROPERTIES))
+    if not body.strip():
+        raise Refused(400, "The request entity cannot be empty.")
+    partitions = bodies.as_int(bodies.parse(body), "number of partitions") or 0
+    present = call.namespaces.partitions(name)
+    if not present:
+        raise Refused(409, f"Topic {name} is not the partitioned topic.")
+    if partitions < present:
+        raise Refused(422, f"Desired partitions {partitions} can't be less than the current partitions {present}.")
+    if partitions > MAX_PARTITIONS:
+        raise Refused(406, f"Number of partitions should be less than or equal to {MAX_PARTITIONS}")
+    _refuse_conflicts(call, name, range(present, partitions))
+    await call.namespaces.update_partitions(name, partitions)
+    await _create_missing(call, name)
+    first = await load(call, name.partition_name(0))
+    for subscription in tuple(first.subscriptions.values()):
+        if subscription.is_durable and not is_internal(subscription.name):
+            for index in range(present, partitions):
+                topic = await load(call, name.partition_name(index))
+                if subscription.name not in topic.subscriptions:
+                    await topic.create_subscription(subscription.name, "earliest")
+    return done()
+
+
+async def _create_missed(call: Call) -> Response:
+    name = call.topic
+    if not call.namespaces.partitions(name):
+        raise Refused(404, f"Topic {name} does not exist")
+    await _create_missing(call, name)
+    return done()
+
+
+async def _delete(call: Call) -> Response:
+    name = call.topic
+    partitions = call.namespaces.partitions(name)
+    if not partitions:
+        if exists(call, name):
+            remedy = "is a non-partitioned topic. Instead of calling delete-partitioned-topic please call delete."
+            raise Refused(409, f"{name} {remedy}")
+        raise Refused(404, f"Topic {name} not found.")
+    force = call.flag("force")
+    present = [name.partition_name(index) for index in range(partitions)]
+    present = [partition for partition in present if exists(call, partition)]
+    if not force:
+        for partition in present:
+            topic = call.broker.topics.get(str(partition))
+            if topic is not None and connections(topic):
+                raise Refused(412, "Topic has active producers/subscriptions")
+    # The record goes last: were it gone first, a crash would leave partitions that nobody knows to be partitions.
+    for partition in present:
+        try:
+            await call.broker.delete_topic(partition, force, with_subscriptions=True)
+        except TopicNotFound:
+            continue  # somebody else deleted it meanwhile
+    await call.namespaces.delete_partitioned_topic(name)
+    return done()
+
+
+async def _stats(call: Call) -> Response:
+    name = call.require_topic_namespace()
+    partitions = call.namespaces.partitions(name)
+    if not partitions:
+        raise Refused(404, f"Partitioned Topic {name} not found")
+    per_partition = {}
+    for index in range(partitions):
+        partition = name.partition_name(index)
+        per_partition[str(partition)] = await shown_stats(call, await load(call, partition))
+    answer = aggregate(list(per_partition.values()))
+    answer["metadata"] = {"partitions": partitions, "deleted": False}
+    answer["partitions"] = per_partition if call.flag("perPartition", default=True) else {}
+    return as_json(answer)
+
+
+async def _internal_stats(call: Call) -> Response:
+    name = call.require_topic_namespace()
+    partitions = call.namespaces.partitions(name)
+    if not partitions:
+        raise Refused(404, f"Partitioned Topic {name} not found")
+    topics = [await load(call, name.partition_name(index)) for index in range(partitions)]
+    return as_json(
+        {
+            "metadata": {"partitions": partitions, "deleted": False},
+            "partitions": {str(topic.name): topic.internal_stats() for topic in topics},
+        }
+    )
+
+
+async def _read(call: Call) -> tuple[int, dict[str, str]]:
+    """Return the number of partitions and the properties that a create request names."""
+    body = await call.body(("application/json", "text/plain", _WITH_PROPERTIES))
+    value = bodies.parse(body)
+    if isinstance(value, dict) and call.request.headers.get("content-type", "").startswith(_WITH_PROPERTIES):
+        properties = bodies.as_text_map(value.get("properties"), "properties")
+        return bodies.as_int(value.get("partitions"), "partitions") or 0, properties or {}
+    return bodies.as_int(value, "number of partitions") or 0, {}
+
+
+def _refuse_conflicts(call: Call, name: TopicName, indexes: range) -> None:
+    """Refuse when a plain topic has the name of a partition to be made."""
+    for index in indexes:
+        if exists(call, partition := name.partition_name(index)):
+            raise Refused(412, f"Topic {partition} exists and is no partition; delete it first")
+
+
+async def _create_missing(call: Call, name: TopicName) -> None:
+    partitions = [name.partition_name(index) for index in range(call.namespaces.partitions(name))]
+    await asyncio.gather(*(call.broker.create_topic(each) for each in partitions if not exists(call, each)))
+
+
+ROUTES: Routes = (
+    ("GET", "/admin/v2/{domain}/{tenant}/{namespace}/partitioned", _list),
+    ("GET", f"{_T}/partitions", _get),
+    ("PUT", f"{_T}/partitions", _create),
+    ("POST", f"{_T}/partitions", _update),
+    ("DELETE", f"{_T}/partitions", _delete),
+    ("POST", f"{_T}/createMissedPartitions", _create_missed),
+    ("GET", f"{_T}/partitioned-stats", _stats),
+    ("GET", f"{_T}/partitioned-internalStats", _internal_stats),
+)

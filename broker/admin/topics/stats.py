@@ -1,0 +1,138 @@
+"""A topic's statistics as a request asks for them, and its ledgers as Pulsar shows them."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+from typing import TYPE_CHECKING, Any
+
+from ....wire.message_id import MessageId
+from ....wire.payload import open_payload
+from ....wire.position import Position
+from ..call import Call
+
+if TYPE_CHECKING:
+    from ...storage.entry import StoredEntry
+    from ...storage.ledgers.ledger import LedgerInfo
+    from ...topics.subscription import Subscription
+    from ...topics.topic import Topic
+
+_ONE_ENTRY_BYTES = 1
+ENTRIES_PER_TURN = 1000
+"""Entries that are stepped over before the loop may do something else."""
+
+
+async def shown_stats(call: Call, topic: Topic) -> dict[str, Any]:
+    """Return a topic's statistics with the parts that the query switches on or off."""
+    stats = topic.stats(
+        with_publishers=not call.flag("excludePublishers"),
+        with_consumers=not call.flag("excludeConsumers"),
+        with_backlog_bytes=call.flag("subscriptionBacklogSize", default=True),
+    )
+    if not call.flag("getEarliestTimeInBacklog"):
+        return stats
+    earliest = 0
+    for name, shown in stats["subscriptions"].items():
+        if name in topic.subscriptions:
+            time_ms = await _earliest_publish_time_ms(topic, topic.subscriptions[name])
+            shown["earliestMsgPublishTimeInBacklog"] = time_ms
+            earliest = min(earliest, time_ms) if earliest and time_ms else earliest or time_ms
+    stats["earliestMsgPublishTimeInBacklogs"] = earliest
+    return stats
+
+
+async def read_entry(topic: Topic, position: Position) -> StoredEntry | None:
+    """Return the entry at or after a position, from memory or disk; None behind the end."""
+    entries = topic.log.read(position, 1, _ONE_ENTRY_BYTES)
+    if entries is None:
+        entries = await topic.log.load(position, 1, _ONE_ENTRY_BYTES)
+    return entries[0] if entries else None
+
+
+async def last_message(topic: Topic) -> Position | MessageId:
+    """Return the id of the last message; of an entry that is a batch, with the index in it."""
+    last = topic.last_message_id()
+    entry = await read_entry(topic, last) if last.entry_id >= 0 else None
+    if entry is None or entry.position != last:  # empty, or dropped by retention
+        return last
+    metadata, _ = open_payload(entry.payload)
+    if not metadata.HasField("num_messages_in_batch"):
+        return last
+    return MessageId(last.ledger_id, last.entry_id, batch_index=metadata.num_messages_in_batch - 1)
+
+
+async def nth_unacknowledged(topic: Topic, subscription: Subscription, count: int) -> Position | None:
+    """Return the position of the ``count``-th entry (from 1) that a subscription has not acknowledged."""
+    cursor = subscription.cursor
+    if count > cursor.backlog_entries:
+        return None
+    position = cursor.mark_delete
+    for number in range(count):
+        if number % ENTRIES_PER_TURN == ENTRIES_PER_TURN - 1:
+            await asyncio.sleep(0)  # a long way is no reason to keep the loop busy
+        position = cursor.next_unacknowledged(position)
+        if position > topic.log.last_confirmed:
+            return None
+    return position
+
+
+def internal_info(topic: Topic) -> dict[str, Any]:
+    """Return what Pulsar calls the stored metadata of a managed ledger."""
+    ledgers = topic.log.ledgers()
+    created = _iso(min((ledger.created_ms for ledger in ledgers), default=0))
+    changed = _iso(max((ledger.created_ms for ledger in ledgers), default=0))
+    info: dict[str, Any] = {
+        "version": len(ledgers),
+        "creationDate": created,
+        "modificationDate": changed,
+        "ledgers": [_ledger_info(ledger) for ledger in ledgers],
+    }
+    if topic.log.is_terminated:
+        last = topic.log.last_confirmed
+        info["terminatedPosition"] = {"ledgerId": last.ledger_id, "entryId": last.entry_id}
+    info["cursors"] = {
+        name: {
+            "version": 0,
+            "creationDate": created,
+            "modificationDate": changed,
+            "cursorsLedgerId": -1,  # cursors lie in the journal, not in ledgers of their own
+            "markDelete": {"ledgerId": cursor.mark_delete.ledger_id, "entryId": cursor.mark_delete.entry_id},
+        }
+        for name, cursor in topic.log.cursors.items()
+    }
+    return info
+
+
+def bytes_after(topic: Topic, position: Position) -> int:
+    """Return about how many bytes lie behind a position: inside its ledger in proportion to the entries."""
+    size = 0
+    for ledger in topic.log.ledgers():
+        if ledger.id > position.ledger_id:
+            size += ledger.bytes
+        elif ledger.id == position.ledger_id and ledger.entries:
+            behind = max(0, ledger.entries - 1 - position.entry_id)
+            size += ledger.bytes * behind // ledger.entries
+    return size
+
+
+async def _earliest_publish_time_ms(topic: Topic, subscription: Subscription) -> int:
+    position = await nth_unacknowledged(topic, subscription, 1)
+    entry = None if position is None else await read_entry(topic, position)
+    if entry is None:
+        return 0
+    metadata, _ = open_payload(entry.payload)
+    return metadata.publish_time
+
+
+def _ledger_info(ledger: LedgerInfo) -> dict[str, Any]:
+    sizes = {} if ledger.is_open else {"entries": ledger.entries, "size": ledger.bytes}
+    return {
+        "ledgerId": ledger.id,
+        **sizes,
+        "timestamp": 0 if ledger.is_open else ledger.created_ms,
+        "isOffloaded": False,
+    }
+
+
+def _iso(time_ms: int) -> str:
+    return datetime.datetime.fromtimestamp(time_ms / 1000, datetime.UTC).isoformat(timespec="milliseconds")

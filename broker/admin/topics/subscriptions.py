@@ -1,0 +1,271 @@
+"""``T/subscription/…``: subscriptions and where they stand."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+from starlette.responses import Response
+
+from ....web.answers import Refused, as_json, done, not_supported
+from ....wire.position import Position
+from ....wire.topic_name import TopicName
+from ...storage.cursors.names import is_internal
+from .. import bodies
+from ..call import Call
+from ..routing import Routes
+from .internal_subscriptions import new_subscription, own_subscription
+from .lookup import auto_creation, exists, find_subscription, load, load_all, refuse_partitioned
+from .message_ids import is_excluded, is_latest, position_of
+from .stats import nth_unacknowledged, read_entry
+
+if TYPE_CHECKING:
+    from ...topics.subscription import Subscription
+    from ...topics.topic import Topic
+
+_T = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
+_S = f"{_T}/subscription/{{subscription}}"
+ANALYZED_PER_TURN = 100
+MAX_ANALYZED_ENTRIES = 10_000
+"""`subscriptionBacklogScanMaxEntries`: the analysis of a backlog stops there and says so."""
+
+
+async def _list(call: Call) -> Response:
+    topics = await load_all(call, call.topic)
+    return as_json(sorted({name for topic in topics for name in topic.subscriptions}))
+
+
+async def _create(call: Call) -> Response:
+    raw = bodies.parse(await call.body())
+    body = bodies.as_object(None if isinstance(raw, str) else raw, "message id")  # a text means latest to Pulsar
+    name = call.require_topic_namespace()
+    if not name.is_persistent:
+        raise Refused(400, "Create subscription on non-persistent topic can only be done through client")
+    if call.flag("replicated"):
+        raise not_supported("a replicated subscription", "create it without replicated=true")
+    properties = bodies.as_text_map((body or {}).get("properties"), "subscription properties")
+    subscription, position = new_subscription(call), _initial(body)
+    if not call.namespaces.partitions(name) and not exists(call, name):
+        if not auto_creation(call, name).is_allowed:
+            raise Refused(412, "Topic does not exist and cannot be auto-created")
+        await call.broker.topic(call.new_topic, create=True)
+    topics = await load_all(call, name)
+    if any(subscription in topic.subscriptions for topic in topics):
+        raise Refused(409, "Subscription already exists for topic")
+    for topic in topics:
+        await topic.create_subscription(subscription, position, properties)
+    return done()
+
+
+async def _delete(call: Call) -> Response:
+    name = own_subscription(call)
+    found = _find_all(await load_all(call, call.topic), name)
+    force = call.flag("force")
+    if not force and any(subscription.consumers for _, subscription in found):
+        raise Refused(412, "Subscription has active connected consumers")
+    for topic, _ in found:
+        await topic.delete_subscription(name, force=force)
+    return done()
+
+
+async def _skip_all(call: Call) -> Response:
+    name = own_subscription(call)
+    for _, subscription in _find_all(await load_all(call, call.topic), name):
+        await subscription.skip_all()
+    return done()
+
+
+async def _skip(call: Call) -> Response:
+    count = call.number("count")
+    name = call.topic
+    refuse_partitioned(call, name, "Skip messages on a partitioned topic is not allowed")
+    subscription = find_subscription(await load(call, name), own_subscription(call))
+    if count > 0:
+        await subscription.skip(count)
+    return done()
+
+
+async def _expire(call: Call) -> Response:
+    age_s = call.number("seconds")
+    name = call.topic
+    _refuse_expiring(name)
+    subscription = own_subscription(call)
+    await _expire_each(_find_all(await load_all(call, name), subscription), age_s)
+    return done()
+
+
+async def _expire_in_all(call: Call) -> Response:
+    age_s = call.number("seconds")
+    name = call.topic
+    _refuse_expiring(name)
+    topics = await load_all(call, name)
+    chosen = [(topic, each) for topic in topics for each in topic.subscriptions.values() if not is_internal(each.name)]
+    await _expire_each(chosen, age_s)
+    return done()
+
+
+async def _expire_each(chosen: Sequence[tuple[Topic, Subscription]], age_s: int) -> None:
+    """Expire on every subscription, then refuse if one of them had nothing that could expire."""
+    caught_up = [(topic, each) for topic, each in chosen if not each.cursor.backlog_entries]
+    if age_s > 0:  # an age of 0 means no limit
+        for _, subscription in chosen:
+            if subscription.cursor.backlog_entries:
+                await subscription.expire(age_s)
+    for topic, subscription in caught_up[:1]:
+        raise Refused(
+            409,
+            f"Expire message by timestamp not issued on topic {topic.name} for subscription {subscription.name} due to"
+            " ongoing message expiration not finished or subscription almost catch  up. If it's performed on a"
+            " partitioned topic operation might succeeded on other partitions, please check stats of individual"
+            " partition.",
+        )
+
+
+async def _expire_to(call: Call) -> Response:
+    body = bodies.as_object(await call.json(), "message id")
+    name = call.topic
+    refuse_partitioned(call, name, "Expire message at position is not supported for partitioned-topic")
+    topic = await load(call, name)
+    subscription = find_subscription(topic, own_subscription(call))
+    target = position_of(_required(body))
+    if is_excluded(_required(body)):
+        target = Position(target.ledger_id, target.entry_id - 1)
+    if min(target, topic.log.last_confirmed) > subscription.cursor.mark_delete:
+        await subscription.reset_to(topic.log.next_position(min(target, topic.log.last_confirmed)))
+    return done()
+
+
+async def _reset_to_time(call: Call) -> Response:
+    time_ms = call.number("timestamp")
+    name = own_subscription(call)
+    for _, subscription in _find_all(await load_all(call, call.topic), name):
+        await subscription.reset_to_time(time_ms)
+    return done()
+
+
+async def _reset_to_id(call: Call) -> Response:
+    body = bodies.as_object(await call.json(), "message id")
+    name = call.topic
+    refuse_partitioned(call, name, "Reset-cursor at position is not allowed for partitioned-topic")
+    topic = await load(call, name)
+    subscription = find_subscription(topic, own_subscription(call))
+    target = position_of(_required(body))
+    if (bodies.as_int(_required(body).get("batchIndex"), "batchIndex") or -1) > 0:
+        raise not_supported("a reset to inside a batch (batchIndex)", "name the entry without batchIndex")
+    if is_latest(target):
+        target = topic.log.next_position(topic.log.last_confirmed)
+    elif is_excluded(_required(body)):
+        target = topic.log.next_position(target)
+    await subscription.reset_to(target)
+    return done()
+
+
+async def _get_properties(call: Call) -> Response:
+    return as_json(_properties(await load_all(call, call.topic), call.subscription))
+
+
+async def _set_properties(call: Call) -> Response:
+    wanted = bodies.as_text_map(await call.json(), "properties")
+    present = _properties(await load_all(call, call.topic), call.subscription)
+    if wanted is not None and wanted != present:
+        raise not_supported("changing the properties of a subscription", "give them when it is created")
+    return done()
+
+
+async def _replicated(call: Call) -> Response:
+    found = _find_all(await load_all(call, call.topic), call.subscription)
+    return as_json({str(topic.name): False for topic, _ in found})
+
+
+async def _set_replicated(call: Call) -> Response:
+    wanted = bodies.as_bool(await call.json(), "replicated")
+    _find_all(await load_all(call, call.topic), call.subscription)
+    if wanted:
+        raise not_supported("a replicated subscription", "send false")
+    return done()
+
+
+async def _analyze(call: Call) -> Response:
+    name = call.topic
+    refuse_partitioned(
+        call,
+        name,
+        "Analyze backlog on a partitioned topic is not allowed, please try do it on specific topic partition",
+    )
+    topic = await load(call, name)
+    subscription = find_subscription(topic, call.subscription)
+    entries = messages = 0
+    first = last = None
+    position = await nth_unacknowledged(topic, subscription, 1)
+    while position is not None and entries < MAX_ANALYZED_ENTRIES:
+        entry = await read_entry(topic, position)
+        if entry is None:
+            break
+        entries, messages = entries + 1, messages + entry.messages
+        if entries % ANALYZED_PER_TURN == 0:
+            await asyncio.sleep(0)  # entries in memory are read without a pause
+        first, last = first or entry.position, entry.position
+        following = subscription.cursor.next_unacknowledged(position)
+        position = following if following <= topic.log.last_confirmed else None
+    answer: dict[str, object] = {"entries": entries, "messages": messages}
+    for unit, count in (("Entries", entries), ("Messages", messages)):
+        answer |= {f"filterRejected{unit}": 0, f"filterAccepted{unit}": count, f"filterRescheduled{unit}": 0}
+    answer["aborted"] = position is not None and entries >= MAX_ANALYZED_ENTRIES
+    for field, place in (("firstMessageId", first), ("lastMessageId", last)):
+        if place is not None:
+            answer[field] = f"{place.ledger_id}:{place.entry_id}"
+    return as_json(answer)
+
+
+def _find_all(topics: Sequence[Topic], subscription: str) -> list[tuple[Topic, Subscription]]:
+    """Return the subscription on each topic that has it; refuse if none does."""
+    having = [(topic, topic.subscriptions[subscription]) for topic in topics if subscription in topic.subscriptions]
+    if not having:
+        raise Refused(404, f"Subscription {subscription} not found for topic {topics[0].name}")
+    return having
+
+
+def _properties(topics: Sequence[Topic], subscription: str) -> dict[str, str]:
+    """Return the properties of a subscription, those of all partitions together."""
+    merged: dict[str, str] = {}
+    for _, found in _find_all(topics, subscription):
+        merged |= found.cursor.properties
+    return merged
+
+
+def _initial(body: dict[str, object] | None) -> Literal["earliest", "latest"] | Position:
+    if body is None or is_latest(position_of(body)):
+        return "latest"
+    position = position_of(body)
+    return "earliest" if position == (-1, -1) else position
+
+
+def _required(body: dict[str, object] | None) -> dict[str, object]:
+    if body is None:
+        raise Refused(400, "messageId is null")
+    return body
+
+
+def _refuse_expiring(name: TopicName) -> None:
+    if not name.is_persistent:
+        raise Refused(405, "Expire messages on a non-persistent topic is not allowed")
+
+
+ROUTES: Routes = (
+    ("GET", f"{_T}/subscriptions", _list),
+    ("PUT", _S, _create),
+    ("DELETE", _S, _delete),
+    ("POST", f"{_S}/skip_all", _skip_all),
+    ("POST", f"{_S}/skip/{{count}}", _skip),
+    ("POST", f"{_S}/expireMessages/{{seconds}}", _expire),
+    ("POST", f"{_S}/expireMessages", _expire_to),
+    ("POST", f"{_T}/all_subscription/expireMessages/{{seconds}}", _expire_in_all),
+    ("POST", f"{_S}/resetcursor/{{timestamp}}", _reset_to_time),
+    ("POST", f"{_S}/resetcursor", _reset_to_id),
+    ("GET", f"{_S}/properties", _get_properties),
+    ("PUT", f"{_S}/properties", _set_properties),
+    ("GET", f"{_S}/replicatedSubscriptionStatus", _replicated),
+    ("POST", f"{_S}/replicatedSubscriptionStatus", _set_replicated),
+    ("POST", f"{_S}/analyzeBacklog", _analyze),
+)

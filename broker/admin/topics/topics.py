@@ -1,0 +1,271 @@
+"""``/admin/v2/persistent/…``: topics themselves. Partitions, subscriptions and messages are next door."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.responses import Response
+
+from ....web.answers import Refused, as_json, done, not_supported, nothing
+from ....wire.position import Position
+from ....wire.topic_name import TopicName
+from .. import bodies
+from ..call import Call
+from ..namespaces.namespaces import check_bundle, topics_in_bundle, topics_of
+from ..routing import Handler, Routes
+from .lookup import connections, exists, load, load_all, not_found, refuse_non_persistent, refuse_partitioned
+from .message_ids import as_message_id, position_of
+from .stats import bytes_after, internal_info, last_message, shown_stats
+
+_D = "/admin/v2/{domain}/{tenant}/{namespace}"
+_T = f"{_D}/{{topic}}"
+_PENDING_ACKS = "__transaction_pending_ack"
+
+
+async def _list(call: Call) -> Response:
+    namespace = call.require_namespace()
+    bundle = call.request.query_params.get("bundle")
+    if bundle is None:
+        topics = topics_of(call, namespace, (call.raw("domain"),), call.flag("includeSystemTopic"))
+    else:
+        topics = [
+            topic
+            for topic in topics_in_bundle(call, namespace, check_bundle(call, namespace, bundle))
+            if topic.domain == call.raw("domain")
+        ]
+    return as_json([str(topic) for topic in topics])
+
+
+async def _create(call: Call) -> Response:
+    properties = bodies.as_text_map(await call.json(), "properties") or {}
+    name = call.require_topic_namespace(is_new=True)
+    refuse_non_persistent(name)
+    if name.local.endswith(_PENDING_ACKS):
+        raise Refused(400, "Cannot create topic in system topic format!")
+    if name.partition >= 0:
+        _check_partition(call, name)
+    if call.namespaces.partitions(name) or exists(call, name):
+        raise Refused(409, "This topic already exists")
+    await call.broker.create_topic(name, properties)
+    return done()
+
+
+async def _delete(call: Call) -> Response:
+    name = call.topic
+    if call.namespaces.partitions(name):
+        remedy = "instead of calling delete topic, please call delete-partitioned-topic."
+        raise Refused(409, f"{name} is a partitioned topic, {remedy}")
+    if not exists(call, name):
+        if not name.is_persistent:
+            return done()
+        raise not_found(name)
+    force = call.flag("force")
+    topic = call.broker.topics.get(str(name))
+    if topic is not None and not force and (count := connections(topic)):
+        raise Refused(412, f"Topic has {count} connected producers/consumers")
+    # A subscription without consumers keeps no topic alive.
+    await call.broker.delete_topic(name, force, with_subscriptions=True)
+    return done()
+
+
+async def _unload(call: Call) -> Response:
+    name = call.require_topic_namespace()
+    for topic in await load_all(call, name):
+        await call.broker.unload_topic(topic.name)
+    return done()
+
+
+async def _get_properties(call: Call) -> Response:
+    name = _require_existing(call)
+    return as_json(call.namespaces.properties(name))
+
+
+async def _set_properties(call: Call) -> Response:
+    added = bodies.as_text_map(await call.json(), "properties") or {}
+    name = _require_existing(call)
+    if added:
+        await call.namespaces.set_properties(name, call.namespaces.properties(name) | added)
+    return done()
+
+
+async def _remove_property(call: Call) -> Response:
+    name = _require_existing(call)
+    properties = call.namespaces.properties(name)
+    if properties.pop(call.request.query_params.get("key", ""), None) is not None:
+        await call.namespaces.set_properties(name, properties)
+    return done()
+
+
+async def _permissions(call: Call) -> Response:
+    _require_existing(call)
+    return as_json({})
+
+
+async def _refuse_permission(call: Call) -> Response:
+    _require_existing(call)
+    raise Refused(501, "Authorization is not enabled: permissions would protect nothing")
+
+
+async def _nothing_to_revoke(call: Call) -> Response:
+    _require_existing(call)
+    return done()
+
+
+async def _stats(call: Call) -> Response:
+    return as_json(await shown_stats(call, await load(call, call.topic)))
+
+
+async def _internal_stats(call: Call) -> Response:
+    return as_json((await load(call, call.topic)).internal_stats())
+
+
+async def _internal_info(call: Call) -> Response:
+    name = call.topic
+    require_persistent(name)
+    topics = await load_all(call, name)
+    if not call.namespaces.partitions(name):
+        return as_json(internal_info(topics[0]))
+    return as_json({"version": 0, "partitions": {str(topic.name): internal_info(topic) for topic in topics}})
+
+
+async def _last_message_id(call: Call) -> Response:
+    name = call.topic
+    if not name.is_persistent:
+        raise Refused(405, "GetLastMessageId on a non-persistent topic is not allowed")
+    return as_json(as_message_id(await last_message(await load(call, name))))
+
+
+async def _terminate(call: Call) -> Response:
+    name = call.topic
+    require_persistent(name)
+    refuse_partitioned(call, name, "Termination of a partitioned topic is not allowed")
+    return as_json(await _terminated_at(call, name))
+
+
+async def _terminate_partitions(call: Call) -> Response:
+    name = call.topic
+    partitions = call.namespaces.partitions(name)
+    if not partitions:
+        remedy = "is not allowed using partitioned-terminate, please use terminate commands"
+        raise Refused(405, f"Termination of a non-partitioned topic {remedy}")
+    return as_json({str(index): await _terminated_at(call, name.partition_name(index)) for index in range(partitions)})
+
+
+async def _terminated_at(call: Call, name: TopicName) -> dict[str, Any]:
+    last = await (await load(call, name)).terminate()
+    return as_message_id(Position(last.ledger_id, last.entry_id))
+
+
+async def _trim(call: Call) -> Response:
+    name = call.topic
+    require_persistent(name)
+    limits = call.namespaces.retention(name.namespace_name)
+    for topic in await load_all(call, name):
+        await topic.trim(limits.time_ms, limits.size_bytes)
+    return nothing()
+
+
+async def _truncate(call: Call) -> Response:
+    name = call.topic
+    if not name.is_persistent:
+        raise Refused(412, "unsupport truncate")
+    for topic in await load_all(call, name):
+        for subscription in tuple(topic.subscriptions.values()):
+            await subscription.truncate()
+        topic.log.close_ledger()  # trimming frees closed ledgers only
+        await topic.trim(0, 0)
+    return done()
+
+
+async def _backlog_size(call: Call) -> Response:
+    body = bodies.as_object(await call.json(), "message id")
+    name = call.topic
+    require_persistent(name)
+    refuse_partitioned(call, name, "calculate backlog size is not allowed for partitioned-topic")
+    topic = await load(call, name)
+    if body is None:
+        raise Refused(400, "messageId is null")
+    return as_json(bytes_after(topic, position_of(body)))
+
+
+async def _compaction_status(call: Call) -> Response:
+    compaction = (await load(call, call.topic)).compaction
+    return as_json({"status": compaction.status, "lastError": compaction.last_error})
+
+
+async def _compact(call: Call) -> Response:
+    name = call.topic
+    require_persistent(name)
+    topics = await load_all(call, name)
+    if any(topic.compaction.is_running for topic in topics):
+        raise Refused(409, f"Compaction already in progress on {name}")
+    for topic in topics:
+        topic.begin_compaction()
+    return done()
+
+
+async def _offload_status(call: Call) -> Response:
+    await load(call, call.topic)
+    return as_json({"status": "NOT_RUN", "lastError": "", "firstUnoffloadedMessage": as_message_id(Position(-1, -1))})
+
+
+def _refuse(feature: str, remedy: str) -> Handler:
+    async def refuse(call: Call) -> Response:
+        name = call.topic
+        if not call.namespaces.partitions(name):
+            await load(call, name)
+        raise not_supported(feature, remedy)
+
+    return refuse
+
+
+def require_persistent(name: TopicName) -> None:
+    """Refuse what only a stored topic has."""
+    if not name.is_persistent:
+        raise Refused(406, "Need to provide a persistent topic name")
+
+
+def _require_existing(call: Call) -> TopicName:
+    name = call.topic
+    require_persistent(name)
+    if not call.namespaces.partitions(name) and not exists(call, name):
+        raise not_found(name)
+    return name
+
+
+def _check_partition(call: Call, name: TopicName) -> None:
+    """Refuse the name of a partition that its partitioned topic does not have."""
+    base, partitions = name.base, call.namespaces.partitions(name.base)
+    cannot = f'Can\'t create topic {name.local} with "-partition-" followed by'
+    if not partitions:
+        raise Refused(412, f"{cannot} numeric value if there isn't a partitioned topic {base.local} created.")
+    if name.partition >= partitions:
+        smaller = "a number smaller than number of partition of partitioned topic"
+        raise Refused(412, f"{cannot} {smaller} {base.local}")
+
+
+ROUTES: Routes = (
+    ("GET", _D, _list),
+    ("PUT", _T, _create),
+    ("DELETE", _T, _delete),
+    ("PUT", f"{_T}/unload", _unload),
+    ("GET", f"{_T}/properties", _get_properties),
+    ("PUT", f"{_T}/properties", _set_properties),
+    ("DELETE", f"{_T}/properties", _remove_property),
+    ("GET", f"{_T}/permissions", _permissions),
+    ("POST", f"{_T}/permissions/{{role}}", _refuse_permission),
+    ("DELETE", f"{_T}/permissions/{{role}}", _nothing_to_revoke),
+    ("GET", f"{_T}/stats", _stats),
+    ("GET", f"{_T}/internalStats", _internal_stats),
+    ("GET", f"{_T}/internal-info", _internal_info),
+    ("GET", f"{_T}/lastMessageId", _last_message_id),
+    ("POST", f"{_T}/terminate", _terminate),
+    ("POST", f"{_T}/terminate/partitions", _terminate_partitions),
+    ("POST", f"{_T}/trim", _trim),
+    ("DELETE", f"{_T}/truncate", _truncate),
+    ("PUT", f"{_T}/backlogSize", _backlog_size),
+    ("GET", f"{_T}/compaction", _compaction_status),
+    ("PUT", f"{_T}/compaction", _compact),
+    ("GET", f"{_T}/offload", _offload_status),
+    ("PUT", f"{_T}/offload", _refuse("offloading", "messages stay in the data directory")),
+)

@@ -1,0 +1,479 @@
+"""One client's connection: bytes in, frames out, and what both sides of a flow need to stay bounded.
+
+Design: the shell knows sockets and time, nothing of topics. Frames go to the handlers of `commands`; what handlers
+write is collected and leaves in one joined write at the end of the turn of the loop. Three things bound its memory:
+
+* above `max_pending_publishes` entries that storage has not confirmed, or while storage is congested, the socket is
+  not read; what one read brings (256 KiB, or a frame) may pass the mark;
+* above `write_buffer_bytes` waiting for the peer, `is_writable` is False: dispatchers skip its consumers, the socket is
+  not read, and requests that were read already wait: what passes the mark is one answer and `FLUSH_BYTES`. A peer
+  that takes nothing at all from one tick of the keep-alive to the next is gone;
+* requests that need time run as tasks of this connection, and above `max_pending_requests` of them, or
+  `MAX_REQUEST_BYTES` in what they ask, the socket is not read.
+
+A peer that breaks the protocol is cut off without a word, as Pulsar does; a request that fails gets its error, also
+where nobody foresaw the failure. A request with a string that is no UTF-8 is refused before anything is done with it.
+
+Source: Pulsar binary protocol, section Connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Iterator
+from itertools import chain
+from typing import TYPE_CHECKING, Any, cast
+
+from google.protobuf.message import Message
+
+from ...errors import InvalidTopicName, MagnetarError, NotAllowed, ProtocolError
+from ...tasks import TaskSet
+from ...wire import replies
+from ...wire.frames import Frame, FrameDecoder, encode_frame
+from ...wire.pulsar_api_pb2 import BaseCommand
+from ...wire.strings import bad_string
+from ..errors import error_code, failed
+from .commands import HANDLERS
+
+if TYPE_CHECKING:
+    from ..service import BrokerService
+    from ..topics.consumer import Consumer
+    from ..topics.producer import Producer
+
+log = logging.getLogger(__name__)
+
+CLOSE_TIMEOUT_S = 5.0
+"""How long a closing connection may take to hand over what was written to it."""
+
+MAX_REQUEST_BYTES = 16 * 1024 * 1024
+"""What the requests in progress of one connection may ask with, in bytes; what one read brings may pass it."""
+
+FLUSH_BYTES = 128 * 1024
+"""Answers of one turn that are handed to the transport at once, which knows whether the peer takes them."""
+
+_SEND = BaseCommand.SEND
+
+
+class Connection(asyncio.Protocol):
+    """The broker's end of one TCP connection.
+
+    Attributes:
+        producers: those that may send, by producer id.
+        consumers: those that may receive, by consumer id.
+        opening_producers: ids whose creation is under way, with the task that does it.
+        opening_consumers: the same for consumers.
+        closed_producers: ids that the broker closed, with the loop time at which that is forgotten.
+        refused_producers: ids whose next creation is answered with an error, and that error; see `Producer.refuse`.
+        pending_publishes: entries that storage has not confirmed; whoever lowers it calls `read_on`, or answers with
+            receipts, whose writing does so once for all of them.
+        is_reading: False while the socket is not read.
+        is_writable: False while the peer takes less than we write.
+        client_version: what CONNECT said, None before it.
+    """
+
+    def __init__(self, broker: BrokerService):
+        self.broker = broker
+        self.config = broker.config
+        self.loop = asyncio.get_running_loop()
+        self.producers: dict[int, Producer] = {}
+        self.consumers: dict[int, Consumer] = {}
+        self.opening_producers: dict[int, asyncio.Task[None]] = {}
+        self.opening_consumers: dict[int, asyncio.Task[None]] = {}
+        self.closed_producers: dict[int, float] = {}
+        self.refused_producers: dict[int, MagnetarError] = {}
+        self.is_writable = True
+        self.is_closed = False
+        self.client_version: str | None = None
+        self.protocol_version = 0
+        self.address = ""
+        self._transport: asyncio.Transport | None = None
+        self._decoder = FrameDecoder(self.config.max_frame_bytes)
+        self._outbox: list[bytes] = []
+        self._answering: list[Producer] = []
+        self._is_flush_planned = False
+        self._outbox_bytes = 0
+        self._tasks = TaskSet("connection")
+        self._request: tuple[int, Message] | None = None
+        self._request_bytes = 0
+        self._postponed: Iterator[Frame] | None = None
+        self._unsent_bytes = 0
+        self.pending_publishes = 0
+        self.is_reading = True
+        self._is_silent = False
+        self._is_released = False
+        self._probe: asyncio.Future[bool] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __repr__(self) -> str:
+        return f"Connection({self.address or '?'}, client={self.client_version!r})"
+
+    # The socket
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Start: the handshake must be complete at the first tick of the keep-alive."""
+        transport = cast(asyncio.Transport, transport)  # uvloop's is one without being of the class
+        self._transport = transport
+        peer = transport.get_extra_info("peername")
+        self.address = f"/{peer[0]}:{peer[1]}" if peer else "/unknown"
+        self._tasks.owner = f"connection {self.address}"
+        transport.set_write_buffer_limits(high=self.config.write_buffer_bytes)
+        self._timer = self.loop.call_later(self.config.keep_alive_s, self._tick)
+        self.broker.connection_made(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Handle every frame that is complete."""
+        self._is_silent = False
+        if self._probe is not None:
+            self._probe.set_result(True)
+            self._probe = None
+        try:
+            frames = self._decoder.feed(data)
+        except ProtocolError as error:
+            self._break(error)
+            return
+        # A transport that was told to pause may bring what it has read already.
+        self._take(iter(frames) if self._postponed is None else chain(self._postponed, frames))
+
+    def _take(self, frames: Iterator[Frame]) -> None:
+        """Handle frames in order; where the peer takes too little of what we write, the rest waits."""
+        try:
+            producers = self.producers
+            for command, payload in frames:
+                kind = command.type
+                if kind == _SEND:
+                    send = command.send
+                    producer = producers.get(send.producer_id)
+                    if producer is not None:
+                        producer.publish(send, payload)
+                    else:
+                        self._send_to_nobody(send.producer_id)
+                else:
+                    self._handle(kind, command)
+                    if not self.is_writable:
+                        self._postponed = frames
+                        break
+                if self.is_closed:
+                    return
+            if self.pending_publishes:
+                self._check_load()
+        except ProtocolError as error:
+            self._break(error)
+        except Exception:
+            # The boundary of a connection: what fails here is our fault, but only this peer suffers.
+            log.exception("%r is closed after an internal error", self)
+            self.close()
+
+    def _break(self, error: ProtocolError) -> None:
+        log.info("%r breaks the protocol and is closed: %s", self, error)
+        self.close()
+
+    def eof_received(self) -> bool:
+        """Close our side too when the peer has closed its."""
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Release what the peer held: producers, consumers, requests in progress. Once: `abort` comes here first."""
+        if self._is_released:
+            return
+        self._is_released = True
+        self.is_closed = True
+        self.is_writable = False
+        self.broker.connection_lost(self)
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._probe is not None:
+            self._probe.set_result(False)
+            self._probe = None
+        self._tasks.cancel()
+        self._postponed = None
+        for producer in list(self.producers.values()):
+            producer.detach()
+        for consumer in list(self.consumers.values()):
+            consumer.detach()
+        self.producers.clear()
+        self.consumers.clear()
+        self._outbox.clear()
+        self._answering.clear()
+
+    def pause_writing(self) -> None:
+        """Give this peer nothing more for now, and take nothing from it: it takes less than we write."""
+        self.is_writable = False
+        self._unsent_bytes = 0
+        self._stop_reading()
+
+    def resume_writing(self) -> None:
+        """Go on with what it asked for, and with what its consumers wait for."""
+        self.is_writable = not self.is_closed
+        if not self.is_writable:
+            return
+        if self._postponed is not None:
+            # In a turn of its own: this may be called from within a write.
+            self.loop.call_soon(self._take_postponed)
+        for consumer in list(self.consumers.values()):
+            consumer.subscription.wake()
+        self.read_on()
+
+    def _take_postponed(self) -> None:
+        frames = self._postponed
+        if frames is not None and self.is_writable:
+            self._postponed = None
+            self._take(frames)
+            self.read_on()
+
+    # What handlers use
+
+    def write(self, frame: bytes) -> None:
+        """Put one frame, or a part of one, into the write at the end of this turn."""
+        if self.is_closed:
+            return
+        self._write_receipts()
+        self._flush_soon()
+        self._outbox.append(frame)
+        self._outbox_bytes += len(frame)
+        if self._outbox_bytes >= FLUSH_BYTES:
+            self.flush()
+
+    def answer_later(self, producer: Producer) -> None:
+        """Write a producer's receipts with whatever is written next, at the latest at the end of this turn."""
+        if not self.is_closed:
+            self._answering.append(producer)
+            self._flush_soon()
+
+    def _write_receipts(self) -> None:
+        if self._answering:
+            self._outbox += [producer.take_receipts() for producer in self._answering]
+            self._answering.clear()
+            if not self.is_reading:
+                self.read_on()
+
+    def _flush_soon(self) -> None:
+        if not self._is_flush_planned:
+            self._is_flush_planned = True
+            self.loop.call_soon(self._flush_planned)
+
+    def _flush_planned(self) -> None:
+        self._is_flush_planned = False
+        self.flush()
+
+    def write_many(self, parts: list[bytes], size: int) -> None:
+        """Put the parts of many frames, ``size`` bytes in all, into the write; at once where they are many bytes."""
+        if self.is_closed:
+            return
+        self._flush_soon()
+        self._outbox += parts
+        self._outbox_bytes += size
+        if self._outbox_bytes >= self.config.write_buffer_bytes:
+            self.flush()
+
+    def reply(self, command: BaseCommand) -> None:
+        """Send one command."""
+        self.write(encode_frame(command))
+
+    def tell_closed(self, command: BaseCommand) -> None:
+        """Send CLOSE_PRODUCER or CLOSE_CONSUMER; a peer from before them (version 5) loses the connection instead."""
+        if self.protocol_version >= 5:
+            self.reply(command)
+        else:
+            self.close()
+
+    def flush(self) -> None:
+        """Write what was collected."""
+        self._write_receipts()
+        outbox = self._outbox
+        if outbox and self._transport is not None and not self._transport.is_closing():
+            self._transport.write(b"".join(outbox) if len(outbox) > 1 else outbox[0])
+        outbox.clear()
+        self._outbox_bytes = 0
+
+    def start(self, request_id: int, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run the work of one request as a task of this connection; what it raises is the answer.
+
+        Raises:
+            ProtocolError: the request lacks a required field; commands that come in bursts are not asked earlier.
+        """
+        kind, request = self._request or (0, None)
+        if request is not None and not request.IsInitialized():
+            work.close()
+            raise ProtocolError(f"command type {kind} cannot be parsed: it lacks a required field")
+        size = request.ByteSize() if request is not None else 0
+        self._request_bytes += size
+        task = self._tasks.start(self._answer(request_id, kind, request, work), f"request {request_id}")
+
+        def ended(task: asyncio.Task[None]) -> None:
+            work.close()  # cancelled before its first step, it would complain that nobody awaited it
+            self._request_bytes -= size
+            if not self.is_reading:
+                self.read_on()
+
+        task.add_done_callback(ended)
+        if len(self._tasks) >= self.config.max_pending_requests or self._request_bytes >= MAX_REQUEST_BYTES:
+            self._stop_reading()
+        return task
+
+    def open(
+        self,
+        opening: dict[int, asyncio.Task[None]],
+        id_: int,
+        request_id: int,
+        work: Coroutine[Any, Any, None],
+    ) -> None:
+        """Run the creation of a producer or consumer, known by its id in ``opening`` as long as it lasts."""
+        task = opening[id_] = self.start(request_id, work)
+
+        def ended(task: asyncio.Task[None]) -> None:
+            if opening.get(id_) is task:
+                del opening[id_]
+
+        task.add_done_callback(ended)
+
+    def fail(self, request_id: int, error: Exception) -> None:
+        """Answer a request with the error that it met."""
+        code, message = error_code(error)
+        self.reply(replies.error(request_id, code, message))
+
+    def ignore_producer(self, producer_id: int) -> None:
+        """Ignore for a while what still comes for a producer that the broker closed."""
+        self.closed_producers[producer_id] = self.loop.time() + self.config.keep_alive_s
+
+    async def is_alive(self) -> bool:
+        """Return whether the peer says anything within the liveness timeout; if not, it is cut off.
+
+        Cancellation: safe.
+        """
+        if self.is_closed:
+            return False
+        if self._probe is None:
+            self._probe = self.loop.create_future()
+            self.reply(replies.ping())
+        try:
+            async with asyncio.timeout(self.config.liveness_timeout_s):
+                return await asyncio.shield(self._probe)
+        except TimeoutError:
+            log.info("%r did not answer within %s s and is closed", self, self.config.liveness_timeout_s)
+            self.abort()
+            return False
+
+    def close(self) -> None:
+        """Close after what was written has left, at the latest after `CLOSE_TIMEOUT_S`."""
+        if self._transport is None or self.is_closed:
+            return
+        self.flush()
+        self.is_closed = True
+        self._transport.close()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self.loop.call_later(CLOSE_TIMEOUT_S, self._transport.abort)
+
+    def abort(self) -> None:
+        """Close at once, and release at once what the peer held."""
+        if self._transport is not None:
+            self._transport.abort()
+        self.connection_lost(None)
+
+    # Inside
+
+    def _handle(self, kind: int, command: BaseCommand) -> None:
+        handler = HANDLERS.get(kind)
+        if handler is None:
+            raise ProtocolError(f"command type {kind} is not one that a client sends")
+        if not command.HasField(handler.field):
+            raise ProtocolError(f"command type {kind} without its field {handler.field}")
+        if self.client_version is None and not handler.before_connect:
+            raise ProtocolError(f"command type {kind} before CONNECT")
+        request = getattr(command, handler.field)
+        if handler.has_strings and (field := bad_string(request)) is not None:
+            self._refuse_bytes(kind, request, field)
+            return
+        self._request = kind, request
+        try:
+            handler.run(self, request)
+        except ProtocolError:
+            raise
+        except Exception as error:
+            answer = failed(kind, request, error)
+            if answer is None:
+                raise
+            if not isinstance(error, MagnetarError):
+                log.exception("%r: %s failed", self, handler.field)
+            self.reply(answer)
+        finally:
+            self._request = None
+
+    def _refuse_bytes(self, kind: int, request: Message, field: str) -> None:
+        text = f"the field {field} of {request.DESCRIPTOR.name} is no UTF-8; send text in UTF-8"
+        error = InvalidTopicName(text) if field == "topic" else NotAllowed(text)
+        answer = failed(kind, request, error)
+        if answer is None:
+            raise ProtocolError(text)
+        self.reply(answer)
+
+    def _check_load(self) -> None:
+        """Read no more for now if this connection, or all together, publish faster than the disk takes it."""
+        if self.pending_publishes >= self.config.max_pending_publishes or self.broker.storage.is_congested:
+            self._stop_reading()
+
+    def _send_to_nobody(self, producer_id: int) -> None:
+        forgotten_at = self.closed_producers.get(producer_id)
+        if forgotten_at is None or forgotten_at < self.loop.time():
+            raise ProtocolError(f"SEND to producer {producer_id}, which is not there")
+
+    async def _answer(
+        self, request_id: int, kind: int, request: Message | None, work: Coroutine[Any, Any, None]
+    ) -> None:
+        try:
+            await work
+        except Exception as error:  # the boundary: the peer learns that it failed, the log why
+            if isinstance(error, ConnectionError) and self.is_closed:
+                log.info("%r: request %d ended with %s", self, request_id, error)
+                return
+            if not isinstance(error, MagnetarError):
+                log.exception("%r: request %d failed", self, request_id)
+            answer = failed(kind, request, error) if request is not None else None
+            if answer is None:
+                self.fail(request_id, error)
+            else:
+                self.reply(answer)
+
+    def _stop_reading(self) -> None:
+        if self.is_reading and self._transport is not None and not self._transport.is_closing():
+            self.is_reading = False
+            self._transport.pause_reading()
+
+    def read_on(self) -> None:
+        """Read the socket again, if none of the limits speaks against it."""
+        config = self.config
+        if (
+            not self.is_reading
+            and self.is_writable
+            and self._postponed is None
+            and self.pending_publishes * 2 <= config.max_pending_publishes
+            and not self.broker.storage.is_congested
+            and len(self._tasks) * 2 <= config.max_pending_requests
+            and self._request_bytes * 2 <= MAX_REQUEST_BYTES
+            and self._transport is not None
+            and not self._transport.is_closing()
+        ):
+            self.is_reading = True
+            self._transport.resume_reading()
+
+    def _tick(self) -> None:
+        """One tick of the keep-alive: silence since the last one, although asked, ends the connection."""
+        if self.client_version is None or (self._is_silent and self.is_reading):
+            log.info("%r is silent and is closed", self)
+            self.abort()
+            return
+        if not self.is_writable and self._transport is not None:
+            unsent_bytes = self._transport.get_write_buffer_size()
+            if 0 < self._unsent_bytes <= unsent_bytes:
+                log.info("%r has taken nothing for %s s and is closed", self, self.config.keep_alive_s)
+                self.abort()
+                return
+            self._unsent_bytes = unsent_bytes
+        self._is_silent = True
+        self.reply(replies.ping())
+        now = self.loop.time()
+        self.closed_producers = {id_: end for id_, end in self.closed_producers.items() if end >= now}
+        for id_ in self.refused_producers.keys() - self.closed_producers.keys():
+            del self.refused_producers[id_]
+        self._timer = self.loop.call_later(self.config.keep_alive_s, self._tick)

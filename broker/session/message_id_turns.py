@@ -1,0 +1,70 @@
+"""The message ids of one command: thousands of them are worked off a few at a time, so that nobody else waits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from ...errors import ServiceNotReady
+from ...wire.pulsar_api_pb2 import MessageIdData
+
+if TYPE_CHECKING:
+    from ..topics.subscription import Subscription
+    from .connection import Connection
+
+Told = Callable[[Exception | None], None]
+
+IDS_PER_TURN = 5_000
+"""Message ids of one command that are worked off before others get their turn of the loop. Clients send 1,000."""
+
+
+def in_turns(
+    connection: Connection,
+    subscription: Subscription,
+    ids: Sequence[MessageIdData],
+    apply: Callable[[Sequence[MessageIdData], Told | None], None],
+    done: Told | None = None,
+) -> None:
+    """Work off the message ids of one command: at once if they are few, else so many a turn of the loop.
+
+    Until the last one the connection is not read, so that its next commands follow, and no second such list waits.
+    """
+    if len(ids) <= IDS_PER_TURN:
+        apply(ids, done)
+        return
+    charge = connection.config.max_pending_publishes
+    connection.pending_publishes += charge
+    answers = _Answers(-(-len(ids) // IDS_PER_TURN), done) if done is not None else None
+    resets = subscription.resets
+
+    async def work() -> None:
+        try:
+            for start in range(0, len(ids), IDS_PER_TURN):
+                if subscription.is_closed or subscription.resets != resets:
+                    # What was sent before a seek says nothing about what comes after it.
+                    if done is not None:
+                        done(ServiceNotReady(f"Subscription {subscription.name} was closed or moved meanwhile"))
+                    return
+                apply(ids[start : start + IDS_PER_TURN], answers)
+                await asyncio.sleep(0)
+        finally:
+            connection.pending_publishes -= charge
+            connection.read_on()
+
+    connection.start(0, work())
+
+
+class _Answers:
+    """Passes on the answer to a command that is worked off in pieces: the first error, or that all went well."""
+
+    def __init__(self, pieces: int, done: Told):
+        self._left = pieces
+        self._done = done
+        self._error: Exception | None = None
+
+    def __call__(self, error: Exception | None) -> None:
+        self._error = self._error or error
+        self._left -= 1
+        if not self._left:
+            self._done(self._error)

@@ -1,0 +1,81 @@
+"""Creating and closing producers.
+
+Source: Pulsar binary protocol, section Producer, creation.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...errors import NotAllowed, PersistenceError, ServiceNotReady
+from ...wire import replies
+from ...wire.pulsar_api_pb2 import CommandCloseProducer, CommandProducer
+from ...wire.topic_name import parse_topic_name
+from ..schemas.bytes_only import check_schema
+from ..storage.cursors.names import is_internal
+from ..topics.producer import Producer
+
+if TYPE_CHECKING:
+    from .connection import Connection
+
+
+def producer(connection: Connection, command: CommandProducer) -> None:
+    """Create a producer; one that is there already is confirmed again.
+
+    One that the broker closed because of a message is refused once: see `Producer.refuse`.
+    """
+    id_ = command.producer_id
+    existing = connection.producers.get(id_)
+    if existing is not None:
+        existing.request_id = command.request_id
+        existing.succeed(existing.topic.epoch if existing.is_ready else None)
+    elif (refusal := connection.refused_producers.pop(id_, None)) is not None:
+        connection.fail(command.request_id, refusal)
+    elif id_ in connection.opening_producers:
+        connection.fail(command.request_id, ServiceNotReady("Producer is already present on the connection"))
+    else:
+        connection.open(connection.opening_producers, id_, command.request_id, _create(connection, command))
+
+
+async def _create(connection: Connection, command: CommandProducer) -> None:
+    broker = connection.broker
+    name = parse_topic_name(command.topic)
+    if command.HasField("schema"):
+        check_schema(command.schema)
+    topic = await broker.topic(name)
+    if broker.storage.failure is not None:
+        # Refused here, a client waits longer and longer before it asks again; refused at each SEND, it would be back at
+        # once with everything it has, and never notice that the time of its first message is over.
+        raise PersistenceError(str(broker.storage.failure))
+    # Pulsar lets a producer in that names one of the broker's own cursors; it makes no subscription of it.
+    if command.initial_subscription_name and not is_internal(command.initial_subscription_name):
+        if not broker.may_create_subscription(name):
+            raise NotAllowed(
+                f"subscription {command.initial_subscription_name!r} does not exist, and creating subscriptions on"
+                f" first use is off in {name.namespace_name}"
+            )
+        await topic.create_subscription(command.initial_subscription_name, "earliest")
+    producer_name = command.producer_name or broker.new_producer_name()
+    await topic.add_producer(Producer(topic, connection, command, producer_name))
+
+
+def close_producer(connection: Connection, command: CommandCloseProducer) -> None:
+    """Close a producer after its last entry is answered; an id that nobody has is closed already."""
+    task = connection.opening_producers.pop(command.producer_id, None)
+    if task is not None:
+        task.cancel()
+    leaving = connection.producers.pop(command.producer_id, None)
+    if leaving is None or not leaving.pending_entries:
+        if leaving is not None:
+            leaving.detach()
+        connection.reply(replies.success(command.request_id))
+    else:
+        connection.start(command.request_id, _close(connection, leaving, command.request_id))
+
+
+async def _close(connection: Connection, leaving: Producer, request_id: int) -> None:
+    try:
+        await leaving.idle()
+    finally:
+        leaving.detach()
+    connection.reply(replies.success(request_id))

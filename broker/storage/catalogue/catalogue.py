@@ -1,0 +1,169 @@
+"""The catalogue: one file that says which logs, ledgers and cursors there are, and where in the journal to go on from.
+
+It is written anew by each checkpoint and put in place by a rename, so there is always one whole catalogue. The first
+line names the format of the whole directory and holds length and checksum of the rest; then one JSON object a line:
+the journal's place, its key and the id counters first, then each log. `migration.py` has the formats there were.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import google_crc32c
+
+from ..disk.disk import Disk
+from ..disk.failures import DamagedFile, NewerFormat, disk_action
+from ..journal.journal import JournalEnd
+
+FORMAT = 2
+"""Format of the directory. Software of an earlier one refuses the directory by this number."""
+_MAGIC = "MAGNETAR-CATALOGUE-"
+_CHUNK = 4 * 1024 * 1024
+
+
+class Ids:
+    """Counters that only grow: nothing ever gets an id again that something had before.
+
+    Attributes:
+        next_ledger: id of the next ledger; the first is 1, because clients take position (0, 0) for none.
+        next_object: id of the next log or cursor.
+    """
+
+    def __init__(self, next_ledger: int = 1, next_object: int = 1) -> None:
+        self.next_ledger = next_ledger
+        self.next_object = next_object
+
+    def new_ledger(self) -> int:
+        """Return an id for a ledger."""
+        self.next_ledger += 1
+        return self.next_ledger - 1
+
+    def new_object(self) -> int:
+        """Return an id for a log or a cursor."""
+        self.next_object += 1
+        return self.next_object - 1
+
+    def saw(self, *, ledger: int = -1, an_object: int = -1) -> None:
+        """Note ids found in the journal."""
+        self.next_ledger = max(self.next_ledger, ledger + 1)
+        self.next_object = max(self.next_object, an_object + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class JournalKey:
+    """What tells this directory's journal files from what payloads hold.
+
+    Attributes:
+        key: of the nonces.
+        since: number of the first journal file whose groups carry a nonce; those before it are of format 1.
+    """
+
+    key: bytes
+    since: int
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What a catalogue says beside the logs.
+
+    Attributes:
+        start: where replaying the journal begins.
+        next_ledger: see `Ids`.
+        next_object: see `Ids`.
+        journal_key: None in a catalogue of format 1.
+    """
+
+    start: JournalEnd
+    next_ledger: int
+    next_object: int
+    journal_key: JournalKey | None
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """A catalogue as read.
+
+    Attributes:
+        head: see there.
+        logs: state of each log, as `TopicLog.snapshot` wrote it.
+        format: of the directory.
+    """
+
+    head: Head
+    logs: tuple[dict[str, Any], ...] = field(repr=False)
+    format: int
+
+
+def encode_line(state: dict[str, Any]) -> bytes:
+    """Return one line of the catalogue."""
+    return json.dumps(state, separators=(",", ":")).encode() + b"\n"
+
+
+def write_catalogue(disk: Disk, directory: str, head: Head, lines: Iterable[bytes]) -> None:
+    """Put a new catalogue in place of the old one, durably.
+
+    Raises:
+        DiskFailure: the old one is still in place, or the new one is; either is whole.
+    """
+    assert head.journal_key is not None
+    body = encode_line(
+        {
+            "start": asdict(head.start),
+            "next_ledger": head.next_ledger,
+            "next_object": head.next_object,
+            "journal_key": head.journal_key.key.hex(),
+            "journal_key_since": head.journal_key.since,
+        }
+    ) + b"".join(lines)
+    first = f"{_MAGIC}{FORMAT} {len(body)} {google_crc32c.value(body):08x}\n".encode()
+    path = f"{directory}/catalogue"
+    with disk_action("write the catalogue", path):
+        # The rest of an interrupted write would lengthen this one: take it away first.
+        if "catalogue.new" in disk.list(directory):
+            disk.remove(f"{path}.new")
+        file = disk.open(f"{path}.new", create=True)
+        try:
+            file.write(0, [first])
+            for offset in range(0, len(body), _CHUNK):
+                file.write(len(first) + offset, [body[offset : offset + _CHUNK]])
+            file.sync()
+        finally:
+            file.close()
+        disk.rename(f"{path}.new", path)
+        disk.sync_directory(directory)
+
+
+def read_catalogue(disk: Disk, directory: str) -> Catalogue | None:
+    """Return the catalogue, or None if there is none.
+
+    Raises:
+        DamagedFile: it is not as it was written.
+        NewerFormat: later software wrote it.
+    """
+    path = f"{directory}/catalogue"
+    with disk_action("read the catalogue", path):
+        if "catalogue" not in disk.list(directory):
+            return None
+        file = disk.open(path)
+        try:
+            content = file.read(0, file.size())
+        finally:
+            file.close()
+    first, _, body = content.partition(b"\n")
+    words = first.decode("ascii", "replace").split(" ")
+    number = words[0].removeprefix(_MAGIC)
+    if not words[0].startswith(_MAGIC) or not number.isdecimal() or int(number) < 1:
+        raise DamagedFile(path, 0, f"does not begin with {_MAGIC} and a format")
+    if int(number) > FORMAT:
+        raise NewerFormat(directory, int(number), FORMAT)
+    if len(words) != 3:
+        raise DamagedFile(path, 0, "the first line is not whole")
+    if words[1] != str(len(body)) or words[2] != f"{google_crc32c.value(body):08x}":
+        raise DamagedFile(path, len(first) + 1, f"wrong length ({len(body)} bytes) or checksum")
+    head, *logs = (json.loads(line) for line in body.splitlines())
+    key = JournalKey(bytes.fromhex(head["journal_key"]), head["journal_key_since"]) if "journal_key" in head else None
+    start = JournalEnd(**head["start"])
+    return Catalogue(Head(start, head["next_ledger"], head["next_object"], key), tuple(logs), int(number))

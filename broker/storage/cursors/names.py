@@ -1,0 +1,65 @@
+"""Which names and properties a cursor may have: asked before anything changes, by whoever makes or deletes one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ....errors import NotAllowed
+
+INTERNAL = ("pulsar.repl", "pulsar.dedup", "__compaction")
+"""Beginnings of names that the broker's own cursors have."""
+MAX_NAME_BYTES = 1024
+"""Longest name of a subscription or a consumer."""
+
+
+def is_internal(name: str) -> bool:
+    """Return whether a cursor of that name is the broker's own."""
+    return name.startswith(INTERNAL)
+
+
+def refuse_internal(name: str) -> None:
+    """Raise if a cursor of that name is the broker's own.
+
+    Raises:
+        NotAllowed: see above.
+    """
+    if is_internal(name):
+        raise NotAllowed(f"{name} is the broker's own cursor; names that begin with {', '.join(INTERNAL)} are reserved")
+
+
+def check_name(what: str, name: object) -> None:
+    """Raise if a name is no text, or too long.
+
+    Raises:
+        NotAllowed: see above.
+    """
+    check_text(what, name)
+    size = len(str(name).encode())
+    if size > MAX_NAME_BYTES:
+        raise NotAllowed(f"{what} of {size} bytes exceeds {MAX_NAME_BYTES}; choose a shorter one")
+
+
+def check_properties(what: str, properties: Mapping[str, str]) -> None:
+    """Raise if a name or a value of ``properties`` is no text.
+
+    Raises:
+        NotAllowed: see above.
+    """
+    for name, value in properties.items():
+        check_text(f"the name of {what}", name)
+        check_text(f"the value of {what} {name}", value)
+
+
+def check_text(what: str, text: object) -> None:
+    """Raise unless ``text`` can be written as UTF-8; a string field of protobuf that is none comes as bytes.
+
+    Raises:
+        NotAllowed: see above.
+    """
+    try:
+        if isinstance(text, str):
+            text.encode()
+            return
+    except UnicodeEncodeError:
+        pass
+    raise NotAllowed(f"{what} is not UTF-8: {text!a:.100}")

@@ -1,0 +1,204 @@
+"""The compacted view of a log: what compaction kept of the entries up to a horizon, at their own positions.
+
+Design: a view is a hidden log of its own, so journal, checkpoints and reading treat it as any other. Each of its
+entries is the position in the topic and then the payload. It is written entry by entry and belongs to nobody until one
+record says that the topic's view is this log now, up to that horizon; the record moves the compaction cursor, too. A
+crash before the record leaves a hidden log that nobody refers to, which recovery drops; after it, the old view is the
+one that nobody refers to. So there is always one whole view.
+
+Positions ascend in a view, so reading finds its start by bisection.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ....wire.position import Position
+from ..entry import StoredEntry
+from ..journal.records import encode_change
+
+if TYPE_CHECKING:
+    from ..core import StorageCore
+    from ..journal.journal import Done
+    from ..topic_log import TopicLog
+
+COMPACTION_CURSOR = "__compaction"
+"""The durable cursor that holds back what is not compacted yet."""
+
+HIDDEN = "compacted:"
+"""How names of hidden logs begin; no topic's name does."""
+
+_POSITION = struct.Struct("<qq")
+
+
+class CompactedView:
+    """One finished view.
+
+    Attributes:
+        log: the hidden log that holds it.
+        first: position of its first entry in the topic; None if it is empty.
+        horizon: the last position of the topic that it stands for.
+    """
+
+    def __init__(self, log: TopicLog, first: Position | None, horizon: Position) -> None:
+        self.log = log
+        self.first = first
+        self.horizon = horizon
+
+    @property
+    def ledger_id(self) -> int:
+        """Id of its first ledger, by which it is known to the outside; -1 if it is empty."""
+        return next(iter(self.log.ledgers_by_id), -1)
+
+    async def load(self, start: Position, max_entries: int, max_bytes: int) -> list[StoredEntry]:
+        """Return entries from ``start`` on, with their positions in the topic; none if there is none.
+
+        Cancellation: safe.
+
+        Raises:
+            StorageError: the disk failed or holds damaged data.
+        """
+        low, high = 0, self.log.entry_count
+        if self.first is None or start <= self.first:
+            high = 0
+        while low < high:
+            middle = (low + high) // 2
+            found = await self._at(middle, 1, 1)
+            if not found:
+                return []  # dropped meanwhile: the log has another view
+            if found[0].position < start:
+                low = middle + 1
+            else:
+                high = middle
+        return await self._at(low, max_entries, max_bytes)
+
+    async def last(self) -> StoredEntry | None:
+        """Return its last entry, or None.
+
+        Cancellation: safe.
+        """
+        found = await self._at(self.log.entry_count - 1, 1, 1)
+        return found[0] if found else None
+
+    async def _at(self, index: int, max_entries: int, max_bytes: int) -> list[StoredEntry]:
+        position = self._position(index)
+        if position is None:
+            return []
+        return [_opened(entry) for entry in await self.log.load(position, max_entries, max_bytes)]
+
+    def _position(self, index: int) -> Position | None:
+        """Return where in the hidden log its entry number ``index`` is."""
+        for ledger in self.log.ledgers_by_id.values():
+            if 0 <= index - ledger.base < ledger.confirmed:
+                return ledger.position(index - ledger.base)
+        return None
+
+    def state(self) -> dict[str, Any]:
+        """Return what catalogue and journal say of it."""
+        first = None if self.first is None else list(self.first)
+        return {"view": self.log.id, "first": first, "horizon": list(self.horizon)}
+
+
+class CompactedReading:
+    """Reads a log as its compacted view shows it: the view up to the horizon, then the log itself."""
+
+    def __init__(self, log: TopicLog) -> None:
+        self._log = log
+        self.name = log.name
+
+    def read(self, start: Position, max_entries: int, max_bytes: int) -> list[StoredEntry] | None:
+        """See `TopicLog.read`; what lies in the view has to be loaded."""
+        view = self._log.view
+        if view is not None and start <= view.horizon:
+            return None
+        return self._log.read(start, max_entries, max_bytes)
+
+    async def load(self, start: Position, max_entries: int, max_bytes: int) -> list[StoredEntry]:
+        """See `TopicLog.load`.
+
+        Cancellation: safe.
+
+        Raises:
+            StorageError: the disk failed or holds damaged data.
+        """
+        while (view := self._log.view) is not None and start <= view.horizon:
+            entries = await view.load(start, max_entries, max_bytes)
+            if view is not self._log.view:
+                continue  # compacted anew meanwhile, and this view may have been dropped under the read
+            if entries:
+                return entries
+            start = Position(view.horizon.ledger_id, view.horizon.entry_id + 1)
+        return await self._log.load(start, max_entries, max_bytes)
+
+
+def pack(position: Position, payload: bytes) -> bytes:
+    """Return what a view stores of the entry at ``position``."""
+    return _POSITION.pack(*position) + payload
+
+
+def _opened(entry: StoredEntry) -> StoredEntry:
+    position = Position(*_POSITION.unpack_from(entry.payload))
+    return StoredEntry(position, entry.payload[_POSITION.size :], entry.messages)
+
+
+def begin_view(log: TopicLog) -> TopicLog:
+    """Return a new hidden log for a view of ``log``; until `switch_view` nobody refers to it."""
+    core = log.core
+    id_ = core.ids.new_object()
+    hidden = type(log)(core, id_, f"{HIDDEN}{log.id}:{id_}")
+    core.logs[hidden.name] = hidden
+    return hidden
+
+
+def switch_view(log: TopicLog, view: CompactedView, done: Done) -> None:
+    """Make ``view``, all of which is on the disk, the view of ``log`` and move its compaction cursor to the horizon."""
+    if log.core.refuses(done):
+        return
+    cursor = log.cursors.get(COMPACTION_CURSOR)
+    log.view = view
+    if cursor is not None:
+        cursor.apply_up_to(view.horizon)
+    log.has_changed()
+    change = {"do": "switch_view", "log": log.id, "cursor": cursor.id if cursor is not None else -1, **view.state()}
+    log.core.record(done, encode_change(change))
+
+
+def drop_hidden(hidden: TopicLog, done: Done) -> None:
+    """Delete a hidden log that nobody refers to (any more)."""
+    core = hidden.core
+    if core.refuses(done):
+        return  # it stays one of the stale ones
+    core.logs.pop(hidden.name, None)
+    ledgers = hidden.drop()
+    core.record_removal(ledgers, done, encode_change({"do": "delete_log", "log": hidden.id}))
+
+
+def stale_views(log: TopicLog) -> list[TopicLog]:
+    """Return hidden logs of ``log`` that are not its view: dropping them failed, or was not reached."""
+    begin = f"{HIDDEN}{log.id}:"
+    current = log.view.log if log.view is not None else None
+    return [each for name, each in log.core.logs.items() if name.startswith(begin) and each is not current]
+
+
+def restore_view(log: TopicLog, state: Mapping[str, Any], logs_by_id: Mapping[int, TopicLog]) -> None:
+    """Give a log back the view that catalogue or journal name."""
+    first = state["first"]
+    log.view = CompactedView(
+        logs_by_id[state["view"]], None if first is None else Position(*first), Position(*state["horizon"])
+    )
+    log.has_changed()
+
+
+def forget_unreferenced(core: StorageCore) -> None:
+    """Drop, during recovery, the hidden logs that no log has as its view; their files go with the strays."""
+    wanted = {log.view.log.name for log in core.logs.values() if log.view is not None}
+    for name in [name for name in core.logs if name.startswith(HIDDEN) and name not in wanted]:
+        core.logs.pop(name).drop()
+
+
+__all__ = [
+    "COMPACTION_CURSOR", "HIDDEN", "CompactedReading", "CompactedView", "begin_view", "drop_hidden",
+    "forget_unreferenced", "pack", "restore_view", "stale_views", "switch_view",
+]  # fmt: skip

@@ -1,0 +1,234 @@
+"""One ledger in memory: how many entries it has, and those of them that memory holds.
+
+Entries go through three states. *Pending*: appended, on their way through the journal. *Confirmed*: synced; readers may
+have them. *Moved*: in the ledger's file and covered by a checkpoint; only these may leave memory.
+
+Invariant: moved <= confirmed <= appended, and memory holds every entry from ``moved`` on.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ....wire.position import Position
+from ..entry import ENTRY_OVERHEAD_BYTES, StoredEntry
+from .ledger_file import LedgerFile
+
+if TYPE_CHECKING:
+    from ..topic_log import TopicLog
+
+_COMPACT_AT = 1024
+_RUN_BYTES = 16 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerInfo:
+    """What a ledger looks like from outside."""
+
+    id: int
+    entries: int
+    bytes: int
+    is_open: bool
+    created_ms: int
+
+
+@dataclass(slots=True)
+class LedgerTotals:
+    """Sums over the entries appended to a ledger."""
+
+    messages: int = 0
+    bytes: int = 0
+    oldest_ms: int = 2**63 - 1
+    newest_ms: int = 0
+
+
+class Ledger:
+    """One ledger of a log; its fields belong to the loop lane, except ``file``.
+
+    Attributes:
+        base: entries in all earlier ledgers of the log since its beginning.
+        appended: entries given out, pending ones included.
+        confirmed: entries that are synced.
+        closed_ms: when the broker closed it, by its clock; None while it is open, or until somebody knows.
+        moved: entries that the last checkpoint found in the ledger's file.
+        unmoved: heads and payloads, alternating, of the entries from ``moved`` on that no checkpoint has taken up.
+        moving: the same for those that the running checkpoint has taken up.
+        file: the ledger's file; used by the background and reading lanes.
+    """
+
+    __slots__ = (
+        "_first_held", "_gone", "_held", "appended", "base", "cached_bytes", "closed_ms", "confirmed", "created_ms",
+        "file", "id", "is_dropped", "log", "moved", "moving", "totals", "unmoved",
+    )  # fmt: skip
+
+    def __init__(self, log: TopicLog, ledger_id: int, created_ms: int, base: int) -> None:
+        self.log = log
+        self.id = ledger_id
+        self.created_ms = created_ms
+        self.closed_ms: int | None = None
+        self.base = base
+        self.appended = 0
+        self.confirmed = 0
+        self.moved = 0
+        self.totals = LedgerTotals()
+        self.unmoved: list[bytes] = []
+        self.moving: list[bytes] = []
+        self.file: LedgerFile | None = None
+        self.is_dropped = False
+        self.cached_bytes = 0
+        self._held: list[StoredEntry | None] = []
+        self._first_held = 0  # entry id of _held[0]
+        self._gone = 0  # how many at the front of _held have been evicted
+
+    @property
+    def first_cached(self) -> int:
+        """Entry id from which on everything is in memory."""
+        return self._first_held + self._gone
+
+    def append(self, entry: StoredEntry, head: bytes, size: int, publish_time_ms: int) -> None:
+        """Take one entry, pending; ``size`` is the length of its payload."""
+        self._held.append(entry)
+        self.unmoved += (head, entry.payload)
+        self.appended += 1
+        self.cached_bytes += size + ENTRY_OVERHEAD_BYTES
+        totals = self.totals
+        totals.bytes += size
+        totals.messages += entry.messages
+        if publish_time_ms < totals.oldest_ms:
+            totals.oldest_ms = publish_time_ms
+        if publish_time_ms > totals.newest_ms:
+            totals.newest_ms = publish_time_ms
+
+    def restore(self, entries: int, totals: LedgerTotals) -> None:
+        """Become a ledger whose first ``entries`` entries are in its file."""
+        self.appended = self.confirmed = self.moved = self._first_held = entries
+        self.totals = totals
+
+    def cached(self, start: int, max_entries: int, max_bytes: int) -> list[StoredEntry]:
+        """Return confirmed entries from ``start`` on out of memory; at least one if there is one.
+
+        ``start`` is not below `first_cached`.
+        """
+        index = start - self._first_held
+        end = min(index + max_entries, self.confirmed - self._first_held)
+        found: list[StoredEntry] = self._held[index:end]  # type: ignore[assignment]  # none is evicted from index on
+        total = 0
+        for count, entry in enumerate(found):
+            total += len(entry.payload)
+            if total > max_bytes and count:
+                return found[:count]
+        return found
+
+    def evict(self, entries: int) -> int:
+        """Drop up to that many of the oldest entries that memory holds and return the bytes that they took."""
+        end = min(self._gone + entries, len(self._held))
+        size = (end - self._gone) * ENTRY_OVERHEAD_BYTES
+        for index in range(self._gone, end):
+            entry = self._held[index]
+            assert entry is not None
+            size += len(entry.payload)
+            self._held[index] = None
+        self._gone = end
+        if end == len(self._held) or (end >= _COMPACT_AT and 2 * end > len(self._held)):
+            del self._held[:end]
+            self._first_held += end
+            self._gone = 0
+        self.cached_bytes -= size
+        return size
+
+    def drop_pending(self) -> int:
+        """Forget what is not confirmed, after the journal failed; return the bytes that it took."""
+        lost = self._held[self.confirmed - self._first_held :]
+        del self._held[self.confirmed - self._first_held :]
+        size = 0
+        for entry in lost:
+            assert entry is not None
+            size += len(entry.payload)
+            self.totals.messages -= entry.messages
+        keep = len(self.unmoved) - 2 * len(lost)
+        if keep < 0:  # a checkpoint had taken them up, but cannot have begun to move them: that needs the journal
+            del self.moving[keep:]
+        del self.unmoved[max(keep, 0) :]
+        self.totals.bytes -= size
+        held = size + len(lost) * ENTRY_OVERHEAD_BYTES
+        self.cached_bytes -= held
+        self.appended = self.confirmed
+        return held
+
+    def drop_all(self) -> int:
+        """Forget everything, as the ledger is deleted; return the bytes that memory held."""
+        self.is_dropped = True
+        size = self.cached_bytes
+        self.cached_bytes = 0
+        self._first_held, self._gone = self.appended, 0
+        self._held, self.unmoved = [], []
+        return size
+
+    def position(self, entry_id: int) -> Position:
+        """Return the position of an entry of this ledger."""
+        return Position(self.id, entry_id)
+
+    def info(self, is_open: bool) -> LedgerInfo:
+        """Return what it looks like from outside."""
+        return LedgerInfo(self.id, self.confirmed, self.totals.bytes, is_open, self.created_ms)
+
+    def __repr__(self) -> str:
+        return f"<Ledger {self.id} moved {self.moved} confirmed {self.confirmed} appended {self.appended}>"
+
+
+class _Run:
+    """Entries appended to one ledger one after the other."""
+
+    __slots__ = ("bytes", "entries", "ledger")
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.entries = 0
+        self.bytes = 0
+
+
+class TailCache:
+    """Evicts the oldest entries of all ledgers together once memory holds more than its limit.
+
+    Args:
+        limit_bytes: to keep, with what each entry takes beside its payload; entries that are not moved yet stay,
+            whatever the limit.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._runs: deque[_Run] = deque()
+        self._last: _Run | None = None
+        self.bytes = 0
+
+    def add(self, ledger: Ledger, size: int) -> None:
+        """Count the entry just appended to ``ledger``, which takes ``size`` bytes of memory."""
+        run = self._last
+        if run is None or run.ledger is not ledger or run.bytes > _RUN_BYTES:
+            run = self._last = _Run(ledger)
+            self._runs.append(run)
+            if self.bytes > self._limit_bytes:
+                self.shrink()
+        run.entries += 1
+        run.bytes += size
+        self.bytes += size
+
+    def forget(self, size: int) -> None:
+        """Stop counting bytes that a ledger gave up by itself."""
+        self.bytes -= size
+
+    def shrink(self) -> None:
+        """Evict, oldest first, until the limit holds or the oldest entries are not moved yet."""
+        while self.bytes > self._limit_bytes and self._runs:
+            run = self._runs[0]
+            ledger = run.ledger
+            # A run is longer than what is held of it if the journal failed in between: nothing is left to wait for.
+            last = min(ledger.first_cached + run.entries, ledger.appended)
+            if last > ledger.moved and not ledger.is_dropped:
+                return
+            self._runs.popleft()
+            if run is self._last:
+                self._last = None
+            self.bytes -= ledger.evict(run.entries)

@@ -1,0 +1,219 @@
+"""One ledger on disk: blocks of entries, one after the other.
+
+Design: each time entries are moved, they are written behind the last block as new blocks, then synced. A block's head
+says which entries it holds, its length and the publish times inside, so an index (three numbers a block) is rebuilt by
+hopping from head to head, and only when somebody reads an old ledger. Which blocks count is said by the catalogue (a
+number of entries): what a move left behind that no checkpoint confirmed is written over by the next.
+
+Invariant: a block that was synced is never written over in the same run. A checkpoint that failed at the catalogue's
+rename may have put the catalogue in place all the same, and then that block is the only copy of its entries. The next
+try goes on behind it.
+
+Blocks are not aligned to pages: thousands of slow topics would pay 4 KiB for each handful of entries.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+from array import array
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import google_crc32c
+
+from ....wire.position import Position
+from ..disk.disk import Disk, DiskFile
+from ..disk.failures import DamagedFile, disk_action
+from ..entry import StoredEntry
+from ..journal.records import EntryRecord, decode_records, publish_time_of
+
+_MAGIC = b"BLK1"
+_HEAD = struct.Struct("<4sIQQIIqq")  # magic, crc, ledger, first entry, entries, body bytes, oldest, newest publish time
+_CRC_END = 8
+_BLOCK_BYTES = 256 * 1024
+_WRITE_BYTES = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class _BlockHead:
+    crc: int
+    ledger_id: int
+    first_entry: int
+    entries: int
+    body_bytes: int
+    oldest_ms: int
+    newest_ms: int
+
+
+class LedgerFile:
+    """The file of one ledger. Methods block; any lane but the loop's may call them, they lock."""
+
+    def __init__(self, disk: Disk, path: str, ledger_id: int) -> None:
+        self._disk = disk
+        self.path = path
+        self._ledger_id = ledger_id
+        self._lock = threading.Lock()
+        self._first_entries = array("Q")
+        self._offsets = array("Q")
+        self._oldest = array("q")
+        self._entries = 0  # covered by the index
+        self._synced = 0  # entries that this object has synced
+        self._end = 0  # offset behind the last indexed block
+
+    def write(self, first_entry: int, parts: Sequence[bytes]) -> bool:
+        """Put entries down from ``first_entry`` on and sync them; True if the file is new.
+
+        Args:
+            first_entry: entries before it are in the file; what may stand behind them and was never synced is written
+                over.
+            parts: heads and payloads, alternating.
+
+        Raises:
+            DiskFailure: call again with the same entries, and more if there are.
+            DamagedFile: entries before ``first_entry`` are gone.
+        """
+        with self._lock:
+            is_new = first_entry == 0
+            with disk_action("open the ledger", self.path):
+                file = self._disk.open(self.path, create=is_new)
+            try:
+                self._index_up_to(file, first_entry)
+                start = self._rewind(file, max(first_entry, self._synced))
+                self._write_blocks(file, start, parts[2 * (start - first_entry) :])
+                with disk_action("sync the ledger", self.path):
+                    file.sync()
+                self._synced = self._entries
+            finally:
+                file.close()
+            return is_new
+
+    def read(self, start: int, end: int, max_entries: int, max_bytes: int) -> list[StoredEntry]:
+        """Return entries from ``start`` on, whole blocks as long as they begin within the limits.
+
+        Args:
+            start: first entry wanted; the file must hold it.
+            end: entry behind the last one that a checkpoint confirmed.
+            max_entries: stop before a block once so many entries are there.
+            max_bytes: the same by payload bytes.
+        """
+        found: list[StoredEntry] = []
+        total = 0
+        with self._lock, self._opened() as file:
+            self._index_up_to(file, end)
+            while start < end and len(found) < max_entries and total < max_bytes:
+                for record in self._block_with(file, start):
+                    if start <= record.entry_id < end:
+                        position = Position(self._ledger_id, record.entry_id)
+                        found.append(StoredEntry(position, record.payload, record.messages))
+                        total += len(record.payload)
+                        start = record.entry_id + 1
+        return found
+
+    def newest_before(self, time_ms: int, end: int) -> int | None:
+        """Return the newest entry below ``end`` with a publish time less than ``time_ms``, or None."""
+        with self._lock, self._opened() as file:
+            self._index_up_to(file, end)
+            for block in range(len(self._offsets) - 1, -1, -1):
+                if self._oldest[block] < time_ms and self._first_entries[block] < end:
+                    records = self._block_with(file, self._first_entries[block])
+                    return max(r.entry_id for r in records if r.publish_time_ms < time_ms and r.entry_id < end)
+        return None
+
+    def _opened(self) -> _Opened:
+        return _Opened(self._disk, self.path)
+
+    def _write_blocks(self, file: DiskFile, first_entry: int, parts: Sequence[bytes]) -> None:
+        pending: list[bytes] = []
+        pending_bytes = 0
+        write_at = self._end
+        block_start = 0
+        size = 0
+        for index in range(0, len(parts), 2):
+            size += len(parts[index]) + len(parts[index + 1])
+            if size >= _BLOCK_BYTES or index + 2 == len(parts):
+                body = b"".join(parts[block_start : index + 2])
+                times = [publish_time_of(head) for head in parts[block_start : index + 2 : 2]]
+                head = self._block_head(first_entry, body, times)
+                self._add_to_index(first_entry, len(times), min(times), _HEAD.size + len(body))
+                pending += (head, body)
+                pending_bytes += len(head) + len(body)
+                first_entry += len(times)
+                block_start, size = index + 2, 0
+                if pending_bytes >= _WRITE_BYTES or block_start == len(parts):
+                    with disk_action("write to the ledger", self.path):
+                        file.write(write_at, pending)
+                    write_at += pending_bytes
+                    pending, pending_bytes = [], 0
+
+    def _block_head(self, first_entry: int, body: bytes, times: list[int]) -> bytes:
+        rest = struct.pack("<QQIIqq", self._ledger_id, first_entry, len(times), len(body), min(times), max(times))
+        crc = google_crc32c.extend(google_crc32c.value(rest), body)
+        return _MAGIC + int(crc).to_bytes(4, "little") + rest
+
+    def _add_to_index(self, first_entry: int, entries: int, oldest_ms: int, length: int) -> None:
+        self._first_entries.append(first_entry)
+        self._offsets.append(self._end)
+        self._oldest.append(oldest_ms)
+        self._entries = first_entry + entries
+        self._end += length
+
+    def _rewind(self, file: DiskFile, entries: int) -> int:
+        """Take blocks behind the first ``entries`` off the index; return the entry to write next.
+
+        A block may hold entries on both sides where version 0.1.0 wrote it: with a checksum that is right it stays.
+        """
+        while self._entries > entries and self._first_entries[-1] >= entries:
+            self._entries = self._first_entries.pop()
+            self._end = self._offsets.pop()
+            self._oldest.pop()
+        if self._entries > entries:
+            self._block_with(file, entries)
+        return self._entries
+
+    def _index_up_to(self, file: DiskFile, entries: int) -> None:
+        while self._entries < entries:
+            head = self._read_head(file, self._end)
+            if head.first_entry != self._entries or not head.entries:
+                raise DamagedFile(self.path, self._end, f"block of entry {head.first_entry}, expected {self._entries}")
+            self._add_to_index(head.first_entry, head.entries, head.oldest_ms, _HEAD.size + head.body_bytes)
+
+    def _read_head(self, file: DiskFile, offset: int) -> _BlockHead:
+        with disk_action("read the ledger", self.path):
+            data = file.read(offset, _HEAD.size)
+        if len(data) < _HEAD.size or data[:4] != _MAGIC:
+            raise DamagedFile(self.path, offset, "no block begins here")
+        head = _BlockHead(*_HEAD.unpack(data)[1:])
+        if head.ledger_id != self._ledger_id:
+            raise DamagedFile(self.path, offset, f"block of ledger {head.ledger_id}, expected {self._ledger_id}")
+        return head
+
+    def _block_with(self, file: DiskFile, entry_id: int) -> list[EntryRecord]:
+        offset = self._offsets[bisect_right(self._first_entries, entry_id) - 1]
+        head = self._read_head(file, offset)
+        with disk_action("read the ledger", self.path):
+            block = file.read(offset, _HEAD.size + head.body_bytes)
+        body = block[_HEAD.size :]
+        if google_crc32c.extend(google_crc32c.value(block[_CRC_END : _HEAD.size]), body) != head.crc:
+            raise DamagedFile(self.path, offset, f"wrong checksum of a block of {head.entries} entries")
+        return [record for record in decode_records(body) if isinstance(record, EntryRecord)]
+
+
+class _Opened:
+    """A ledger's file for the length of a `with` block.
+
+    A file is open only while it is used, so that thousands of ledgers need no more descriptors than there are threads.
+    """
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self._disk = disk
+        self._path = path
+
+    def __enter__(self) -> DiskFile:
+        with disk_action("open the ledger", self._path):
+            self._file = self._disk.open(self._path)
+        return self._file
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()

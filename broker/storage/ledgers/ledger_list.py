@@ -1,0 +1,157 @@
+"""The ledgers of a log as one line of positions: what is where, what comes next, how far it is from here to there.
+
+Ledgers have no gaps inside, and each knows how many entries came before it (`Ledger.base`), so distances are
+differences.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from ....wire.position import EARLIEST, Position
+from .ledger import Ledger
+
+
+class LedgerList:
+    """Ledgers in ascending order.
+
+    Attributes:
+        ledgers_by_id: the ledgers; changed by `take` and `forget` only.
+        last_confirmed: position of the newest synced entry, also when retention has dropped it since.
+    """
+
+    def __init__(self) -> None:
+        self.ledgers_by_id: dict[int, Ledger] = {}
+        self.last_confirmed = EARLIEST
+        self._ids: list[int] = []
+
+    def take(self, ledger: Ledger) -> Ledger:
+        """Add a ledger behind the last one."""
+        self.ledgers_by_id[ledger.id] = ledger
+        self._ids.append(ledger.id)
+        return ledger
+
+    def forget(self, ledger_id: int) -> Ledger:
+        """Take a ledger off the list and return it."""
+        self._ids.remove(ledger_id)
+        return self.ledgers_by_id.pop(ledger_id)
+
+    @property
+    def last_ledger(self) -> Ledger | None:
+        """The newest ledger, if there is one."""
+        return self.ledgers_by_id[self._ids[-1]] if self._ids else None
+
+    @property
+    def first_position(self) -> Position:
+        """Position of the oldest entry, or where the next one would be looked for if there is none."""
+        for ledger_id in self._ids:
+            if self.ledgers_by_id[ledger_id].confirmed:
+                return Position(ledger_id, 0)
+        return Position(self.last_confirmed.ledger_id, self.last_confirmed.entry_id + 1)
+
+    @property
+    def entry_count(self) -> int:
+        """Confirmed entries that the log holds."""
+        return self._ordinal(self.last_confirmed) - self.ledgers_by_id[self._ids[0]].base if self._ids else 0
+
+    @property
+    def message_count(self) -> int:
+        """Messages in the entries that the log holds."""
+        return sum(ledger.totals.messages for ledger in self.ledgers_by_id.values())
+
+    @property
+    def total_bytes(self) -> int:
+        """Payload bytes of the entries that the log holds."""
+        return sum(ledger.totals.bytes for ledger in self.ledgers_by_id.values())
+
+    def next_position(self, position: Position) -> Position:
+        """Return the first position behind ``position`` that exists, or may come to exist next.
+
+        Behind the last entry that is the position right after it; if the next append begins a new ledger, its entry
+        gets a greater one, and `read` goes on there.
+        """
+        ledger_id, entry_id = position
+        ledger = self.ledgers_by_id.get(ledger_id)
+        if ledger is not None and entry_id + 1 < ledger.appended:
+            return Position(ledger_id, max(entry_id, -1) + 1)
+        index = bisect_right(self._ids, ledger_id)
+        if index < len(self._ids):
+            return Position(self._ids[index], 0)
+        return Position(ledger_id, entry_id + 1)
+
+    def holds(self, position: Position) -> bool:
+        """Return whether the log holds a confirmed entry at ``position``."""
+        ledger = self.ledgers_by_id.get(position.ledger_id)
+        return ledger is not None and 0 <= position.entry_id < ledger.confirmed
+
+    def ever_held(self, position: Position) -> bool:
+        """Return whether the log holds an entry at ``position``, or may have held one in a ledger dropped since."""
+        if position.ledger_id in self.ledgers_by_id:
+            return self.holds(position)
+        return position.entry_id >= 0 and self._may_be_dropped(position.ledger_id)
+
+    def mark_up_to(self, position: Position) -> Position | None:
+        """Return the mark-delete position of a cursor with everything up to ``position`` acknowledged.
+
+        Entry -1 of a ledger stands for all that comes before the ledger: so says a client that is in the middle of its
+        first batch.
+
+        Returns:
+            None if there never was such a position.
+        """
+        if position.ledger_id not in self.ledgers_by_id:
+            is_known = position <= EARLIEST or self._may_be_dropped(position.ledger_id)
+            return position if is_known else None
+        if position.entry_id == -1:
+            return self.before(Position(position.ledger_id, 0))
+        return position if self.holds(position) else None
+
+    def _may_be_dropped(self, ledger_id: int) -> bool:
+        """Return whether a ledger that is not on the list may have been: ledgers go from the front only."""
+        return 0 < ledger_id <= self.last_confirmed.ledger_id and (not self._ids or ledger_id < self._ids[0])
+
+    def before(self, position: Position) -> Position:
+        """Return the mark-delete position of a cursor whose next entry is ``position``.
+
+        Where there is no such entry, the next one is the first that follows.
+        """
+        position = max(position, self.first_position)
+        index = bisect_right(self._ids, position.ledger_id - 1)
+        if index == len(self._ids):
+            return self.last_confirmed
+        ledger = self.ledgers_by_id[self._ids[index]]
+        entry_id = min(max(position.entry_id, 0), ledger.confirmed) if ledger.id == position.ledger_id else 0
+        if entry_id == 0 and index > 0:
+            earlier = self.ledgers_by_id[self._ids[index - 1]]
+            return earlier.position(earlier.confirmed - 1)
+        return ledger.position(entry_id - 1)
+
+    def entries_between(self, after: Position, up_to: Position) -> int:
+        """Return how many confirmed entries are behind ``after`` and not behind ``up_to``."""
+        return max(0, self._ordinal(up_to) - self._ordinal(after))
+
+    def _ordinal(self, position: Position) -> int:
+        """Return how many entries the log ever confirmed up to ``position``, inclusive."""
+        ledger = self.ledgers_by_id.get(position.ledger_id)
+        if ledger is not None:
+            return ledger.base + min(max(position.entry_id, -1) + 1, ledger.confirmed)
+        index = bisect_right(self._ids, position.ledger_id)
+        return self.ledgers_by_id[self._ids[index]].base if index < len(self._ids) else self.entries_ever()
+
+    def entries_ever(self) -> int:
+        """Return how many entries were appended to the ledgers of the list and those before them."""
+        if not self._ids:
+            return 0
+        last = self.ledgers_by_id[self._ids[-1]]
+        return last.base + last.appended
+
+    def locate(self, start: Position) -> tuple[Ledger, int] | None:
+        """Return ledger and entry of the first confirmed entry from ``start`` on."""
+        index = bisect_right(self._ids, start.ledger_id - 1)
+        while index < len(self._ids):
+            ledger = self.ledgers_by_id[self._ids[index]]
+            entry_id = max(start.entry_id, 0) if ledger.id == start.ledger_id else 0
+            if entry_id < ledger.confirmed:
+                return ledger, entry_id
+            index += 1
+        return None

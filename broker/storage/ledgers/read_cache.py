@@ -1,0 +1,59 @@
+"""Entries read ahead from ledger files, for consumers that catch up.
+
+One run of entries a ledger; what was not used for longest goes first.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from ..entry import ENTRY_OVERHEAD_BYTES, StoredEntry
+
+
+class ReadCache:
+    """A bounded cache; belongs to the loop lane.
+
+    Args:
+        limit_bytes: of all runs together, with what each entry takes beside its payload.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._runs: OrderedDict[int, tuple[int, list[StoredEntry], int]] = OrderedDict()
+        self.bytes = 0
+
+    def put(self, entries: list[StoredEntry]) -> None:
+        """Keep a run of consecutive entries of one ledger instead of what was kept of it."""
+        ledger_id = entries[0].position.ledger_id
+        self.forget(ledger_id)
+        size = sum(len(entry.payload) + ENTRY_OVERHEAD_BYTES for entry in entries)
+        self._runs[ledger_id] = (entries[0].position.entry_id, entries, size)
+        self.bytes += size
+        while self.bytes > self._limit_bytes:
+            _, (_, _, dropped) = self._runs.popitem(last=False)
+            self.bytes -= dropped
+
+    def get(self, ledger_id: int, entry_id: int, max_entries: int, max_bytes: int) -> list[StoredEntry]:
+        """Return what is kept from that entry on, within the limits; the empty list if it is not kept."""
+        run = self._runs.get(ledger_id)
+        if run is None or not 0 <= entry_id - run[0] < len(run[1]):
+            return []
+        self._runs.move_to_end(ledger_id)
+        start = entry_id - run[0]
+        return within(run[1][start : start + max_entries], max_bytes)
+
+    def forget(self, ledger_id: int) -> None:
+        """Drop what is kept of a ledger."""
+        run = self._runs.pop(ledger_id, None)
+        if run is not None:
+            self.bytes -= run[2]
+
+
+def within(entries: list[StoredEntry], max_bytes: int) -> list[StoredEntry]:
+    """Return as many of the first entries as fit into ``max_bytes``, and at least one if there is one."""
+    total = 0
+    for count, entry in enumerate(entries):
+        total += len(entry.payload)
+        if total > max_bytes and count:
+            return entries[:count]
+    return entries

@@ -1,0 +1,246 @@
+"""The checkpoint: entries move from the journal to their ledgers, and the catalogue says so.
+
+Design: three steps. On the loop lane: note where the journal stands, what the catalogue will say, and which entries
+memory holds for their ledgers; all three describe the same moment, because only the loop lane changes them. Once the
+journal has written everything up to that place, the background lane writes and syncs the ledgers' files, then the
+catalogue. Back on the loop lane the entries count as moved and journal files before the place are released. A step
+that fails undoes nothing on disk: until the new catalogue is in place the old one and the journal still say
+everything. Whatever a step raises ends that checkpoint with an error that is logged, and the next attempt comes after
+`retry_s`.
+
+After a failure of the journal a checkpoint is also the cure: it starts behind the damaged group.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from ....errors import StorageError
+from ..catalogue.catalogue import Head, write_catalogue
+from ..catalogue.lines import LogLine, encoded
+from ..core import StorageCore
+from ..disk.failures import as_storage_error, disk_action
+from ..entry import ENTRY_OVERHEAD_BYTES
+from ..journal.journal import Batch, JournalEnd
+from ..ledgers.ledger import Ledger
+
+_MANY_BYTES = 256 * 1024  # of a ledger, to be worth the calls that give their memory back
+Result = Callable[[StorageError | None], None]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Plan:
+    """What one checkpoint will write.
+
+    Attributes:
+        ids: the counters of the catalogue.
+        lines: the catalogue's lines.
+        ledgers: those with entries to move, and their ``moving``, which is written even if the ledger is deleted
+            meanwhile: a crash may come before the record of that is on the disk, and the catalogue names the ledger.
+        covered_bytes: what the journal had written when it began.
+        unrecorded: changes without a record that the lines hold.
+        heals: True if it starts behind a failure of the journal.
+        failure: why it did not succeed.
+    """
+
+    ids: tuple[int, int]
+    lines: list[LogLine]
+    ledgers: list[tuple[Ledger, list[bytes]]]
+    covered_bytes: int
+    unrecorded: int
+    heals: bool
+    failure: StorageError | None = None
+
+
+class Checkpoint:
+    """Runs checkpoints, one at a time; its methods belong to the loop lane unless they say otherwise."""
+
+    def __init__(self, core: StorageCore) -> None:
+        self._core = core
+        self._is_running = False
+        self._told: list[Result] = []  # who waits for the running one
+        self._waiting: list[Result] = []  # who waits for the one after it
+        core.on_death = self._abort
+        self._began_s = core.monotonic()
+        self._has_failed = False
+        self._covered_bytes = 0  # of what the journal has written, by the last one that succeeded
+        self.completed = 0
+
+    @property
+    def is_running(self) -> bool:
+        """True from the capture until the result is known."""
+        return self._is_running
+
+    def is_due(self) -> bool:
+        """Return whether enough was written, or enough time passed since something changed."""
+        core = self._core
+        if self._is_running:
+            return False
+        if core.journal.written_bytes >= core.checkpoint_at_bytes:
+            return True
+        if core.is_heavy and not self._has_failed:
+            return True
+        is_dirty = core.has_changes or bool(core.unmoved_ledgers)
+        wait_s = core.config.retry_s if self._has_failed else core.config.checkpoint_interval_s
+        return is_dirty and core.monotonic() - self._began_s >= wait_s
+
+    def begin(self, done: Result | None = None) -> None:
+        """Start a checkpoint; ``done`` gets its result. While one is running, one more follows it."""
+        if done is not None:
+            self._waiting.append(done)
+        if not self._is_running:
+            self._begin()
+
+    def _begin(self) -> None:
+        core = self._core
+        self._told, self._waiting = self._waiting, []
+        if core.has_died:
+            assert core.failure is not None
+            self._abort(core.failure)
+            return
+        self._is_running = True
+        self._began_s = core.monotonic()
+        core.checkpoint_at_bytes = core.journal.written_bytes + core.config.checkpoint_bytes
+        core.has_changes = False
+        try:
+            plan = self._capture()
+        except Exception as exc:
+            logger.exception("the state of the storage could not be written down")
+            failure = as_storage_error(exc, "write a checkpoint")
+            self._is_running = False
+            self._fail(failure)
+            self._tell(failure)
+            return
+        if plan.heals:
+            end = core.journal.broken_end()
+            core.lanes.in_background(lambda: self._move(plan, end))
+            return
+
+        def reached(error: Exception | None) -> None:
+            if error is None:
+                assert batch.end is not None
+                end = batch.end
+                core.lanes.in_background(lambda: self._move(plan, end))
+            else:
+                plan.failure = as_storage_error(error, "write to the journal")
+                self._finish(plan, None)
+
+        batch: Batch = core.journal.mark_end(reached)
+
+    def _capture(self) -> _Plan:
+        core = self._core
+        lines = core.lines.capture(core.now_ms(), is_last=core.is_closed)
+        ledgers = []
+        for ledger in core.unmoved_ledgers.values():
+            if not ledger.is_dropped and ledger.unmoved:
+                ledger.moving, ledger.unmoved = ledger.unmoved, []
+                core.file_of(ledger)
+                ledgers.append((ledger, ledger.moving))
+        core.unmoved_ledgers = {}
+        ids = core.ids.next_ledger, core.ids.next_object
+        return _Plan(ids, lines, ledgers, core.journal.written_bytes, core.unrecorded, heals=core.has_journal_failed)
+
+    def _move(self, plan: _Plan, end: JournalEnd) -> None:
+        """Write ledgers and catalogue and report; on the background lane."""
+        try:
+            self._write(plan, end)
+        except Exception as exc:
+            if not isinstance(exc, StorageError):
+                logger.exception("a checkpoint could not be written")
+            plan.failure = as_storage_error(exc, "write a checkpoint")
+        self._core.lanes.on_loop(lambda: self._finish(plan, end))
+
+    def _write(self, plan: _Plan, end: JournalEnd) -> None:
+        core = self._core
+        made_file = False
+        for ledger, moving in plan.ledgers:
+            if moving:  # nothing, if the journal failed before it had written any of it
+                assert ledger.file is not None
+                made_file = ledger.file.write(ledger.moved, moving) or made_file
+        if made_file:
+            path = f"{core.directory}/ledgers"
+            with disk_action("sync the directory", path):
+                core.disk.sync_directory(path)
+        write_catalogue(core.disk, core.directory, Head(end, *plan.ids, core.journal_key), encoded(plan.lines))
+
+    def _finish(self, plan: _Plan, end: JournalEnd | None) -> None:
+        core = self._core
+        if core.has_died:
+            return  # everybody has been told
+        self._is_running = False
+        for ledger, _ in plan.ledgers:
+            if ledger.is_dropped:
+                continue
+            if plan.failure is None:
+                size = sum(map(len, ledger.moving[1::2]))
+                entries = len(ledger.moving) // 2
+                ledger.moved += entries
+                core.unmoved_bytes -= size + entries * ENTRY_OVERHEAD_BYTES
+                if size >= _MANY_BYTES and ledger.log.consumed >= ledger.position(ledger.moved - 1):
+                    # All consumers have had all of it, out of memory: nobody is likely to read the file.
+                    core.lanes.in_background(partial(core.disk.forget_cached, core.file_of(ledger).path))
+            else:
+                core.unmoved_ledgers[ledger.id] = ledger
+                ledger.unmoved = ledger.moving + ledger.unmoved
+            ledger.moving = []
+        plan.ledgers.clear()  # what waits for the journal knows the plan and is known by it: a cycle of all payloads
+        if plan.failure is None:
+            assert end is not None
+            self._succeed(plan, end)
+        else:
+            self._fail(plan.failure)
+        self._tell(plan.failure)
+        is_behind = plan.failure is None and core.unrecorded > core.covered and not core.is_closed
+        if (self._waiting or is_behind) and not self._is_running:
+            self._begin()
+
+    def _abort(self, failure: StorageError) -> None:
+        """Tell everybody that no checkpoint will come."""
+        self._is_running = False
+        self._told += self._waiting
+        self._waiting = []
+        self._tell(failure)
+
+    def _tell(self, result: StorageError | None) -> None:
+        told, self._told = self._told, []
+        for tell in told:
+            try:
+                tell(result)
+            except Exception:  # one bad callback must not keep the others waiting
+                logger.exception("a callback of the storage failed")
+
+    def _succeed(self, plan: _Plan, end: JournalEnd) -> None:
+        core = self._core
+        self.completed += 1
+        self._has_failed = False
+        self._covered_bytes = plan.covered_bytes
+        core.covered = plan.unrecorded
+        if plan.heals:
+            core.journal.mend(end)
+            core.has_journal_failed = False
+        for path in core.journal.release(end.sequence):
+            core.lanes.in_background(partial(self._remove, path))
+        core.tail.shrink()
+        if not core.has_journal_failed:
+            core.accept()
+
+    def _fail(self, failure: StorageError) -> None:
+        core = self._core
+        core.has_changes = self._has_failed = True
+        logger.warning("checkpoint failed, it is tried again: %s", failure)
+        kept = max(core.unmoved_bytes, core.journal.written_bytes - self._covered_bytes)
+        if not core.is_refusing and kept > core.config.unmoved_bytes:
+            core.refuse(failure)
+
+    def _remove(self, path: str) -> None:
+        try:
+            self._core.disk.remove(path)
+        except FileNotFoundError:
+            pass  # the failure came before the file
+        except OSError as exc:
+            logger.warning("cannot remove %s: %s; it is tried again at the next start", path, exc)

@@ -1,0 +1,71 @@
+"""The formats that a data directory of the storage can have, and how one of an earlier format comes to ours.
+
+Design: the number of the format stands in the catalogue, which is replaced as a whole by a rename, so directory and
+number change in one step. A directory of an earlier format is read by code that knows it; then, before anything is
+written in our format, `migrate`
+
+1. copies each file that will be rewritten to ``before-format-N/``; a copy has its name once it is whole;
+2. writes what is new beside what is old;
+3. puts the catalogue with our number in place.
+
+A kill before the third step leaves a directory of the earlier format, and the next start does all of it again; a kill
+after it leaves one of ours. Earlier software refuses ours by the number. The copies stay until somebody removes them.
+
+Format 1: groups of the journal carry the file's id only.
+Format 2: groups carry a nonce too, and the catalogue holds its key. Journal files of format 1 are read as they are and
+end by being recycled, so only the catalogue is rewritten.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from ..catalogue.catalogue import FORMAT, Catalogue, Head, encode_line, write_catalogue
+from ..disk.disk import Disk
+from ..disk.failures import disk_action
+
+_PIECE_BYTES = 4 * 1024 * 1024
+logger = logging.getLogger(__name__)
+
+
+def migrate(disk: Disk, directory: str, catalogue: Catalogue, head: Head) -> None:
+    """Give a directory of an earlier format ours; ``head`` is what the new catalogue says of the journal.
+
+    Raises:
+        DiskFailure: the disk refused; the directory has one format or the other, and the next start goes on.
+    """
+    copies = keep_copies(disk, directory, ("catalogue",))
+    write_catalogue(disk, directory, head, map(encode_line, catalogue.logs))
+    logger.warning(
+        "%s had format %d and has format %d now; what was rewritten is kept in %s", directory, catalogue.format, FORMAT,
+        copies,
+    )  # fmt: skip
+
+
+def keep_copies(disk: Disk, directory: str, names: tuple[str, ...]) -> str:
+    """Copy files to a directory of their own, durably, and return its path; earlier attempts are written over."""
+    path = f"{directory}/before-format-{FORMAT}"
+    with disk_action("keep a copy before the upgrade in", path):
+        disk.make_directory(path)
+        there = disk.list(path)
+        for name in names:
+            if f"{name}.new" in there:
+                disk.remove(f"{path}/{name}.new")
+            _copy(disk, f"{directory}/{name}", f"{path}/{name}.new")
+            disk.rename(f"{path}/{name}.new", f"{path}/{name}")
+        disk.sync_directory(path)
+    return path
+
+
+def _copy(disk: Disk, old: str, new: str) -> None:
+    source = disk.open(old)
+    try:
+        target = disk.open(new, create=True)
+        try:
+            for offset in range(0, source.size(), _PIECE_BYTES):
+                target.write(offset, [source.read(offset, _PIECE_BYTES)])
+            target.sync()
+        finally:
+            target.close()
+    finally:
+        source.close()

@@ -1,0 +1,279 @@
+"""Recovery: what a data directory holds, brought back to memory.
+
+Design: start from the catalogue, then replay the journal from the place that it names. The writer has one group in
+flight at a time, so a valid group n proves that all groups before n were synced. Hence the rule about something
+unreadable where group n should be: if no valid group with a number of n or more comes after it, in this file or a
+later one, then group n was in flight when the machine stopped, nobody had a receipt for it, and the journal ends there
+(a torn tail; its pages may have reached the disk in any order). Otherwise the disk lost what it had confirmed, and the
+start is refused with file and offset: going on would drop acknowledged messages in silence.
+
+Where a file ends for good is written in the header of the next file, so a tail that was cut once is never looked at
+again. Two more things are easily missed. A start after a mere process crash sees pages that are not on the disk yet:
+what was replayed is synced before anybody builds on it. And a rename that was not synced may still be undone by a
+power failure: the directories are synced first.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from ....errors import StorageError
+from ..catalogue.catalogue import JournalKey, read_catalogue, write_catalogue
+from ..core import StorageCore
+from ..disk.disk import Disk
+from ..disk.failures import DamagedFile, UnknownLogs, disk_action
+from ..journal import format as layout
+from ..journal.journal import JournalEnd, JournalFiles, file_sequence
+from ..ledgers.compacted_view import restore_view
+from ..topic_log import TopicLog
+from .migration import migrate
+from .replay import Replay, UnknownLog
+
+_NEVER = 2**63  # number of a journal file that no directory reaches
+_SHOWN = 3  # unknown logs that an error describes
+logger = logging.getLogger(__name__)
+
+
+class Recovered(NamedTuple):
+    """What the journal needs to go on.
+
+    Attributes:
+        files: the journal's files.
+        end: where the journal ends.
+        salvaged: logs to be written down as created, as their records say nothing of that.
+    """
+
+    files: JournalFiles
+    end: JournalEnd
+    salvaged: tuple[TopicLog, ...]
+
+
+def recover(core: StorageCore, rng: random.Random) -> Recovered:
+    """Fill ``core`` with what its directory holds; ``rng`` draws the key of a journal that has none.
+
+    Raises:
+        DamagedFile: something that was synced is not there; names file and offset.
+        NewerFormat: later software wrote the directory.
+        UnknownLogs: records of logs that never were, and the storage is not to salvage them.
+        DiskFailure: the disk refused.
+    """
+    disk, directory = core.disk, core.directory
+    journal, ledgers = f"{directory}/journal", f"{directory}/ledgers"
+    for path in (directory, journal, ledgers):
+        with disk_action("make the directory", path):
+            disk.make_directory(path)
+    for path in (directory, journal, ledgers):
+        with disk_action("sync the directory", path):
+            disk.sync_directory(path)
+    catalogue = read_catalogue(disk, directory)
+    start = JournalEnd(1, layout.PAGE, 1, None)
+    core.journal_key = JournalKey(rng.randbytes(layout.KEY_BYTES), start.sequence)
+    if catalogue is not None:
+        head = catalogue.head
+        start = head.start
+        core.journal_key = head.journal_key or JournalKey(core.journal_key.key, _NEVER)
+        core.ids.saw(ledger=head.next_ledger - 1, an_object=head.next_object - 1)
+        for state in catalogue.logs:
+            log = core.logs[state["name"]] = TopicLog.from_state(core, state)
+            log.close_ledger()
+        _restore_views(core, catalogue.logs)
+    elif _names(disk, journal) or _names(disk, ledgers):
+        raise StorageError(
+            f"{directory} holds data but no catalogue; restore {directory}/catalogue from a copy, "
+            "or move the directory away to start empty"
+        )
+    else:
+        write_catalogue(disk, directory, core.catalogue_head(start), ())
+    files = JournalFiles(journal, core.journal_key.key)
+    replay = Replay(core)
+    reader = _JournalReader(disk, files, start, core.journal_key)
+    for path, offset, group in reader.groups():
+        try:
+            replay.apply(group.body, f"{path} from offset {offset} on")
+        except (ValueError, KeyError, TypeError, struct.error) as exc:
+            what = exc if isinstance(exc, ValueError) else repr(exc)
+            raise DamagedFile(path, offset, f"group {group.number} has a valid checksum but {what}") from exc
+    unknown = replay.unknown_logs()
+    if unknown and not core.config.salvage:
+        raise UnknownLogs(_explain(directory, unknown))
+    salvaged = tuple(replay.adopt(each) for each in unknown)
+    replay.finish()
+    if catalogue is not None and catalogue.head.journal_key is None:
+        end = reader.end
+        core.journal_key = JournalKey(files.key, end.sequence if end.file_id is None else end.sequence + 1)
+        migrate(disk, directory, catalogue, core.catalogue_head(start))
+    _remove_strays(core, ledgers)
+    return Recovered(files, reader.end, salvaged)
+
+
+def _explain(directory: str, unknown: Sequence[UnknownLog]) -> str:
+    shown = "; ".join(each.describe() for each in unknown[:_SHOWN])
+    more = f"; {len(unknown) - _SHOWN} more" if len(unknown) > _SHOWN else ""
+    records = sum(each.records for each in unknown)
+    return (
+        f"{directory} holds {records} records of {len(unknown)} topics that were never created nor deleted:"
+        f" {shown}{more}; start `magnetar broker --salvage` (or standalone) once to get them back as topics of"
+        " generated names, or restore the directory from a copy"
+    )
+
+
+def _restore_views(core: StorageCore, states: Sequence[Mapping[str, Any]]) -> None:
+    by_id = {log.id: log for log in core.logs.values()}
+    for state in states:
+        view = state.get("view")  # absent in what was written before there was compaction
+        if view is not None:
+            restore_view(by_id[state["log"]], view, by_id)
+
+
+def _names(disk: Disk, directory: str) -> list[str]:
+    with disk_action("list the directory", directory):
+        return disk.list(directory)
+
+
+def _remove_strays(core: StorageCore, directory: str) -> None:
+    """Remove files of ledgers that no log has any more: their removal was cut short."""
+    wanted = {f"{ledger_id}.ledger" for log in core.logs.values() for ledger_id in log.ledgers_by_id}
+    for name in _names(core.disk, directory):
+        if name not in wanted and name.endswith(".ledger"):
+            if (number := name.removesuffix(".ledger")).isdecimal():
+                core.ids.saw(ledger=int(number))
+            path = f"{directory}/{name}"
+            with disk_action("remove", path):
+                core.disk.remove(path)
+
+
+class _JournalReader:
+    """Reads the groups from ``start`` to the end of the journal.
+
+    Attributes:
+        end: after `groups` is through: where the journal ends.
+    """
+
+    def __init__(self, disk: Disk, files: JournalFiles, start: JournalEnd, key: JournalKey) -> None:
+        self._key = key
+        self._nonce = b""  # of the file that is read
+        self._disk = disk
+        self._files = files
+        self._start = start
+        self.end = start
+        self._paths: dict[int, str] = {}
+        for name in _names(disk, files.directory):
+            sequence = file_sequence(name)
+            if sequence is None:
+                continue
+            if sequence < start.sequence:
+                files.free.append(f"{files.directory}/{name}")
+            else:
+                self._paths[sequence] = f"{files.directory}/{name}"
+
+    def groups(self) -> Iterator[tuple[str, int, layout.Group]]:
+        """Yield (path, offset, group) in order.
+
+        Raises:
+            DamagedFile: see the top of this module.
+        """
+        headers = self._headers()
+        last = max(headers, default=0)
+        begun_id = self._start.file_id
+        if begun_id is not None:
+            first = headers.get(self._start.sequence)
+            if first is None or first.file_id != begun_id:
+                raise DamagedFile(
+                    self._files.path(self._start.sequence), 0, "missing, or another file than the catalogue names"
+                )
+        for sequence in range(self._start.sequence, last + 1):
+            header = headers.get(sequence)
+            if header is None:
+                raise DamagedFile(
+                    self._files.path(sequence), 0, f"unreadable or missing, but journal file {last} follows it"
+                )
+            offset, first_group = layout.PAGE, header.first_group
+            if sequence == self._start.sequence and begun_id is not None:
+                offset, first_group = self._start.offset, self._start.group
+            elif first_group < self.end.group:
+                raise DamagedFile(
+                    self._paths[sequence], 0, f"begins with group {first_group}, expected {self.end.group}"
+                )
+            self.end = JournalEnd(sequence, offset, first_group, header.file_id)
+            self._nonce = header.nonce
+            following = headers.get(sequence + 1)
+            yield from self._groups_of_file(following.previous_end if following else None)
+            self._files.used.append(sequence)
+
+    def _headers(self) -> dict[int, layout.FileHeader]:
+        """Return the headers of the files that have been begun."""
+        headers = {}
+        for sequence in sorted(self._paths):
+            content = self._content(sequence, layout.PAGE)
+            header = layout.decode_file_header(content)
+            if header is not None and header.sequence == sequence:
+                headers[sequence] = header
+        newest = max(headers.values(), default=None, key=lambda header: header.sequence)
+        least_group = max(newest.first_group, self._start.group) if newest else self._start.group
+        for sequence, path in sorted(self._paths.items()):
+            if sequence in headers:
+                continue
+            # Never begun: freshly made, or renamed for recycling. It is damage if a group in there is newer than all
+            # that a recycled file can hold, for groups are written only after the header was synced.
+            begun = self._start.file_id is not None and sequence == self._start.sequence
+            content = self._content(sequence, None)
+            is_ours = partial(self._may_be_of, sequence)
+            if begun or layout.find_group(content, layout.PAGE, least_group, is_ours) is not None:
+                raise DamagedFile(path, 0, "the header of a journal file with groups in it is unreadable")
+            self._files.free.append(path)
+        return headers
+
+    def _may_be_of(self, sequence: int, found: layout.FoundGroup) -> bool:
+        """Return whether a group was written to file ``sequence``, whose header cannot be read."""
+        if sequence < self._key.since and not found.nonce:
+            return True  # of format 1: each group vouches for itself
+        return found.nonce == layout.nonce_of(self._key.key, sequence, found.file_id)
+
+    def _is_of_this(self, found: layout.FoundGroup) -> bool:
+        return found.file_id == self.end.file_id and found.nonce == self._nonce
+
+    def _groups_of_file(self, limit: int | None) -> Iterator[tuple[str, int, layout.Group]]:
+        """Yield the groups of file ``self.end.sequence``; ``limit`` is where they end, None if it is the last file."""
+        sequence = self.end.sequence
+        path = self._paths[sequence]
+        content = self._content(sequence, None, sync=True)
+        offset, number = self.end.offset, self.end.group
+        while limit is None or offset < limit:
+            found = layout.decode_group(content, offset, len(content))
+            if found is None or not self._is_of_this(found) or found.group.number != number:
+                self._check_torn(path, content, offset, limit)
+                break
+            yield path, offset, found.group
+            offset, number = found.group.end, number + 1
+            self.end = JournalEnd(sequence, offset, number, self.end.file_id)
+
+    def _check_torn(self, path: str, content: bytes, offset: int, limit: int | None) -> None:
+        """Raise DamagedFile unless what stands at ``offset`` can be the group that was in flight."""
+        number = self.end.group
+        if limit is not None:
+            raise DamagedFile(
+                path, offset, f"group {number} is unreadable, but the journal goes on up to offset {limit}"
+            )
+        later = layout.find_group(content, offset, number, self._is_of_this)
+        if later is not None:
+            raise DamagedFile(path, offset, f"group {number} is unreadable, but a later one follows at offset {later}")
+        if any(content[offset : offset + layout.PAGE]):
+            logger.info("journal %s ends at offset %d: group %d was in flight", path, offset, number)
+        # A number is not used twice, whatever of the torn group may still turn up.
+        self.end = JournalEnd(self.end.sequence, offset, number + 1, self.end.file_id)
+
+    def _content(self, sequence: int, length: int | None, *, sync: bool = False) -> bytes:
+        path = self._paths[sequence]
+        with disk_action("read the journal", path):
+            file = self._disk.open(path)
+            try:
+                if sync:
+                    file.sync()
+                return file.read(0, file.size() if length is None else length)
+            finally:
+                file.close()

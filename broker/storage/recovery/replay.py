@@ -1,0 +1,268 @@
+"""Applying the journal's records to logs, ledgers and cursors, during recovery.
+
+Design: records about what was deleted before are passed over: acknowledgements may follow the end of their cursor. A
+log that has records but was neither created nor deleted is another matter: its entries were confirmed to somebody.
+Its records are applied to a log of a generated name, and recovery decides whether to refuse the start or to adopt that.
+
+Ids found in any record, known or not, count as used: a position never names two entries.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+from ....wire.position import Position
+from ..core import StorageCore
+from ..cursors.cursor import Cursor
+from ..entry import ENTRY_OVERHEAD_BYTES, StoredEntry
+from ..journal.records import MARKED, AckRecord, EntryRecord, decode_records
+from ..ledgers.compacted_view import COMPACTION_CURSOR, forget_unreferenced, restore_view
+from ..ledgers.ledger import Ledger
+from ..topic_log import TopicLog
+
+SALVAGED = "persistent://public/default/salvaged-"
+"""How the names begin that salvaged logs get; the log's id follows."""
+
+_INTERNAL_CURSORS = {COMPACTION_CURSOR, "pulsar.dedup"}
+_BEGINS = {"begin_ledger", "open_cursor"}  # changes that only a log which exists can have
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class UnknownLog:
+    """A log with records that was neither created nor deleted.
+
+    Attributes:
+        log: what its records make, under a generated name.
+        place: file and offset of its first record.
+        records: how many of them there are.
+    """
+
+    log: TopicLog
+    place: str
+    records: int = 0
+
+    def describe(self) -> str:
+        """Return what an error says of it."""
+        entries, cursors = self.log.entry_count, sorted(self.log.cursors)
+        named = f", subscriptions {', '.join(map(repr, cursors))}" if cursors else ""
+        return f"log {self.log.id} with {self.records} records ({entries} entries{named}) in {self.place}"
+
+
+class Replay:
+    """Takes records in the journal's order."""
+
+    def __init__(self, core: StorageCore) -> None:
+        self._core = core
+        self._logs = {log.id: log for log in core.logs.values()}
+        self._cursors = {cursor.id: cursor for log in core.logs.values() for cursor in log.cursors.values()}
+        self._ledgers = {ledger.id: ledger for log in core.logs.values() for ledger in log.ledgers_by_id.values()}
+        self._deleted_logs: set[int] = set()
+        self._deleted_ledgers: set[int] = set()
+        self._unknown: dict[int, UnknownLog] = {}
+        # Cursors with lower numbers were there before the catalogue was written, and are deleted if it lacks them.
+        self._first_new_object = core.ids.next_object
+        self._deleted_cursors: set[int] = set()
+        self._lost_cursors: dict[int, int] = {}
+        self._place = ""
+
+    def apply(self, body: bytes, place: str) -> None:
+        """Apply the records of one group.
+
+        Args:
+            body: the group's.
+            place: file and offset, for errors.
+
+        Raises:
+            ValueError: a record does not fit to those before.
+            KeyError: a record lacks a field.
+        """
+        self._place = place
+        for record in decode_records(body):
+            if isinstance(record, EntryRecord):
+                self._append(record)
+            elif isinstance(record, AckRecord):
+                self._acknowledge(record)
+            else:
+                self._change(record)
+
+    def unknown_logs(self) -> list[UnknownLog]:
+        """Return the logs that were never created nor deleted, after the last group.
+
+        One that has nothing but an internal cursor is left out: earlier software could open that on a log that was
+        being deleted.
+        """
+        return [
+            each
+            for each in self._unknown.values()
+            if each.log.ledgers_by_id or set(each.log.cursors) - _INTERNAL_CURSORS
+        ]
+
+    def adopt(self, unknown: UnknownLog) -> TopicLog:
+        """Make an unknown log one of the storage's, and return it."""
+        log = unknown.log
+        while log.name in self._core.logs:
+            log.name += "-again"
+        self._core.logs[log.name] = log
+        log.has_changed()
+        logger.warning("salvaged %s as %s", unknown.describe(), log.name)
+        return log
+
+    def finish(self) -> None:
+        """Leave nothing half begun: a ledger without entries was never seen by anybody."""
+        for log in self._core.logs.values():
+            log.close_ledger()
+            if any(not ledger.confirmed for ledger in log.ledgers_by_id.values()):
+                log.drop_pending()
+        forget_unreferenced(self._core)
+        if self._lost_cursors:
+            logger.warning(
+                "%d records of %d subscriptions that were never created nor deleted are passed over",
+                sum(self._lost_cursors.values()), len(self._lost_cursors),
+            )  # fmt: skip
+
+    def _append(self, record: EntryRecord) -> None:
+        ledger = self._ledgers.get(record.ledger_id)
+        if ledger is None:
+            self._core.ids.saw(ledger=record.ledger_id)
+            if record.ledger_id not in self._deleted_ledgers:
+                raise ValueError(f"holds entry {record.entry_id} of ledger {record.ledger_id}, which was never begun")
+            return
+        if record.entry_id != ledger.appended:
+            raise ValueError(f"entry {record.entry_id} of ledger {ledger.id} comes where {ledger.appended} is due")
+        core = self._core
+        if not ledger.unmoved:
+            core.unmoved_ledgers[ledger.id] = ledger
+        position = Position(record.ledger_id, record.entry_id)
+        size = len(record.payload)
+        entry = StoredEntry(position, record.payload, record.messages)
+        ledger.append(entry, record.head, size, record.publish_time_ms)
+        ledger.confirmed = ledger.appended
+        ledger.log.last_confirmed = position
+        ledger.log.has_changed()
+        held = size + ENTRY_OVERHEAD_BYTES
+        core.unmoved_bytes += held
+        core.tail.add(ledger, held)
+        if self._unknown:
+            self._count(ledger.log)
+
+    def _acknowledge(self, record: AckRecord) -> None:
+        cursor = self._cursor(record.cursor_id)
+        if cursor is None:
+            return
+        if record.kind == MARKED:
+            cursor.apply_up_to(record.positions[0])
+        else:
+            ack_set = record.ack_set or None
+            cursor.apply_acknowledge([(position, ack_set) for position in record.positions])
+        cursor.log.has_changed()
+
+    def _cursor(self, cursor_id: int) -> Cursor | None:
+        cursor = self._cursors.get(cursor_id)
+        if cursor is not None:
+            if self._unknown:
+                self._count(cursor.log)
+        else:
+            self._core.ids.saw(an_object=cursor_id)
+            if cursor_id >= self._first_new_object and cursor_id not in self._deleted_cursors:
+                self._lost_cursors[cursor_id] = self._lost_cursors.get(cursor_id, 0) + 1
+        return cursor
+
+    def _count(self, log: TopicLog) -> None:
+        unknown = self._unknown.get(log.id)
+        if unknown is not None:
+            unknown.records += 1
+
+    def _change(self, change: dict[str, Any]) -> None:
+        what = change["do"]
+        if what == "create_log":
+            self._create_log(change["log"], change["name"])
+        elif what == "reset_cursor":
+            cursor = self._cursor(change["cursor"])
+            if cursor is not None:
+                cursor.apply_reset(Position(*change["mark"]))
+                cursor.log.has_changed()
+        elif what == "note":
+            cursor = self._cursor(change["cursor"])
+            if cursor is not None:
+                cursor.apply_note(Position(*change["mark"]), change["numbers"], change.get("forget", ()))
+                cursor.log.has_changed()
+        else:
+            self._saw_ids(change)
+            log = self._log(change["log"], what)
+            if log is not None:
+                self._change_log(log, what, change)
+
+    def _saw_ids(self, change: dict[str, Any]) -> None:
+        ids = self._core.ids
+        ids.saw(an_object=max(change["log"], change.get("cursor", -1), change.get("view", -1)))
+        ids.saw(ledger=max([change.get("ledger", -1), *change.get("ledgers", ())]))
+
+    def _log(self, log_id: int, what: str) -> TopicLog | None:
+        """Return the log that a change is about; None if it is deleted."""
+        log = self._logs.get(log_id)
+        if log is None:
+            if what == "delete_log":
+                self._deleted_logs.add(log_id)
+            if log_id in self._deleted_logs or what not in _BEGINS:
+                return None
+            log = self._logs[log_id] = TopicLog(self._core, log_id, f"{SALVAGED}{log_id}")
+            self._unknown[log_id] = UnknownLog(log, self._place)
+        if self._unknown:
+            self._count(log)
+        return log
+
+    def _create_log(self, log_id: int, name: str) -> None:
+        self._core.ids.saw(an_object=log_id)
+        unknown = self._unknown.pop(log_id, None)
+        log = TopicLog(self._core, log_id, name) if unknown is None else unknown.log
+        log.name = name
+        log.is_created = True
+        log.has_changed()
+        self._core.logs[name] = self._logs[log_id] = log
+
+    def _change_log(self, log: TopicLog, what: str, change: dict[str, Any]) -> None:
+        if what == "begin_ledger":
+            ledger_id = change["ledger"]
+            self._ledgers[ledger_id] = log.add_ledger(ledger_id, change["created_ms"])
+        elif what == "open_cursor":
+            cursor = Cursor(log, change["cursor"], change["name"], Position(*change["mark"]))
+            cursor.properties = dict(change["properties"])
+            self._cursors[cursor.id] = log.add_cursor(cursor)
+        elif what == "delete_cursor":
+            self._deleted_cursors.add(change["cursor"])
+            cursor_or_none = self._cursors.pop(change["cursor"], None)
+            if cursor_or_none is not None and log.cursors.get(cursor_or_none.name) is cursor_or_none:
+                log.remove_cursor(cursor_or_none.name)
+        elif what == "drop_ledgers":
+            self._drop_ledgers(log, change["ledgers"])
+        elif what == "switch_view":
+            restore_view(log, change, self._logs)
+            if (moved := self._cursors.get(change["cursor"])) is not None:
+                moved.apply_up_to(Position(*change["horizon"]))
+        elif what == "terminate":
+            log.is_terminated = True
+            log.has_changed()
+        elif what == "delete_log":
+            self._delete_log(log)
+        else:
+            raise ValueError(f"change {what!r} is unknown")
+
+    def _drop_ledgers(self, log: TopicLog, ledger_ids: list[int]) -> None:
+        dropped: list[Ledger] = [self._ledgers.pop(ledger_id) for ledger_id in ledger_ids]
+        self._deleted_ledgers.update(ledger_ids)
+        log.drop_ledgers([ledger.id for ledger in dropped])
+
+    def _delete_log(self, log: TopicLog) -> None:
+        for ledger in log.drop():
+            self._deleted_ledgers.add(ledger.id)
+            del self._ledgers[ledger.id]
+        for cursor in log.cursors.values():
+            self._deleted_cursors.add(cursor.id)
+            del self._cursors[cursor.id]
+        self._deleted_logs.add(log.id)
+        del self._logs[log.id]
+        if self._unknown.pop(log.id, None) is None and self._core.logs.get(log.name) is log:
+            del self._core.logs[log.name]

@@ -1,0 +1,243 @@
+"""What compaction keeps: of each key the last message, unless that is empty. Decisions only; nothing here waits.
+
+The whole topic is walked through twice. `Latest` is fed every entry in the first walk and then names the survivors by
+the number of their entry in the walk and their index in the batch; `Survivors` picks them out of the second walk. Keys
+are kept as hashes of 16 bytes, so memory depends on how many keys there are, not on how long they are; where there are
+too many, the first walk is made once for each part of the keys.
+
+Source: Pulsar binary protocol, section Metadata (compacted_out, null_value).
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable
+from hashlib import blake2b
+from typing import NamedTuple
+
+from ...errors import MagnetarError, ProtocolError
+from ...wire.batch import decode_batch, encode_batch
+from ...wire.compression import compress, decompress
+from ...wire.payload import open_payload, seal
+from ...wire.pulsar_api_pb2 import MessageMetadata, SingleMessageMetadata
+
+_INDEX_BITS = 24
+_WHOLE = (1 << _INDEX_BITS) - 1
+"""In the place of a batch index: the entry stays as it is. No batch that fits a frame has so many messages."""
+
+
+class TooManyKeys(MagnetarError):
+    """More keys than memory may hold at a time: walk once for each of more parts."""
+
+
+class Keyed(NamedTuple):
+    """What counts of one message: its place in the entry, its key, and whether it removes the key."""
+
+    place: int
+    key: str
+    is_empty: bool
+
+
+class Latest:
+    """Finds the last message of each key of one part of all keys.
+
+    Args:
+        part: which part of the keys, 0 to ``parts`` - 1.
+        parts: how many there are.
+        max_keys: how many keys memory may hold.
+        max_bytes: largest uncompressed batch.
+    """
+
+    def __init__(self, part: int, parts: int, max_keys: int, max_bytes: int) -> None:
+        self._part = part
+        self._parts = parts
+        self._max_keys = max_keys
+        self._max_bytes = max_bytes
+        self._last: dict[bytes, int | list[int]] = {}
+        self._whole = array("Q")
+        self._chunks: dict[str, list[int]] = {}
+        self._entries = 0
+        self.messages = 0
+
+    def feed(self, payloads: Iterable[bytes]) -> None:
+        """Take the next entries of the walk.
+
+        Raises:
+            TooManyKeys: see there.
+        """
+        for payload in payloads:
+            self._take(payload, self._entries << _INDEX_BITS)
+            self._entries += 1
+        if len(self._last) > self._max_keys:
+            raise TooManyKeys(f"more than {self._max_keys} keys in part {self._part} of {self._parts}")
+
+    def _take(self, payload: bytes, entry: int) -> None:
+        try:
+            metadata, body = open_payload(payload)
+            if metadata.num_chunks_from_msg > 1:
+                self._take_chunk(metadata, entry)
+                return
+            keyed = _keyed(metadata, payload, body, self._max_bytes)
+        except ProtocolError:
+            # Encrypted, or not what it says: nobody can tell which keys are inside, so it stays as it is.
+            self.messages += 1
+            if self._part == 0:
+                self._whole.append(entry | _WHOLE)
+            return
+        self.messages += metadata.num_messages_in_batch
+        for place, key, is_empty in keyed:
+            if (digest := self._digest(key)) is None:
+                continue
+            if is_empty:
+                self._last.pop(digest, None)
+            else:
+                self._last[digest] = entry | place
+
+    def _take_chunk(self, metadata: MessageMetadata, entry: int) -> None:
+        """A message in several entries counts once the last of them is there; all of them stay or go."""
+        digest = self._digest(metadata.partition_key) if metadata.HasField("partition_key") else None
+        is_last = metadata.chunk_id == metadata.num_chunks_from_msg - 1
+        self.messages += is_last
+        if digest is None:
+            return
+        chunks = self._chunks.setdefault(metadata.uuid, [])
+        chunks.append(entry | _WHOLE)
+        if is_last:
+            self._last[digest] = self._chunks.pop(metadata.uuid)
+
+    def _digest(self, key: str | bytes) -> bytes | None:
+        """Return what stands for a key, or None if it is of another part.
+
+        The key of a message in a batch may be no UTF-8, and is bytes then: the broker does not look into batches.
+        """
+        digest = blake2b(key if isinstance(key, bytes) else key.encode(), digest_size=16).digest()
+        return digest if self._parts == 1 or digest[0] % self._parts == self._part else None
+
+    def survivors(self) -> array[int]:
+        """Return what stays, in no order."""
+        found = array("Q", self._whole)
+        # A message whose last part comes after the end of the walk must be whole for those who read on.
+        for places in [*self._last.values(), *self._chunks.values()]:
+            if isinstance(places, int):
+                found.append(places)
+            else:
+                found.extend(places)
+        return found
+
+
+def _keyed(metadata: MessageMetadata, payload: bytes, body: int, max_bytes: int) -> list[Keyed]:
+    """Return the messages with a key.
+
+    A plain message removes its key only if its metadata says that its uncompressed size is 0, as Pulsar 4.0 has it;
+    one of a batch, if its payload is empty.
+
+    Raises:
+        ProtocolError: it cannot be told.
+    """
+    if not metadata.HasField("num_messages_in_batch"):
+        if not metadata.HasField("partition_key"):
+            return []
+        is_empty = metadata.HasField("uncompressed_size") and metadata.uncompressed_size == 0
+        return [Keyed(_WHOLE, metadata.partition_key, is_empty)]
+    _, heads = _opened_batch(metadata, payload[body:], max_bytes)
+    return [
+        Keyed(index, head.partition_key, not head.payload_size)
+        for index, head in enumerate(heads)
+        if head.HasField("partition_key") and not head.compacted_out
+    ]
+
+
+def _opened_batch(
+    metadata: MessageMetadata, body: bytes, max_bytes: int
+) -> tuple[list[bytes], list[SingleMessageMetadata]]:
+    if metadata.encryption_keys:
+        raise ProtocolError("a batch is encrypted")
+    if metadata.num_messages_in_batch >= _WHOLE:
+        raise ProtocolError(f"a batch of {metadata.num_messages_in_batch} messages")
+    plain = decompress(metadata.compression, body, metadata.uncompressed_size, max_bytes)
+    return decode_batch(plain, metadata.num_messages_in_batch)
+
+
+class Kept(NamedTuple):
+    """An entry of the compacted view.
+
+    Attributes:
+        number: of the entry in the walk.
+        payload: as it came, or with removed messages marked in it.
+        publish_time_ms: its publish time.
+    """
+
+    number: int
+    payload: bytes
+    publish_time_ms: int
+
+
+class Survivors:
+    """Picks the survivors out of the second walk.
+
+    Args:
+        places: the survivors, sorted.
+        max_bytes: largest uncompressed batch.
+    """
+
+    def __init__(self, places: array[int], max_bytes: int) -> None:
+        self._places = places
+        self._max_bytes = max_bytes
+        self._next = 0
+
+    def pick(self, first: int, payloads: Iterable[bytes]) -> list[Kept]:
+        """Return what stays of the entries from number ``first`` on."""
+        kept = []
+        for number, payload in enumerate(payloads, first):
+            end = bisect_left(self._places, (number + 1) << _INDEX_BITS, self._next)
+            if end == self._next:
+                continue
+            indexes = {place & _WHOLE for place in self._places[self._next : end]}
+            self._next = end
+            kept.append(_kept(number, payload, indexes, self._max_bytes))
+        return kept
+
+
+def _kept(number: int, payload: bytes, indexes: set[int], max_bytes: int) -> Kept:
+    if indexes == {_WHOLE}:
+        try:
+            publish_time_ms = open_payload(payload)[0].publish_time
+        except ProtocolError:
+            publish_time_ms = 0
+        return Kept(number, payload, publish_time_ms)
+    metadata, body = open_payload(payload)
+    if len(indexes) < metadata.num_messages_in_batch:
+        payload = _without_others(metadata, payload[body:], indexes, max_bytes)
+    return Kept(number, payload, metadata.publish_time)
+
+
+def _without_others(metadata: MessageMetadata, body: bytes, indexes: set[int], max_bytes: int) -> bytes:
+    """Return a batch in which only the messages of these indexes are left; the others keep their places, empty."""
+    payloads, heads = _opened_batch(metadata, body, max_bytes)
+    messages: list[tuple[SingleMessageMetadata | None, bytes]] = []
+    for index, (payload, head) in enumerate(zip(payloads, heads, strict=True)):
+        if index in indexes:
+            own = SingleMessageMetadata()
+            own.CopyFrom(head)  # those that `decode_batch` gives are shared
+            messages.append((own, payload))
+        else:
+            messages.append((SingleMessageMetadata(compacted_out=True), b""))
+    plain = encode_batch(messages)
+    changed = MessageMetadata()
+    changed.CopyFrom(metadata)
+    changed.uncompressed_size = len(plain)
+    return seal(changed, compress(changed.compression, plain))
+
+
+def last_batch_index(payload: bytes, max_bytes: int) -> int:
+    """Return the index of the last message that compaction left in an entry; -1 if it is no batch."""
+    metadata, body = open_payload(payload)
+    if not metadata.HasField("num_messages_in_batch"):
+        return -1
+    try:
+        _, heads = _opened_batch(metadata, payload[body:], max_bytes)
+    except ProtocolError:
+        return metadata.num_messages_in_batch - 1
+    left = (index for index in range(len(heads) - 1, -1, -1) if not heads[index].compacted_out)
+    return next(left, len(heads) - 1)

@@ -1,0 +1,196 @@
+"""A consumer: permits, what it was given and has not acknowledged, and how entries become frames for it.
+
+Permits count messages, entries are sent whole: the balance may go below zero, and later permits first pay the debt.
+
+Source: Pulsar binary protocol, sections FLOW permits and MESSAGE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from ...wire import ack_set, replies
+from ...wire.bulk import message_frame_head
+from ...wire.bursts import MessageHeads
+from ...wire.payload import strip_checksum
+from ...wire.pulsar_api_pb2 import CommandSubscribe
+from ..times import iso_now
+from .rates import Meter
+
+if TYPE_CHECKING:
+    from ...wire.position import Position
+    from ..session.connection import Connection
+    from ..storage.entry import StoredEntry
+    from .subscription import Subscription
+
+SPREADING = (CommandSubscribe.Shared, CommandSubscribe.Key_Shared)
+"""Types under which many consumers get entries at the same time, and redelivery is told entry by entry."""
+
+HEAD_BYTES = 40
+"""About what precedes a payload in its frame; bounds what waits for the socket."""
+IGNORANT_OF_THE_END = ("Pulsar-CPP-", "Pulsar-Go-")
+"""Beginnings of the versions of clients that take REACHED_END_OF_TOPIC for garbage; Python's is the one of C++."""
+
+Delivery = tuple["StoredEntry", int, ack_set.AckSet | None]
+"""An entry, how often it was redelivered, and which of its messages are still wanted (None: all)."""
+
+
+class Consumer:
+    """One consumer of one connection on one subscription.
+
+    Attributes:
+        permits: messages that it may be sent; below zero after an entry that was larger than the permits left.
+        pending: what it holds unacknowledged, on shared subscriptions: position to number of messages.
+        unacked_messages: the sum of `pending`.
+        is_blocked: it holds too much; its permits are kept in `banked_permits` until half is acknowledged.
+        reads_compacted: whether it reads the compacted view of the topic.
+        epoch: of its last redelivery request (Java only), None if it never told one.
+    """
+
+    def __init__(self, subscription: Subscription, connection: Connection, command: CommandSubscribe, name: str):
+        self.subscription = subscription
+        self.connection = connection
+        self.name = name
+        self.id = command.consumer_id
+        self.priority = command.priority_level
+        self.metadata = {pair.key: pair.value for pair in command.metadata}
+        self.reads_compacted = command.read_compacted
+        is_stamped = command.subType not in SPREADING and not command.read_compacted
+        has_epoch = command.HasField("consumer_epoch") and is_stamped
+        self.epoch = command.consumer_epoch if has_epoch else None
+        self.partition = subscription.topic.name.partition
+        self._heads = MessageHeads(self.id, self.partition, self.epoch)
+        self.permits = 0
+        self.banked_permits = 0
+        self.is_blocked = False
+        self.is_detached = False
+        self.pending: dict[Position, int] = {}
+        self.unacked_messages = 0
+        self.messages_out = 0
+        self.entries_out = 0
+        self.bytes_out = 0
+        self.messages_redelivered = 0
+        self.messages_acked = 0
+        self.last_acked_ms = 0
+        self.last_sent_ms = 0
+        self.last_flow_ms = 0
+        self.connected_since = iso_now()
+        self.meter = Meter(4)
+
+    @property
+    def counters(self) -> tuple[int, int, int, int]:
+        """Messages and bytes sent, messages redelivered, entries acknowledged."""
+        return self.messages_out, self.bytes_out, self.messages_redelivered, self.messages_acked
+
+    def __repr__(self) -> str:
+        return f"Consumer({self.name!r}, id={self.id}, permits={self.permits}, unacked={self.unacked_messages})"
+
+    @property
+    def is_available(self) -> bool:
+        """Whether it may be given an entry now."""
+        return self.permits > 0 and not self.is_blocked and self.connection.is_writable
+
+    def send(self, deliveries: Iterable[Delivery]) -> int:
+        """Put entries into the connection's next write and charge the permits; returns the messages charged."""
+        parts: list[bytes] = []
+        size = 0
+        charged = 0
+        entries = 0
+        heads = self._heads
+        strips = self.connection.protocol_version < 11
+        for (position, payload, messages), redeliveries, wanted in deliveries:
+            if strips:
+                payload = strip_checksum(payload)
+            ledger_id, entry_id = position
+            payload_bytes = len(payload)
+            size += payload_bytes + HEAD_BYTES
+            entries += 1
+            if wanted is None and not redeliveries:
+                parts += heads.parts(ledger_id, entry_id, payload_bytes)
+                charged += messages
+            else:
+                words = wanted or ()
+                parts.append(
+                    message_frame_head(
+                        self.id, ledger_id, entry_id, self.partition, redeliveries, words, self.epoch, payload_bytes
+                    )
+                )
+                charged += messages if wanted is None else min(ack_set.count(wanted), messages)
+            parts.append(payload)
+        self.permits -= charged
+        self.messages_out += charged
+        self.entries_out += entries
+        self.bytes_out += size - entries * HEAD_BYTES
+        self.last_sent_ms = self.subscription.topic.broker.now_ms()
+        self.connection.write_many(parts, size)
+        return charged
+
+    def raise_epoch(self, epoch: int) -> None:
+        """Stamp later messages with the epoch of a redelivery request, if that is newer."""
+        if self.epoch is None or epoch > self.epoch:
+            self.epoch = epoch
+            self._heads = MessageHeads(self.id, self.partition, epoch)
+
+    def add_permits(self, permits: int) -> None:
+        """Take a FLOW; a consumer that holds too much gets the permits later."""
+        self.last_flow_ms = self.subscription.topic.broker.now_ms()
+        if self.is_blocked:
+            self.banked_permits += permits
+        else:
+            self.permits += permits
+
+    def hold(self, position: Position, messages: int) -> None:
+        """Note that it has an entry that it has not acknowledged."""
+        self.pending[position] = messages
+        self.unacked_messages += messages
+
+    def release(self, position: Position) -> int | None:
+        """Note that an entry is acknowledged or goes elsewhere; returns its messages, None if it did not hold it."""
+        messages = self.pending.pop(position, None)
+        if messages is not None:
+            self.unacked_messages -= messages
+        return messages
+
+    def block_above(self, limit: int) -> None:
+        """Stop at ``limit`` unacknowledged messages, go on at half of it; 0 is no limit."""
+        if not limit:
+            return
+        if self.unacked_messages >= limit:
+            self.is_blocked = True
+        elif self.is_blocked and self.unacked_messages <= limit // 2:
+            self.unblock()
+
+    def unblock(self) -> None:
+        """Give it the permits that it asked for meanwhile."""
+        self.is_blocked = False
+        self.permits += self.banked_permits
+        self.banked_permits = 0
+
+    def notify_active(self, is_active: bool) -> None:
+        """Tell a failover consumer whether it is the active one."""
+        if self.connection.protocol_version >= 12:
+            self.connection.reply(replies.active_consumer_change(self.id, is_active))
+
+    def notify_end(self) -> None:
+        """Tell that nothing more will come, unless its client would close the connection over it."""
+        version = self.connection.client_version or ""
+        if self.connection.protocol_version >= 9 and not version.startswith(IGNORANT_OF_THE_END):
+            self.connection.reply(replies.reached_end_of_topic(self.id))
+
+    def close_by_broker(self) -> None:
+        """Tell the client that the broker closes this consumer, and leave the subscription."""
+        self.leave_connection()
+        self.connection.tell_closed(replies.close_consumer(self.id))
+        self.detach()
+
+    def leave_connection(self) -> None:
+        """Forget the consumer's id on its connection: what comes for it is ignored from now on."""
+        if self.connection.consumers.get(self.id) is self:
+            del self.connection.consumers[self.id]
+
+    def detach(self) -> None:
+        """Leave the subscription, because the client, its connection or the subscription went away."""
+        if not self.is_detached:
+            self.is_detached = True
+            self.subscription.remove_consumer(self)

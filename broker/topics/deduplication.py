@@ -1,0 +1,261 @@
+"""Deduplication of one topic: switched on and off while it is loaded, and kept over restarts.
+
+Design: what is known of the producers is the numbers of a hidden cursor plus the entries behind it. Every so many
+entries the cursor moves on and takes what changed with it, in one journal record; when the topic is loaded, the entries
+behind it are read again. The cursor also keeps storage from deleting what has not been counted.
+
+Entries are confirmed in the order of the journal, and a record that is confirmed after them proves that they all were.
+So both, loading and switching on, first put a record into the journal and wait for it: what was under way is then
+stored or has failed, and reading up to the last entry misses nothing.
+
+Source: Pulsar binary protocol, section Deduplication.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...errors import PersistenceError, StorageError
+from ...wire.position import Position
+from .sequences import Sequence, Sequences
+
+if TYPE_CHECKING:
+    from ..config import BrokerConfig
+    from ..storage.cursors.cursor import Cursor
+    from ..storage.journal.journal import Done
+    from ..storage.topic_log import TopicLog
+    from .producer import Producer
+
+log = logging.getLogger(__name__)
+
+DEDUPLICATION_CURSOR = "pulsar.dedup"
+"""The hidden durable cursor; no subscription may have its name."""
+PIECE_ENTRIES = 1000
+PIECE_BYTES = 1024 * 1024
+
+
+class Status(Enum):
+    """As the topic's statistics name it."""
+
+    DISABLED = "Disabled"
+    RECOVERING = "Recovering"
+    ENABLED = "Enabled"
+    REMOVING = "Removing"
+    FAILED = "Failed"
+
+
+class Limits(NamedTuple):
+    """What deduplication may cost a topic.
+
+    Attributes:
+        names: names without a producer that are remembered.
+        entries: entries between two snapshots.
+        snapshot_ms: time between two snapshots, if anything was published.
+        inactive_ms: how long a name without a producer is remembered.
+    """
+
+    names: int
+    entries: int
+    snapshot_ms: int
+    inactive_ms: int
+
+    @classmethod
+    def of(cls, config: BrokerConfig) -> Limits:
+        """Return those of a broker."""
+        return cls(
+            config.deduplication_max_producers,
+            config.deduplication_snapshot_entries,
+            int(config.deduplication_snapshot_age_s * 1000),
+            int(config.deduplication_inactivity_s * 1000),
+        )
+
+
+class Deduplication:
+    """What one topic does about repeated entries.
+
+    Attributes:
+        status: for statistics.
+        failure: why it is not what it should be, if so.
+        sequences: the names it knows; None while it is off.
+    """
+
+    def __init__(
+        self,
+        topic_log: TopicLog,
+        limits: Limits,
+        is_wanted: Callable[[], bool],
+        producers: Callable[[], Iterable[Producer]],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self.status = Status.DISABLED
+        self.failure: StorageError | None = None
+        self.sequences: Sequences | None = None
+        self._log = topic_log
+        self._limits = limits
+        self._is_wanted = is_wanted
+        self._producers = producers
+        self._now_ms = now_ms
+        self._changing = asyncio.Lock()
+        self._is_closed = False
+        self._cursor: Cursor | None = None
+        self._entries = 0
+        self._snapshot_at_ms = 0
+
+    def __repr__(self) -> str:
+        return f"Deduplication({self._log.name}, {self.status.value}, {self.sequences!r})"
+
+    # Producers
+
+    def connect(self, producer: Producer) -> None:
+        """Take note of a producer that may send from now on."""
+        if self.sequences is not None:
+            producer.sequence = self.sequences.connect(producer.name)
+
+    def disconnect(self, producer: Producer) -> None:
+        """Take note that a producer is gone."""
+        if producer.sequence is not None:
+            producer.sequence = None
+            if self.sequences is not None:
+                self.sequences.disconnect(producer.name, self._now_ms())
+
+    def check(self) -> None:
+        """Raise if nothing can be promised about repeated entries.
+
+        Raises:
+            PersistenceError: what was stored before could not be read; it is tried again soon.
+        """
+        if self.status is Status.FAILED:
+            raise PersistenceError(f"deduplication of {self._log.name} is out of order and tried again: {self.failure}")
+
+    async def settled(self, name: str) -> None:
+        """Wait until nothing is under way that an earlier producer of that name has sent.
+
+        Cancellation: safe.
+        """
+        sequence = self.sequences.by_name.get(name) if self.sequences is not None else None
+        if sequence is not None and sequence.under_way:
+            done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            sequence.settled.append(lambda: None if done.done() else done.set_result(None))
+            await done
+
+    def ended(self, sequence: Sequence, last: int, position: Position, *, is_stored: bool) -> None:
+        """Note how an entry that was new ended."""
+        sequences = self.sequences
+        if sequences is None or sequences.by_name.get(sequence.name) is not sequence:
+            sequence.ended(last, is_stored=is_stored)  # switched off meanwhile, or on again
+            return
+        sequences.ended(sequence, last, is_stored=is_stored)
+        if is_stored:
+            self._entries += 1
+            if self._entries >= self._limits.entries and self.status is Status.ENABLED and not self._is_closed:
+                self._snapshot(position)
+
+    def barrier(self, done: Done) -> None:
+        """Call back once everything that was appended before is stored or has failed."""
+        self._log.core.record(done)
+
+    # Switching
+
+    @property
+    def is_as_wanted(self) -> bool:
+        """Whether `adjust` would do nothing."""
+        if self._is_wanted():
+            return self.status is Status.ENABLED
+        return self.status is Status.DISABLED and DEDUPLICATION_CURSOR not in self._log.cursors
+
+    async def adjust(self) -> None:
+        """Become what the policies say; where the disk refuses, `status` is failed and `failure` tells why.
+
+        Cancellation: call again.
+        """
+        async with self._changing:
+            while not self.is_as_wanted and not self._log.is_deleted and not self._is_closed:
+                try:
+                    await (self._enable() if self._is_wanted() else self._disable())
+                except StorageError as error:
+                    self._detach()
+                    self.status, self.failure = Status.FAILED, error
+                    log.error("deduplication of %s is out of order: %s", self._log.name, error)
+                    return
+                self.failure = None
+
+    async def _enable(self) -> None:
+        self.status = Status.RECOVERING
+        self.sequences = Sequences(self._limits.names, self._limits.inactive_ms)
+        known = self._log.cursors.get(DEDUPLICATION_CURSOR)
+        if known is not None:
+            self.sequences.restore(known.numbers, self._now_ms())
+        for producer in self._producers():
+            producer.sequence = self.sequences.connect(producer.name)
+        try:
+            await self._log.core.wait(self._open_cursor)
+        except StorageError:
+            if known is None:
+                self._log.cursors.pop(DEDUPLICATION_CURSOR, None)
+            raise
+        self._cursor = self._log.cursors[DEDUPLICATION_CURSOR]
+        # What was under way when the topic was unloaded may have moved it meanwhile.
+        self.sequences.restore(self._cursor.numbers, self._now_ms())
+        await self._replay(self._cursor.mark_delete)
+        self.status = Status.ENABLED
+
+    def _open_cursor(self, done: Done) -> None:
+        # Of a cursor that is there this is no more than a wait for everything before.
+        self._log.open_cursor(DEDUPLICATION_CURSOR, self._log.last_confirmed, None, done, is_internal=True)
+
+    async def _replay(self, after: Position) -> None:
+        assert self.sequences is not None
+        end, position, count = self._log.last_confirmed, self._log.next_position(after), 0
+        while position <= end:
+            entries = await self._log.load(position, PIECE_ENTRIES, PIECE_BYTES)
+            if not entries:
+                break
+            now_ms = self._now_ms()
+            for entry in entries:
+                self.sequences.replay(entry.payload, now_ms)
+            count += len(entries)
+            position = self._log.next_position(entries[-1].position)
+            await asyncio.sleep(0)
+        self._snapshot_at_ms = self._now_ms()
+        self._entries = count
+
+    async def _disable(self) -> None:
+        self.status = Status.REMOVING
+        self._detach()
+        await self._log.delete_cursor(DEDUPLICATION_CURSOR, is_internal=True)
+        self.status = Status.DISABLED
+
+    def _detach(self) -> None:
+        self._cursor = None
+        self.sequences = None
+        for producer in self._producers():
+            producer.sequence = None
+
+    def close(self) -> None:
+        """Change nothing any more, as the topic is unloaded: once it is loaded again, the cursor is that one's."""
+        self._is_closed = True
+
+    # Snapshots
+
+    def tick(self) -> None:
+        """Forget who is gone for long, and take a snapshot if one is due; called every so often."""
+        if self.status is not Status.ENABLED or self.sequences is None or self._cursor is None or self._is_closed:
+            return
+        now_ms = self._now_ms()
+        self.sequences.purge(now_ms)
+        end = self._log.last_confirmed
+        is_behind = self.sequences.has_changes or self._cursor.mark_delete < end
+        if is_behind and now_ms - self._snapshot_at_ms >= self._limits.snapshot_ms:
+            self._snapshot(end)
+
+    def _snapshot(self, position: Position) -> None:
+        assert self.sequences is not None
+        assert self._cursor is not None
+        self._entries = 0
+        self._snapshot_at_ms = self._now_ms()
+        numbers, forgotten = self.sequences.take_changes()
+        self._cursor.note(position, numbers, forgotten)

@@ -1,0 +1,41 @@
+"""Which entries are refused because of the numbers in their metadata.
+
+How many messages a batch has decides what its consumers are charged and how much room is made for it, so it must be
+possible: each message takes `MIN_MESSAGE_BYTES` of the body at least. Where the body is compressed, what counts is the
+size that it announces; clients take no more than the largest message of the broker. Encryption makes a body longer,
+never shorter.
+
+Pulsar itself stores any number.
+"""
+
+from __future__ import annotations
+
+from ...wire.pulsar_api_pb2 import NONE, MessageMetadata
+
+MIN_MESSAGE_BYTES = 6
+"""Size field, and the tag and value of `payload_size`, which is required."""
+MAX_TIME_MS = (1 << 63) - 1
+
+
+def unacceptable(metadata: MessageMetadata, body_bytes: int, max_message_bytes: int) -> str | None:
+    """Return why an entry is refused, None if it is not.
+
+    Args:
+        metadata: of the entry.
+        body_bytes: what follows the metadata.
+        max_message_bytes: the largest message of the broker.
+    """
+    if metadata.publish_time > MAX_TIME_MS:
+        return f"publish_time={metadata.publish_time} is out of range; give milliseconds below 2^63"
+    messages = metadata.num_messages_in_batch
+    if not metadata.HasField("num_messages_in_batch"):
+        return None
+    plain_bytes = body_bytes
+    if metadata.compression != NONE:
+        plain_bytes = max(body_bytes, min(metadata.uncompressed_size, max_message_bytes))
+    if not 1 <= messages <= max(1, plain_bytes // MIN_MESSAGE_BYTES):
+        return (
+            f"num_messages_in_batch={messages} is out of range; a batch has 1 message or more, and each takes"
+            f" {MIN_MESSAGE_BYTES} of its {plain_bytes} bytes at least"
+        )
+    return None

@@ -1,0 +1,177 @@
+"""The lives of topics: how they are loaded, created, unloaded and deleted, one life of a name after the other.
+
+Design: whoever loads, creates or deletes a topic holds the lock of its name, so that a new topic begins once nothing of
+the old one is left: no policy, no epoch, no entry that is under way. Closing is done in one go, without waiting, and
+from then on the old object refuses everything.
+
+Invariant: of one name at most one topic is open, and it is the one in `BrokerService.topics`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ...errors import NotAllowed, StorageError, TopicNotFound
+from ...tasks.supervised import awaited_elsewhere
+from ...wire.topic_name import TopicName
+from ..storage.ledgers.compacted_view import COMPACTION_CURSOR
+from .deduplication import DEDUPLICATION_CURSOR
+from .topic import Topic
+from .waiting import NamedLocks, settle
+
+if TYPE_CHECKING:
+    from ..service import BrokerService
+
+log = logging.getLogger(__name__)
+
+
+class TopicLives:
+    """Opens and closes the topics of a broker."""
+
+    def __init__(self, broker: BrokerService) -> None:
+        self._broker = broker
+        self._topics = broker.topics
+        self._storage = broker.storage
+        self._names = NamedLocks()
+        self._loading: dict[str, asyncio.Task[Topic]] = {}
+        self._deleting: set[str] = set()
+
+    def __repr__(self) -> str:
+        return f"TopicLives(loading={sorted(self._loading)}, deleting={sorted(self._deleting)})"
+
+    def is_deleting(self, text: str) -> bool:
+        """Return whether the topic of that name is on its way out."""
+        return text in self._deleting
+
+    async def load(self, name: TopicName, *, create: bool) -> Topic:
+        """Return a topic that is not loaded; ``create`` makes it if need be.
+
+        Raises:
+            TopicNotFound: it does not exist.
+            BrokerError: it cannot exist, see `BrokerService.check_name`.
+
+        Cancellation: it may be loaded, or created.
+        """
+        text = str(name)
+        while True:
+            loading = self._loading.get(text)
+            is_others = loading is not None and not loading.done()
+            if loading is None or loading.done():
+                loading = self._start_load(name, create=create)
+            try:
+                return await asyncio.shield(loading)
+            except TopicNotFound:
+                if not (create and is_others):  # who began that load may not create the topic
+                    raise
+
+    def _start_load(self, name: TopicName, *, create: bool) -> asyncio.Task[Topic]:
+        text = str(name)
+        loading = self._broker.tasks.start(self._loaded(name, create=create), f"loading {text}", awaited_elsewhere)
+        self._loading[text] = loading
+
+        def ended(_: asyncio.Task[Topic]) -> None:
+            if self._loading.get(text) is loading:
+                del self._loading[text]
+
+        loading.add_done_callback(ended)
+        return loading
+
+    async def _loaded(self, name: TopicName, *, create: bool) -> Topic:
+        """Load a topic, or create it, once a deletion under way has ended."""
+        text = str(name)
+        async with self._names.hold(text):
+            if (topic := self._topics.get(text)) is not None:
+                return topic
+            self._broker.check_name(name)
+            is_new = not self._storage.has_log(text)
+            if is_new and not create:
+                raise TopicNotFound(f"Topic {text} does not exist")
+            topic = await self._open(name, is_new=is_new)
+            if is_new and not self._broker.namespaces.has_namespace(name.namespace_name):  # it was deleted meanwhile
+                topic.close()
+                await self._storage.delete_log(text)
+                self._broker.check_name(name)
+            self._topics[text] = topic
+            return topic
+
+    async def _open(self, name: TopicName, *, is_new: bool) -> Topic:
+        topic_log = self._storage.open_log(str(name))
+        settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if is_new:
+            topic_log.create(settle(settled))
+            await settled
+        else:
+            # Entries and new subscriptions under way when it was unloaded are stored first, or have failed.
+            topic_log.core.record(settle(settled))
+            with contextlib.suppress(StorageError):
+                await settled
+        topic = Topic(self._broker, name, topic_log, await self._broker.epochs.read(name))
+        await topic.deduplication.adjust()
+        return topic
+
+    async def set_properties(self, topic: Topic, properties: Mapping[str, str]) -> None:
+        """Set the properties of a topic, unless it was closed meanwhile: else they would be another topic's."""
+        async with self._names.hold(str(topic.name)):
+            if not topic.is_closed:
+                await self._broker.namespaces.set_properties(topic.name, properties)
+
+    def unload(self, name: TopicName) -> None:
+        """Close a topic; see `BrokerService.unload_topic`."""
+        topic = self._topics.pop(str(name), None)
+        if topic is not None:
+            topic.close()
+            topic.log.close_ledger()
+        elif not self._broker.has_topic(name):
+            raise TopicNotFound(f"Topic {name} not found")
+
+    async def delete(self, name: TopicName, *, force: bool, with_subscriptions: bool) -> None:
+        """Delete a topic; see `BrokerService.delete_topic`."""
+        work = self._delete(name, force=force, with_subscriptions=with_subscriptions)
+        await asyncio.shield(self._broker.tasks.start(work, f"deleting {name}", awaited_elsewhere))
+
+    async def _delete(self, name: TopicName, *, force: bool, with_subscriptions: bool) -> None:
+        text = str(name)
+        async with self._names.hold(text):
+            if not self._broker.has_topic(name):
+                raise TopicNotFound(f"Topic {name} not found")
+            if not force:
+                self._check_unused(name, with_subscriptions)
+            self._deleting.add(text)
+            try:
+                await self._delete_now(name)
+            finally:
+                self._deleting.discard(text)
+
+    async def _delete_now(self, name: TopicName) -> None:
+        text = str(name)
+        topic = self._topics.pop(text, None)
+        if topic is not None:
+            for subscription in list(topic.subscriptions.values()):
+                subscription.close()
+            topic.close()
+        # Before the topic: a second attempt, after a failure, would not find the topic any more.
+        if not self._broker.partitions(name.base):
+            await self._broker.namespaces.forget_topic(name)
+        await self._storage.delete_log(text)
+        try:
+            await self._broker.epochs.forget(name)
+        except StorageError as error:
+            log.warning(
+                "the epoch of the deleted topic %s stays, a new one of that name goes on from it: %s", name, error
+            )
+
+    def _check_unused(self, name: TopicName, with_subscriptions: bool) -> None:
+        topic = self._topics.get(str(name))
+        if topic is not None:
+            consumers = sum(len(subscription.consumers) for subscription in topic.subscriptions.values())
+            producers = len(topic.producers) + len(topic.waiting)
+            if producers or consumers:
+                raise NotAllowed(f"Topic {name} has {producers} producers and {consumers} consumers connected")
+        cursors = self._storage.open_log(str(name)).cursors
+        kept = [each for each in cursors if each not in (DEDUPLICATION_CURSOR, COMPACTION_CURSOR)]
+        if kept and not with_subscriptions:
+            raise NotAllowed(f"Topic {name} has {len(kept)} subscriptions")

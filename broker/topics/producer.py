@@ -1,0 +1,360 @@
+"""A producer: checks what arrives, hands it to the topic's log, answers in order.
+
+Design: an entry is stored exactly as it came; of its metadata only the number of messages and the time are read. The
+log confirms in the order of appending, so the answers of one producer are a queue: its head is what is confirmed next.
+What is refused stands in that queue too: clients fail a message only if it is the oldest that they wait for. All checks
+come before anything changes.
+
+Source: Pulsar binary protocol, section Producer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from functools import partial
+from struct import Struct
+from struct import error as StructError
+from typing import TYPE_CHECKING
+
+import google_crc32c
+from google.protobuf.message import DecodeError
+
+from ...errors import ChecksumError, ProducerBlockedQuotaExceededRefused, ProtocolError
+from ...wire import replies
+from ...wire.bursts import Receipt, receipt_burst
+from ...wire.payload import MAGIC_CHECKSUM, open_payload
+from ...wire.position import Position
+from ...wire.pulsar_api_pb2 import CommandProducer, CommandSend, MessageMetadata, ServerError
+from ...wire.strings import bad_string, parse_metadata
+from ..errors import error_code
+from ..times import iso_now
+from .entry_checks import MAX_TIME_MS, MIN_MESSAGE_BYTES, unacceptable
+from .rates import Meter
+from .sequences import Verdict, ids_of, is_counted
+
+if TYPE_CHECKING:
+    from ..session.connection import Connection
+    from ..storage.journal.journal import EntryDone
+    from .sequences import Sequence
+    from .topic import Topic
+
+log = logging.getLogger(__name__)
+
+NOWHERE = Position((1 << 64) - 1, (1 << 64) - 1)
+"""What the receipt of a repeated entry names: (-1, -1), in the unsigned numbers of the wire."""
+
+_HEAD = Struct(">HII")  # magic, checksum, size of the metadata
+_checksum = google_crc32c.value
+
+_REFUSED = -1
+"""Stands for the number of messages of an entry that was refused, while it waits for its answer."""
+
+
+_CPP, _GO = "Pulsar-CPP-", "Pulsar-Go-"
+"""Beginnings of the versions of clients that take refusals in their own way; Python's is the one of C++."""
+
+
+def _with_text(payload: bytes) -> tuple[MessageMetadata, int, str | None]:
+    """Return the metadata of a payload section, the length of its body, and which string is no UTF-8, as an error."""
+    try:
+        metadata, body = open_payload(payload)
+    except (StructError, DecodeError) as error:
+        raise ProtocolError(f"SEND of {len(payload)} bytes holds no message metadata") from error
+    field = bad_string(metadata)
+    text = f"the field {field} of MessageMetadata is no UTF-8; send text in UTF-8" if field is not None else None
+    return metadata, len(payload) - body, text
+
+
+class Producer:
+    """One producer of one connection on one topic.
+
+    Attributes:
+        is_ready: False while it waits for exclusive access; what it sends then breaks the protocol.
+        messages_in: messages stored so far.
+        bytes_in: bytes stored so far.
+        sequence: the ids of its name; None where the topic does not look for repetitions.
+    """
+
+    def __init__(self, topic: Topic, connection: Connection, command: CommandProducer, name: str):
+        self.topic = topic
+        self.connection = connection
+        self.name = name
+        self.id = command.producer_id
+        self.request_id = command.request_id
+        self.epoch = command.epoch
+        self.access_mode = command.producer_access_mode
+        self.requested_topic_epoch = command.topic_epoch if command.HasField("topic_epoch") else None
+        self.metadata = {pair.key: pair.value for pair in command.metadata}
+        self.is_ready = True
+        self.is_detached = False
+        self.messages_in = 0
+        self.bytes_in = 0
+        self.has_chunks = False
+        self.sequence: Sequence | None = None
+        self.connected_since = iso_now()
+        self.meter = Meter(2)
+        self._receipts: list[Receipt] = []
+        self._is_appending = False
+        self._failure: tuple[int, Exception] | None = None
+        self._refusals: deque[tuple[int, str]] = deque()
+        self._has_refused = False
+        self._pending: deque[tuple[int, int, int, int]] = deque()
+        self._idle: asyncio.Future[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"Producer({self.name!r}, id={self.id}, topic={self.topic.name}, pending={len(self._pending)})"
+
+    @property
+    def pending_entries(self) -> int:
+        """Entries that storage has not confirmed."""
+        return len(self._pending)
+
+    def publish(self, send: CommandSend, payload: bytes) -> None:
+        """Store one entry; the answer follows once storage has it.
+
+        Raises:
+            ProtocolError: the payload section is no message, or the producer may not send yet.
+        """
+        text = None
+        bytes_ = len(payload)
+        try:
+            magic, checksum, size = _HEAD.unpack_from(payload)
+            if magic == MAGIC_CHECKSUM:
+                if _checksum(payload[6:]) != checksum:
+                    self._damaged(send)
+                    return
+                body_bytes = bytes_ - 10 - size
+                if body_bytes < 0:
+                    raise ProtocolError(f"SEND of {bytes_} bytes announces {size} of metadata")
+                metadata = parse_metadata(payload[10 : 10 + size])
+            else:
+                metadata, body_bytes, text = _with_text(payload)
+        except (StructError, DecodeError):
+            metadata, body_bytes, text = _with_text(payload)
+        if not self.is_ready:
+            raise ProtocolError(f"SEND of producer {self.name!r} before it has exclusive access")
+        messages = metadata.num_messages_in_batch  # 1 where the field is absent
+        publish_time_ms = metadata.publish_time
+        if send.HasField("txnid_least_bits"):
+            text = "Transaction buffer disable!"
+        elif metadata.deliver_at_time > 0:
+            text = "Delayed delivery is not supported by this broker yet; send the message without deliver_at_time"
+        elif publish_time_ms > MAX_TIME_MS or (messages != 1 and not 0 < messages * MIN_MESSAGE_BYTES <= body_bytes):
+            text = unacceptable(metadata, body_bytes, self.connection.config.max_message_bytes) or text
+        if text is not None:
+            self.refuse(send, text)
+            return
+        if send.is_chunk:
+            self.has_chunks = True
+        done: EntryDone = self._stored
+        if self.sequence is not None:
+            stored = self._unless_repeated(self.sequence, send, metadata)
+            if stored is None:
+                return
+            done = stored
+        self._pending.append((send.sequence_id, send.highest_sequence_id, messages, bytes_))
+        self.connection.pending_publishes += 1
+        self._is_appending = True
+        self.topic.append(payload, messages, publish_time_ms, done)
+        self._is_appending = False
+
+    def _unless_repeated(self, sequence: Sequence, send: CommandSend, metadata: MessageMetadata) -> EntryDone | None:
+        """Return whom to tell when an entry is stored; None if it is not to be stored, and answered already."""
+        if not is_counted(metadata):
+            return self._stored
+        first, last = ids_of(send)
+        verdict = sequence.judge(first, last)
+        if verdict is Verdict.NEW:
+            return partial(self._stored_once, sequence, last)
+        if verdict is Verdict.UNDECIDED:
+            text = f"[{self.topic.name}][{self.name}]Cannot determine whether the message is a duplicate at this time"
+            self._refuse(send, ServerError.PersistenceError, text)
+            return None
+        # The receipt must not overtake those of the entries that were sent before.
+        self._pending.append((send.sequence_id, send.highest_sequence_id, 0, 0))
+        self.connection.pending_publishes += 1
+        if len(self._pending) == 1:
+            self._repeated(None)
+        else:
+            self._is_appending = True
+            self.topic.deduplication.barrier(self._repeated)
+            self._is_appending = False
+        return None
+
+    def _repeated(self, error: Exception | None) -> None:
+        self._stored(NOWHERE, error)
+
+    def _stored_once(self, sequence: Sequence, last: int, position: Position, error: Exception | None) -> None:
+        self.topic.deduplication.ended(sequence, last, position, is_stored=error is None)
+        self._stored(position, error)
+
+    def _stored(self, position: Position, error: Exception | None) -> None:
+        if error is not None:
+            self._not_stored(error)
+            return
+        sequence_id, highest_sequence_id, messages, bytes_ = self._pending.popleft()
+        connection = self.connection
+        connection.pending_publishes -= 1
+        self.messages_in += messages
+        self.bytes_in += bytes_
+        if not self._receipts:
+            connection.answer_later(self)
+        self._receipts.append((sequence_id, highest_sequence_id, position))
+        self.topic.grew()
+        if self._refusals:
+            self._answer_refused()
+        if not self._pending:
+            self._became_idle()
+
+    def take_receipts(self) -> bytes:
+        """Return the frames of the receipts that have not been written."""
+        frames = receipt_burst(self.id, self._receipts)
+        self._receipts.clear()
+        return frames
+
+    def _damaged(self, send: CommandSend) -> None:
+        """Refuse an entry with a wrong checksum.
+
+        Where repetitions are looked for, those behind it must not be taken first: its own repetition would seem old.
+        """
+        text = "Checksum failed on the broker"
+        if self.sequence is None:
+            self._refuse_in_order(send, ServerError.ChecksumError, text)
+            return
+        self._pending.append((send.sequence_id, send.highest_sequence_id, 0, 0))
+        self.connection.pending_publishes += 1
+        self._is_appending = True
+        self._not_stored(ChecksumError(text))
+        self._is_appending = False
+
+    def _not_stored(self, error: Exception) -> None:
+        """Take no more entries after one that was not stored: a later one must not come before it.
+
+        The client gets the answers in order, the error after the receipts of what was stored before, then the end of
+        the producer; it creates it again and repeats what was not confirmed.
+        """
+        # A refusal comes at once, while the entries before it still wait for the disk.
+        sequence_id, highest_sequence_id, _, _ = self._pending.pop() if self._is_appending else self._pending.popleft()
+        self.connection.pending_publishes -= 1
+        self.connection.read_on()
+        if self._failure is None:
+            self._failure = (max(sequence_id, highest_sequence_id), error)
+            self._leave_connection()
+            self.connection.ignore_producer(self.id)
+        if self._refusals:
+            self._answer_refused()
+        if not self._pending:
+            self._became_idle()
+
+    def _became_idle(self) -> None:
+        if self._failure is not None and not self.is_detached:
+            sequence_id, error = self._failure
+            code, text = error_code(error)
+            if isinstance(error, ProducerBlockedQuotaExceededRefused):
+                self.connection.refused_producers[self.id] = error
+            else:
+                log.warning("%r is closed, because an entry was not stored: %s", self, text)
+                self.connection.reply(replies.send_error(self.id, sequence_id, code, text))
+            self.connection.tell_closed(replies.close_producer(self.id))
+            self.detach()
+        if self._idle is not None:
+            self._idle.set_result(None)
+            self._idle = None
+
+    def refuse(self, send: CommandSend, text: str) -> None:
+        """Refuse an entry that will never be taken, so that its client fails it once and keeps its connection.
+
+        No answer does that for all clients. Java's fails the message that NotAllowedError names, C++'s and Python's
+        only for ChecksumError; after anything else they connect anew and send it again, for ever. Go's does so after
+        every error but fails what is pending when the creation of its producer is blocked by a quota, and goes on.
+
+        Source: Pulsar binary protocol, section SEND_ERROR.
+        """
+        if not self._has_refused:
+            self._has_refused = True
+            log.info("%r: an entry is refused, as later ones like it will be: %s", self, text)
+        version = self.connection.client_version or ""
+        if not version.startswith(_GO):
+            is_cpp = version.startswith(_CPP)
+            self._refuse_in_order(send, ServerError.ChecksumError if is_cpp else ServerError.NotAllowedError, text)
+        elif self._failure is None:
+            self._failure = (send.sequence_id, ProducerBlockedQuotaExceededRefused(text))
+            self._leave_connection()
+            self.connection.ignore_producer(self.id)
+            if not self._pending:
+                self._became_idle()
+
+    def _refuse_in_order(self, send: CommandSend, code: int, text: str) -> None:
+        """Refuse an entry once those before it are answered."""
+        if not self._pending:
+            self._refuse(send, code, text)
+            return
+        self._pending.append((send.sequence_id, send.highest_sequence_id, _REFUSED, 0))
+        self._refusals.append((code, text))
+        self.connection.pending_publishes += 1
+
+    def _answer_refused(self) -> None:
+        """Answer the refused entries at the head of the queue; after one that was not stored nothing is answered."""
+        connection = self.connection
+        while self._pending and self._pending[0][2] == _REFUSED:
+            sequence_id, highest_sequence_id, _, _ = self._pending.popleft()
+            code, text = self._refusals.popleft()
+            connection.pending_publishes -= 1
+            if self._failure is None:
+                last = max(sequence_id, highest_sequence_id)
+                connection.reply(replies.send_error(self.id, last, code, text))
+        connection.read_on()
+
+    def _refuse(self, send: CommandSend, code: int, text: str) -> None:
+        sequence_id = max(send.sequence_id, send.highest_sequence_id)
+        self.connection.reply(replies.send_error(self.id, sequence_id, code, text))
+
+    async def idle(self) -> None:
+        """Wait until every entry is answered.
+
+        Cancellation: safe.
+        """
+        if self._pending:
+            if self._idle is None:
+                self._idle = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._idle)
+
+    def succeed(self, topic_epoch: int | None) -> None:
+        """Send PRODUCER_SUCCESS; the client of a producer that is not ready waits for a second one."""
+        last = -1 if self.sequence is None else self.sequence.last
+        self.connection.reply(
+            replies.producer_success(
+                self.request_id, self.name, last_sequence_id=last, topic_epoch=topic_epoch, is_ready=self.is_ready
+            )
+        )
+
+    def fence(self, error: Exception | None) -> None:
+        """Take the producer off the connection: what it sends afterwards ends the connection.
+
+        Args:
+            error: the answer to the creation, for one that was still waiting; None for one that was ready.
+        """
+        self._leave_connection()
+        self.is_detached = True
+        if error is not None:
+            self.connection.fail(self.request_id, error)
+
+    def close_by_broker(self) -> None:
+        """Tell the client that the broker closes this producer; what is still on its way is ignored for a while."""
+        connection = self.connection
+        self._leave_connection()
+        connection.ignore_producer(self.id)
+        connection.tell_closed(replies.close_producer(self.id))
+        self.detach()
+
+    def detach(self) -> None:
+        """Leave the topic, because the client or its connection went away."""
+        if not self.is_detached:
+            self.is_detached = True
+            self.topic.remove_producer(self)
+
+    def _leave_connection(self) -> None:
+        if self.connection.producers.get(self.id) is self:
+            del self.connection.producers[self.id]

@@ -1,0 +1,96 @@
+"""Who may produce on a topic: the decision behind the access modes, without I/O.
+
+A topic is shared by many producers, or belongs to one. Its epoch counts the owners: it is raised durably before an
+owner hears of its success, so that an older owner that comes back with its own epoch is told that it was replaced.
+
+Source: Pulsar binary protocol, section Access modes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...errors import BrokerError, NotAllowed, ProducerBusy, ProducerFenced
+from ...wire.pulsar_api_pb2 import ProducerAccessMode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Producers:
+    """The producers that a topic has.
+
+    Attributes:
+        exclusive: name of the owner, None if the topic is shared.
+        connected: how many may send.
+        waiting: how many wait to become the owner.
+        epoch: the topic's epoch, None if it never had an owner.
+    """
+
+    exclusive: str | None
+    connected: int
+    waiting: int
+    epoch: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Admit as one of many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Queue until the topic has no producer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """Admit as the owner, after ``epoch`` is durable; ``fences`` the producers that are there, waiting ones too."""
+
+    epoch: int
+    fences: bool
+
+
+Decision = Share | Wait | Own
+
+MAX_EPOCH_ASKED = 1 << 62
+"""Highest epoch that a producer may bring to a topic that is not there yet; counting does not reach it."""
+
+
+def admit(mode: int, requested_epoch: int | None, producers: Producers) -> Decision:
+    """Return how a new producer is admitted.
+
+    Raises:
+        BrokerError: it is not; says why.
+    """
+    if mode == ProducerAccessMode.Shared:
+        if producers.exclusive is not None or producers.waiting:
+            raise ProducerBusy(f"Topic has an existing exclusive producer: {producers.exclusive}")
+        return Share()
+    if mode == ProducerAccessMode.Exclusive:
+        if producers.exclusive is not None or producers.waiting:
+            raise ProducerFenced(f"Topic has an existing exclusive producer: {producers.exclusive}")
+        if producers.connected:
+            raise ProducerFenced("Topic has existing shared producers")
+    if mode == ProducerAccessMode.WaitForExclusive and producers.connected:
+        return Wait()
+    fences = mode == ProducerAccessMode.ExclusiveWithFencing and producers.connected > 0
+    return Own(next_epoch(requested_epoch, producers.epoch), fences)
+
+
+def next_epoch(requested: int | None, current: int | None) -> int:
+    """Return the epoch of a new owner.
+
+    Raises:
+        ProducerFenced: the producer was the owner before, and somebody else has been since.
+        NotAllowed: no owner ever had that epoch; behind it the wire's numbers would soon end.
+    """
+    if requested is None:
+        return 0 if current is None else current + 1
+    if current is not None and requested < current:
+        raise ProducerFenced(f"Topic epoch has already moved. Current epoch: {current}, Producer epoch: {requested}")
+    if requested > max(current or 0, MAX_EPOCH_ASKED):
+        raise NotAllowed(f"topic_epoch={requested} is out of range; give the one that the broker told, or none")
+    return requested
+
+
+FENCED_OUT: BrokerError = ProducerFenced("Fenced out")
+"""What a waiting producer is told when another one takes the topic by force."""

@@ -1,0 +1,232 @@
+"""What a topic knows of its producers' sequence ids: the rules of deduplication, without any input or output.
+
+Design: a name has two numbers. ``pushed`` is the highest id that was accepted, ``stored`` the highest that is on the
+disk. An id above ``pushed`` is new. One up to ``stored`` is a repetition. What lies between is under way: whether it
+will be stored is not known, so the client has to ask again. Once nothing of a name is under way, what was accepted and
+never stored failed, and ``pushed`` falls back to ``stored``.
+
+Names whose producer is gone are kept for a while, so that it may come back and repeat what was not confirmed; those of
+connected producers, and with entries under way, are never forgotten.
+
+Source: Pulsar binary protocol, section Deduplication.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from enum import Enum
+
+from google.protobuf.message import DecodeError
+
+from ...errors import ProtocolError
+from ...wire.message_id import signed_64
+from ...wire.payload import open_payload
+from ...wire.pulsar_api_pb2 import CommandSend, MessageMetadata
+
+log = logging.getLogger(__name__)
+
+NEVER = -(1 << 63) - 1
+"""Lower than every sequence id."""
+
+
+class Verdict(Enum):
+    """What an entry is, going by its sequence ids."""
+
+    NEW = "not seen before: it has been noted as under way"
+    REPEATED = "stored already"
+    UNDECIDED = "under way: it may be stored or fail yet"
+
+
+class Sequence:
+    """The ids of one producer name.
+
+    Attributes:
+        name: of the producer.
+        pushed: highest id accepted; `NEVER` before the first.
+        stored: highest id on the disk; `NEVER` before the first.
+        under_way: entries accepted and not stored yet.
+        is_connected: whether a producer of that name is there.
+    """
+
+    __slots__ = ("is_connected", "name", "pushed", "settled", "stored", "under_way")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.pushed = NEVER
+        self.stored = NEVER
+        self.under_way = 0
+        self.is_connected = False
+        self.settled: list[Callable[[], None]] = []
+
+    def __repr__(self) -> str:
+        return f"Sequence({self.name!r}, pushed={self.pushed}, stored={self.stored}, under_way={self.under_way})"
+
+    @property
+    def last(self) -> int:
+        """Highest id accepted, -1 before the first; what a new producer of that name is told."""
+        return self.pushed if self.pushed != NEVER else -1
+
+    def judge(self, first: int, last: int) -> Verdict:
+        """Return what an entry with these ids is; the whole of it is judged by its first one."""
+        if first > self.pushed:
+            self.pushed = last
+            self.under_way += 1
+            return Verdict.NEW
+        return Verdict.REPEATED if first <= self.stored else Verdict.UNDECIDED
+
+    def ended(self, last: int, *, is_stored: bool) -> None:
+        """Note how an entry that was new ended."""
+        if is_stored and last > self.stored:
+            self.stored = last
+        self.under_way -= 1
+        if not self.under_way:
+            self.pushed = self.stored
+            if self.settled:
+                told, self.settled = self.settled, []
+                for tell in told:
+                    tell()
+
+    def raise_to(self, last: int) -> None:
+        """Note an id that was found stored."""
+        self.stored = max(self.stored, last)
+        self.pushed = max(self.pushed, last)
+
+
+class Sequences:
+    """The names of one topic.
+
+    Attributes:
+        by_name: the names that it knows.
+        max_names: how many, beside those in use; the ones that are gone longest are forgotten first.
+        inactive_ms: how long a name is kept after its producer is gone.
+    """
+
+    def __init__(self, max_names: int, inactive_ms: int) -> None:
+        self.by_name: dict[str, Sequence] = {}
+        self.max_names = max_names
+        self.inactive_ms = inactive_ms
+        self._inactive: dict[str, int] = {}  # name -> since when, the longest inactive first
+        self._changed: set[str] = set()
+        self._forgotten: set[str] = set()
+        self._has_warned = False
+
+    def __repr__(self) -> str:
+        return f"Sequences({len(self.by_name)} names, {len(self._inactive)} without producer)"
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether `take_changes` would return any."""
+        return bool(self._changed or self._forgotten)
+
+    def restore(self, numbers: Mapping[str, int], now_ms: int) -> None:
+        """Take over what a snapshot says."""
+        for name, last in numbers.items():
+            self._named(name, now_ms).raise_to(last)
+
+    def replay(self, payload: bytes, now_ms: int) -> None:
+        """Take over what an entry of the log says."""
+        try:
+            metadata, _ = open_payload(payload)
+        except (ProtocolError, DecodeError) as error:
+            log.warning("an entry that was stored without a producer's checks is not counted: %s", error)
+            return
+        if is_counted(metadata):
+            first, last = ids_of(metadata)
+            self._named(metadata.producer_name, now_ms).raise_to(max(first, last))
+            self._changed.add(metadata.producer_name)
+            self._forgotten.discard(metadata.producer_name)
+
+    def connect(self, name: str) -> Sequence:
+        """Return the ids of a producer that is there from now on."""
+        sequence = self.by_name.get(name)
+        if sequence is None:
+            sequence = self.by_name[name] = Sequence(name)
+        sequence.is_connected = True
+        self._inactive.pop(name, None)
+        return sequence
+
+    def disconnect(self, name: str, now_ms: int) -> None:
+        """Note that a producer is gone."""
+        sequence = self.by_name.get(name)
+        if sequence is None or not sequence.is_connected:
+            return
+        sequence.is_connected = False
+        if sequence.pushed == NEVER:
+            del self.by_name[name]
+            return
+        self._inactive[name] = now_ms
+        self._make_room()
+
+    def ended(self, sequence: Sequence, last: int, *, is_stored: bool) -> None:
+        """Note how an entry that was new ended."""
+        sequence.ended(last, is_stored=is_stored)
+        if is_stored:
+            self._changed.add(sequence.name)
+            self._forgotten.discard(sequence.name)
+
+    def purge(self, now_ms: int) -> None:
+        """Forget names whose producers have been gone for too long."""
+        for name, since_ms in list(self._inactive.items()):
+            if now_ms - since_ms < self.inactive_ms:
+                return
+            if not self.by_name[name].under_way:
+                self._forget(name)
+
+    def take_changes(self) -> tuple[dict[str, int], list[str]]:
+        """Return what the last snapshot does not say: names with their highest stored id, and forgotten names."""
+        numbers = {name: self.by_name[name].stored for name in self._changed}
+        forgotten = list(self._forgotten)
+        self._changed.clear()
+        self._forgotten.clear()
+        return numbers, forgotten
+
+    def _named(self, name: str, now_ms: int) -> Sequence:
+        sequence = self.by_name.get(name)
+        if sequence is None:
+            sequence = self.by_name[name] = Sequence(name)
+            self._inactive[name] = now_ms
+            self._make_room()
+        return sequence
+
+    def _make_room(self) -> None:
+        while len(self._inactive) > self.max_names:
+            name = next(iter(self._inactive))
+            if self.by_name[name].under_way:
+                return
+            if not self._has_warned:
+                self._has_warned = True
+                log.warning(
+                    "more than %d producers of a topic are gone: the ids of %r and others are forgotten; raise"
+                    " brokerDeduplicationMaxNumberOfProducers if they come back",
+                    self.max_names,
+                    name,
+                )
+            self._forget(name)
+
+    def _forget(self, name: str) -> None:
+        del self.by_name[name], self._inactive[name]
+        self._changed.discard(name)
+        self._forgotten.add(name)
+
+
+def is_counted(metadata: MessageMetadata) -> bool:
+    """Return whether an entry is judged and recorded; of the chunks of a message only the last one is.
+
+    The chunks share a sequence id, so the first would make the others repetitions.
+    """
+    if metadata.HasField("marker_type"):
+        return False
+    return metadata.chunk_id >= metadata.num_chunks_from_msg - 1
+
+
+def ids_of(command: CommandSend | MessageMetadata) -> tuple[int, int]:
+    """Return the first and the last sequence id of an entry; like Pulsar's they are signed."""
+    first = command.sequence_id
+    if first >= 1 << 63:
+        first = signed_64(first)
+    if command.HasField("highest_sequence_id"):
+        last = signed_64(command.highest_sequence_id)
+        if last > first:
+            return first, last
+    return first, first

@@ -1,0 +1,476 @@
+"""A topic: a log, the producers that fill it, the subscriptions that read it.
+
+Source: Pulsar binary protocol, sections Producer and Consumer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal
+
+from ...errors import ProducerBusy, ServiceNotReady, SubscriptionNotFound, TopicTerminated
+from ...wire.position import EARLIEST, Position
+from ...wire.topic_name import TopicName
+from ..storage.ledgers.compacted_view import COMPACTION_CURSOR
+from .compaction import TopicCompaction
+from .deduplication import DEDUPLICATION_CURSOR, Deduplication, Limits
+from .producer_access import FENCED_OUT, Own, Producers, Share, Wait, admit, next_epoch
+from .rates import Meter
+from .subscription import Subscription
+from .topic_stats import internal_stats, topic_stats
+from .waiting import settle
+
+if TYPE_CHECKING:
+    from ..service import BrokerService
+    from ..storage.topic_log import TopicLog
+    from .producer import Producer
+
+log = logging.getLogger(__name__)
+
+Done = Callable[[Position, Exception | None], None]
+
+
+class Topic:
+    """One loaded topic.
+
+    Attributes:
+        name: its full name.
+        log: where its entries lie.
+        subscriptions: by name.
+        producers: those that may send, by name.
+        waiting: those that wait for exclusive access, first come first served.
+        exclusive: the owner, None if the topic is shared.
+        epoch: how often the topic had a new owner; None if it never had one.
+        compaction: its compactions since it was loaded.
+        deduplication: what it does about entries that a producer repeats.
+    """
+
+    def __init__(self, broker: BrokerService, name: TopicName, log: TopicLog, epoch: int | None):
+        self.broker = broker
+        self.name = name
+        self.log = log
+        # Looked up for each entry, so that `close` reaches whoever still has this object.
+        self.append = log.append
+        self.subscriptions: dict[str, Subscription] = {}
+        self.producers: dict[str, Producer] = {}
+        self.waiting: deque[Producer] = deque()
+        self.exclusive: Producer | None = None
+        self.epoch = epoch
+        self.compaction = TopicCompaction(log, broker.config.max_message_bytes, broker.now_ms)
+        self.deduplication = Deduplication(
+            log,
+            Limits.of(broker.config),
+            lambda: broker.is_deduplicated(name),
+            self.producers.values,
+            broker.now_ms,
+        )
+        self.is_closed = False
+        log.touch()
+        self.last_publish_ms = 0
+        self.departed_messages_in = 0
+        self.departed_bytes_in = 0
+        self._parting: list[Producer] = []
+        self._loaded_at = log.last_confirmed
+        self.meter = Meter(4)
+        self._departed_out = [0, 0]
+        self._is_announcing = False
+        self._claim = asyncio.Lock()
+        self._promoting: asyncio.Task[None] | None = None
+        self._loop = asyncio.get_running_loop()
+        for cursor in list(log.cursors.values()):
+            if cursor.name == DEDUPLICATION_CURSOR:
+                continue
+            self.subscriptions[cursor.name] = Subscription(self, cursor, is_durable=True)
+
+    def __repr__(self) -> str:
+        return f"Topic({self.name}, producers={len(self.producers)}, subscriptions={len(self.subscriptions)})"
+
+    # Entries
+
+    def grew(self) -> None:
+        """Tell the subscriptions, once for all entries of this turn, that there is more to read."""
+        if not self._is_announcing:
+            self._is_announcing = True
+            self._loop.call_soon(self._announce)
+
+    def _announce(self) -> None:
+        self._is_announcing = False
+        self.last_publish_ms = self.broker.now_ms()
+        for subscription in list(self.subscriptions.values()):
+            subscription.run()
+
+    async def publish(self, payload: bytes, messages: int, publish_time_ms: int) -> Position:
+        """Store one entry for somebody who is no producer; ``payload`` is a payload section with its checksum.
+
+        Cancellation: the entry may be stored.
+        """
+        self.check_open()
+        stored: asyncio.Future[Position] = self._loop.create_future()
+
+        def done(position: Position, error: Exception | None) -> None:
+            if error is not None:
+                if not stored.done():
+                    stored.set_exception(error)
+                return
+            self.departed_messages_in += messages
+            self.departed_bytes_in += len(payload)
+            self.grew()
+            if not stored.done():
+                stored.set_result(position)
+
+        self.append(payload, messages, publish_time_ms, done)
+        return await stored
+
+    def check_open(self) -> None:
+        """Raise if the topic takes no entries.
+
+        Raises:
+            ServiceNotReady: it was unloaded or deleted; looking it up again helps.
+            TopicTerminated: it was terminated.
+        """
+        if self.is_closed:
+            raise ServiceNotReady(f"Topic {self.name} was closed meanwhile; look it up again")
+        if self.log.is_terminated:
+            raise TopicTerminated("Topic was already terminated")
+
+    @property
+    def messages_in(self) -> int:
+        """Messages stored since the topic was loaded."""
+        return self.departed_messages_in + sum(p.messages_in for p in self.producers.values())
+
+    @property
+    def bytes_in(self) -> int:
+        """Bytes stored since the topic was loaded."""
+        return self.departed_bytes_in + sum(p.bytes_in for p in self.producers.values())
+
+    @property
+    def entries_in(self) -> int:
+        """Entries stored since the topic was loaded."""
+        return self.log.entries_between(self._loaded_at, self.log.last_confirmed)
+
+    @property
+    def messages_out(self) -> int:
+        """Messages sent to consumers since the topic was loaded."""
+        return self._departed_out[0] + sum(s.counters[0] for s in self.subscriptions.values())
+
+    @property
+    def bytes_out(self) -> int:
+        """Bytes sent to consumers since the topic was loaded."""
+        return self._departed_out[1] + sum(s.counters[1] for s in self.subscriptions.values())
+
+    def forget_subscription(self, subscription: Subscription) -> None:
+        """Take a subscription off the topic; what it sent still counts."""
+        if self.subscriptions.get(subscription.name) is subscription:
+            del self.subscriptions[subscription.name]
+            messages, bytes_, _, _ = subscription.counters
+            self._departed_out[0] += messages
+            self._departed_out[1] += bytes_
+
+    async def trim(self, retention_ms: int, retention_bytes: int) -> list[int]:
+        """Let storage delete ledgers that nobody needs; returns their ids.
+
+        Readers hold nothing back: one that has not got so far goes on at the first entry there is.
+
+        Cancellation: the ledgers are deleted all the same.
+        """
+        return await self.log.trim(retention_ms, retention_bytes)
+
+    def begin_compaction(self) -> None:
+        """Have the topic compacted; its `compaction` tells how that goes.
+
+        Raises:
+            NotAllowed: it is being compacted already.
+            ServiceNotReady: it was unloaded.
+        """
+        self.check_loaded()
+        self.compaction.begin()
+        self.broker.tasks.start(self._compact(), f"compaction of {self.name}")
+
+    async def _compact(self) -> None:
+        await self.compaction.run()
+        # The topic may have been unloaded meanwhile, and loaded again.
+        loaded = self.broker.topics.get(str(self.name))
+        if loaded is not None and loaded.log is self.log:
+            loaded.show_compaction()
+
+    def show_compaction(self) -> None:
+        """Show the cursor of the first compaction among the subscriptions."""
+        cursor = self.log.cursors.get(COMPACTION_CURSOR)
+        if cursor is not None and cursor.name not in self.subscriptions:
+            self.subscriptions[cursor.name] = Subscription(self, cursor, is_durable=True)
+
+    # Producers
+
+    async def add_producer(self, producer: Producer) -> None:
+        """Admit a producer, or queue it, and tell its client.
+
+        Raises:
+            BrokerError: it is not admitted.
+
+        Cancellation: the producer is not there, or detaching it removes it.
+        """
+        async with self._claim:
+            await self._free_name(producer)
+            # Who joins while ids are being read again would be told one too low, and what it repeats be taken as new.
+            await self.deduplication.adjust()
+            await self.deduplication.settled(producer.name)
+            self._check_joins(producer)
+            self.deduplication.check()
+            state = Producers(
+                exclusive=self.exclusive.name if self.exclusive else None,
+                connected=len(self.producers),
+                waiting=len(self.waiting),
+                epoch=self.epoch,
+            )
+            match admit(producer.access_mode, producer.requested_topic_epoch, state):
+                case Share():
+                    self._install(producer)
+                case Wait():
+                    producer.is_ready = False
+                    self.waiting.append(producer)
+                    producer.connection.producers[producer.id] = producer
+                    producer.succeed(None)
+                case Own(epoch, fences):
+                    await self._raise_epoch(epoch)
+                    self._check_joins(producer)
+                    if fences:
+                        self._fence_all()
+                    await self._parted()
+                    self._check_joins(producer)
+                    self.exclusive = producer
+                    self._install(producer)
+
+    def _check_joins(self, producer: Producer) -> None:
+        """Raise if a producer must not join any more; asked after the last wait, as anything may end meanwhile."""
+        if producer.connection.is_closed:
+            # Released already: a producer that joined now would never be removed.
+            raise ConnectionResetError(f"{producer.connection} ended while it created a producer on {self.name}")
+        self.check_open()
+
+    def _install(self, producer: Producer) -> None:
+        producer.is_ready = True
+        self.producers[producer.name] = producer
+        self.deduplication.connect(producer)
+        producer.connection.producers[producer.id] = producer
+        producer.succeed(self.epoch)
+
+    async def _free_name(self, producer: Producer) -> None:
+        """See to it that nobody of that name is there: a successor or a dead peer gives way, anybody else stays."""
+        holder = self.producers.get(producer.name) or next(
+            (waiting for waiting in self.waiting if waiting.name == producer.name), None
+        )
+        if holder is None:
+            return
+        same_connection = holder.connection is producer.connection
+        if same_connection and holder.id == producer.id and holder.epoch < producer.epoch:
+            holder.fence(None)
+            self.remove_producer(holder)
+            return
+        if same_connection or await holder.connection.is_alive():
+            raise ProducerBusy(f"Producer with name '{producer.name}' is already connected to topic '{self.name}'")
+        holder.detach()  # its connection is being closed, which may take a while
+
+    async def _raise_epoch(self, epoch: int) -> None:
+        if epoch != self.epoch:
+            await self.broker.epochs.write(self.name, epoch)
+            self.epoch = epoch
+
+    def _fence_all(self) -> None:
+        for waiting in self.waiting:
+            waiting.fence(FENCED_OUT)
+        self.waiting.clear()
+        for producer in self.producers.values():
+            producer.fence(None)
+            self._count_departed(producer)
+        self.producers.clear()
+        self.exclusive = None
+
+    def remove_producer(self, producer: Producer) -> None:
+        """Let a producer go; the first that waits for the topic gets it."""
+        if self.producers.get(producer.name) is producer:
+            del self.producers[producer.name]
+            self._count_departed(producer)
+        elif producer in self.waiting:
+            self.waiting.remove(producer)
+        if self.exclusive is producer:
+            self.exclusive = None
+        if (
+            not self.producers
+            and self.waiting
+            and not self.is_closed
+            and (not self._promoting or self._promoting.done())
+        ):
+            # Kept: where the epoch cannot be written now, those that wait must not wait for ever.
+            self._promoting = self.broker.tasks.keep(self._promote, f"giving {self.name} to a waiting producer")
+
+    def _count_departed(self, producer: Producer) -> None:
+        self.departed_messages_in += producer.messages_in
+        self.departed_bytes_in += producer.bytes_in
+        self._parting = [one for one in (*self._parting, producer) if one.pending_entries]
+        self.deduplication.disconnect(producer)
+
+    async def _parted(self) -> None:
+        """Wait until what earlier producers sent is stored: an owner that looks at its topic sees all of it."""
+        while self._parting:
+            await self._parting[-1].idle()
+            self._parting = [one for one in self._parting if one.pending_entries]
+
+    async def _promote(self) -> None:
+        async with self._claim:
+            while self.waiting and not self.producers and not self.is_closed:
+                producer = self.waiting[0]
+                await self._raise_epoch(next_epoch(None, self.epoch))
+                await self._parted()
+                # One whose topic was closed or terminated, or whose connection ended, waits no more.
+                if self.waiting and self.waiting[0] is producer:
+                    self.waiting.popleft()
+                    self.exclusive = producer
+                    self._install(producer)
+
+    # Subscriptions
+
+    def last_message_id(self) -> Position:
+        """Return the position of the last stored entry; its entry id is -1 if the newest ledger is empty."""
+        return self.log.last_confirmed
+
+    def start_of(self, position: Literal["earliest", "latest"] | Position, *, compacted: bool = False) -> Position:
+        """Return the mark-delete position with which reading begins at ``position``, itself included.
+
+        Args:
+            position: where reading begins.
+            compacted: whether the compacted view is read, which may begin before what the log holds.
+        """
+        if position == "latest":
+            return self.log.last_confirmed
+        first = self.log.first_compacted if compacted else self.log.first_position
+        if position == "earliest" or position <= first:
+            return Position(first.ledger_id, first.entry_id - 1)
+        assert isinstance(position, tuple)
+        if position > self.log.last_confirmed:
+            return self.log.last_confirmed
+        return Position(position[0], position[1] - 1)
+
+    async def create_subscription(
+        self,
+        name: str,
+        position: Literal["earliest", "latest"] | Position = "latest",
+        properties: dict[str, str] | None = None,
+        *,
+        compacted: bool = False,
+    ) -> Subscription:
+        """Return a durable subscription; an existing one is returned as it is.
+
+        Cancellation: it may exist.
+        """
+        self.check_loaded()
+        subscription = self.subscriptions.get(name) or self._begin_subscription(name, position, properties, compacted)
+        if subscription.creation is not None:
+            await asyncio.shield(subscription.creation)
+            subscription.creation = None
+        return subscription
+
+    def _begin_subscription(
+        self,
+        name: str,
+        position: Literal["earliest", "latest"] | Position,
+        properties: dict[str, str] | None,
+        compacted: bool,
+    ) -> Subscription:
+        """Return a new subscription that is on its way to the disk; if the disk refuses, there is none."""
+        created: asyncio.Future[None] = self._loop.create_future()
+        tell = settle(created)
+
+        def done(error: Exception | None) -> None:
+            tell(error)
+            # Here, and not by who waits for it: those may all be gone. A refusal may come before there is one.
+            if error is not None and self.subscriptions.get(name) is not None:
+                self._drop_subscription(self.subscriptions[name], created)
+
+        cursor = self.log.open_cursor(name, self.start_of(position, compacted=compacted), properties, done)
+        subscription = self.subscriptions[name] = Subscription(self, cursor, is_durable=True)
+        subscription.creation = created
+        if created.done() and created.exception() is not None:
+            self._drop_subscription(subscription, created)
+        return subscription
+
+    def _drop_subscription(self, subscription: Subscription, creation: asyncio.Future[None]) -> None:
+        """Take off the subscription of that creation, which the disk refused."""
+        if subscription.creation is creation:
+            self.forget_subscription(subscription)
+            if self.log.cursors.get(subscription.name) is subscription.cursor:
+                self.log.remove_cursor(subscription.name)
+
+    def check_has(self, subscription: Subscription) -> None:
+        """Raise if a subscription is not one of the topic's any more, or the topic was unloaded.
+
+        Raises:
+            ServiceNotReady: subscribing again helps.
+        """
+        self.check_loaded()
+        if self.subscriptions.get(subscription.name) is not subscription or subscription.is_closed:
+            raise ServiceNotReady(
+                f"Subscription {subscription.name} of {self.name} was closed meanwhile; subscribe again"
+            )
+
+    def check_loaded(self) -> None:
+        """Raise if the topic was unloaded or deleted.
+
+        Raises:
+            ServiceNotReady: looking it up again helps.
+        """
+        if self.is_closed:
+            raise ServiceNotReady(f"Topic {self.name} was closed meanwhile; look it up again")
+
+    async def delete_subscription(self, name: str, force: bool = False) -> None:
+        """Delete a subscription and its cursor; with ``force`` its consumers are closed first.
+
+        Raises:
+            SubscriptionNotFound: there is none of that name.
+            ConsumerBusy: it has consumers.
+            ServiceNotReady: the topic was unloaded; its cursor is another topic's by now.
+        """
+        self.check_loaded()
+        subscription = self.subscriptions.get(name)
+        if subscription is None:
+            raise SubscriptionNotFound(f"Subscription {name} not found on topic {self.name}")
+        await subscription.delete(force=force)
+
+    # Life
+
+    async def terminate(self) -> Position:
+        """Take no more entries, for good; returns the position of the last one.
+
+        Raises:
+            ServiceNotReady: the topic was unloaded.
+        """
+        self.check_loaded()
+        for producer in [*self.producers.values(), *self.waiting]:
+            producer.close_by_broker()
+        last = await self.log.terminate()
+        for subscription in list(self.subscriptions.values()):
+            subscription.tell_end()
+        return last
+
+    def close(self) -> None:
+        """Close every producer and consumer from our side; their clients look the topic up again."""
+        self.is_closed = True
+        self.append = self._refuse_entry
+        self.deduplication.close()
+        for producer in [*self.producers.values(), *self.waiting]:
+            producer.close_by_broker()
+        for subscription in list(self.subscriptions.values()):  # one that is not durable goes with its consumer
+            subscription.close()
+
+    def _refuse_entry(self, payload: bytes, messages: int, publish_time_ms: int, done: Done) -> None:
+        done(EARLIEST, ServiceNotReady(f"Topic {self.name} was closed meanwhile; look it up again"))
+
+    def stats(self, **options: Any) -> dict[str, Any]:
+        """Return the statistics that `topics stats` shows."""
+        return topic_stats(self, **options)
+
+    def internal_stats(self) -> dict[str, Any]:
+        """Return the state of log and cursors that `topics stats-internal` shows."""
+        return internal_stats(self)

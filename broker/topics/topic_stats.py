@@ -1,0 +1,357 @@
+"""What `topics stats` and `topics stats-internal` show, key by key as Pulsar names them.
+
+Counters begin anew when a topic is loaded; rates are averages over the last statistics period.
+
+Source: broker admin reference, sections Topic stats and Internal stats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote_plus
+
+from ...wire.position import Position
+from ...wire.pulsar_api_pb2 import ProducerAccessMode
+from ..storage.ledgers.compacted_view import COMPACTION_CURSOR, CompactedView
+from ..times import iso_time
+from .deduplication import DEDUPLICATION_CURSOR
+from .subscription_types import kind_name
+
+if TYPE_CHECKING:
+    from .consumer import Consumer
+    from .producer import Producer
+    from .subscription import Subscription
+    from .topic import Topic
+
+Json = dict[str, Any]
+
+THROTTLES = ("Subscription", "Topic", "Broker")
+"""At which levels Pulsar limits dispatch; this broker has no such limits."""
+
+
+def topic_stats(
+    topic: Topic,
+    *,
+    with_publishers: bool = True,
+    with_consumers: bool = True,
+    with_backlog_bytes: bool = True,
+) -> Json:
+    """Return the statistics of a topic.
+
+    Args:
+        topic: a loaded topic.
+        with_publishers: list the producers.
+        with_consumers: list the consumers of each subscription.
+        with_backlog_bytes: estimate the bytes of each backlog.
+    """
+    messages_in, bytes_in, messages_out, bytes_out = topic.meter.rates
+    subscriptions = {
+        printable(name): subscription_stats(
+            subscription, with_consumers=with_consumers, with_backlog_bytes=with_backlog_bytes
+        )
+        for name, subscription in sorted(topic.subscriptions.items())
+    }
+    stats: Json = {
+        "msgRateIn": messages_in,
+        "msgThroughputIn": bytes_in,
+        "msgRateOut": messages_out,
+        "msgThroughputOut": bytes_out,
+        "bytesInCounter": topic.bytes_in,
+        "msgInCounter": topic.messages_in,
+        "systemTopicBytesInCounter": 0,
+        "bytesOutCounter": topic.bytes_out,
+        "msgOutCounter": topic.messages_out,
+        "bytesOutInternalCounter": 0,
+        "averageMsgSize": bytes_in / messages_in if messages_in else 0.0,
+        "msgChunkPublished": any(producer.has_chunks for producer in topic.producers.values()),
+        "storageSize": topic.log.total_bytes,
+        "backlogSize": max((backlog_bytes(subscription) for subscription in topic.subscriptions.values()), default=0),
+        "backlogQuotaLimitSize": -1,
+        "backlogQuotaLimitTime": -1,
+        "oldestBacklogMessageAgeSeconds": -1,
+        "publishRateLimitedTimes": 0,
+        "earliestMsgPublishTimeInBacklogs": 0,
+        "offloadedStorageSize": 0,
+        "lastOffloadLedgerId": 0,
+        "lastOffloadSuccessTimeStamp": 0,
+        "lastOffloadFailureTimeStamp": 0,
+        "ongoingTxnCount": 0,
+        "abortedTxnCount": 0,
+        "committedTxnCount": 0,
+        "publishers": [publisher_stats(producer) for _, producer in sorted(topic.producers.items()) if with_publishers],
+        "waitingPublishers": len(topic.waiting),
+        "subscriptions": subscriptions,
+        "replication": {},
+        "deduplicationStatus": topic.deduplication.status.value,
+        "nonContiguousDeletedMessagesRanges": sum(
+            each["nonContiguousDeletedMessagesRanges"] for each in subscriptions.values()
+        ),
+        "nonContiguousDeletedMessagesRangesSerializedSize": 0,
+        "delayedMessageIndexSizeInBytes": 0,
+        "compaction": {
+            "lastCompactionRemovedEventCount": topic.compaction.last.removed,
+            "lastCompactionSucceedTimestamp": topic.compaction.succeeded_ms,
+            "lastCompactionFailedTimestamp": topic.compaction.failed_ms,
+            "lastCompactionDurationTimeInMills": topic.compaction.duration_ms,
+        },
+        "ownerBroker": f"{topic.broker.config.host}:{topic.broker.config.web_port}",
+    }
+    if topic.epoch is not None:
+        stats["topicEpoch"] = topic.epoch
+    return stats
+
+
+def publisher_stats(producer: Producer) -> Json:
+    """Return the statistics of a producer."""
+    messages, bytes_ = producer.meter.rates
+    return {
+        "accessMode": ProducerAccessMode.Name(producer.access_mode),
+        "msgRateIn": messages,
+        "msgThroughputIn": bytes_,
+        "averageMsgSize": bytes_ / messages if messages else 0.0,
+        "chunkedMessageRate": 0.0,
+        "producerId": producer.id,
+        "supportsPartialProducer": False,
+        "producerName": printable(producer.name),
+        "address": producer.connection.address,
+        "connectedSince": producer.connected_since,
+        "clientVersion": printable(producer.connection.client_version or ""),
+        "metadata": _printable_map(producer.metadata),
+    }
+
+
+def subscription_stats(
+    subscription: Subscription, *, with_consumers: bool = True, with_backlog_bytes: bool = True
+) -> Json:
+    """Return the statistics of a subscription."""
+    messages, bytes_, redelivered, acked = subscription.meter.rates
+    messages_out, bytes_out, _, _ = subscription.counters
+    backlog = subscription.cursor.backlog_entries
+    consumers = list(subscription.consumers)
+    active = subscription.active_consumer
+    stats: Json = {
+        "msgRateOut": messages,
+        "msgThroughputOut": bytes_,
+        "bytesOutCounter": bytes_out,
+        "msgOutCounter": messages_out,
+        "msgRateRedeliver": redelivered,
+        "messageAckRate": acked,
+        "chunkedMessageRate": 0,
+        "msgBacklog": backlog,
+        "backlogSize": backlog_bytes(subscription) if with_backlog_bytes else -1,
+        "earliestMsgPublishTimeInBacklog": 0,
+        "msgBacklogNoDelayed": backlog,
+        "blockedSubscriptionOnUnackedMsgs": subscription.is_blocked,
+        "msgDelayed": 0,
+        "msgInReplay": subscription.replay_entries,
+        "unackedMessages": sum(consumer.unacked_messages for consumer in consumers),
+        "type": kind_name(subscription.kind),
+        "activeConsumerName": printable(active.name) if active is not None else None,
+        "msgRateExpired": 0.0,
+        "totalMsgExpired": subscription.expired_messages,
+        "lastExpireTimestamp": subscription.last_expired_ms,
+        "lastConsumedFlowTimestamp": max((c.last_flow_ms for c in consumers), default=subscription.last_flow_ms),
+        "lastConsumedTimestamp": max((c.last_sent_ms for c in consumers), default=subscription.last_consumed_ms),
+        "lastAckedTimestamp": subscription.last_acked_ms,
+        "lastMarkDeleteAdvancedTimestamp": subscription.last_mark_moved_ms,
+        "consumers": [consumer_stats(consumer) for consumer in consumers if with_consumers],
+        "isDurable": subscription.is_durable,
+        "isReplicated": False,
+        "allowOutOfOrderDelivery": False,
+        "consumersAfterMarkDeletePosition": {},
+        "drainingHashesCount": 0,
+        "drainingHashesClearedTotal": 0,
+        "drainingHashesUnackedMessages": 0,
+        "nonContiguousDeletedMessagesRanges": subscription.cursor.acknowledged_range_count,
+        "nonContiguousDeletedMessagesRangesSerializedSize": 0,
+        "delayedMessageIndexSizeInBytes": 0,
+        "subscriptionProperties": _printable_map(subscription.cursor.properties),
+        "filterProcessedMsgCount": 0,
+        "filterAcceptedMsgCount": 0,
+        "filterRejectedMsgCount": 0,
+        "filterRescheduledMsgCount": 0,
+        "dispatchThrottledMsgEventsBySubscriptionLimit": 0,
+        "dispatchThrottledBytesEventsBySubscriptionLimit": 0,
+        "dispatchThrottledMsgEventsByTopicLimit": 0,
+        "dispatchThrottledBytesEventsByTopicLimit": 0,
+        "dispatchThrottledMsgEventsByBrokerLimit": 0,
+        "dispatchThrottledBytesEventsByBrokerLimit": 0,
+        "durable": subscription.is_durable,
+        "replicated": False,
+    }
+    # Pulsar leaves out what it does not know.
+    if active is None:
+        del stats["activeConsumerName"]
+    return stats
+
+
+def consumer_stats(consumer: Consumer) -> Json:
+    """Return the statistics of a consumer."""
+    messages, bytes_, redelivered, acked = consumer.meter.rates
+    return {
+        "msgRateOut": messages,
+        "msgThroughputOut": bytes_,
+        "bytesOutCounter": consumer.bytes_out,
+        "msgOutCounter": consumer.messages_out,
+        "msgRateRedeliver": redelivered,
+        "messageAckRate": acked,
+        "chunkedMessageRate": 0.0,
+        "consumerName": printable(consumer.name),
+        "availablePermits": consumer.permits,
+        "unackedMessages": consumer.unacked_messages,
+        "avgMessagesPerEntry": round(consumer.messages_out / consumer.entries_out) if consumer.entries_out else 0,
+        "blockedConsumerOnUnackedMsgs": consumer.is_blocked,
+        "drainingHashesCount": 0,
+        "drainingHashesClearedTotal": 0,
+        "drainingHashesUnackedMessages": 0,
+        "address": consumer.connection.address,
+        "connectedSince": consumer.connected_since,
+        "clientVersion": printable(consumer.connection.client_version or ""),
+        "lastAckedTimestamp": consumer.last_acked_ms,
+        "lastConsumedTimestamp": consumer.last_sent_ms,
+        "lastConsumedFlowTimestamp": consumer.last_flow_ms,
+        "metadata": _printable_map(consumer.metadata),
+        "lastAckedTime": iso_time(consumer.last_acked_ms),
+        "lastConsumedTime": iso_time(consumer.last_sent_ms),
+    }
+
+
+def printable(text: str) -> str:
+    """Return a name as JSON can hold it: what is no text stands as an escape, so that one name hides no statistics."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _printable_map(texts: Mapping[str, str]) -> Json:
+    return {printable(key): printable(value) for key, value in texts.items()}
+
+
+def backlog_bytes(subscription: Subscription) -> int:
+    """Return about how many bytes a subscription has before it: its share of the log by number of entries."""
+    log = subscription.topic.log
+    entries = log.entry_count
+    return log.total_bytes * min(subscription.cursor.backlog_entries, entries) // entries if entries else 0
+
+
+def internal_stats(topic: Topic) -> Json:
+    """Return the state of a topic's log and cursors."""
+    log = topic.log
+    ledgers = log.ledgers()
+    current = ledgers[-1] if ledgers and ledgers[-1].is_open else None
+    entries_in = topic.entries_in
+    last_ledger = log.last_confirmed.ledger_id
+    shown = [
+        _ledger(each.id, 0 if each is current else each.entries, 0 if each is current else each.bytes)
+        for each in ledgers
+    ] or [_ledger(max(last_ledger, 0), 0, 0)]
+    return {
+        "entriesAddedCounter": entries_in,
+        "numberOfEntries": log.entry_count,
+        "totalSize": log.total_bytes,
+        "currentLedgerEntries": current.entries if current else 0,
+        "currentLedgerSize": current.bytes if current else 0,
+        "lastLedgerCreatedTimestamp": iso_time(ledgers[-1].created_ms if ledgers else 0),
+        "waitingCursorsCount": sum(1 for each in topic.subscriptions.values() if _is_waiting(each)),
+        "pendingAddEntriesCount": sum(producer.pending_entries for producer in topic.producers.values()),
+        "lastConfirmedEntry": text_of(log.last_confirmed),
+        "state": "Terminated" if log.is_terminated else "LedgerOpened",
+        "ledgers": shown,
+        # Cursors are shown by their encoded names, which subscriptions elsewhere are not.
+        "cursors": {
+            quote_plus(printable(name)): cursor_stats(each) for name, each in sorted(topic.subscriptions.items())
+        }
+        | hidden_cursors(topic),
+        "schemaLedgers": [],
+        "compactedLedger": _compacted_ledger(log.view),
+    }
+
+
+def _ledger(ledger_id: int, entries: int, size: int) -> Json:
+    return {"ledgerId": ledger_id, "entries": entries, "size": size, "offloaded": False, "underReplicated": False}
+
+
+def _compacted_ledger(view: CompactedView | None) -> Json:
+    if view is None:
+        return _ledger(-1, -1, -1)
+    return _ledger(view.ledger_id, view.log.entry_count, view.log.total_bytes)
+
+
+def _is_waiting(subscription: Subscription) -> bool:
+    """Return whether it has given out everything and has permits for more."""
+    has_given_all = subscription.read_position > subscription.topic.log.last_confirmed
+    return has_given_all and not subscription.replay_entries and any(c.permits > 0 for c in subscription.consumers)
+
+
+def cursor_stats(subscription: Subscription) -> Json:
+    """Return the state of a subscription's cursor."""
+    cursor = subscription.cursor
+    ranges = cursor.acknowledged_ranges()
+    is_waiting = _is_waiting(subscription)
+    read = subscription.read_position
+    before = Position(read[0], read[1] - 1)
+    return {
+        "markDeletePosition": text_of(cursor.mark_delete),
+        "readPosition": text_of(read),
+        "waitingReadOp": is_waiting,
+        "pendingReadOps": 0,
+        "messagesConsumedCounter": subscription.counters[3],
+        "cursorLedger": -1,
+        "cursorLedgerLastEntry": -1,
+        "individuallyDeletedMessages": ranges_text(ranges),
+        "lastLedgerSwitchTimestamp": iso_time(subscription.created_ms),
+        "state": "Open",
+        "active": bool(subscription.consumers),
+        # Pulsar counts from the mark-delete position to the read position, the latter included.
+        "numberOfEntriesSinceFirstNotAckedMessage": subscription.topic.log.entries_between(cursor.mark_delete, before)
+        + 1,
+        "totalNonContiguousDeletedMessagesRange": len(ranges),
+        "subscriptionHavePendingRead": is_waiting,
+        "subscriptionHavePendingReplayRead": False,
+        "properties": _cursor_properties(subscription),
+    }
+
+
+def hidden_cursors(topic: Topic) -> Json:
+    """Return the state of the cursor that deduplication has, if so; to whom it matters it is no subscription."""
+    log = topic.log
+    cursor = log.cursors.get(DEDUPLICATION_CURSOR)
+    if cursor is None:
+        return {}
+    return {
+        DEDUPLICATION_CURSOR: {
+            "markDeletePosition": text_of(cursor.mark_delete),
+            "readPosition": text_of(log.next_position(cursor.mark_delete)),
+            "waitingReadOp": False,
+            "pendingReadOps": 0,
+            "messagesConsumedCounter": 0,
+            "cursorLedger": -1,
+            "cursorLedgerLastEntry": -1,
+            "individuallyDeletedMessages": "[]",
+            "lastLedgerSwitchTimestamp": iso_time(0),
+            "state": "Open",
+            "active": False,
+            "numberOfEntriesSinceFirstNotAckedMessage": 1,
+            "totalNonContiguousDeletedMessagesRange": 0,
+            "subscriptionHavePendingRead": False,
+            "subscriptionHavePendingReplayRead": False,
+            "properties": {printable(name): last for name, last in sorted(cursor.numbers.items())},
+        }
+    }
+
+
+def _cursor_properties(subscription: Subscription) -> Json:
+    view = subscription.topic.log.view
+    if view is None or subscription.name != COMPACTION_CURSOR:
+        return {}
+    return {"CompactedTopicLedger": view.ledger_id}
+
+
+def ranges_text(ranges: list[tuple[Position, Position]]) -> str:
+    """Return ranges as Pulsar prints them: open below, closed above."""
+    parts = (f"({first[0]}:{first[1] - 1}..{last[0]}:{last[1]}]" for first, last in ranges)
+    return f"[{','.join(parts)}]"
+
+
+def text_of(position: Position) -> str:
+    """Return a position as ``ledger:entry``."""
+    return f"{position[0]}:{position[1]}"

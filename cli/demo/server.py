@@ -1,0 +1,117 @@
+"""The server of the demo: `magnetar standalone` as a child, on free ports, in a directory of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from ..failure import Failure
+from ..servers.lifetime import PARENT_VARIABLE
+
+START_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 12.0
+POLL_S = 0.02
+LOG_LINES_SHOWN = 5
+OWN_NAMES = ("data", "ready.json", "standalone.log")
+
+
+class DemoServer:
+    """A standalone in a directory; it ends with this process, however that ends, unless it is to be kept.
+
+    Attributes:
+        directory: where data, log and ready file lie.
+        addresses: what its ready file says.
+    """
+
+    def __init__(self, directory: Path, *, is_kept: bool = False) -> None:
+        self.directory = directory
+        self._is_kept = is_kept
+        self.addresses: dict[str, str] = {}
+        self.pid = 0
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def log_file(self) -> Path:
+        """Where the server writes its log."""
+        return self.directory / "standalone.log"
+
+    def start(self) -> None:
+        """Start the server and return when it is ready.
+
+        Raises:
+            Failure: an earlier demo still runs, or the server did not start; says why.
+        """
+        ready_file = self.directory / "ready.json"
+        self._refuse_second(ready_file)
+        self.clean_up()
+        self.directory.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "magnetar.cli", "standalone", "--data-dir", str(self.directory / "data")]
+        for flag in ("--broker-port", "--web-port", "--worker-port", "--state-port"):
+            command += [flag, "0"]
+        command += ["--ready-file", str(ready_file)]
+        environment = dict(os.environ)
+        if not self._is_kept:
+            environment[PARENT_VARIABLE] = str(os.getpid())
+        with self.log_file.open("wb") as log:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
+            )
+        self.pid = self._process.pid
+        deadline_s = time.monotonic() + START_TIMEOUT_S
+        while not ready_file.exists():
+            if self._process.poll() is not None:
+                raise Failure(f"it ended with code {self._process.returncode}: {self.last_words()}")
+            if time.monotonic() > deadline_s:
+                raise Failure(f"it was not ready after {START_TIMEOUT_S:g} s: {self.last_words()}")
+            time.sleep(POLL_S)
+        self.addresses = json.loads(ready_file.read_text())
+
+    def stop(self) -> None:
+        """End the server, by force if it does not listen."""
+        process = self._process
+        if process is None or process.poll() is not None:
+            return
+        process.terminate()
+        try:
+            process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def clean_up(self) -> None:
+        """Remove what the demo made; nothing else in the directory is touched."""
+        for name in OWN_NAMES:
+            path = self.directory / name
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # somebody else's files, or it is not there
+            self.directory.rmdir()
+
+    def last_words(self) -> str:
+        """Return the end of the server's log."""
+        if not self.log_file.exists():
+            return "no log was written"
+        lines = self.log_file.read_text(errors="replace").strip().splitlines()
+        return " / ".join(lines[-LOG_LINES_SHOWN:]) or "its log is empty"
+
+    def _refuse_second(self, ready_file: Path) -> None:
+        try:
+            pid = int(json.loads(ready_file.read_text())["pid"])
+            os.kill(pid, 0)
+            title = Path(f"/proc/{pid}/cmdline").read_bytes()
+        except (OSError, ValueError, KeyError):
+            return
+        if b"magnetar" in title:
+            stop = f"kill -{signal.SIGTERM.name} {pid}"
+            raise Failure(
+                f"a demo still runs there as process {pid}; stop it with `{stop}` or give --directory another"
+            )

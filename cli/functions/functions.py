@@ -1,0 +1,296 @@
+"""``magnetar functions``: create, change, watch and remove functions."""
+
+from __future__ import annotations
+
+import json
+import sys
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..failure import Failure
+from ..lazy import Group
+from ..output import Table, output_option, show_done, show_list, show_record
+from ..rest import Admin, segment
+from ..settings import current
+from .cursor import reset_cursor
+from .flags import build_config, complete_names, config_options, is_remote
+from .state import putstate, querystate
+from .target import DEFAULT_NAMESPACE, DEFAULT_TENANT, Target, find_target, target_options
+from .trigger import RUN_COLUMNS, run_cells, trigger
+
+CHUNK_BYTES = 64 * 1024
+COUNTERS = {
+    "received": "numReceived",
+    "processed": "numSuccessfullyProcessed",
+    "user errors": "numUserExceptions",
+    "system errors": "numSystemExceptions",
+}
+"""Of the table of `functions status`, for functions that work all the time, and where they stand in a status."""
+NOT_HERE = ("available-functions", "localrun", "reload", "upload")
+"""Commands of Pulsar that this version lacks; whoever calls one is told so."""
+
+_CREATE_EXAMPLE = """\b
+magnetar functions create --py exclamation.py --classname exclamation.process \\
+    --inputs persistent://public/default/in --output persistent://public/default/out"""
+
+
+@click.group(cls=Group, not_here=NOT_HERE)
+def functions() -> None:
+    """Create, change and watch functions."""
+
+
+def admin(ctx: click.Context) -> Admin:
+    """Return the REST connection of a call."""
+    return Admin(current(ctx).admin_url)
+
+
+def package_part(package: str) -> dict[str, tuple[str | None, str | bytes, str]]:
+    """Return the part of the request that carries the code, or its URL.
+
+    Raises:
+        Failure: there is no readable file.
+    """
+    if is_remote(package):
+        return {"url": (None, package, "text/plain")}
+    path = Path(package)
+    if path.is_dir():
+        raise Failure(f"--py {package} is a directory; zip it (`cd {package} && zip -r ../package.zip .`)")
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError as exc:
+        raise Failure(f"The specified python file does not exist: {package}") from exc
+    except OSError as exc:
+        raise Failure(f"The specified python file cannot be read: {package}: {exc.strerror}") from exc
+    return {"data": (path.name, content, "application/octet-stream")}
+
+
+def config_part(config: dict[str, Any]) -> dict[str, tuple[str | None, str | bytes, str]]:
+    """Return the part of the request that carries the config."""
+    return {"functionConfig": (None, json.dumps(config), "application/json")}
+
+
+def prepare(names: tuple[str | None, str | None, str | None, str | None], flags: dict[str, Any]) -> dict[str, Any]:
+    """Return the config that file and flags make together; ``names`` are fqfn, tenant, namespace, name."""
+    fqfn, tenant, namespace, name = names
+    config = build_config(flags.pop("config_file"), flags)
+    if name:
+        config["name"] = name
+    complete_names(config, fqfn, tenant, namespace)
+    return config
+
+
+@functions.command(epilog=_CREATE_EXAMPLE)
+@target_options
+@config_options
+@click.pass_context
+def create(
+    ctx: click.Context, /, fqfn: str | None, tenant: str | None, namespace: str | None, name: str | None, **flags: Any
+) -> None:
+    """Deploy a function."""
+    config = prepare((fqfn, tenant, namespace, name), flags)
+    if not config.get("className"):
+        raise Failure("No Function Classname specified: give --classname module.Class or module.function")
+    package = config.get("py")
+    if not package and not config.get("jar") and not config.get("go") and not config.get("functionType"):
+        raise Failure("no code given: add --py FILE (a .py, .zip or .whl file)")
+    parts = config_part(config) | (package_part(str(package)) if package else {})
+    with admin(ctx) as rest:
+        rest.send_parts("POST", _path(config), parts)
+    show_done(ctx, "Created successfully")
+
+
+@functions.command()
+@target_options
+@config_options
+@click.option("--update-auth-data", is_flag=True, help="Renew the function's credentials (refused: there are none).")
+@click.pass_context
+def update(
+    ctx: click.Context, /, fqfn: str | None, tenant: str | None, namespace: str | None, name: str | None, **flags: Any
+) -> None:
+    """Change a function; what no flag names stays as it is."""
+    options = {"updateAuthData": flags.pop("update_auth_data")}
+    config = prepare((fqfn, tenant, namespace, name), flags)
+    package = config.get("py")
+    parts = config_part(config) | (package_part(str(package)) if package else {})
+    parts["updateOptions"] = (None, json.dumps(options), "application/json")
+    with admin(ctx) as rest:
+        rest.send_parts("PUT", _path(config), parts)
+    show_done(ctx, "Updated successfully")
+
+
+def _path(config: dict[str, Any]) -> str:
+    return Target(str(config["tenant"]), str(config["namespace"]), str(config["name"])).path
+
+
+@functions.command()
+@target_options
+@output_option
+@click.pass_context
+def delete(ctx: click.Context, /, **target: str | None) -> None:
+    """Stop a function and remove it."""
+    with admin(ctx) as rest:
+        rest.delete(find_target(**target).path)
+    show_done(ctx, "Deleted successfully")
+
+
+@functions.command()
+@target_options
+@output_option
+@click.pass_context
+def get(ctx: click.Context, /, **target: str | None) -> None:
+    """Show a function's config."""
+    with admin(ctx) as rest:
+        show_record(ctx, rest.get(find_target(**target).path))
+
+
+@functions.command("list")
+@click.option("--tenant", default=DEFAULT_TENANT, show_default=True)
+@click.option("--namespace", default=DEFAULT_NAMESPACE, show_default=True)
+@output_option
+@click.pass_context
+def list_functions(ctx: click.Context, /, tenant: str, namespace: str) -> None:
+    """List the functions of a namespace."""
+    with admin(ctx) as rest:
+        show_list(ctx, sorted(rest.get(f"/admin/v3/functions/{segment(tenant)}/{segment(namespace)}")))
+
+
+def status_table(status: dict[str, Any]) -> Table:
+    """Return a function's status, one row an instance, and below them the last error of each."""
+    rows, errors = [], []
+    works_in_runs = any("run" in instance["status"] for instance in status.get("instances", []))
+    for instance in status.get("instances", []):
+        found = instance["status"]
+        exceptions = [*found.get("latestUserExceptions", []), *found.get("latestSystemExceptions", [])]
+        newest = max(exceptions, key=itemgetter("timestampMs"), default={"exceptionString": ""})
+        error = found.get("error") or found.get("run", {}).get("reason") or newest["exceptionString"].strip()
+        rows.append(
+            (
+                instance["instanceId"],
+                "running" if found["running"] else "down",
+                *(run_cells(found.get("run")) if works_in_runs else (found[name] for name in COUNTERS.values())),
+                found["numRestarts"],
+                found.get("workerId", ""),
+            )
+        )
+        if error:
+            errors.append(f"{instance['instanceId']}: {_in_short(error)}")
+    title = f"{status['numRunning']} of {status['numInstances']} instances running"
+    work = RUN_COLUMNS if works_in_runs else tuple(COUNTERS)
+    return Table(("instance", "state", *work, "restarts", "worker"), rows, title, errors)
+
+
+def _in_short(error: str) -> str:
+    """Return an error as one line: of one with a traceback, what stands before it and what it comes down to."""
+    said, traceback, frames = error.partition("Traceback (most recent call last):")
+    return said + frames.splitlines()[-1] if traceback else error.splitlines()[-1]
+
+
+def _add_status(verb: str) -> None:
+    @functions.command(verb, hidden=verb != "status", help="Show whether a function runs, what it did, what failed.")
+    @target_options
+    @click.option("--instance-id", type=int, help="Only this instance.")
+    @output_option
+    @click.pass_context
+    def status(ctx: click.Context, /, instance_id: int | None, **target: str | None) -> None:
+        path = find_target(**target).path
+        with admin(ctx) as rest:
+            if instance_id is None:
+                show_record(ctx, rest.get(f"{path}/status"), status_table)
+            else:
+                show_record(ctx, rest.get(f"{path}/{instance_id}/status"))
+
+
+_add_status("status")
+_add_status("getstatus")
+
+
+def stats_table(stats: dict[str, Any]) -> Table:
+    """Return a function's statistics, one row an instance and one for all."""
+    fields = ("receivedTotal", "processedSuccessfullyTotal", "userExceptionsTotal", "systemExceptionsTotal")
+
+    def row(name: object, record: dict[str, Any]) -> tuple[object, ...]:
+        latency = record.get("avgProcessLatency")
+        recent = record.get("1min", {}).get("receivedTotal")
+        return (name, *(record[field] for field in fields), "" if latency is None else f"{latency:.3f}", recent)
+
+    rows = [row(instance["instanceId"], instance["metrics"]) for instance in stats["instances"]]
+    columns = ("instance", "received", "processed", "user errors", "system errors", "latency ms", "received, last min")
+    return Table(columns, [*rows, row("all", stats)])
+
+
+@functions.command()
+@target_options
+@click.option("--instance-id", type=int, help="Only this instance.")
+@output_option
+@click.pass_context
+def stats(ctx: click.Context, /, instance_id: int | None, **target: str | None) -> None:
+    """Show a function's counters and latency."""
+    path = find_target(**target).path
+    with admin(ctx) as rest:
+        if instance_id is None:
+            show_record(ctx, rest.get(f"{path}/stats"), stats_table)
+        else:
+            show_record(ctx, rest.get(f"{path}/{instance_id}/stats"))
+
+
+def _add_switch(verb: str, done: str, summary: str) -> None:
+    @functions.command(verb, help=summary)
+    @target_options
+    @click.option("--instance-id", type=int, help="Only this instance.")
+    @output_option
+    @click.pass_context
+    def switch(ctx: click.Context, /, instance_id: int | None, **target: str | None) -> None:
+        path = find_target(**target).path
+        with admin(ctx) as rest:
+            rest.post(f"{path}/{verb}" if instance_id is None else f"{path}/{instance_id}/{verb}")
+        show_done(ctx, done)
+
+
+_add_switch("start", "Started successfully", "Start a stopped function.")
+_add_switch("stop", "Stopped successfully", "Stop a function; it keeps its place in its inputs.")
+_add_switch("restart", "Restarted successfully", "Stop and start a function.")
+
+
+@functions.command()
+@target_options
+@click.option("--instance-id", type=int, help="Only this instance.")
+@click.option("--tail", type=click.IntRange(0), default=100, show_default=True, help="Show so many lines of the past.")
+@click.option("-f", "--follow", is_flag=True, help="Go on printing what is logged from now on.")
+@click.pass_context
+def logs(ctx: click.Context, /, instance_id: int | None, tail: int, follow: bool, **target: str | None) -> None:
+    """Print what a function's instances logged: print, logging and tracebacks."""
+    path = find_target(**target).path
+    path = f"{path}/logs" if instance_id is None else f"{path}/{instance_id}/logs"
+    out = sys.stdout.buffer
+    with admin(ctx) as rest, rest.stream(path, {"tail": tail, "follow": follow}) as response:
+        for piece in response.iter_bytes(CHUNK_BYTES if not follow else None):
+            out.write(piece)
+            out.flush()
+
+
+@functions.command()
+@target_options
+@click.option("--destination-file", "--destinationFile", required=True, metavar="FILE", help="Where to write it.")
+@click.option("--path", "package_path", metavar="PATH", help="Stored package, instead of a function's own.")
+@output_option
+@click.pass_context
+def download(ctx: click.Context, /, destination_file: str, package_path: str | None, **target: str | None) -> None:
+    """Save the code of a function."""
+    source = "/admin/v3/functions" if package_path is not None else find_target(**target).path
+    with (
+        admin(ctx) as rest,
+        rest.stream(f"{source}/download", {"path": package_path}) as response,
+        Path(destination_file).open("wb") as file,
+    ):
+        for piece in response.iter_bytes(CHUNK_BYTES):
+            file.write(piece)
+    show_done(ctx, "Downloaded successfully")
+
+
+functions.add_command(trigger)
+functions.add_command(querystate)
+functions.add_command(putstate)
+functions.add_command(reset_cursor)

@@ -1,0 +1,111 @@
+"""``magnetar functions querystate`` and ``putstate``: single keys of a function's state."""
+
+from __future__ import annotations
+
+import json
+import time
+from base64 import b64decode
+from typing import Any
+
+import click
+
+from ..failure import Failure
+from ..output import output_option, print_json, show_done
+from ..rest import Admin, segment
+from ..settings import current
+from .target import find_target, target_options
+
+WATCH_EVERY_S = 1.0
+NUMBER_BYTES = 8
+_VALUES = ("stringValue", "byteValue", "numberValue")
+_PUT_EXAMPLE = """magnetar functions putstate --name WordCount --state '{"key": "hello", "numberValue": 5}'"""
+_NOT_FOUND = 404
+
+
+@click.command()
+@target_options
+@click.option("-k", "--key", required=True, help="The key.")
+@click.option("-w", "--watch", is_flag=True, help="Ask again every second, also while the key does not exist.")
+@output_option
+@click.pass_context
+def querystate(ctx: click.Context, /, key: str, watch: bool, **target: str | None) -> None:
+    """Show what a key of a function's state holds."""
+    path = _path(key, target)
+    with Admin(current(ctx).admin_url) as rest:
+        while True:
+            try:
+                print_json(as_printed(rest.get(path)))
+            except Failure as failure:
+                if not watch or failure.status != _NOT_FOUND:
+                    raise
+                click.echo(failure.format_message(), err=True)
+            if not watch:
+                return
+            time.sleep(WATCH_EVERY_S)
+
+
+@click.command(epilog=f"\b\n{_PUT_EXAMPLE}")
+@target_options
+@click.option(
+    "-s", "--state", required=True, metavar="JSON", help='The key and its value: {"key": "k", "stringValue": "v"}.'
+)
+@output_option
+@click.pass_context
+def putstate(ctx: click.Context, /, state: str, **target: str | None) -> None:
+    """Set a key of a function's state.
+
+    The value is a stringValue, a byteValue (base64) or a numberValue. What querystate shows may be put again.
+    """
+    record = _record(state)
+    parts = {"state": (None, json.dumps(record), "application/json")}
+    with Admin(current(ctx).admin_url) as rest:
+        rest.send_parts("POST", _path(record["key"], target), parts)
+    show_done(ctx, f"Put state {record['key']} successfully")
+
+
+def as_printed(state: dict[str, Any]) -> dict[str, Any]:
+    """Return a FunctionState as Pulsar's tool prints it: bytes as a list of signed numbers."""
+    if "byteValue" not in state:
+        return state
+    return {**state, "byteValue": [byte - 256 if byte > 127 else byte for byte in b64decode(state["byteValue"])]}
+
+
+def _record(text: str) -> dict[str, Any]:
+    try:
+        record = json.loads(text)
+    except ValueError as error:
+        raise Failure(f"--state is not JSON: {error}") from error
+    if not isinstance(record, dict):
+        raise Failure(f"--state must be a JSON object, not {type(record).__name__}")
+    if not isinstance(record.get("key"), str) or not record["key"]:
+        raise Failure('--state names no key: give it as {"key": "k", "stringValue": "v"}')
+    unknown = sorted(set(record) - {"key", *_VALUES, "version"})
+    if unknown:
+        raise Failure(f"--state has the unknown field {unknown[0]}; known: key, {', '.join(_VALUES)}")
+    if all(record.get(name) is None for name in _VALUES):
+        raise Failure(f"--state gives the key {record['key']!r} no value; add one of {', '.join(_VALUES)}")
+    _check_agreement(record)
+    return record
+
+
+def _check_agreement(record: dict[str, Any]) -> None:
+    """Refuse several values but those of one: eight bytes of whatever kind are shown as a number, too."""
+    given = [name for name in _VALUES if record.get(name) is not None]
+    if len(given) > 1 and not (given[1:] == ["numberValue"] and _shown_number(record) == record["numberValue"]):
+        raise Failure(f"--state gives the key {record['key']!r} several values, {' and '.join(given)}; give one")
+
+
+def _shown_number(record: dict[str, Any]) -> int | None:
+    """Return a text or a printed list of bytes as the number that querystate shows for it, None if it shows none."""
+    text, data = record.get("stringValue"), record.get("byteValue")
+    if isinstance(data, list) and all(isinstance(byte, int) for byte in data):
+        found = bytes(byte & 0xFF for byte in data)
+    elif isinstance(text, str):
+        found = text.encode()
+    else:
+        return None
+    return int.from_bytes(found, "big", signed=True) if len(found) == NUMBER_BYTES else None
+
+
+def _path(key: str, target: dict[str, str | None]) -> str:
+    return f"{find_target(**target).path}/state/{segment(key)}"

@@ -1,0 +1,68 @@
+"""The flags that name a function, and what they mean together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from ..failure import Failure
+from ..rest import segment
+
+DEFAULT_TENANT = "public"
+DEFAULT_NAMESPACE = "default"
+
+
+@dataclass(frozen=True)
+class Target:
+    """A function's full name."""
+
+    tenant: str
+    namespace: str
+    name: str
+
+    @property
+    def path(self) -> str:
+        """Its REST path."""
+        return f"/admin/v3/functions/{segment(self.tenant)}/{segment(self.namespace)}/{segment(self.name)}"
+
+
+def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command ``--fqfn``, ``--tenant``, ``--namespace`` and ``--name``."""
+    for option in (
+        click.option("--name", help="Name of the function."),
+        click.option("--namespace", help="Namespace of the function (default: default)."),
+        click.option("--tenant", help="Tenant of the function (default: public)."),
+        click.option("--fqfn", metavar="T/N/F", help="The three together: tenant/namespace/name."),
+    ):
+        command = option(command)
+    return command
+
+
+def split_fqfn(fqfn: str) -> tuple[str, str, str]:
+    """Return the three parts of a fully qualified function name.
+
+    Raises:
+        Failure: there are not three.
+    """
+    parts = fqfn.split("/")
+    if len(parts) != 3 or not all(parts):
+        raise Failure(f"--fqfn {fqfn!r} must be tenant/namespace/name, three parts that are not empty")
+    return parts[0], parts[1], parts[2]
+
+
+def find_target(fqfn: str | None, tenant: str | None, namespace: str | None, name: str | None) -> Target:
+    """Return the function that the flags name.
+
+    Raises:
+        Failure: no name, or two ways of naming mixed.
+    """
+    if fqfn is not None:
+        if tenant is not None or namespace is not None or name is not None:
+            raise Failure("--fqfn names the function completely; leave out --tenant, --namespace and --name")
+        return Target(*split_fqfn(fqfn))
+    if not name:
+        raise Failure("which function? Give --name (and --tenant, --namespace) or --fqfn tenant/namespace/name")
+    return Target(tenant or DEFAULT_TENANT, namespace or DEFAULT_NAMESPACE, name)

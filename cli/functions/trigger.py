@@ -1,0 +1,245 @@
+"""``magnetar functions trigger``: one message through a function, or a run of a function that works in runs."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+import click
+
+from ..failure import Failure
+from ..output import output_option, print_json, wants_table
+from ..rest import Admin
+from ..settings import current
+from .target import Target, find_target, target_options
+
+POLL_S = 0.2
+LINE_PERIOD_S = 1.0
+"""In a pipe, progress within a stage is a line so often at most."""
+ASK_AGAIN_S = 3.0
+"""A run that nobody knows of is asked for again, under the same id, every so often: its worker may have died."""
+LOST_AFTER_S = 60.0
+"""How long nobody may know of a run: a worker that takes over, or a broker that is started again, needs less."""
+ENDED = ("done", "failed", "cancelled")
+Run = dict[str, Any]
+
+
+@click.command()
+@target_options
+@click.option("--trigger-value", "--triggerValue", help="The message.")
+@click.option("--trigger-file", "--triggerFile", metavar="FILE", help="File that holds the message.")
+@click.option("--topic", help="Input topic, needed when there are several.")
+@click.option("--no-wait", is_flag=True, help="Spark: print the id of the run, and do not wait for its end.")
+@output_option
+@click.pass_context
+def trigger(ctx: click.Context, /, no_wait: bool, **flags: str | None) -> None:
+    """Send one message to a function and print what comes out.
+
+    A function with --runtime spark takes no message: it works off the backlog of its inputs, and that is waited for.
+    """
+    value, file, topic = (flags.pop(name) for name in ("trigger_value", "trigger_file", "topic"))
+    target = find_target(**flags)
+    if value is not None and file is not None:
+        raise Failure("give the message once: either --trigger-value TEXT or --trigger-file FILE")
+    with Admin(current(ctx).admin_url) as rest:
+        if value is None and file is None:
+            if topic is not None:
+                raise Failure("--topic says where a message goes; give the message, or leave --topic out")
+            _trigger_run(ctx, rest, target, no_wait=no_wait)
+        elif no_wait:
+            raise Failure("--no-wait is for a run of a Spark function, which takes no message; leave one of them out")
+        else:
+            _trigger_message(ctx, rest, target, _parts(value, file, topic))
+
+
+def _parts(value: str | None, file: str | None, topic: str | None) -> dict[str, tuple[str | None, str | bytes, str]]:
+    parts: dict[str, tuple[str | None, str | bytes, str]] = {}
+    if file is not None:
+        try:
+            parts["dataStream"] = (Path(file).name, Path(file).read_bytes(), "application/octet-stream")
+        except OSError as exc:
+            raise Failure(f"--trigger-file {file} cannot be read: {exc.strerror}") from exc
+    else:
+        parts["data"] = (None, value or "", "text/plain")
+    if topic is not None:
+        parts["topic"] = (None, topic, "text/plain")
+    return parts
+
+
+def _trigger_message(ctx: click.Context, rest: Admin, target: Target, parts: dict[str, Any]) -> None:
+    answer = rest.send_parts_raw("POST", f"{target.path}/trigger", parts)
+    if current(ctx).output == "json":
+        click.echo(json.dumps({"output": answer.decode(errors="replace")}))
+    elif answer:
+        sys.stdout.buffer.write(answer + b"\n")
+
+
+def _trigger_run(ctx: click.Context, rest: Admin, target: Target, *, no_wait: bool) -> None:
+    config = rest.get(target.path) or {}
+    if config.get("runtimeEnv") != "spark":
+        raise Failure(
+            "give the message: either --trigger-value TEXT or --trigger-file FILE; only a function with --runtime spark"
+            " is triggered without one"
+        )
+    run_id = rest.post(f"{target.path}/trigger", noWait=True)["runId"]
+    is_json = current(ctx).output == "json"
+    if no_wait:
+        if is_json:
+            print_json({"runId": run_id})
+        else:
+            click.echo(run_id)
+        return
+    try:
+        with silent() if is_json else bar() if wants_table(ctx) else lines() as show:
+            run = follow(rest, target, run_id, show)
+    except KeyboardInterrupt:
+        raise Failure(
+            f"not waited for: run {run_id} goes on; functions status shows it, functions stop ends it"
+        ) from None
+    if is_json:
+        print_json(run)
+    if run["stage"] != "done":
+        reason = run["reason"]
+        raise Failure(
+            f"run {run_id} {_PAST[run['stage']]}"
+            + (f": {reason}; see functions logs --name {target.name}" if reason else "")
+        )
+    if not is_json:
+        took_s = (run["endedMs"] - run["startedMs"]) / 1000
+        what = f"{run['rows']:,} rows, {run['tasksDone']} tasks, {took_s:.1f} s"
+        nothing = "the inputs hold nothing that it has not processed"
+        click.echo(f"run {run_id} is done: {what if run['tasksTotal'] else nothing}")
+
+
+_PAST = {"failed": "failed", "cancelled": "was cancelled"}
+
+
+class _Show(Protocol):
+    def __call__(self, run: Run) -> None: ...
+
+
+def follow(rest: Admin, target: Target, run_id: str, show: _Show) -> Run:
+    """Show a run until it has ended, and return its last record."""
+    known_s = asked_s = time.monotonic()
+    trouble = ""
+    while True:
+        try:
+            status = rest.get(f"{target.path}/0/status") or {}
+        except Failure as exc:
+            if exc.status == 404:
+                raise Failure(f"run {run_id} has no end: the function was deleted meanwhile") from exc
+            status, trouble = {}, str(exc)
+        now_s = time.monotonic()
+        run: Run = status.get("run") or {}
+        if run.get("runId") == run_id:
+            known_s = asked_s = now_s
+            show(run)
+            if run["stage"] in ENDED:
+                return run
+        elif now_s - known_s > LOST_AFTER_S:
+            why = status.get("error") or trouble or "its function has no status of it"
+            raise Failure(
+                f"run {run_id} is unknown since {LOST_AFTER_S:g} s: {why}; trigger the function again, which finishes"
+                " what was begun"
+            )
+        elif now_s - asked_s > ASK_AGAIN_S:
+            asked_s = now_s
+            trouble = _ask_again(rest, target, run_id)
+        time.sleep(POLL_S)
+
+
+def _ask_again(rest: Admin, target: Target, run_id: str) -> str:
+    """Have a run begun where the function is now; return why that was not possible. One that goes on is not touched."""
+    try:
+        rest.post(f"{target.path}/0/trigger", runId=run_id)
+    except Failure as exc:
+        return str(exc)
+    return ""
+
+
+@contextmanager
+def silent() -> Iterator[_Show]:
+    """Show nothing."""
+    yield lambda run: None
+
+
+@contextmanager
+def lines(file: IO[str] | None = None) -> Iterator[_Show]:
+    """Print a line when something has changed: the stage and what it waits for at once, all else now and then."""
+    last: list[Any] = [(), "", 0.0]
+
+    def show(run: Run) -> None:
+        text = describe(run)
+        now_s = time.monotonic()
+        if run["stage"] in ENDED or text == last[1]:
+            return
+        state = run["stage"], run["reason"]
+        if state != last[0] or now_s - last[2] >= LINE_PERIOD_S:
+            last[:] = [state, text, now_s]
+            click.echo(text, file=file)
+
+    yield show
+
+
+def describe(run: Run) -> str:
+    """Return how far a run is, in one line."""
+    text = f"run {run['runId']}: {run['stage']}"
+    if run["tasksTotal"]:
+        text += f", {run['tasksDone']} of {run['tasksTotal']} tasks, {run['rows']:,} rows"
+        if run["rowsPerSecond"]:
+            text += f", {run['rowsPerSecond']:,.0f} rows/s"
+    waits_for = run["reason"]  # until it has ended
+    return f"{text}; {waits_for}" if waits_for else text
+
+
+RUN_COLUMNS = ("stage", "tasks", "rows", "rows/s", "lag")
+"""Of the table of `functions status`, for functions that work in runs."""
+
+
+def run_cells(run: Run | None) -> tuple[str, ...]:
+    """Return the cells of `RUN_COLUMNS`."""
+    if run is None:
+        return ("",) * len(RUN_COLUMNS)
+    lag = "" if run["lag"] is None else f"{run['lag']:,}"
+    tasks = f"{run['tasksDone']} of {run['tasksTotal']}" if run["tasksTotal"] else ""
+    return run["stage"], tasks, f"{run['rows']:,}", f"{run['rowsPerSecond']:,.0f}", lag
+
+
+@contextmanager
+def bar(file: IO[str] | None = None) -> Iterator[_Show]:
+    """Draw a bar of tasks on the terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("tasks"),
+        TextColumn("{task.fields[rows]:,} rows"),
+        TextColumn("{task.fields[rate]:,.0f} rows/s"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(file=file)) as progress:
+        task = progress.add_task("planning", total=None, rows=0, rate=0.0)
+        said = [""]
+
+        def show(run: Run) -> None:
+            if run["reason"] not in ("", *said) and run["stage"] not in ENDED:
+                said[:] = [run["reason"]]
+                progress.console.print(run["reason"])
+            progress.update(
+                task,
+                description=run["stage"],
+                total=run["tasksTotal"] or None,
+                completed=run["tasksDone"],
+                rows=run["rows"],
+                rate=run["rowsPerSecond"],
+            )
+
+        yield show

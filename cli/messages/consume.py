@@ -1,0 +1,150 @@
+"""``magnetar consume``: receive messages of a topic and print them, with the flags of Pulsar's client."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from ..failure import Failure
+from ..output import output_option
+from ..settings import current
+from .client import connected
+from .produce import not_yet
+
+if TYPE_CHECKING:
+    from ...client.consumers.received import Message
+
+TYPES = ("Exclusive", "Shared", "Failover", "Key_Shared")
+REPORT_EVERY = 1000
+
+
+@click.command()
+@click.argument("topic")
+@click.option("-s", "--subscription-name", required=True, help="The subscription; is created when it is missing.")
+@click.option("-t", "--subscription-type", type=click.Choice(TYPES), default="Exclusive", show_default=True)
+@click.option(
+    "-m", "--subscription-mode", type=click.Choice(("Durable", "NonDurable")), default="Durable", show_default=True,
+    help="Whether the subscription stays when the command ends.",
+)  # fmt: skip
+@click.option(
+    "-p", "--subscription-position", type=click.Choice(("Latest", "Earliest")), default="Latest", show_default=True,
+    help="Where a new subscription starts.",
+)  # fmt: skip
+@click.option("-n", "--num-messages", type=click.IntRange(0), default=1, show_default=True, help="0: until Ctrl-C.")
+@click.option("-q", "--queue-size", type=click.IntRange(0), default=0, help="Messages fetched ahead (default: 1000).")
+@click.option("-r", "--rate", type=float, default=0, help="Messages per second (default: as fast as possible).")
+@click.option("--hex", "as_hex", is_flag=True, help="Print contents in hexadecimal.")
+@click.option("--hide-content", is_flag=True, help="Count messages instead of printing them.")
+@click.option("-mp", "--print-metadata", is_flag=True, help="Print message id, producer, sequence id and redeliveries.")
+@click.option("-st", "--schema-type", default="bytes", help="bytes.")
+@not_yet("--regex", takes_value=False)
+@not_yet("-mc", "--max_chunked_msg")
+@not_yet("-ac", "--auto_ack_chunk_q_full", takes_value=False)
+@not_yet("-ekv", "--encryption-key-value")
+@not_yet("-ca", "--crypto-failure-action")
+@not_yet("-pm", "--pool-messages")
+@not_yet("-rs", "--replicated", takes_value=False)
+@not_yet("-stp", "--start-timestamp")
+@not_yet("-etp", "--end-timestamp")
+@output_option
+@click.pass_context
+def consume(ctx: click.Context, /, topic: str, **flags: Any) -> None:
+    """Receive messages of TOPIC, print and acknowledge them."""
+    if flags["schema_type"] != "bytes":
+        raise Failure(f"--schema-type {flags['schema_type']} is not supported by this version; give bytes")
+    if flags["subscription_mode"] != "Durable":
+        raise Failure("--subscription-mode NonDurable is not supported by this version; leave it out")
+    settings = current(ctx)
+    printer = Printer(
+        form="json" if settings.output == "json" else "count" if flags["hide_content"] else "text",
+        as_hex=flags["as_hex"],
+        with_metadata=flags["print_metadata"],
+    )
+    interrupted: KeyboardInterrupt | None = None
+    try:
+        asyncio.run(receive(settings.service_url, topic, flags, printer))
+    except KeyboardInterrupt as exc:  # the usual end of `-n 0`
+        interrupted = exc
+    click.echo(f"{printer.count} messages successfully consumed", err=True)
+    if interrupted is not None:
+        raise interrupted
+
+
+async def receive(service_url: str, topic: str, flags: dict[str, Any], printer: Printer) -> None:
+    """Receive, print and acknowledge as many messages as the flags say.
+
+    Cancellation: safe; a message that was printed last may come again.
+    """
+    from ...client.config import ConsumerConfig
+
+    config = ConsumerConfig(
+        type=flags["subscription_type"],
+        initial_position=flags["subscription_position"],
+        receiver_queue_size=flags["queue_size"] or ConsumerConfig().receiver_queue_size,
+    )
+    wanted, rate = flags["num_messages"], flags["rate"]
+    loop = asyncio.get_running_loop()
+    async with connected(service_url) as client:
+        consumer = await client.subscribe(topic, flags["subscription_name"], config)
+        started_s = loop.time()
+        while wanted == 0 or printer.count < wanted:
+            message = await consumer.receive()
+            printer.show(message)
+            consumer.ack(message)
+            if rate > 0:
+                await asyncio.sleep(max(0.0, started_s + printer.count / rate - loop.time()))
+        await consumer.close()
+
+
+class Printer:
+    """Prints messages and counts them.
+
+    Attributes:
+        count: messages shown so far.
+    """
+
+    def __init__(self, *, form: Literal["text", "json", "count"], as_hex: bool, with_metadata: bool) -> None:
+        self.count = 0
+        self._form = form
+        self._as_hex = as_hex
+        self._with_metadata = with_metadata
+
+    def show(self, message: Message) -> None:
+        """Print one message."""
+        self.count += 1
+        if self._form == "count":
+            if self.count % REPORT_EVERY == 0:
+                click.echo(f"Received {self.count} messages")
+            return
+        content = message.data.hex(" ") if self._as_hex else message.data.decode(errors="replace")
+        if self._form == "json":
+            click.echo(json.dumps({**self._fields(message), "content": content}, ensure_ascii=False))
+            return
+        properties = ", ".join(f"{key}={value}" for key, value in message.properties.items())
+        line = (
+            f"publishTime:[{message.publish_time_ms}], eventTime:[{message.event_time_ms}],"
+            f" key:[{message.key if message.key is not None else 'null'}], properties:[{properties}], content:{content}"
+        )
+        if self._with_metadata:
+            line += (
+                f", message-id:[{message.message_id}], producer-name:[{message.producer_name}],"
+                f" sequence-id:[{message.sequence_id}], redelivery-count:[{message.redelivery_count}]"
+            )
+        click.echo("----- got message -----")
+        click.echo(line)
+
+    def _fields(self, message: Message) -> dict[str, Any]:
+        return {
+            "messageId": str(message.message_id),
+            "topic": message.topic,
+            "publishTime": message.publish_time_ms,
+            "eventTime": message.event_time_ms,
+            "key": message.key,
+            "properties": dict(message.properties),
+            "producerName": message.producer_name,
+            "sequenceId": message.sequence_id,
+            "redeliveryCount": message.redelivery_count,
+        }

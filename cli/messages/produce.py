@@ -1,0 +1,127 @@
+"""``magnetar produce``: send messages to a topic, with the flags of Pulsar's client."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..failure import Failure
+from ..output import output_option, show_done
+from ..settings import current
+from .client import connected
+
+
+def not_yet(*names: str, takes_value: bool = True) -> Callable[..., Any]:
+    """Declare a flag of Pulsar that this version cannot honour: whoever gives it is told so by name."""
+
+    def refuse(ctx: click.Context, param: click.Parameter, value: object) -> None:
+        if value:
+            raise Failure(f"{names[-1]} is not supported by this version; leave it out")
+
+    return click.option(*names, is_flag=not takes_value, hidden=True, expose_value=False, callback=refuse)
+
+
+def read_properties(pairs: tuple[str, ...]) -> dict[str, str]:
+    """Return ``("k=v", …)`` as a dictionary; only the first ``=`` of each separates.
+
+    Raises:
+        Failure: a pair has no ``=``.
+    """
+    for pair in pairs:
+        if "=" not in pair:
+            raise Failure(f"property {pair!r} must be key=value; give -p once for each")
+    return dict(tuple(pair.split("=", 1)) for pair in pairs)  # type: ignore[misc]
+
+
+def read_payloads(messages: tuple[str, ...], files: tuple[str, ...], separator: str) -> list[bytes]:
+    """Return what is to be sent, once.
+
+    Raises:
+        Failure: nothing to send, a file is unreadable, or the separator is no regular expression.
+    """
+    try:
+        found = [part.encode() for text in messages for part in (re.split(separator, text) if separator else [text])]
+    except re.error as exc:
+        raise Failure(f"--separator {separator!r} is no regular expression: {exc}") from exc
+    for name in files:
+        try:
+            found.append(Path(name).read_bytes())
+        except OSError as exc:
+            raise Failure(f"--files {name} cannot be read: {exc.strerror}") from exc
+    if not found:
+        raise Failure("nothing to send: give -m TEXT or -f FILE")
+    return found
+
+
+@click.command()
+@click.argument("topic")
+@click.option("-m", "--messages", multiple=True, help="A message; is split at the separator. May be repeated.")
+@click.option("-f", "--files", multiple=True, metavar="FILE", help="A file whose content is one message; repeatable.")
+@click.option(
+    "-s", "--separator", default=",", show_default=True, help="Regular expression that splits -m; '' for none."
+)
+@click.option("-n", "--num-produce", type=click.IntRange(1), default=1, show_default=True, help="Send all so often.")
+@click.option("-r", "--rate", type=float, default=0, help="Messages per second (default: as fast as possible).")
+@click.option("-k", "--key", help="Key of the messages.")
+@click.option("-p", "--properties", multiple=True, metavar="KEY=VALUE", help="Property of the messages; repeatable.")
+@click.option("-db", "--disable-batching", is_flag=True, help="Send each message as an entry of its own.")
+@click.option("-vs", "--value-schema", default="bytes", help="bytes or string.")
+@not_yet("-c", "--chunking", takes_value=False)
+@not_yet("-kvk", "--key-value-key")
+@not_yet("-kvkf", "--key-value-key-file")
+@not_yet("-ks", "--key-schema")
+@not_yet("-kvet", "--key-value-encoding-type")
+@not_yet("-ekn", "--encryption-key-name")
+@not_yet("-ekv", "--encryption-key-value")
+@not_yet("-dr", "--disable-replication", takes_value=False)
+@output_option
+@click.pass_context
+def produce(ctx: click.Context, /, topic: str, **flags: Any) -> None:
+    """Send messages to TOPIC."""
+    if flags["value_schema"] not in ("bytes", "string"):
+        raise Failure(f"--value-schema {flags['value_schema']} is not supported by this version; give bytes or string")
+    payloads = read_payloads(flags["messages"], flags["files"], flags["separator"])
+    options = {"key": flags["key"], "properties": read_properties(flags["properties"]) or None}
+
+    def stream() -> Iterator[bytes]:
+        for _ in range(flags["num_produce"]):
+            yield from payloads
+
+    sent = asyncio.run(
+        send_all(current(ctx).service_url, topic, stream(), options, flags["rate"], not flags["disable_batching"])
+    )
+    show_done(ctx, f"{sent} messages successfully produced")
+
+
+async def send_all(
+    service_url: str, topic: str, payloads: Iterator[bytes], options: dict[str, Any], rate: float, batching: bool
+) -> int:
+    """Send payloads and return how many receipts came; at most 1,000 are on their way at a time.
+
+    Cancellation: safe; what was sent stays sent.
+    """
+    from ...client.config import ProducerConfig
+
+    loop = asyncio.get_running_loop()
+    sent = 0
+    async with connected(service_url) as client:
+        producer = await client.create_producer(topic, ProducerConfig(batching=batching))
+        started_s = loop.time()
+        receipts: list[asyncio.Future[Any]] = []
+        for payload in payloads:
+            if rate > 0:
+                await asyncio.sleep(max(0.0, started_s + sent / rate - loop.time()))
+            await producer.ready()
+            receipts.append(producer.send_nowait(payload, **options))
+            sent += 1
+            if len(receipts) == 1000:
+                await asyncio.gather(*receipts)
+                receipts.clear()
+        await asyncio.gather(*receipts)  # not flush(): of several failures each must be looked at
+        await producer.close()
+    return sent

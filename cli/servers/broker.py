@@ -1,0 +1,90 @@
+"""``magnetar broker``: a broker alone."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..logs import log_to_stderr
+from .config_file import BROKER_KEYS, read_server_file
+from .data_directory import BROKER_NAMES, DataDirectory
+from .lifetime import announce, check_port, die_with_parent, run
+from .web_names import allowed_hosts_option
+
+if TYPE_CHECKING:
+    from ...broker.config import BrokerConfig
+    from ...broker.storage.config import StorageConfig
+
+
+def broker_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the flags of a broker."""
+    for option in (
+        click.option(
+            "--ready-file", metavar="FILE", help="Write the addresses there as JSON once it serves; -: stdout."
+        ),
+        click.option(
+            "--salvage",
+            is_flag=True,
+            help="Take up what the journal holds of topics that were never created, as topics of generated names; only"
+            " where a start is refused for it.",
+        ),
+        click.option("--wipe-data", is_flag=True, help="Start empty: remove what earlier runs left in --data-dir."),
+        click.option("--config", "config_file", metavar="FILE", help="YAML with Pulsar's key names; flags win."),
+        click.option("--host", help="Address to listen on (default: 127.0.0.1)."),
+        allowed_hosts_option,
+        click.option("--web-port", type=int, help="Port of the REST interface (default: 8080, 0: a free one)."),
+        click.option("--broker-port", type=int, help="Port of the binary protocol (default: 6650, 0: a free one)."),
+        click.option("--data-dir", default="data", show_default=True, metavar="DIR", help="Where everything is kept."),
+    ):
+        command = option(command)
+    return command
+
+
+def broker_configs(flags: dict[str, Any], in_file: dict[str, dict[str, Any]]) -> tuple[BrokerConfig, StorageConfig]:
+    """Return the settings that flags and file make together; a given flag wins."""
+    from ...broker.config import BrokerConfig
+    from ...broker.storage.config import StorageConfig
+
+    fields = ("host", "broker_port", "web_port", "allowed_hosts")
+    given = {field: flags[field] for field in fields if flags[field] is not None}
+    config = BrokerConfig(**{**in_file["broker"], **given}, data_dir=Path(flags["data_dir"]))
+    return config, dataclasses.replace(StorageConfig(salvage=flags["salvage"]), **in_file["storage"])
+
+
+def open_directory(config: BrokerConfig, *, wipe: bool, more_names: tuple[str, ...] = ()) -> DataDirectory:
+    """Check the ports, then lock the data directory and empty it if asked to."""
+    check_port(config.host, config.broker_port, "--broker-port")
+    check_port(config.host, config.web_port, "--web-port")
+    directory = DataDirectory.open(config.data_dir)
+    if wipe:
+        directory.wipe(BROKER_NAMES + more_names)
+    return directory
+
+
+@click.command()
+@broker_options
+def broker(config_file: str | None, wipe_data: bool, ready_file: str | None, **flags: Any) -> None:
+    """Run a broker alone; workers elsewhere find it by --service-url and --admin-url."""
+    die_with_parent()
+    log_to_stderr("broker")
+    config, storage_config = broker_configs(flags, read_server_file(config_file, BROKER_KEYS))
+    directory = open_directory(config, wipe=wipe_data)
+    from .broker_process import BrokerProcess
+
+    async def serve(stop: asyncio.Event) -> None:
+        process = BrokerProcess(config, storage_config, directory)
+        try:
+            await process.start(lambda: None)
+            addresses = {"brokerServiceUrl": process.broker_url, "webServiceUrl": process.web_url}
+            announce({**addresses, "pid": os.getpid()}, ready_file)
+            await stop.wait()
+        finally:
+            await process.stop()
+
+    run(serve)

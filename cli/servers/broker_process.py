@@ -1,0 +1,102 @@
+"""The parts of a broker put together in one process: storage, metadata, dispatch, admin REST."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import time
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+
+from ...broker.admin.app import make_app
+from ...broker.config import BrokerConfig
+from ...broker.policies.namespaces import Namespaces
+from ...broker.service import BrokerService
+from ...broker.storage.config import StorageConfig
+from ...broker.storage.store import Storage
+from ...metadata.store.url import open_store, parse_store_url
+from ...web.same_site import allowed_names
+from ...web.serve import serve
+from .data_directory import METADATA_FILE, STORAGE_FOLDER, DataDirectory
+from .lifetime import port_failure
+
+GC_THRESHOLDS = (50_000, 20, 50)
+"""How many objects are made between two looks for garbage in cycles. Every entry in flight is a few tuples, which are
+in no cycle: with Python's 700 a quarter of the loop's time for unbatched publishing went into looking at them."""
+
+WorkerUrl = Callable[[], str | None]
+log = logging.getLogger(__name__)
+
+
+def reachable(host: str) -> str:
+    """Return the address by which this machine reaches a listener on ``host``."""
+    return {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)
+
+
+class BrokerProcess:
+    """A broker in this process.
+
+    Attributes:
+        broker_url: where the binary protocol is spoken.
+        web_url: where the REST interface answers.
+    """
+
+    def __init__(self, config: BrokerConfig, storage_config: StorageConfig, directory: DataDirectory) -> None:
+        self.broker_url = ""
+        self.web_url = ""
+        self._config = config
+        self._storage_config = storage_config
+        self._directory = directory
+        self._opened = AsyncExitStack()
+
+    def __repr__(self) -> str:
+        return f"BrokerProcess(data={str(self._directory.path)!r}, broker_url={self.broker_url!r})"
+
+    async def start(self, supervised_worker: WorkerUrl | None) -> None:
+        """Recover the data, then listen: on the binary protocol's port first, on the web port when that serves.
+
+        Args:
+            supervised_worker: where functions requests go while no worker takes part in the election; None for a
+                broker that runs without functions.
+
+        Raises:
+            StorageError: the data cannot be read, or the metadata store does not answer.
+            Failure: a port cannot be listened on.
+        """
+        opened, config = self._opened, self._config
+        opened.callback(self._directory.close)
+        metadata_file = self._directory.path / METADATA_FILE
+        if parse_store_url(config.metadata_store_url) != parse_store_url("") and metadata_file.exists():
+            log.warning("%s is there but not read: metadataStoreUrl is %s", metadata_file, config.metadata_store_url)
+        store = await open_store(config.metadata_store_url, metadata_file, config.metadata_timeout_s)
+        opened.push_async_callback(store.close)
+        storage = await asyncio.to_thread(Storage.open, self._directory.path / STORAGE_FOLDER, self._storage_config)
+        opened.push_async_callback(storage.close)
+        storage.attach(asyncio.get_running_loop())
+        namespaces = Namespaces(store, config.cluster)
+        await namespaces.start()
+        service = BrokerService(config, storage, namespaces, time.time)
+
+        def worker_url() -> str | None:
+            live = service.live_workers()
+            if live:
+                return f"http://{live[0][1]}:{live[0][2]}"
+            return supervised_worker() if supervised_worker is not None else None
+
+        try:
+            await service.start()
+        except OSError as exc:
+            raise port_failure(exc, config.host, config.broker_port, "--broker-port") from exc
+        opened.push_async_callback(service.stop)
+        app = make_app(service, namespaces, worker_url, is_worker_enabled=supervised_worker is not None)
+        opened.push_async_callback(app.close)
+        web, port = await serve(app, config.host, config.web_port, allowed_names(config.host, config.allowed_hosts))
+        opened.push_async_callback(web.stop)
+        self.broker_url, self.web_url = service.broker_url, f"http://{reachable(config.host)}:{port}"
+        gc.freeze()
+        gc.set_threshold(*GC_THRESHOLDS)
+
+    async def stop(self) -> None:
+        """Stop what was started, in reverse: requests first, then connections, then what was written is closed."""
+        await self._opened.aclose()

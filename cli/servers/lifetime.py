@@ -1,0 +1,113 @@
+"""How a server process lives: signals, readiness, and dying with its parent."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import errno
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+
+from ..failure import Failure
+
+PR_SET_PDEATHSIG = 1
+PARENT_VARIABLE = "MAGNETAR_PARENT_PID"
+"""Set by the supervisor: a process that finds it must not outlive that parent."""
+STOP_S = 10.0
+"""A server that was told to stop has ended by then; what still hangs is cut off."""
+
+logger = logging.getLogger(__name__)
+
+
+def die_with_parent() -> None:
+    """Let the kernel kill this process when its supervisor dies, if it has one."""
+    parent = os.environ.pop(PARENT_VARIABLE, None)
+    if parent is None:
+        return
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != int(parent):  # it died before the call above
+        os._exit(1)
+
+
+def run(serve: Callable[[asyncio.Event], Awaitable[None]]) -> None:
+    """Run a server on uvloop until SIGTERM or SIGINT sets the event that it is given."""
+    import uvloop
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def stop_now(name: str) -> None:
+            if not stop.is_set():
+                logger.info("stopping on %s", name)
+                loop.call_later(STOP_S - 0.5, cut_off)
+                signal.alarm(int(STOP_S))  # for a loop that hangs itself: its default is to end the process
+            stop.set()
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop_now, number.name)
+        await serve(stop)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main())
+
+
+def cut_off() -> None:
+    """End the process at once."""
+    logger.error("not stopped after %g s; what still hangs is cut off", STOP_S - 0.5)
+    os._exit(1)
+
+
+def announce(addresses: Mapping[str, str | int], ready_file: str | None) -> None:
+    """Say on one line that everything serves, and write the addresses as JSON to a file, ``-`` for standard output."""
+    shown = ", ".join(f"{name} {value}" for name, value in addresses.items() if name != "pid")
+    logger.info("ready: %s", shown)
+    if ready_file is None:
+        return
+    text = json.dumps(dict(addresses)) + "\n"
+    if ready_file == "-":
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        return
+    temporary = Path(f"{ready_file}.{os.getpid()}")
+    try:
+        temporary.write_text(text)
+        temporary.replace(ready_file)  # whoever waits for the file never reads half of it
+    except OSError as exc:
+        raise Failure(f"--ready-file {ready_file} cannot be written: {exc.strerror}") from exc
+
+
+def check_port(host: str, port: int, flag: str) -> None:
+    """Refuse a port that cannot be listened on, before anything is opened.
+
+    Raises:
+        Failure: names the flag that chooses another one.
+    """
+    if not 0 <= port <= 65535:
+        raise Failure(f"{flag} {port} is no port; give 0 to 65535, 0 takes a free one")
+    if port == 0:
+        return
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((host, port))
+    except OSError as exc:
+        raise port_failure(exc, host, port, flag) from exc
+
+
+def port_failure(error: OSError, host: str, port: int, flag: str) -> Failure:
+    """Return the failure for an address that cannot be listened on."""
+    if error.errno == errno.EADDRINUSE:
+        return Failure(
+            f"port {port} on {host} is in use; stop what listens there or give {flag} another (0: a free one)"
+        )
+    if error.errno == errno.EACCES:
+        return Failure(f"port {port} on {host} may not be used by this user; give {flag} one above 1023")
+    return Failure(f"cannot listen on {host}:{port}: {error.strerror or error}; correct --host or {flag}")

@@ -1,0 +1,56 @@
+"""``magnetar state-store``: the table service alone, or as the second child of standalone."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+from pathlib import Path
+
+import click
+
+from ..logs import log_to_stderr
+from .config_file import STATE_KEYS, read_server_file
+from .data_directory import DataDirectory
+from .lifetime import STOP_S, announce, check_port, die_with_parent, port_failure
+
+DEFAULT_STATE_PORT = 4181
+
+
+@click.command("state-store")
+@click.option("--data-dir", default="data/state", show_default=True, metavar="DIR", help="Where the tables are kept.")
+@click.option("--state-port", type=int, help="Port of the service (default: 4181, 0: a free one).")
+@click.option("--host", help="Address to listen on (default: 127.0.0.1).")
+@click.option("--config", "config_file", metavar="FILE", help="YAML with Pulsar's key names; flags win.")
+@click.option("--ready-file", metavar="FILE", help="Write the address there as JSON once it serves; -: stdout.")
+def state_store(
+    data_dir: str, state_port: int | None, host: str | None, config_file: str | None, ready_file: str | None
+) -> None:
+    """Run the store of functions' state alone; workers find it by --state-storage-service-url."""
+    die_with_parent()
+    log_to_stderr("state store")
+    in_file = read_server_file(config_file, STATE_KEYS)["state"]
+    host = host or in_file.get("host", "127.0.0.1")
+    port = state_port if state_port is not None else in_file.get("port", DEFAULT_STATE_PORT)
+    check_port(host, port, "--state-port")
+    # Before any thread is made: each would take the signals else. There is no event loop that could.
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    directory = DataDirectory.open(Path(data_dir))
+    from ...state.server import TableServer
+
+    try:
+        server = TableServer.start(directory.path, host, port)
+    except OSError as exc:
+        raise port_failure(exc, host, port, "--state-port") from exc
+    try:
+        gc.collect()
+        gc.freeze()
+        announce({"stateStorageServiceUrl": server.url, "pid": os.getpid()}, ready_file)
+        signal.sigwait(STOP_SIGNALS)
+        signal.alarm(int(STOP_S))  # should stopping hang, this ends the process
+    finally:
+        server.stop()
+        directory.close()
+
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)

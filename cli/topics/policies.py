@@ -1,0 +1,158 @@
+"""Commands about the policies of single topics; they hold for all partitions of a topic.
+
+Pulsar has them twice: as ``topics set-…`` and as ``topicPolicies set-…``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from ..failure import Failure
+from ..lazy import Group
+from ..output import output_option, show_done, show_record
+from ..rest import Admin
+from ..settings import current
+from .subscription_commands import topic_argument, topic_path
+
+enable_option = click.option("-e", "--enable", is_flag=True, help="Switch it on.")
+disable_option = click.option("-d", "--disable", is_flag=True, help="Switch it off.")
+applied_option = click.option(
+    "-ap", "--applied", is_flag=True, help="Show what holds in the end, whether topic, namespace or broker says so."
+)
+
+
+def admin(ctx: click.Context) -> Admin:
+    """Return the REST connection of a call."""
+    return Admin(current(ctx).admin_url)
+
+
+def on_or_off(enable: bool, disable: bool) -> bool:
+    """Return which one of the two flags was given.
+
+    Raises:
+        Failure: both, or none.
+    """
+    if enable == disable:
+        raise Failure("give either --enable or --disable")
+    return enable
+
+
+def show_policy(ctx: click.Context, value: Any) -> None:
+    """Show a policy; nothing if it is not set."""
+    if value is not None or current(ctx).output == "json":
+        show_record(ctx, value)
+
+
+@click.command("get-deduplication")
+@topic_argument
+@applied_option
+@output_option
+@click.pass_context
+def get_deduplication(ctx: click.Context, topic: str, applied: bool) -> None:
+    """Show whether a topic drops what producers send again; nothing if only its namespace says."""
+    with admin(ctx) as rest:
+        show_policy(ctx, rest.get(f"{topic_path(topic)}/deduplicationEnabled", applied=applied or None))
+
+
+@click.command("set-deduplication")
+@topic_argument
+@enable_option
+@disable_option
+@output_option
+@click.pass_context
+def set_deduplication(ctx: click.Context, topic: str, enable: bool, disable: bool) -> None:
+    """Have a topic drop what producers send again, or not, whatever its namespace says."""
+    is_on = on_or_off(enable, disable)
+    with admin(ctx) as rest:
+        rest.post(f"{topic_path(topic)}/deduplicationEnabled", is_on)
+    show_done(ctx, f"Deduplication of {topic} is {'on' if is_on else 'off'}")
+
+
+@click.command("remove-deduplication")
+@topic_argument
+@output_option
+@click.pass_context
+def remove_deduplication(ctx: click.Context, topic: str) -> None:
+    """Leave it to the namespace whether what producers send again is dropped."""
+    with admin(ctx) as rest:
+        rest.delete(f"{topic_path(topic)}/deduplicationEnabled")
+    show_done(ctx, f"Deduplication of {topic} is up to its namespace")
+
+
+_UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4}
+
+
+def parse_bytes(text: str) -> int:
+    """Return a number of bytes given as Pulsar's commands take it: 100000, 10M, 16G.
+
+    Raises:
+        click.BadParameter: it is none.
+    """
+    number, unit = (text[:-1], text[-1].upper()) if text and text[-1].isalpha() else (text, "")
+    if not (number.isascii() and number.isdigit()) or unit not in _UNITS:
+        raise click.BadParameter(
+            f"size {text!r} must be a whole number of bytes, or one with K, M, G or T, such as 10M"
+        )
+    return int(number) * _UNITS[unit]
+
+
+threshold_option = click.option(
+    "-t", "--threshold", required=True, metavar="SIZE", help="Such as 100000 or 10M; 0 compacts on request only."
+)
+
+
+@click.command("get-compaction-threshold")
+@topic_argument
+@applied_option
+@output_option
+@click.pass_context
+def get_compaction_threshold(ctx: click.Context, topic: str, applied: bool) -> None:
+    """Show how many bytes may wait to be compacted; nothing if only the namespace or the broker says."""
+    with admin(ctx) as rest:
+        show_policy(ctx, rest.get(f"{topic_path(topic)}/compactionThreshold", applied=applied or None))
+
+
+@click.command("set-compaction-threshold")
+@topic_argument
+@threshold_option
+@output_option
+@click.pass_context
+def set_compaction_threshold(ctx: click.Context, topic: str, threshold: str) -> None:
+    """Have a topic compacted once more bytes wait, whatever its namespace says."""
+    size = parse_bytes(threshold)
+    with admin(ctx) as rest:
+        rest.post(f"{topic_path(topic)}/compactionThreshold", size)
+    show_done(ctx, f"{topic} is compacted {when(size)}")
+
+
+@click.command("remove-compaction-threshold")
+@topic_argument
+@output_option
+@click.pass_context
+def remove_compaction_threshold(ctx: click.Context, topic: str) -> None:
+    """Leave it to the namespace when a topic is compacted."""
+    with admin(ctx) as rest:
+        rest.delete(f"{topic_path(topic)}/compactionThreshold")
+    show_done(ctx, f"Its namespace says when {topic} is compacted")
+
+
+def when(threshold_bytes: int) -> str:
+    """Return a threshold in words."""
+    return f"once more than {threshold_bytes} bytes wait" if threshold_bytes else "on request only"
+
+
+COMMANDS = (
+    get_deduplication, set_deduplication, remove_deduplication,
+    get_compaction_threshold, set_compaction_threshold, remove_compaction_threshold,
+)  # fmt: skip
+
+
+@click.group("topicPolicies", cls=Group)
+def topic_policies() -> None:
+    """Show and change policies of single topics, with all their partitions."""
+
+
+for _command in COMMANDS:
+    topic_policies.add_command(_command)

@@ -1,0 +1,244 @@
+"""The commands about one subscription of a topic; ``topics`` and ``subscriptions`` share them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from ...errors import ProtocolError
+from ...wire.batch import decode_batch
+from ...wire.topic_name import parse_topic_name
+from ..failure import Failure
+from ..output import output_option, print_json, show_done, show_list, wants_table
+from ..rest import Admin, segment
+from ..settings import current
+
+EARLIEST_ID = {"ledgerId": -1, "entryId": -1}
+UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400, "y": 365 * 86400}
+
+topic_argument = click.argument("topic")
+subscription_option = click.option("-s", "--subscription", required=True, metavar="NAME", help="The subscription.")
+
+
+def admin(ctx: click.Context) -> Admin:
+    """Return the REST connection of a call."""
+    return Admin(current(ctx).admin_url)
+
+
+def topic_path(topic: str) -> str:
+    """Return the REST path of a topic given in any form."""
+    return f"/admin/v2/{parse_topic_name(topic).rest_path}"
+
+
+def subscription_path(topic: str, subscription: str) -> str:
+    """Return the REST path of a subscription."""
+    return f"{topic_path(topic)}/subscription/{segment(subscription)}"
+
+
+def parse_message_id(text: str) -> dict[str, Any] | None:
+    """Return the JSON of ``latest``, ``earliest`` or ``ledger:entry``; None stands for latest.
+
+    Raises:
+        Failure: the text is none of these.
+    """
+    if text.lower() == "latest":
+        return None
+    if text.lower() == "earliest":
+        return dict(EARLIEST_ID)
+    parts = text.split(":")
+    if len(parts) not in (2, 3) or not all(part.lstrip("-").isdigit() for part in parts):
+        raise Failure(f"message id {text!r} must be latest, earliest or ledger:entry, such as 12:0")
+    return {"ledgerId": int(parts[0]), "entryId": int(parts[1]), "partitionIndex": int(parts[2]) if parts[2:] else -1}
+
+
+def parse_duration(text: str) -> int:
+    """Return the seconds of a text such as ``90``, ``10m`` or ``2h``.
+
+    Raises:
+        Failure: no such text.
+    """
+    number, unit = (text[:-1], text[-1]) if text[-1:].isalpha() else (text, "s")
+    if unit not in UNITS_S or not number.isdigit():
+        raise Failure(f"duration {text!r} must be a number with s, m, h, d, w or y, such as 10m")
+    return int(number) * UNITS_S[unit]
+
+
+@click.command()
+@topic_argument
+@output_option
+@click.pass_context
+def subscriptions(ctx: click.Context, topic: str) -> None:
+    """List the subscriptions of a topic."""
+    with admin(ctx) as rest:
+        show_list(ctx, sorted(rest.get(f"{topic_path(topic)}/subscriptions")))
+
+
+@click.command("create-subscription")
+@topic_argument
+@subscription_option
+@click.option(
+    "-m", "--messageId", "--message-id", "message_id", default="latest", show_default=True,
+    help="Where it starts: latest, earliest or ledger:entry.",
+)  # fmt: skip
+@output_option
+@click.pass_context
+def create_subscription(ctx: click.Context, topic: str, subscription: str, message_id: str) -> None:
+    """Create a subscription; it keeps what is published from its position on."""
+    with admin(ctx) as rest:
+        rest.put(subscription_path(topic, subscription), parse_message_id(message_id))
+    show_done(ctx, f"Created subscription {subscription} at {message_id}")
+
+
+@click.command()
+@topic_argument
+@subscription_option
+@click.option("-f", "--force", is_flag=True, help="Disconnect its consumers.")
+@output_option
+@click.pass_context
+def unsubscribe(ctx: click.Context, topic: str, subscription: str, force: bool) -> None:
+    """Delete a subscription; what it had not acknowledged is no longer kept for it."""
+    with admin(ctx) as rest:
+        rest.delete(subscription_path(topic, subscription), force=force or None)
+    show_done(ctx, f"Deleted subscription {subscription}")
+
+
+@click.command()
+@topic_argument
+@subscription_option
+@click.option("-n", "--count", type=click.IntRange(0), required=True, help="How many messages.")
+@output_option
+@click.pass_context
+def skip(ctx: click.Context, topic: str, subscription: str, count: int) -> None:
+    """Skip the next messages of a subscription."""
+    with admin(ctx) as rest:
+        rest.post(f"{subscription_path(topic, subscription)}/skip/{count}")
+    show_done(ctx, f"Skipped {count} messages")
+
+
+def _clear_backlog(name: str) -> click.Command:
+    @click.command(name, hidden=name != "clear-backlog")
+    @topic_argument
+    @subscription_option
+    @output_option
+    @click.pass_context
+    def clear_backlog(ctx: click.Context, topic: str, subscription: str) -> None:
+        """Skip everything that a subscription has not acknowledged."""
+        with admin(ctx) as rest:
+            rest.post(f"{subscription_path(topic, subscription)}/skip_all")
+        show_done(ctx, f"Cleared the backlog of {subscription}")
+
+    return clear_backlog
+
+
+@click.command("reset-cursor")
+@topic_argument
+@subscription_option
+@click.option("-t", "--time", "back", metavar="DURATION", help="To the first message after that long ago, such as 10m.")
+@click.option("-m", "--messageId", "--message-id", "message_id", help="To latest, earliest or ledger:entry.")
+@output_option
+@click.pass_context
+def reset_cursor(ctx: click.Context, topic: str, subscription: str, back: str | None, message_id: str | None) -> None:
+    """Move a subscription to another position; its consumers reconnect."""
+    if (back is None) == (message_id is None):
+        raise Failure("where to? Give either --time, such as 10m, or --message-id, such as earliest")
+    path = f"{subscription_path(topic, subscription)}/resetcursor"
+    with admin(ctx) as rest:
+        if back is not None:
+            rest.post(f"{path}/{int((time.time() - parse_duration(back)) * 1000)}")
+        else:
+            latest = {"ledgerId": (1 << 63) - 1, "entryId": (1 << 63) - 1}
+            rest.post(path, parse_message_id(message_id or "") or latest)
+    show_done(ctx, f"Moved subscription {subscription}")
+
+
+@click.command("expire-messages")
+@topic_argument
+@subscription_option
+@click.option(
+    "-t", "--expireTime", "--expire-time", "expire_time", required=True, metavar="DURATION",
+    help="Older than this, such as 3600 or 1h.",
+)  # fmt: skip
+@output_option
+@click.pass_context
+def expire_messages(ctx: click.Context, topic: str, subscription: str, expire_time: str) -> None:
+    """Acknowledge what is older than a given age."""
+    with admin(ctx) as rest:
+        rest.post(f"{subscription_path(topic, subscription)}/expireMessages/{parse_duration(expire_time)}")
+    show_done(ctx, f"Expired the messages of {subscription} older than {expire_time}")
+
+
+@click.command("peek-messages")
+@topic_argument
+@subscription_option
+@click.option("-n", "--count", type=click.IntRange(1), default=1, show_default=True, help="How many messages.")
+@output_option
+@click.pass_context
+def peek_messages(ctx: click.Context, topic: str, subscription: str, count: int) -> None:
+    """Show the next messages of a subscription without receiving them."""
+    found: list[dict[str, Any]] = []
+    with admin(ctx) as rest:
+        position = 1
+        while len(found) < count:
+            try:
+                response = rest.raw("GET", f"{subscription_path(topic, subscription)}/position/{position}")
+            except Failure as exc:
+                if not found or "Message not found" not in exc.message:
+                    raise
+                break
+            found += split_entry(response.content, dict(response.headers))
+            position += 1
+    if current(ctx).output == "json":
+        print_json(found[:count])
+        return
+    print_messages(ctx, found[:count])
+
+
+def print_messages(ctx: click.Context, messages: Sequence[dict[str, Any]]) -> None:
+    """Print messages, each under a line with its id, key and properties."""
+    for message in messages:
+        head = f"{message['messageId']}  key {message['key']}  properties {message['properties']}"
+        click.echo(click.style(head, dim=True) if wants_table(ctx) else head)
+        click.echo(message["content"])
+
+
+def split_entry(body: bytes, headers: dict[str, str]) -> list[dict[str, Any]]:
+    """Return the messages of one peeked entry; a batch arrives whole and is split here.
+
+    Raises:
+        Failure: the batch cannot be read.
+    """
+    entry_id = headers.get("x-pulsar-message-id", "")
+    batched = headers.get("x-pulsar-num-batch-message")
+    if batched is None:
+        properties = headers.get("x-pulsar-property", "{}")
+        key = headers.get("x-pulsar-partition-key")
+        return [{"messageId": entry_id, "key": key, "properties": properties, "content": body.decode(errors="replace")}]
+    try:
+        payloads, metadatas = decode_batch(body, int(batched))
+    except ProtocolError as exc:
+        raise Failure(f"the batch {entry_id} of {batched} messages cannot be read: {exc}") from exc
+    return [
+        {
+            "messageId": f"{entry_id}:{index}",
+            "key": metadata.partition_key if metadata.HasField("partition_key") else None,
+            "properties": {pair.key: pair.value for pair in metadata.properties},
+            "content": payload.decode(errors="replace"),
+        }
+        for index, (payload, metadata) in enumerate(zip(payloads, metadatas, strict=True))
+    ]
+
+
+COMMANDS: tuple[click.Command, ...] = (
+    subscriptions,
+    create_subscription,
+    unsubscribe,
+    skip,
+    _clear_backlog("clear-backlog"),
+    _clear_backlog("skip-all"),
+    reset_cursor,
+    expire_messages,
+    peek_messages,
+)

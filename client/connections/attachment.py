@@ -1,0 +1,178 @@
+"""Keeps a producer or consumer attached to the broker that owns its topic.
+
+Design: attaching is always one walk (lookup, connection, guard, then PRODUCER or SUBSCRIBE) that may fail at any step.
+The first time, the caller waits and hears of the failure; what cannot get better is raised at once, the rest is tried
+again until the operation timeout. Later, the walk is repeated in the background without limit, because the messages and
+acknowledgements that the owner holds are worth more than an early error; only what the owner calls final ends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypeVar
+
+from ...errors import (
+    AuthorizationError,
+    BrokerError,
+    ClosedError,
+    ConnectionLost,
+    ConsumerAssignError,
+    IncompatibleSchema,
+    MagnetarError,
+    NotAllowed,
+    OperationTimeout,
+    ProducerFenced,
+    ProtocolError,
+    SubscriptionNotFound,
+    TopicNameRefused,
+    TopicNotFound,
+    TopicTerminated,
+)
+from ...tasks.supervised import TaskSet
+from ...wire.topic_name import TopicName
+from .backoff import Backoff
+from .connection import Connection
+
+log = logging.getLogger(__name__)
+
+RETRIED: tuple[type[MagnetarError], ...] = (BrokerError, ConnectionLost, OperationTimeout, ProtocolError)
+
+
+FINAL_FOR_PRODUCERS = (ProducerFenced, TopicTerminated, TopicNotFound)
+"""Errors that end a producer that was attached before; it tries again after all others."""
+
+FINAL_FOR_CONSUMERS = (
+    TopicNotFound,
+    TopicTerminated,
+    SubscriptionNotFound,
+    AuthorizationError,
+    TopicNameRefused,
+    IncompatibleSchema,
+    ConsumerAssignError,
+    NotAllowed,
+)
+"""Errors that end a consumer that was attached before. Not ConsumerBusy: its own half-open connection may be what keeps
+the subscription busy."""
+
+_T = TypeVar("_T")
+
+Connect = Callable[[TopicName], Awaitable[Connection]]
+"""Finds the broker of a topic and returns a connection to it."""
+
+
+async def retry_within(budget_s: float, backoff: Backoff, ask: Callable[[], Awaitable[_T]]) -> _T:
+    """Return what ``ask`` gives, asking again for ``budget_s`` seconds where that can help.
+
+    Cancellation: safe if that of ``ask`` is.
+
+    Raises:
+        MagnetarError: the error of the last attempt.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + budget_s
+    while True:
+        try:
+            return await ask()
+        except RETRIED as error:
+            remaining_s = deadline - loop.time()
+            if remaining_s <= 0 or getattr(error, "is_final", False):
+                raise
+            # One attempt is made at the very end of the budget, however long the wait would have been.
+            wait_s = min(backoff.next_s(), remaining_s)
+            log.debug("attempt failed, next in %.1f s: %s", wait_s, error)
+            await asyncio.sleep(wait_s)
+
+
+class LinkOwner(Protocol):
+    """What a link needs from its producer or consumer."""
+
+    async def attach(self, connection: Connection) -> None:
+        """Create the producer or consumer on a connection."""
+
+    def fail(self, error: MagnetarError) -> None:
+        """Give up: the owner stays detached for good."""
+
+
+class Link:
+    """The way from one producer or consumer to its broker."""
+
+    def __init__(
+        self,
+        topic: TopicName,
+        connect: Connect,
+        backoff: Backoff,
+        budget_s: float,
+        final: tuple[type[MagnetarError], ...],
+    ):
+        """Prepare the way to the broker of a topic.
+
+        Args:
+            topic: of the producer or consumer.
+            connect: returns a connection to its broker that may be attached to.
+            backoff: waits between attempts.
+            budget_s: time for the first attempts.
+            final: errors after which attaching again is pointless.
+        """
+        self._topic = topic
+        self._connect = connect
+        self._backoff = backoff
+        self._budget_s = budget_s
+        self._final = final
+        self._tasks = TaskSet(str(topic))
+        self._task: asyncio.Task[None] | None = None
+        self._is_closed = False
+
+    async def open(self, owner: LinkOwner) -> None:
+        """Attach for the first time.
+
+        Cancellation: safe; the owner closes what the broker may have created.
+
+        Raises:
+            BrokerError: the broker refuses, or still is not ready at the operation timeout.
+            ConnectionLost, OperationTimeout: no broker was reached within the operation timeout.
+        """
+        await retry_within(self._budget_s, self._backoff, lambda: self._walk(owner))
+
+    def reopen(self, owner: LinkOwner, *, at_once: bool = False) -> None:
+        """Attach again in the background, after a wait unless ``at_once``; calls while it happens change nothing."""
+        if self._is_closed or (self._task is not None and not self._task.done()):
+            return
+
+        def failed(failure: BaseException) -> None:
+            # Foreseen is only what `_reopen` tries again after; the owner must not stay detached without a word.
+            if not isinstance(failure, ClosedError):  # of the client: everything ends
+                log.error("%s: attaching again failed for good", self._topic, exc_info=failure)
+            owner.fail(failure if isinstance(failure, MagnetarError) else MagnetarError(f"{self._topic}: {failure!r}"))
+
+        self._task = self._tasks.start(self._reopen(owner, at_once), f"reattach {self._topic}", failed)
+
+    async def _reopen(self, owner: LinkOwner, at_once: bool) -> None:
+        failures = 0
+        while True:
+            if not at_once:
+                await asyncio.sleep(self._backoff.next_s())
+            at_once = False
+            try:
+                await self._walk(owner)
+            except RETRIED as error:
+                if isinstance(error, self._final):
+                    log.error("%s: attaching again is refused for good: %s", self._topic, error)
+                    owner.fail(error)
+                    return
+                failures += 1
+                # The first failure is news, the following ones only now and then.
+                level = logging.WARNING if failures & (failures - 1) == 0 else logging.DEBUG
+                log.log(level, "%s: attaching again failed (%d times so far): %s", self._topic, failures, error)
+            else:
+                return
+
+    async def _walk(self, owner: LinkOwner) -> None:
+        await owner.attach(await self._connect(self._topic))
+        self._backoff.reset()
+
+    async def close(self) -> None:
+        """Stop attaching again."""
+        self._is_closed = True
+        await self._tasks.close()

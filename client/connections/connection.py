@@ -1,0 +1,394 @@
+"""One connection to a broker: frames in and out, requests and their answers, keep-alive.
+
+Design: a connection knows nothing of topics. It hands each command to the producer or consumer whose id it carries, or
+completes the request whose id it answers. Everything that one turn of the event loop wants to send leaves in one write:
+a system call per frame would cost more than making the frames.
+
+Invariant: when the connection ends, every open request fails with `ConnectionLost`, and every registered producer and
+consumer hears of it once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol, cast
+
+from ...errors import ConnectionLost, MagnetarError, OperationTimeout, ProtocolError, broker_error
+from ...wire import requests
+from ...wire.frames import DEFAULT_MAX_MESSAGE_BYTES, FRAME_PADDING_BYTES, FrameDecoder, encode_frame
+from ...wire.pulsar_api_pb2 import (
+    BaseCommand,
+    CommandError,
+    CommandLookupTopicResponse,
+    CommandMessage,
+    CommandPartitionedTopicMetadataResponse,
+    CommandProducerSuccess,
+    CommandSendError,
+    CommandSendReceipt,
+)
+from ..config import ClientConfig
+from .service_url import Address
+
+log = logging.getLogger(__name__)
+
+NO_REQUEST = (1 << 64) - 1
+"""Request id of commands that answer no request: -1 as the protocol writes it."""
+
+
+class ProducerPort(Protocol):
+    """What a connection tells a producer."""
+
+    def handle_receipt(self, receipt: CommandSendReceipt) -> None:
+        """Take the broker's word that an entry is stored."""
+
+    def handle_send_error(self, error: CommandSendError) -> None:
+        """Take the broker's refusal of an entry."""
+
+    def handle_detached(self, connection: Connection, reason: MagnetarError) -> None:
+        """Learn that this connection serves the producer no longer."""
+
+
+class ConsumerPort(Protocol):
+    """What a connection tells a consumer."""
+
+    def handle_message(self, message: CommandMessage, payload: bytes) -> None:
+        """Take an entry."""
+
+    def handle_active_change(self, is_active: bool) -> None:
+        """Learn whether this consumer is the active one."""
+
+    def handle_end_of_topic(self) -> None:
+        """Learn that the topic is terminated and everything was delivered."""
+
+    def handle_detached(self, connection: Connection, reason: MagnetarError) -> None:
+        """Learn that this connection serves the consumer no longer."""
+
+
+class _Request:
+    """A request that waits for its answer."""
+
+    __slots__ = ("future", "timer")
+
+    def __init__(self, future: asyncio.Future[Any], timer: asyncio.TimerHandle):
+        self.future = future
+        self.timer = timer
+
+
+class Connection(asyncio.Protocol):
+    """A connection to one broker; made by `ConnectionPool`.
+
+    Attributes:
+        address: which broker this is.
+        server_version: what the broker calls itself.
+        max_message_bytes: largest message that the broker takes.
+    """
+
+    def __init__(self, address: Address, client_version: str, config: ClientConfig):
+        self.address = address
+        self.server_version = ""
+        self.max_message_bytes = DEFAULT_MAX_MESSAGE_BYTES
+        self._client_version = client_version
+        self._config = config
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._decoder = FrameDecoder()
+        self._outgoing: list[bytes] = []
+        self._connected: asyncio.Future[None] = self._loop.create_future()
+        self._next_request_id = 0
+        self._requests: dict[int, _Request] = {}
+        self._producers: dict[int, ProducerPort] = {}
+        self._consumers: dict[int, ConsumerPort] = {}
+        self._keep_alive: asyncio.TimerHandle | None = None
+        self._heard_since_tick = True
+        self._error: MagnetarError | None = None
+        self._on_closed: list[Callable[[Connection], None]] = []
+        self._handlers = self._make_handlers()
+
+    # -- life -----------------------------------------------------------------------------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests can be sent."""
+        return self._transport is not None and self._error is None
+
+    def on_closed(self, callback: Callable[[Connection], None]) -> None:
+        """Have ``callback`` called once when the connection has ended."""
+        self._on_closed.append(callback)
+
+    async def handshake(self) -> None:
+        """Introduce the client; returns when the broker has accepted it.
+
+        Cancellation: the connection stays without handshake; close it.
+        """
+        proxy_to = str(self.address.logical) if self.address.is_proxied else None
+        self.send(encode_frame(requests.connect(self._client_version, proxy_to)))
+        await self._connected
+        self._keep_alive = self._loop.call_later(self._config.keep_alive_s, self._tick)
+
+    def close(self, reason: MagnetarError | None = None) -> None:
+        """End the connection; what was written before still leaves unless there is a ``reason``."""
+        if self._error is None:
+            self._error = reason or ConnectionLost(f"connection to {self.address.physical} was closed")
+        transport = self._transport
+        if transport is None:
+            return
+        if reason is None:
+            self._flush()
+            transport.close()
+        else:
+            transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the transport (called by the event loop)."""
+        # A stream transport, though uvloop's is no subclass of asyncio's.
+        self._transport = cast(asyncio.Transport, transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell everybody who relied on the connection (called by the event loop)."""
+        self._transport = None
+        self._outgoing.clear()
+        if self._keep_alive is not None:
+            self._keep_alive.cancel()
+        if self._error is None:
+            cause = f": {exc}" if exc else ": the broker closed it"
+            self._error = ConnectionLost(f"connection to {self.address.physical} broke{cause}")
+        error = self._error
+        lost = error if isinstance(error, ConnectionLost) else ConnectionLost(str(error))
+        if not self._connected.done():
+            self._connected.set_exception(error)
+            self._connected.exception()  # handshake() may have been cancelled: then nobody else looks at it
+        for request in self._requests.values():
+            request.timer.cancel()
+            if not request.future.done():
+                request.future.set_exception(lost)
+        self._requests.clear()
+        ports: list[ProducerPort | ConsumerPort] = [*self._producers.values(), *self._consumers.values()]
+        self._producers.clear()
+        self._consumers.clear()
+        calls: list[Callable[[], None]] = [partial(port.handle_detached, self, lost) for port in ports]
+        calls += [partial(callback, self) for callback in self._on_closed]
+        for call in calls:
+            try:
+                call()
+            except Exception:  # of one; the others must hear of it all the same
+                log.exception("telling of the end of the connection to %s failed", self.address.physical)
+
+    # -- sending --------------------------------------------------------------------------------------------------
+
+    def send(self, *parts: bytes) -> None:
+        """Send bytes with everything else of this turn of the event loop; dropped when the connection has ended."""
+        if not self._outgoing:
+            self._loop.call_soon(self._flush)
+        self._outgoing += parts
+
+    def send_command(self, command: BaseCommand) -> None:
+        """Send a command that expects no answer."""
+        self.send(encode_frame(command))
+
+    def _flush(self) -> None:
+        if self._outgoing and self._transport is not None:
+            self._transport.write(b"".join(self._outgoing))
+        self._outgoing.clear()
+
+    def next_request_id(self) -> int:
+        """Return an id for the next request on this connection."""
+        self._next_request_id += 1
+        return self._next_request_id
+
+    def request(self, request_id: int, command: bytes, what: str) -> asyncio.Future[Any]:
+        """Send a request and return the future of its answer.
+
+        Args:
+            request_id: from `next_request_id`, the one inside ``command``.
+            command: the whole frame.
+            what: names the request in errors, for example ``subscribe to persistent://…``.
+
+        The future gives the answer's command, or raises `BrokerError`, `OperationTimeout` or `ConnectionLost`.
+        """
+        future: asyncio.Future[Any] = self._loop.create_future()
+        if not self.is_open:
+            future.set_exception(
+                self._error or ConnectionLost(f"connection to {self.address.physical} is not made yet")
+            )
+            return future
+        timer = self._loop.call_later(self._config.operation_timeout_s, self._time_out, request_id, what)
+        self._requests[request_id] = _Request(future, timer)
+        self.send(command)
+        return future
+
+    def _time_out(self, request_id: int, what: str) -> None:
+        request = self._requests.pop(request_id, None)
+        if request is not None and not request.future.done():
+            request.future.set_exception(
+                OperationTimeout(
+                    f"{self.address.physical} did not answer within {self._config.operation_timeout_s} s: {what}"
+                )
+            )
+
+    def add_producer(self, producer_id: int, producer: ProducerPort) -> None:
+        """Hand commands for ``producer_id`` to ``producer`` from now on."""
+        self._producers[producer_id] = producer
+
+    def add_consumer(self, consumer_id: int, consumer: ConsumerPort) -> None:
+        """Hand commands for ``consumer_id`` to ``consumer`` from now on."""
+        self._consumers[consumer_id] = consumer
+
+    def remove_producer(self, producer_id: int) -> None:
+        """Forget a producer; commands for it are dropped."""
+        self._producers.pop(producer_id, None)
+
+    def remove_consumer(self, consumer_id: int) -> None:
+        """Forget a consumer; commands for it are dropped."""
+        self._consumers.pop(consumer_id, None)
+
+    # -- receiving ------------------------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        """Take received bytes (called by the event loop)."""
+        self._heard_since_tick = True
+        try:
+            frames = self._decoder.feed(data)
+        except ProtocolError as error:
+            log.error("closing the connection to %s: %s", self.address.physical, error)
+            self.close(error)
+            return
+        consumers = self._consumers
+        handlers = self._handlers
+        for command, payload in frames:
+            kind = command.type
+            if kind == BaseCommand.MESSAGE:
+                message = command.message
+                consumer = consumers.get(message.consumer_id)
+                if consumer is not None:
+                    consumer.handle_message(message, payload)
+            else:
+                handler = handlers.get(kind)
+                # Like the Java client, skip what this version does not know: newer brokers may say more.
+                if handler is not None:
+                    handler(command)
+
+    def _make_handlers(self) -> dict[int, Callable[[BaseCommand], None]]:
+        kinds = BaseCommand
+        return {
+            kinds.SEND_RECEIPT: self._on_receipt,
+            kinds.SEND_ERROR: self._on_send_error,
+            kinds.PING: self._on_ping,
+            kinds.CONNECTED: self._on_connected,
+            kinds.ERROR: lambda command: self._on_error(command.error),
+            kinds.SUCCESS: lambda command: self._complete(command.success.request_id, command.success),
+            kinds.PRODUCER_SUCCESS: lambda command: self._on_producer_success(command.producer_success),
+            kinds.PARTITIONED_METADATA_RESPONSE: lambda command: self._on_partitions(command.partitionMetadataResponse),
+            kinds.LOOKUP_RESPONSE: lambda command: self._on_lookup(command.lookupTopicResponse),
+            kinds.GET_LAST_MESSAGE_ID_RESPONSE: lambda command: self._complete(
+                command.getLastMessageIdResponse.request_id, command.getLastMessageIdResponse
+            ),
+            kinds.ACK_RESPONSE: self._on_ack_response,
+            kinds.CLOSE_PRODUCER: self._on_close_producer,
+            kinds.CLOSE_CONSUMER: self._on_close_consumer,
+            kinds.ACTIVE_CONSUMER_CHANGE: self._on_active_change,
+            kinds.REACHED_END_OF_TOPIC: self._on_end_of_topic,
+        }
+
+    def _on_receipt(self, command: BaseCommand) -> None:
+        receipt = command.send_receipt
+        producer = self._producers.get(receipt.producer_id)
+        if producer is not None:
+            producer.handle_receipt(receipt)
+
+    def _on_send_error(self, command: BaseCommand) -> None:
+        producer = self._producers.get(command.send_error.producer_id)
+        if producer is not None:
+            producer.handle_send_error(command.send_error)
+
+    def _on_ping(self, _: BaseCommand) -> None:
+        self.send_command(requests.pong())
+
+    def _on_connected(self, command: BaseCommand) -> None:
+        connected = command.connected
+        self.server_version = connected.server_version
+        if connected.max_message_size > 0:
+            self.max_message_bytes = connected.max_message_size
+        self._decoder.max_frame_bytes = self.max_message_bytes + FRAME_PADDING_BYTES
+        if not self._connected.done():
+            self._connected.set_result(None)
+
+    def _on_error(self, error: CommandError) -> None:
+        if error.request_id == NO_REQUEST:
+            self.close(broker_error(error.error, f"{self.address.physical} refused the connection: {error.message}"))
+        else:
+            self._fail(error.request_id, broker_error(error.error, error.message))
+
+    def _on_producer_success(self, success: CommandProducerSuccess) -> None:
+        if success.producer_ready:
+            self._complete(success.request_id, success)
+        elif (request := self._requests.get(success.request_id)) is not None:
+            # The producer waits for its turn to be exclusive: the same request is answered again, at any later time.
+            request.timer.cancel()
+
+    def _on_partitions(self, response: CommandPartitionedTopicMetadataResponse) -> None:
+        if response.response == CommandPartitionedTopicMetadataResponse.Failed:
+            self._fail(response.request_id, broker_error(response.error, response.message))
+        else:
+            self._complete(response.request_id, response)
+
+    def _on_lookup(self, response: CommandLookupTopicResponse) -> None:
+        if response.response == CommandLookupTopicResponse.Failed:
+            self._fail(response.request_id, broker_error(response.error, response.message))
+        else:
+            self._complete(response.request_id, response)
+
+    def _on_ack_response(self, command: BaseCommand) -> None:
+        response = command.ackResponse
+        if response.HasField("error"):
+            self._fail(response.request_id, broker_error(response.error, response.message))
+        else:
+            self._complete(response.request_id, response)
+
+    def _on_close_producer(self, command: BaseCommand) -> None:
+        producer = self._producers.pop(command.close_producer.producer_id, None)
+        if producer is not None:
+            producer.handle_detached(self, ConnectionLost(f"{self.address.physical} closed the producer"))
+
+    def _on_close_consumer(self, command: BaseCommand) -> None:
+        consumer = self._consumers.pop(command.close_consumer.consumer_id, None)
+        if consumer is not None:
+            consumer.handle_detached(self, ConnectionLost(f"{self.address.physical} closed the consumer"))
+
+    def _on_active_change(self, command: BaseCommand) -> None:
+        consumer = self._consumers.get(command.active_consumer_change.consumer_id)
+        if consumer is not None:
+            consumer.handle_active_change(command.active_consumer_change.is_active)
+
+    def _on_end_of_topic(self, command: BaseCommand) -> None:
+        consumer = self._consumers.get(command.reachedEndOfTopic.consumer_id)
+        if consumer is not None:
+            consumer.handle_end_of_topic()
+
+    def _complete(self, request_id: int, answer: object) -> None:
+        request = self._requests.pop(request_id, None)
+        if request is not None:
+            request.timer.cancel()
+            if not request.future.done():
+                request.future.set_result(answer)
+
+    def _fail(self, request_id: int, error: MagnetarError) -> None:
+        request = self._requests.pop(request_id, None)
+        if request is not None:
+            request.timer.cancel()
+            if not request.future.done():
+                request.future.set_exception(error)
+
+    # -- keep-alive -----------------------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        if not self._heard_since_tick:
+            self.close(
+                ConnectionLost(f"{self.address.physical} was silent for {self._config.keep_alive_s} s after a PING")
+            )
+            return
+        self._heard_since_tick = False
+        self.send_command(requests.ping())
+        self._keep_alive = self._loop.call_later(self._config.keep_alive_s, self._tick)

@@ -1,0 +1,73 @@
+"""Finds out how many partitions a topic has and which broker owns it."""
+
+from __future__ import annotations
+
+from ...errors import ConnectionLost, MagnetarError, ProtocolError
+from ...wire import requests
+from ...wire.frames import encode_frame
+from ...wire.pulsar_api_pb2 import CommandLookupTopicResponse, CommandPartitionedTopicMetadataResponse
+from ...wire.topic_name import TopicName
+from .connection import Connection
+from .pool import ConnectionPool
+from .service_url import Address, HostPort, parse_service_url
+
+
+class Lookup:
+    """Asks the service URL, whose hosts are tried in turn when one does not answer."""
+
+    def __init__(self, hosts: tuple[HostPort, ...], pool: ConnectionPool, max_redirects: int):
+        self._hosts = hosts
+        self._pool = pool
+        self._max_redirects = max_redirects
+        self._current = 0
+
+    async def _service(self) -> Connection:
+        """Return a connection to the service URL; on failure the next call tries the next host."""
+        host = self._hosts[self._current % len(self._hosts)]
+        try:
+            return await self._pool.connection(Address(host, host))
+        except MagnetarError:
+            self._current += 1
+            raise
+
+    async def partitions(self, topic: TopicName) -> int:
+        """Return the number of partitions, 0 for a topic without.
+
+        Cancellation: safe.
+        """
+        connection = await self._service()
+        request_id = connection.next_request_id()
+        command = requests.partitioned_metadata(request_id, topic.text)
+        answer: CommandPartitionedTopicMetadataResponse = await connection.request(
+            request_id, encode_frame(command), f"partitions of {topic}"
+        )
+        return answer.partitions
+
+    async def broker_of(self, topic: TopicName) -> Address:
+        """Return the broker that owns a topic, following redirects.
+
+        Cancellation: safe.
+        """
+        connection = await self._service()
+        service = connection.address.physical
+        authoritative = False
+        for _ in range(self._max_redirects + 1):
+            request_id = connection.next_request_id()
+            command = requests.lookup(request_id, topic.text, authoritative)
+            answer: CommandLookupTopicResponse = await connection.request(
+                request_id, encode_frame(command), f"lookup of {topic}"
+            )
+            address = _address(answer, service)
+            if answer.response == CommandLookupTopicResponse.Connect:
+                return address
+            authoritative = answer.authoritative
+            connection = await self._pool.connection(address)
+        raise ConnectionLost(f"lookup of {topic} was redirected more than {self._max_redirects} times")
+
+
+def _address(answer: CommandLookupTopicResponse, service: HostPort) -> Address:
+    """Return where a lookup answer points to; a proxied broker is reached through the service URL."""
+    if not answer.brokerServiceUrl:
+        raise ProtocolError("a lookup answer names no broker without TLS; TLS is not supported")
+    broker = parse_service_url(answer.brokerServiceUrl)[0]
+    return Address(broker, service if answer.proxy_through_service_url else broker)

@@ -1,0 +1,99 @@
+"""The connections of one client, at most one per broker."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ...errors import ClosedError, ConnectionLost, OperationTimeout
+from ...tasks.supervised import TaskSet, awaited_elsewhere
+from ..config import ClientConfig
+from .connection import Connection
+from .service_url import Address
+
+
+class ConnectionPool:
+    """Makes connections on demand and shares them.
+
+    Invariant: for one address there is at most one connection or one attempt to make it.
+    """
+
+    def __init__(self, client_version: str, config: ClientConfig):
+        self._client_version = client_version
+        self._config = config
+        self._open: dict[Address, Connection] = {}
+        self._opening: dict[Address, asyncio.Task[Connection]] = {}
+        self._tasks = TaskSet("connections")
+        self._closed: dict[Connection, asyncio.Event] = {}
+        self._is_closed = False
+
+    async def connection(self, address: Address) -> Connection:
+        """Return an open connection to a broker.
+
+        Cancellation: safe; an attempt in progress goes on for others.
+
+        Raises:
+            ConnectionLost: nobody answers there, or the handshake was cut short.
+            OperationTimeout: no handshake within ``connection_timeout_s``.
+            BrokerError: the broker refuses the client.
+        """
+        if self._is_closed:
+            raise ClosedError("the client is closed")
+        connection = self._open.get(address)
+        if connection is not None and connection.is_open:
+            return connection
+        task = self._opening.get(address)
+        if task is None:
+            # Those who wait have the failure; without any, it needs no mention.
+            task = self._tasks.start(self._connect(address), f"connect {address.physical}", awaited_elsewhere)
+            self._opening[address] = task
+            task.add_done_callback(lambda done: self._opened(address, done))
+        return await asyncio.shield(task)
+
+    def _opened(self, address: Address, task: asyncio.Task[Connection]) -> None:
+        if self._opening.get(address) is task:
+            del self._opening[address]
+
+    async def _connect(self, address: Address) -> Connection:
+        host, port = address.physical
+        loop = asyncio.get_running_loop()
+        connection = Connection(address, self._client_version, self._config)
+        connection.on_closed(self._forget)
+        try:
+            async with asyncio.timeout(self._config.connection_timeout_s):
+                await loop.create_connection(lambda: connection, host, port)
+                if connection.is_open:
+                    self._closed[connection] = asyncio.Event()
+                await connection.handshake()
+        except TimeoutError as error:
+            late = OperationTimeout(
+                f"no handshake with {address.physical} within {self._config.connection_timeout_s} s"
+            )
+            connection.close(late)
+            raise late from error
+        except OSError as error:
+            raise ConnectionLost(f"cannot connect to {address.physical}: {error.strerror or error}") from error
+        except asyncio.CancelledError:
+            connection.close(ConnectionLost("the client was closed while connecting"))
+            raise
+        self._open[address] = connection
+        return connection
+
+    def _forget(self, connection: Connection) -> None:
+        if self._open.get(connection.address) is connection:
+            del self._open[connection.address]
+        closed = self._closed.pop(connection, None)
+        if closed is not None:
+            closed.set()
+
+    async def close(self) -> None:
+        """Close all connections and wait until their sockets are.
+
+        Cancellation: the sockets close all the same.
+        """
+        self._is_closed = True
+        await self._tasks.close()
+        closing = list(self._closed.items())
+        for connection, _ in closing:
+            connection.close()
+        for _, closed in closing:
+            await closed.wait()

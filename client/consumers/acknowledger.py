@@ -1,0 +1,328 @@
+"""Sends the acknowledgements of one consumer, positive and negative: grouped, and confirmed where that is wanted.
+
+Design: acknowledgements outlive connections. What is buffered or unconfirmed when a connection ends is sent again as
+the first thing on the next one, before the broker gets permits, so that it does not deliver again what is done.
+
+A *claim* is an acknowledgement that must not: it asks whether an entry is still this consumer's, before anything is
+done with it. Once the connection has ended, or another consumer is the active one, the broker may have delivered the
+entry to somebody else, and would confirm the acknowledgement all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from ...errors import ClosedError, ConnectionLost, InvalidConfig, MagnetarError
+from ...wire.bulk import ack_frame
+from ...wire.message_id import MessageId
+from ..config import ConsumerConfig
+from ..connections.connection import Connection
+from .ack_tracker import AckTracker, Outgoing, Position
+from .negative_acks import NegativeAcks
+
+
+class _Group:
+    """Acknowledgements that were sent together and wait for confirmation."""
+
+    __slots__ = ("attempt", "error", "future", "outgoing", "unanswered")
+
+    def __init__(self, outgoing: Outgoing, future: asyncio.Future[None]):
+        self.outgoing = outgoing
+        self.future = future
+        self.attempt = 0  # tells late answers of an earlier one
+        self.unanswered = 0
+        self.error: BaseException | None = None
+
+
+class Acknowledger:
+    """The acknowledgements of one consumer.
+
+    Attributes:
+        tracker: what is acknowledged.
+    """
+
+    def __init__(
+        self, consumer_id: int, config: ConsumerConfig, topic: str, redeliver: Callable[[list[Position]], None]
+    ):
+        """Prepare the acknowledgements of a consumer.
+
+        Args:
+            consumer_id: of the consumer.
+            config: its settings.
+            topic: for errors.
+            redeliver: is given the entries whose negative acknowledgement is due.
+        """
+        self.tracker = AckTracker()
+        self._negative = NegativeAcks(config.negative_ack_delay_ms / 1000)
+        self._negative_timer: asyncio.TimerHandle | None = None
+        self._redeliver = redeliver
+        self._consumer_id = consumer_id
+        self._grouping_s = config.ack_grouping_ms / 1000
+        self._grouping_max = config.ack_grouping_max
+        self._wants_receipts = config.ack_receipts
+        self._topic = topic
+        self._loop = asyncio.get_running_loop()
+        self._connection: Connection | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._done: asyncio.Future[None] = self._loop.create_future()
+        self._done.set_result(None)
+        self._buffered: asyncio.Future[None] | None = None
+        self._in_flight: set[_Group] = set()
+        self._lost: list[_Group] = []
+        self._claims: dict[asyncio.Future[None], asyncio.Future[object]] = {}
+
+    def attach(self, connection: Connection) -> None:
+        """Send on ``connection`` from now on, what is overdue first."""
+        self._connection = connection
+        lost, self._lost = self._lost, []
+        for group in lost:
+            self._send_group(connection, group)
+        self.flush()
+
+    def detach(self) -> None:
+        """Keep everything until the next `attach`."""
+        self._connection = None
+        self._lost += self._in_flight
+        self._in_flight.clear()
+        self.lose_claims("the connection that delivered it has ended")
+
+    # -- what can be acknowledged ---------------------------------------------------------------------------------
+
+    def message(self, message_id: MessageId) -> asyncio.Future[None]:
+        """Acknowledge a message, or a whole entry if the id has no batch index.
+
+        Raises:
+            InvalidConfig: an id with an index but without the size of its batch.
+        """
+        ledger_id, entry_id, _, index, size = message_id
+        position = (ledger_id, entry_id)
+        if index < 0:
+            return self.entry(position)
+        if size <= index:
+            raise InvalidConfig(f"message id {message_id} has batch_index={index} but batch_size={size}")
+        if self.tracker.add_index(position, index, size):
+            self._negative.discard(position)
+        return self._sent_later()
+
+    def entry(self, position: Position) -> asyncio.Future[None]:
+        """Acknowledge a whole entry."""
+        self.tracker.add_entry(position)
+        self._negative.discard(position)
+        return self._sent_later()
+
+    def entries_now(self, positions: list[Position]) -> asyncio.Future[None]:
+        """Acknowledge whole entries in one frame, now."""
+        tracker = self.tracker
+        if tracker.is_busy or self._negative:
+            for position in positions:
+                tracker.forget(position)
+                self._negative.discard(position)
+        if self._connection is None:
+            for position in positions:
+                tracker.add_entry(position)
+            return self._sent_later()
+        ids = [(ledger_id, entry_id, ()) for ledger_id, entry_id in positions]
+        if not self._wants_receipts:
+            self._connection.send(ack_frame(self._consumer_id, ids))
+            return self._done
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._send_group(self._connection, _Group(Outgoing(None, list(ids)), future))
+        return future
+
+    def claim(self, positions: list[Position]) -> asyncio.Future[None]:
+        """Acknowledge whole entries now, on this connection only, and return the future of its receipt.
+
+        It raises ConnectionLost once the entries may be another consumer's, and what the broker answers otherwise.
+        """
+        claim: asyncio.Future[None] = self._loop.create_future()
+        connection = self._connection
+        if connection is None:
+            claim.set_exception(ConnectionLost(f"{self._topic}: the connection that delivered it has ended"))
+            return claim
+        for position in positions:
+            self.tracker.forget(position)
+            self._negative.discard(position)
+        request_id = connection.next_request_id()
+        ids = [(ledger_id, entry_id, ()) for ledger_id, entry_id in positions]
+        frame = ack_frame(self._consumer_id, ids, request_id=request_id)
+        answer = connection.request(request_id, frame, f"acknowledge {len(ids)} entries of {self._topic}")
+        self._claims[claim] = answer
+        answer.add_done_callback(partial(self._claim_answered, claim))
+        return claim
+
+    def _claim_answered(self, claim: asyncio.Future[None], answer: asyncio.Future[object]) -> None:
+        error = ClosedError("cancelled") if answer.cancelled() else answer.exception()
+        self._claims.pop(claim, None)
+        if claim.done():
+            return
+        if error is None:
+            claim.set_result(None)
+        else:
+            claim.set_exception(error)
+
+    def lose_claims(self, why: str) -> None:
+        """Give up claims that wait for their receipt: their entries may be somebody else's by now."""
+        claims, self._claims = self._claims, {}
+        for claim, answer in claims.items():
+            if answer.done():
+                self._claim_answered(claim, answer)  # its receipt came before
+            elif not claim.done():
+                claim.set_exception(ConnectionLost(f"{self._topic}: {why}"))
+
+    def all_but(self, position: Position, wanted: int) -> asyncio.Future[None]:
+        """Acknowledge all messages of an entry but those whose bits are set in ``wanted``."""
+        if self.tracker.add_wanted(position, wanted):
+            self._negative.discard(position)
+        return self._sent_later()
+
+    def up_to(self, message_id: MessageId) -> asyncio.Future[None]:
+        """Acknowledge everything up to and including a message, or an entry if the id has no batch index."""
+        ledger_id, entry_id, _, index, size = message_id
+        position = (ledger_id, entry_id)
+        if index < 0 or index >= size - 1:
+            self.tracker.add_cumulative(position)
+            self._negative.discard_up_to(position)
+        else:
+            # Inside a batch: everything before the entry, then its own messages. Both kinds of broker understand it.
+            before = (ledger_id, entry_id - 1)
+            self.tracker.add_cumulative(before)
+            self._negative.discard_up_to(before)
+            self.tracker.add_wanted(position, ((1 << size) - 1) & ~((2 << index) - 1))
+        return self._sent_later()
+
+    def negative(self, position: Position) -> None:
+        """Ask for an entry again after the delay."""
+        self._negative.add(position, self._loop.time())
+        if self._negative_timer is None:
+            self._arm_negative_timer()
+
+    def _arm_negative_timer(self) -> None:
+        due_s = self._negative.next_due_s
+        self._negative_timer = None if due_s is None else self._loop.call_at(due_s, self._negative_due)
+
+    def _negative_due(self) -> None:
+        due = self._negative.pop_due(self._loop.time())
+        self._arm_negative_timer()
+        if due:
+            self._redeliver(due)
+
+    # -- sending --------------------------------------------------------------------------------------------------
+
+    def _sent_later(self) -> asyncio.Future[None]:
+        """Return the future of what was just added to the tracker, and see that it is sent."""
+        if self.tracker.buffered >= self._grouping_max or not self._grouping_s:
+            future = self._future_of_buffered()
+            self.flush()
+            return future
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._grouping_s, self.flush)
+        return self._future_of_buffered()
+
+    def flush(self) -> None:
+        """Send what is buffered, if there is a connection."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        connection = self._connection
+        if connection is None or not self.tracker.buffered:
+            return
+        outgoing = self.tracker.take()
+        future, self._buffered = self._buffered, None
+        if future is None:
+            for frame in self._frames(outgoing):
+                connection.send(frame)
+        else:
+            self._send_group(connection, _Group(outgoing, future))
+
+    async def confirmed(self) -> None:
+        """Send what is buffered and wait until everything sent is confirmed, where receipts are wanted.
+
+        Cancellation: safe.
+        """
+        self.flush()
+        waiting = [group.future for group in (*self._in_flight, *self._lost)]
+        if self._buffered is not None:
+            waiting.append(self._buffered)
+        if waiting:
+            await asyncio.wait(waiting)
+
+    def close(self, error: MagnetarError) -> None:
+        """Give up what could not be sent or confirmed."""
+        if self._negative_timer is not None:
+            self._negative_timer.cancel()
+            self._negative_timer = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._connection = None
+        self.lose_claims("the consumer was closed")
+        for future in self._forget_waiting():
+            future.set_exception(error)
+            future.exception()  # whoever waits gets it; where nobody does it needs no mention
+
+    def clear(self) -> None:
+        """Forget everything: the subscription was moved, and acknowledging what was before would skip it again."""
+        self.tracker.clear()
+        self._negative.clear()
+        for future in self._forget_waiting():
+            future.set_result(None)
+
+    def _forget_waiting(self) -> list[asyncio.Future[None]]:
+        """Forget all groups and return the futures that nobody will complete any more."""
+        futures = [group.future for group in (*self._in_flight, *self._lost)]
+        if self._buffered is not None:
+            futures.append(self._buffered)
+        self._in_flight.clear()
+        self._lost.clear()
+        self._buffered = None
+        return [future for future in futures if not future.done()]
+
+    def _future_of_buffered(self) -> asyncio.Future[None]:
+        if not self._wants_receipts:
+            return self._done
+        if self._buffered is None:
+            self._buffered = self._loop.create_future()
+        return self._buffered
+
+    def _frames(self, outgoing: Outgoing) -> Iterable[bytes]:
+        if outgoing.cumulative is not None:
+            yield ack_frame(self._consumer_id, [(*outgoing.cumulative, ())], cumulative=True)
+        if outgoing.individual:
+            yield ack_frame(self._consumer_id, outgoing.individual)
+
+    def _send_group(self, connection: Connection, group: _Group) -> None:
+        """Send acknowledgements with request ids."""
+        outgoing = group.outgoing
+        parts: list[tuple[bool, list[tuple[int, int, tuple[int, ...]]]]] = []
+        if outgoing.cumulative is not None:
+            parts.append((True, [(*outgoing.cumulative, ())]))
+        if outgoing.individual:
+            parts.append((False, outgoing.individual))
+        group.attempt += 1
+        group.unanswered = len(parts)
+        group.error = None
+        self._in_flight.add(group)
+        for is_cumulative, ids in parts:
+            request_id = connection.next_request_id()
+            frame = ack_frame(self._consumer_id, ids, is_cumulative, request_id)
+            answer = connection.request(request_id, frame, f"acknowledge {len(ids)} entries of {self._topic}")
+            answer.add_done_callback(partial(self._answered, group, group.attempt))
+
+    def _answered(self, group: _Group, attempt: int, answer: asyncio.Future[object]) -> None:
+        error = None if answer.cancelled() else answer.exception()
+        if group not in self._in_flight or attempt != group.attempt:
+            return  # it is sent again on the next connection, was sent again there, or is given up
+        group.error = group.error or error
+        group.unanswered -= 1
+        if group.unanswered:
+            return
+        self._in_flight.discard(group)
+        if isinstance(group.error, ConnectionLost):
+            self._lost.append(group)
+        elif not group.future.done():
+            if group.error is None:
+                group.future.set_result(None)
+            else:
+                group.future.set_exception(group.error)

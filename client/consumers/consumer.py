@@ -1,0 +1,598 @@
+"""Receives the entries of one topic (or one partition of it) for a subscription.
+
+Design: what the broker sends waits in a queue as undecoded entries; `poll_entry` hands out an entry, `receive` a
+message of it. Permits go back as messages leave the queue, not when they are acknowledged. A new connection begins with
+an empty queue: the broker delivers everything unacknowledged again, so keeping the old queue would double it.
+
+Source: Pulsar binary protocol, section Consumer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from ...errors import ClosedError, ConnectionLost, InvalidConfig, MagnetarError, OperationTimeout
+from ...wire import requests
+from ...wire.frames import DEFAULT_MAX_MESSAGE_BYTES, encode_frame
+from ...wire.message_id import EARLIEST, LATEST, MessageId, to_data
+from ...wire.pulsar_api_pb2 import CommandMessage, CommandSubscribe
+from ...wire.topic_name import TopicName
+from ..checks import check_integer, check_message_id
+from ..config import ConsumerConfig
+from ..connections.attachment import Link
+from ..connections.connection import Connection
+from .ack_tracker import Position, bits_of, words_of
+from .acknowledger import Acknowledger
+from .command import subscribe_command
+from .last_message import ask_last
+from .message_ids import given_id, position_of
+from .receive_queue import ReceiveQueue
+from .received import DamagedEntry, Message, ReceivedEntry, open_entry
+from .start import StartPosition
+from .waiters import Waiters
+
+log = logging.getLogger(__name__)
+
+MAX_REDELIVER_IDS = 1000
+"""Positions in one REDELIVER."""
+
+
+class Consumer:
+    """A consumer of one topic; made by `AsyncClient.subscribe` and used on its event loop.
+
+    Attributes:
+        topic: full name.
+        subscription: name.
+        name: of this consumer.
+        is_active: whether the broker delivers to this consumer now (Failover: only one of them is active).
+        has_reached_end: whether the topic is terminated and everything of it was delivered.
+    """
+
+    def __init__(
+        self,
+        topic: TopicName,
+        subscription: str,
+        consumer_id: int,
+        config: ConsumerConfig,
+        link: Link,
+        start: StartPosition | None = None,
+    ):
+        self.topic = topic.text
+        self.subscription = subscription
+        self.name = config.name or ""
+        self.is_active = False
+        self.has_reached_end = False
+        self._partition = topic.partition
+        self._id = consumer_id
+        self._config = config
+        self._link = link
+        # Only of a non-durable subscription, whose place the broker forgets with the connection.
+        self._resume = start
+        # What of the first entry was seen before; the broker always sends it whole.
+        self._skip = start
+        self._connection: Connection | None = None
+        self._is_attached = False
+        self._is_seeking = False
+        self._is_closed = False
+        self._error: MagnetarError | None = None
+        self._queue = ReceiveQueue(config.receiver_queue_size)
+        self._waiting = Waiters()
+        self._waiting_for_broker = Waiters()
+        self._acks = Acknowledger(consumer_id, config, self.topic, self._redeliver)
+        self._is_rewinding = config.type in ("Exclusive", "Failover")
+        self._epoch = 0
+        self._max_message_bytes = DEFAULT_MAX_MESSAGE_BYTES
+        self.on_arrival: Callable[[], None] | None = None
+
+    def __repr__(self) -> str:
+        return f"Consumer(topic={self.topic!r}, subscription={self.subscription!r}, queued={self.queued_messages})"
+
+    # -- receiving ------------------------------------------------------------------------------------------------
+
+    def poll_entry(self) -> ReceivedEntry | None:
+        """Return the next entry if one is queued.
+
+        Raises:
+            ClosedError: the consumer is closed.
+            BrokerError: the broker refused the consumer for good.
+        """
+        if self._error is not None or self._is_closed:
+            self._check_open()
+        while (entry := self._queue.pop_entry()) is not None:
+            if self._resume is not None:
+                self._resume = StartPosition(entry.message_id, inclusive=False)
+            self._release(entry.permits)
+            if not self._acks.tracker.is_busy or self._acks.tracker.mask(entry):
+                return entry
+        self._demand()
+        return None
+
+    async def receive_entry(self) -> ReceivedEntry:
+        """Return the next entry, waiting for it.
+
+        Cancellation: safe, nothing is lost.
+
+        Raises: as `poll_entry`.
+        """
+        while (entry := self.poll_entry()) is None:
+            await self._waiting.wait()
+        return entry
+
+    def poll(self) -> Message | None:
+        """Return the next message if one is queued; raises as `poll_entry`."""
+        if self._error is not None or self._is_closed:
+            self._check_open()
+        message = self._queue.pop_message(self._release, self._discard_unopened)
+        if message is None:
+            self._demand()
+            return None
+        if self._resume is not None:
+            self._resume = StartPosition(message.message_id, inclusive=False)
+        self._release(1)
+        return message
+
+    async def receive(self, timeout_s: float | None = None) -> Message:
+        """Return the next message, waiting for it.
+
+        Cancellation: safe, nothing is lost.
+
+        Raises:
+            OperationTimeout: none came within ``timeout_s``.
+            MagnetarError: as `poll_entry`.
+        """
+        message = self.poll()
+        if message is not None:
+            return message
+        try:
+            async with asyncio.timeout(timeout_s):
+                while message is None:
+                    await self._waiting.wait()
+                    message = self.poll()
+        except TimeoutError as error:
+            raise OperationTimeout(f"no message of {self.topic} came within {timeout_s} s") from error
+        return message
+
+    async def arrival(self) -> None:
+        """Wait until something may have arrived or the consumer has ended.
+
+        Cancellation: safe.
+        """
+        if not self._queue and not self._is_closed and self._error is None:
+            await self._waiting.wait()
+
+    @property
+    def queued_messages(self) -> int:
+        """Messages that can be taken without waiting."""
+        return self._queue.num_messages
+
+    @property
+    def has_opened(self) -> bool:
+        """Whether `poll` has messages left of the entry that it took from last."""
+        return self._queue.has_opened
+
+    def handle_message(self, message: CommandMessage, payload: bytes) -> None:
+        """Take an entry (called by the connection)."""
+        data = message.message_id
+        position = (data.ledgerId, data.entryId)
+        try:
+            entry = open_entry(message, payload, self.topic, self._partition, self._max_message_bytes)
+        except DamagedEntry as error:
+            self._name_damage(position, error)
+            self._release(error.permits)
+            return
+        if self._is_seeking or (
+            self._epoch and message.HasField("consumer_epoch") and message.consumer_epoch < self._epoch
+        ):
+            self._release(entry.permits)  # sent before the broker knew that it has to begin elsewhere
+            return
+        if entry.ack_set or self._skip is not None or self._acks.tracker.is_busy:
+            wanted = self._wanted(entry, position)
+            if wanted == 0:
+                self._release(entry.permits)
+                return
+            if wanted is not None:
+                entry.ack_set = words_of(wanted)
+        self._queue.push(entry)
+        if self._waiting:
+            self._waiting.wake()
+        if self.on_arrival is not None:
+            self.on_arrival()
+
+    def _wanted(self, entry: ReceivedEntry, position: Position) -> int | None:
+        """Return which messages of an entry are new to the application, as bits: None for all, 0 for none."""
+        tracker = self._acks.tracker
+        if entry.ack_set:
+            tracker.set_wanted(position, bits_of(entry.ack_set))
+        if tracker.is_acknowledged(position):
+            return 0  # its acknowledgement is on the way
+        wanted = tracker.wanted(position)
+        if self._skip is None:
+            return wanted
+        new = self._skip.new_messages(position, entry.num_messages if entry.is_batch else None)
+        if new is None:
+            self._skip = None
+            return wanted
+        wanted = new if wanted is None else wanted & new
+        if self._resume is None:
+            # The application has moved behind these messages: to the subscription they are done.
+            self._acks.all_but(position, wanted)
+        return wanted
+
+    def discard(self, entry: ReceivedEntry, error: DamagedEntry) -> None:
+        """Acknowledge an entry that cannot be read, naming the damage to the broker; it would come again for ever.
+
+        For callers of `receive_entry` and `poll_entry`, when looking into the entry raised `DamagedEntry`.
+        """
+        self._name_damage(entry.message_id[:2], error)
+
+    def _discard_unopened(self, entry: ReceivedEntry, error: DamagedEntry) -> None:
+        self._name_damage(entry.message_id[:2], error)
+        self._release(entry.permits)
+
+    def _name_damage(self, position: Position, error: DamagedEntry) -> None:
+        log.error("%s: entry %d:%d is damaged and was dropped: %s", self.topic, *position, error)
+        if self._connection is not None:
+            self._connection.send_command(requests.ack_damaged(self._id, position, error.validation_error))
+
+    def _release(self, count: int) -> None:
+        permits = self._queue.permits.release(count)
+        if permits and self._is_attached and self._connection is not None:
+            self._connection.send_command(requests.flow(self._id, permits))
+
+    def _demand(self) -> None:
+        if self._is_attached and self._connection is not None:
+            permits = self._queue.permits.demand()
+            if permits:
+                self._connection.send_command(requests.flow(self._id, permits))
+
+    # -- acknowledging --------------------------------------------------------------------------------------------
+
+    def ack(self, message: Message | MessageId) -> asyncio.Future[None]:
+        """Acknowledge one message, or a whole entry if the id has no batch index.
+
+        Returns: a future that completes when the broker has confirmed it if ``ack_receipts`` is on, at once otherwise.
+        """
+        self._check_open()
+        return self._acks.message(given_id(message))
+
+    def ack_entry(self, entry: ReceivedEntry | MessageId) -> asyncio.Future[None]:
+        """Acknowledge a whole entry; returns as `ack`."""
+        self._check_open()
+        return self._acks.entry(position_of(entry))
+
+    def ack_entries(self, entries: Sequence[ReceivedEntry | MessageId]) -> asyncio.Future[None]:
+        """Acknowledge whole entries in one frame that leaves at once; returns as `ack`."""
+        self._check_open()
+        return self._acks.entries_now([position_of(entry) for entry in entries])
+
+    def claim_entries(self, entries: Sequence[ReceivedEntry]) -> asyncio.Future[list[ReceivedEntry]]:
+        """Acknowledge whole entries and return a future of those that are this consumer's alone from now on.
+
+        Those whose receipt did not come on the connection that delivered them, or came after another consumer became
+        the active one, are left out; where the broker has them still they come again.
+        """
+        self._check_open()
+        claimed: asyncio.Future[list[ReceivedEntry]] = asyncio.get_running_loop().create_future()
+        given = list(entries)
+        claim = self._acks.claim([position_of(entry) for entry in given])
+        claim.add_done_callback(lambda done: self._claim_settled(given, done, claimed))
+        return claimed
+
+    def _claim_settled(
+        self, entries: list[ReceivedEntry], claim: asyncio.Future[None], claimed: asyncio.Future[list[ReceivedEntry]]
+    ) -> None:
+        error = claim.exception()
+        if claimed.done():
+            return
+        claimed.set_result([] if error is not None else entries)
+        if error is not None and not isinstance(error, ConnectionLost) and not self._is_closed:
+            # Still held here by the broker, which would deliver them again only with the next connection.
+            log.warning("%s: %d entries are not processed now: %s", self.topic, len(entries), error)
+            for entry in entries:
+                self._acks.negative(position_of(entry))
+
+    def ack_batch_indexes(self, entry: ReceivedEntry | MessageId, still_wanted: Sequence[int]) -> asyncio.Future[None]:
+        """Acknowledge all messages of an entry but those whose bits are set in ``still_wanted``; returns as `ack`.
+
+        Args:
+            entry: the entry.
+            still_wanted: an ack set (`magnetar.wire.ack_set`).
+        """
+        self._check_open()
+        return self._acks.all_but(position_of(entry), bits_of(still_wanted))
+
+    def ack_cumulative(self, message: Message | ReceivedEntry | MessageId) -> asyncio.Future[None]:
+        """Acknowledge everything up to and including a message or entry; returns as `ack`.
+
+        Raises:
+            InvalidConfig: the subscription is shared, where others may still be at work before that message.
+        """
+        self._check_open()
+        if not self._is_rewinding:
+            raise InvalidConfig(
+                f"subscription {self.subscription} is {self._config.type}: its messages can only be acknowledged one"
+                " by one"
+            )
+        return self._acks.up_to(given_id(message))
+
+    def negative_ack(self, message: Message | ReceivedEntry | MessageId) -> None:
+        """Ask for a message again after ``negative_ack_delay_ms``.
+
+        The broker delivers the whole entry again, without the messages of it that are acknowledged by then. For an
+        Exclusive or Failover subscription it delivers everything again that is not acknowledged.
+        """
+        self._check_open()
+        self._acks.negative(given_id(message)[:2])
+
+    def _redeliver(self, due: list[Position]) -> None:
+        """Have entries delivered again whose negative acknowledgement is due."""
+        connection = self._connection
+        if not self._is_attached or connection is None:
+            return  # everything unacknowledged comes again with the next connection anyway
+        if self._is_rewinding:
+            self.redeliver_unacknowledged()
+            return
+        self._acks.flush()  # so that the broker leaves out what is acknowledged
+        for first in range(0, len(due), MAX_REDELIVER_IDS):
+            connection.send_command(requests.redeliver(self._id, due[first : first + MAX_REDELIVER_IDS], None))
+
+    def redeliver_unacknowledged(self) -> None:
+        """Have everything delivered again that is not acknowledged; without a connection that happens anyway."""
+        self._check_open()
+        connection = self._connection
+        if not self._is_attached or connection is None:
+            return
+        self._acks.flush()
+        permits = self._queue.clear()
+        if self._is_rewinding:
+            self._epoch += 1
+        connection.send_command(requests.redeliver(self._id, (), self._epoch if self._is_rewinding else None))
+        self._release(permits)
+
+    async def flush_acks(self) -> None:
+        """Send all acknowledgements now; with ``ack_receipts``, wait until they are confirmed.
+
+        Cancellation: safe.
+        """
+        self._check_open()
+        await self._acks.confirmed()
+
+    # -- moving ---------------------------------------------------------------------------------------------------
+
+    async def seek(self, target: MessageId | int, *, inclusive: bool = False) -> None:
+        """Move the subscription: the next message is the first after ``target``.
+
+        Args:
+            target: a message id, EARLIEST, LATEST, or a publish time in milliseconds: the first message published then
+                or later is next.
+            inclusive: with a message id, begin with that message itself.
+
+        Cancellation: the subscription may have moved.
+
+        Raises:
+            BrokerError, OperationTimeout, ConnectionLost: the subscription may not have moved.
+        """
+        if isinstance(target, MessageId):
+            check_message_id(target)
+        else:
+            check_integer("the publish time to seek to", target, 0)
+        connection = await self._attached()
+        request_id = connection.next_request_id()
+        skip: StartPosition | None = None
+        if isinstance(target, MessageId):
+            if target not in (EARLIEST, LATEST):
+                skip = StartPosition(target, inclusive)
+            command = requests.seek_to_id(request_id, self._id, target, skip.ack_set() if skip is not None else ())
+        else:
+            command = requests.seek_to_time(request_id, self._id, target)
+        self._is_seeking = True
+        permits = self._queue.clear()
+        self._acks.clear()
+        try:
+            await connection.request(request_id, encode_frame(command), f"seek {self.topic} to {target}")
+            self._skip = skip
+            if self._resume is not None:
+                self._resume = skip or StartPosition(target if isinstance(target, MessageId) else EARLIEST, True)
+        finally:
+            self._is_seeking = False
+            self._queue.clear()
+            if self._connection is None and not self._is_closed:
+                self._link.reopen(self, at_once=True)
+            else:
+                self._release(permits)
+        await self._attached()
+        if self._resume is not None and not isinstance(target, MessageId):
+            await self._resume_at_mark_delete()
+
+    async def last_message_id(self) -> MessageId:
+        """Return the id of the newest message of the topic; ``entry_id`` is -1 if it has none.
+
+        Cancellation: safe.
+        """
+        return (await self.last_and_mark_delete())[0]
+
+    async def last_and_mark_delete(self) -> tuple[MessageId, MessageId | None]:
+        """Return the newest message's id, and where the subscription stands if the broker says so.
+
+        Cancellation: safe.
+        """
+        return await ask_last(await self._attached(), self._id, self.topic, self._partition)
+
+    async def _resume_at_mark_delete(self) -> None:
+        """Remember where a non-durable subscription stands, unless something was taken from it already."""
+        before = self._resume
+        _, mark_delete = await self.last_and_mark_delete()
+        if mark_delete is not None and self._resume is before:
+            self._resume = StartPosition(mark_delete, inclusive=False)
+
+    async def unsubscribe(self) -> None:
+        """Delete the subscription and close the consumer.
+
+        Cancellation: the subscription may be deleted.
+
+        Raises:
+            MetadataError: other consumers are connected.
+        """
+        connection = await self._attached()
+        self._acks.flush()
+        request_id = connection.next_request_id()
+        command = encode_frame(requests.unsubscribe(request_id, self._id))
+        await connection.request(request_id, command, f"unsubscribe {self.subscription} of {self.topic}")
+        await self._end()
+
+    # -- life -----------------------------------------------------------------------------------------------------
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether a broker is serving this consumer now."""
+        return self._is_attached
+
+    def _check_open(self) -> None:
+        if self._error is not None:
+            raise self._error
+        if self._is_closed:
+            raise ClosedError(f"consumer of {self.topic}, subscription {self.subscription}, is closed")
+
+    async def _attached(self) -> Connection:
+        """Return the connection, waiting for it if there is none at the moment."""
+        while True:
+            self._check_open()
+            if self._is_attached and self._connection is not None:
+                return self._connection
+            await self._waiting_for_broker.wait()
+
+    async def open(self) -> None:
+        """Subscribe (called by the client)."""
+        await self._link.open(self)
+
+    async def attach(self, connection: Connection) -> None:
+        """Subscribe on a connection (called by the link)."""
+        request_id = connection.next_request_id()
+        command = encode_frame(requests.subscribe(self._subscription(request_id)))
+        self._connection = connection
+        connection.add_consumer(self._id, self)
+        try:
+            await connection.request(request_id, command, f"subscribe {self.subscription} to {self.topic}")
+            if self._resume is not None and self._resume.message_id == LATEST and not self._resume.inclusive:
+                # "Latest" must mean the same after a reconnection: note now which message that is.
+                _, mark_delete = await ask_last(connection, self._id, self.topic, self._partition)
+                if mark_delete is not None:
+                    self._resume = StartPosition(mark_delete, inclusive=False)
+            if self._connection is not connection:
+                raise ConnectionLost(f"{connection.address.physical} closed the consumer at once")
+        except BaseException as error:
+            connection.remove_consumer(self._id)
+            self._connection = None
+            if isinstance(error, (OperationTimeout, asyncio.CancelledError)):
+                # The broker may still create it: say that nobody wants it.
+                connection.send_command(requests.close_consumer(connection.next_request_id(), self._id))
+            raise
+        self._max_message_bytes = connection.max_message_bytes
+        self._is_attached = True
+        self._acks.attach(connection)
+        permits = self._queue.permits.restart()
+        if permits:
+            connection.send_command(requests.flow(self._id, permits))
+        elif self._waiting:
+            self._demand()
+        if self._config.type != "Failover":
+            self._set_active(True)
+        self._waiting_for_broker.wake()
+
+    def _subscription(self, request_id: int) -> CommandSubscribe:
+        command = subscribe_command(self._config, self.topic, self.subscription)
+        command.consumer_id = self._id
+        command.request_id = request_id
+        if self._is_rewinding:
+            command.consumer_epoch = self._epoch
+        if self._resume is not None:
+            command.durable = False
+            command.start_message_id.CopyFrom(to_data(self._resume.message_id))
+        return command
+
+    def handle_active_change(self, is_active: bool) -> None:
+        """Learn whether this consumer is the active one (called by the connection)."""
+        if not is_active and self.is_active:
+            # Somebody else gets what is queued, from the first entry that is not acknowledged on. Kept until this
+            # consumer is active again, it would come before what it belongs behind.
+            self._release(self._queue.clear())
+            self._acks.lose_claims("another consumer is the active one")
+        self._set_active(is_active)
+
+    def _set_active(self, is_active: bool) -> None:
+        if is_active == self.is_active:
+            return
+        self.is_active = is_active
+        if self._config.on_active_change is not None:
+            try:
+                self._config.on_active_change(is_active)
+            except Exception:
+                log.exception("%s: on_active_change(%s) raised", self.topic, is_active)
+
+    def handle_end_of_topic(self) -> None:
+        """Learn that everything was delivered (called by the connection)."""
+        self.has_reached_end = True
+
+    def handle_detached(self, connection: Connection, reason: MagnetarError) -> None:
+        """Find a broker again (called by the connection)."""
+        if self._connection is not connection:
+            return
+        self._connection = None
+        if not self._is_attached:
+            return
+        self._is_attached = False
+        self._acks.detach()
+        if self._resume is not None:
+            self._resume = self._queue.next_position() or self._resume
+            self._skip = self._resume
+        self._queue.clear()
+        self._set_active(False)
+        if not self._is_closed and not self._is_seeking:
+            log.info("%s: consumer of %s is detached: %s", self.topic, self.subscription, reason)
+            self._link.reopen(self)
+
+    def fail(self, error: MagnetarError) -> None:
+        """Raise ``error`` from everything from now on (called by the link)."""
+        self._error = error
+        self._acks.close(error)
+        self._waiting.wake()
+        self._waiting_for_broker.wake()
+        if self.on_arrival is not None:
+            self.on_arrival()
+
+    async def close(self) -> None:
+        """Send the acknowledgements and close; what is queued is delivered to another consumer.
+
+        Cancellation: the consumer is closed all the same.
+        """
+        if self._is_closed:
+            return
+        try:
+            if self._is_attached:
+                await self._acks.confirmed()
+            connection = self._connection  # after the wait: it may be another one by now
+            if connection is not None and self._is_attached:
+                request_id = connection.next_request_id()
+                command = encode_frame(requests.close_consumer(request_id, self._id))
+                await connection.request(request_id, command, f"close consumer of {self.topic}")
+        except MagnetarError as error:
+            log.debug("%s: closing a consumer of %s: %s", self.topic, self.subscription, error)
+        finally:
+            await self._end()
+
+    async def _end(self) -> None:
+        self._is_closed = True
+        if self._connection is not None:
+            self._connection.remove_consumer(self._id)
+        self._connection = None
+        self._is_attached = False
+        self._acks.close(ClosedError(f"consumer of {self.topic} was closed before this was confirmed"))
+        self._queue.clear()
+        self._set_active(False)
+        self._waiting.wake()
+        self._waiting_for_broker.wake()
+        if self.on_arrival is not None:
+            self.on_arrival()
+        await self._link.close()

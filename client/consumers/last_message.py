@@ -1,0 +1,30 @@
+"""Asks for the newest message of a topic, and where a subscription stands."""
+
+from __future__ import annotations
+
+from ...wire import requests
+from ...wire.frames import encode_frame
+from ...wire.message_id import MessageId, from_data
+from ...wire.pulsar_api_pb2 import CommandGetLastMessageIdResponse
+from ..connections.connection import Connection
+
+
+async def ask_last(
+    connection: Connection, consumer_id: int, topic: str, partition: int
+) -> tuple[MessageId, MessageId | None]:
+    """Return the newest message's id, and where the consumer's subscription stands if the broker says so.
+
+    Cancellation: safe.
+    """
+    request_id = connection.next_request_id()
+    command = encode_frame(requests.last_message_id(request_id, consumer_id))
+    answer: CommandGetLastMessageIdResponse = await connection.request(
+        request_id, command, f"last message id of {topic}"
+    )
+    last = from_data(answer.last_message_id)
+    if last.batch_index >= 0:
+        last = last._replace(batch_size=last.batch_index + 1)
+    last = last._replace(partition=partition)
+    if not answer.HasField("consumer_mark_delete_position"):
+        return last, None
+    return last, from_data(answer.consumer_mark_delete_position)

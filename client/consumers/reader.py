@@ -1,0 +1,108 @@
+"""Reads a topic from a chosen place, without a subscription that outlives the reader."""
+
+from __future__ import annotations
+
+from ...wire.message_id import EARLIEST, LATEST, MessageId
+from .consumer import Consumer
+from .received import Message, ReceivedEntry
+from .start import StartPosition
+
+
+class Reader:
+    """A reader of one topic; made by `AsyncClient.create_reader` and used on its event loop.
+
+    Attributes:
+        topic: full name.
+    """
+
+    def __init__(self, consumer: Consumer, start: StartPosition):
+        self.topic = consumer.topic
+        self._consumer = consumer
+        # The last message that was read, or where reading begins.
+        self._read = start
+
+    def __repr__(self) -> str:
+        return f"Reader(topic={self.topic!r}, read={self._read.message_id})"
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether a broker is serving this reader now."""
+        return self._consumer.is_connected
+
+    @property
+    def has_reached_end(self) -> bool:
+        """Whether the topic is terminated and everything of it was delivered."""
+        return self._consumer.has_reached_end
+
+    def poll_entry(self) -> ReceivedEntry | None:
+        """Return the next entry if one is queued; as `Consumer.poll_entry`."""
+        entry = self._consumer.poll_entry()
+        if entry is not None:
+            self._passed(entry.message_id)
+        return entry
+
+    async def read_entry(self) -> ReceivedEntry:
+        """Return the next entry, waiting for it; as `Consumer.receive_entry`."""
+        entry = await self._consumer.receive_entry()
+        self._passed(entry.message_id)
+        return entry
+
+    def poll(self) -> Message | None:
+        """Return the next message if one is queued; as `Consumer.poll`."""
+        message = self._consumer.poll()
+        if message is not None:
+            self._passed(message.message_id)
+        return message
+
+    async def read_next(self, timeout_s: float | None = None) -> Message:
+        """Return the next message, waiting for it; as `Consumer.receive`."""
+        message = await self._consumer.receive(timeout_s)
+        self._passed(message.message_id)
+        return message
+
+    def _passed(self, message_id: MessageId) -> None:
+        self._read = StartPosition(message_id, inclusive=False)
+        if message_id.batch_index < 0 or message_id.batch_index == message_id.batch_size - 1:
+            # Lets the broker show how far the reader is and delete what it has read.
+            self._consumer.ack_cumulative(message_id)
+
+    async def has_message_available(self) -> bool:
+        """Return whether there is a message that was not read yet.
+
+        Cancellation: safe.
+        """
+        if self._consumer.queued_messages:
+            return True
+        last, mark_delete = await self._consumer.last_and_mark_delete()
+        if last.entry_id < 0:
+            return False
+        read = self._read
+        if read.message_id == EARLIEST:
+            return True
+        if read.message_id == LATEST:
+            if mark_delete is None or read.inclusive:
+                return read.inclusive
+            return last[:2] > mark_delete[:2]
+        if last[:2] != read.message_id[:2]:
+            return last[:2] > read.message_id[:2]
+        if read.inclusive:
+            return True
+        # Within one entry: an id without batch index means that the whole of it was read.
+        return read.message_id.batch_index >= 0 and last.batch_index > read.message_id.batch_index
+
+    async def seek(self, target: MessageId | int, *, inclusive: bool = False) -> None:
+        """Go on reading elsewhere; as `Consumer.seek`."""
+        await self._consumer.seek(target, inclusive=inclusive)
+        if isinstance(target, MessageId):
+            self._read = StartPosition(target, inclusive)
+            return
+        _, mark_delete = await self._consumer.last_and_mark_delete()
+        self._read = StartPosition(mark_delete if mark_delete is not None else EARLIEST, inclusive=False)
+
+    async def last_message_id(self) -> MessageId:
+        """Return the id of the newest message of the topic; as `Consumer.last_message_id`."""
+        return await self._consumer.last_message_id()
+
+    async def close(self) -> None:
+        """Close the reader; the broker forgets it."""
+        await self._consumer.close()

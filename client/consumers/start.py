@@ -1,0 +1,45 @@
+"""Where reading begins, and what of the first entry was seen before.
+
+The broker begins with the whole entry of the start message; whatever of it is not wanted is left out here.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ...wire.ack_set import AckSet
+from ...wire.message_id import MessageId
+from .ack_tracker import Position, words_of
+
+
+class StartPosition(NamedTuple):
+    """A message, and whether reading begins with it or after it."""
+
+    message_id: MessageId
+    inclusive: bool
+
+    def new_messages(self, position: Position, batch_size: int | None) -> int | None:
+        """Return the messages of an entry that are to be read, as bits; None if this is another entry.
+
+        Args:
+            position: of the entry.
+            batch_size: None if the entry is no batch.
+        """
+        if position != self.message_id[:2]:
+            return None
+        everything = (1 << (batch_size or 1)) - 1
+        index = self.message_id.batch_index
+        if batch_size is None or index < 0:
+            return everything if self.inclusive else 0
+        seen = index if self.inclusive else index + 1
+        return everything & ~((1 << seen) - 1)
+
+    def ack_set(self) -> AckSet:
+        """Return the ack set of SEEK: which messages of the entry are wanted, empty for all.
+
+        The message itself counts as wanted even where it is not: a set of none would mean all.
+        """
+        index, size = self.message_id.batch_index, self.message_id.batch_size
+        if index <= 0 or index >= size:
+            return ()
+        return words_of(((1 << size) - 1) & ~((1 << index) - 1))

@@ -1,0 +1,188 @@
+"""Switching the broker's deduplication on for a topic, over its REST interface, and making sure that it is on.
+
+By the standard library: an instance needs it once per producer, and should load no HTTP library for it.
+
+Design: that the policy is on is not enough. Apache Pulsar 4.0 serves a topic that it has just loaded (after an unload,
+or on another broker after a crash) while it still reads again which sequence ids it has stored, if deduplication is a
+policy of the topic; what is sent again meanwhile may be stored twice. So whoever relies on it waits, each time before a
+producer attaches, until the broker says that it knows them: `memory_guard`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urljoin, urlsplit
+
+from ..errors import ConnectionLost, MagnetarError
+from ..wire.topic_name import parse_topic_name
+
+if TYPE_CHECKING:
+    from .config import Guard
+    from .connections.connection import Connection
+
+TIMEOUT_S = 10.0
+EFFECTIVE_WITHIN_S = 10.0  # Apache Pulsar's policies travel through a topic
+REDIRECTS_MAX = 5
+_POLL_S = 0.05
+_NOT_FOUND = 404
+_RETRIED = (409, 429, 500, 503)
+_ANSWER_CHARACTERS = 200
+
+
+class DeduplicationOff(MagnetarError):
+    """The broker does not drop duplicates on a topic, and cannot be made to."""
+
+
+class _Answer(NamedTuple):
+    status: int
+    text: str
+
+    @property
+    def is_success(self) -> bool:
+        return 200 <= self.status < 300
+
+
+def switch_on(admin_url: str, topic: str) -> bool:
+    """Switch deduplication on for a topic and all its partitions; returns once the broker says that it is on.
+
+    A topic that does not exist is created, without partitions.
+
+    Returns: whether it was on before.
+
+    Raises:
+        DeduplicationOff: the broker refuses, or has no policies of topics; the text says what to do.
+        ConnectionLost: the REST interface cannot be reached.
+    """
+    path = f"/admin/v2/{parse_topic_name(topic).rest_path}"
+    if _is_on(admin_url, path):
+        return True
+    partitions = _partitions(admin_url, path)
+    if not partitions:
+        created = _call(admin_url, "PUT", path)
+        if not created.is_success and created.status != 409:
+            raise DeduplicationOff(f"output topic {topic} cannot be created: {_shown(created)}")
+    deadline_s = time.monotonic() + EFFECTIVE_WITHIN_S
+    while not (answer := _call(admin_url, "POST", f"{path}/deduplicationEnabled", True)).is_success:
+        # All instances of a function begin at once, and so do their changes of one policy.
+        if answer.status not in _RETRIED or time.monotonic() > deadline_s:
+            raise DeduplicationOff(_refusal(topic, _shown(answer)))
+        time.sleep(_POLL_S)
+    while not _is_on(admin_url, path):
+        if time.monotonic() > deadline_s:
+            why = f"it was not on {EFFECTIVE_WITHIN_S:g} s after it had been asked for"
+            raise DeduplicationOff(_refusal(topic, why))
+        time.sleep(_POLL_S)
+    return False
+
+
+def _is_on(admin_url: str, path: str) -> bool:
+    answer = _call(admin_url, "GET", f"{path}/deduplicationEnabled")
+    return answer.is_success and answer.text.strip() == "true"
+
+
+def memory_guard(
+    admin_url: str, topic: str, before: Guard | None = None, *, patience_s: float = EFFECTIVE_WITHIN_S
+) -> Guard:
+    """Return what producers of a topic partition wait for before they attach: that the broker knows what it has stored.
+
+    Args:
+        admin_url: of the broker's REST interface; asking it also has the topic loaded.
+        topic: full name, of the partition where there are some.
+        before: awaited first.
+        patience_s: how long one attempt to attach waits.
+
+    It raises ConnectionLost where that takes longer; whoever attaches then tries again. A topic whose deduplication is
+    off is not waited for: that is for `switch_on` to find.
+    """
+
+    async def guard(connection: Connection) -> None:
+        if before is not None:
+            await before(connection)
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + patience_s
+        while not (status := await asyncio.to_thread(_memory, admin_url, topic)).is_settled:
+            if loop.time() > deadline_s:
+                raise ConnectionLost(
+                    f"deduplication of {topic} was still {status.name} after {patience_s:g} s; nothing is sent"
+                    " before the broker knows what it has stored"
+                )
+            await asyncio.sleep(_POLL_S)
+
+    return guard
+
+
+class _Memory(NamedTuple):
+    """What the broker says of a topic's deduplication.
+
+    Attributes:
+        name: its word.
+        is_settled: whether it will stay so.
+    """
+
+    name: str
+    is_settled: bool
+
+
+def _memory(admin_url: str, topic: str) -> _Memory:
+    path = f"/admin/v2/{parse_topic_name(topic).rest_path}"
+    answer = _call(admin_url, "GET", f"{path}/stats")
+    if answer.status == _NOT_FOUND:
+        return _Memory("missing", True)  # nothing is stored there
+    if not answer.is_success:
+        raise ConnectionLost(f"{admin_url} does not tell how deduplication of {topic} is: {_shown(answer)}")
+    name = str(json.loads(answer.text).get("deduplicationStatus"))
+    if name == "Disabled":
+        # On its way where the policy is on: then it has not reached the topic yet.
+        return _Memory(name, not _is_on(admin_url, f"/admin/v2/{parse_topic_name(topic).base.rest_path}"))
+    return _Memory(name, name == "Enabled")
+
+
+def partitions_of(admin_url: str, topic: str) -> int:
+    """Return how many partitions a topic has, 0 if it has none or does not exist."""
+    return _partitions(admin_url, f"/admin/v2/{parse_topic_name(topic).rest_path}")
+
+
+def _partitions(admin_url: str, path: str) -> int:
+    answer = _call(admin_url, "GET", f"{path}/partitions")
+    if not answer.is_success:
+        return 0
+    return int(json.loads(answer.text).get("partitions", 0))
+
+
+def _refusal(topic: str, why: str) -> str:
+    return (
+        f"EFFECTIVELY_ONCE needs deduplication on the output topic {topic}, and the broker does not switch it on:"
+        f" {why}; set topicLevelPoliciesEnabled=true and systemTopicEnabled=true on the broker, or use ATLEAST_ONCE"
+    )
+
+
+def _shown(answer: _Answer) -> str:
+    return f"status {answer.status} {answer.text.strip()[:_ANSWER_CHARACTERS]}"
+
+
+def _call(admin_url: str, method: str, path: str, body: Any = None) -> _Answer:
+    """Make a request, following redirects to the broker that owns the topic."""
+    url = admin_url.rstrip("/") + path
+    for _ in range(REDIRECTS_MAX):
+        target = urlsplit(url)
+        make = http.client.HTTPSConnection if target.scheme == "https" else http.client.HTTPConnection
+        connection = make(target.hostname or "", target.port, timeout=TIMEOUT_S)
+        try:
+            content = None if body is None else json.dumps(body)
+            where = target.path + (f"?{target.query}" if target.query else "")
+            connection.request(method, where, content, {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            text = response.read().decode("utf-8", "replace")
+        except (OSError, http.client.HTTPException) as error:
+            raise ConnectionLost(f"{method} {url}: {error or type(error).__name__}") from error
+        finally:
+            connection.close()
+        location = response.getheader("Location")
+        if response.status not in (301, 302, 307, 308) or not location:
+            return _Answer(response.status, text)
+        url = urljoin(url, location)
+    raise ConnectionLost(f"{method} {admin_url}{path} was redirected {REDIRECTS_MAX} times")

@@ -1,0 +1,125 @@
+"""What `functions.deploy` sends: the config made of its keyword arguments, and the package made of the function."""
+
+from __future__ import annotations
+
+import inspect
+import io
+import json
+import keyword
+import sys
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...api import pickled_function
+from ...config.fields import read_function_config
+from ...errors import InvalidConfig, PackageError
+from .pickling import pickle_function
+
+_ZIP_DATE = (1980, 1, 1, 0, 0, 0)
+"""Every file's: the same function makes the same package, which the cluster then keeps once."""
+_OTHER_NAMES = {"runtime": "runtimeEnv", "subscription": "subName"}
+_OUR_FIELDS = ("className", "fqfn", "functionType", "go", "jar", "py", "tenant", "namespace", "name")
+"""Fields that follow from the function, or have parameters of their own."""
+
+
+@dataclass(frozen=True)
+class Package:
+    """A function as a zip file.
+
+    Attributes:
+        name: the function's own name, if it has one.
+        class_name: by which an instance finds it.
+        content: the zip file.
+    """
+
+    name: str | None
+    class_name: str
+    content: bytes
+
+
+def own_name(function: Any) -> str | None:
+    """Return by which name a function is known; None for a lambda and the like."""
+    name = getattr(function, "__name__", None)
+    return name if isinstance(name, str) and name.isidentifier() else None
+
+
+def pack(function: Any, shown: str = "") -> Package:
+    """Return the package of a function: its pickle, and the module by which instances find it.
+
+    Args:
+        function: a function, a class with ``process(self, input, context)``, an object with it, or one to be called.
+        shown: its name for messages.
+
+    Raises:
+        PackageError: it is nothing that could process.
+        FunctionCannotTravel: it holds on to something of this process; says what.
+    """
+    name = own_name(function)
+    shown = shown or name or repr(function)[:80]
+    process = getattr(function, "process", None)
+    if inspect.isclass(function):
+        if not callable(process):
+            raise PackageError(f"class {shown} has no method process(self, input, context); add one")
+    elif callable(process) and not inspect.isroutine(function):
+        function = process
+    elif not callable(function) or inspect.ismodule(function):
+        raise PackageError(f"{shown} is of type {type(function).__name__}; give a function or a class")
+    # A name with an underscore could be one of the module's own.
+    attribute = name if name and not name.startswith("_") and not keyword.iskeyword(name) else "function"
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    source = Path(pickled_function.__file__).read_text(encoding="utf-8")
+    files: dict[str, str | bytes] = {
+        f"{pickled_function.MODULE}.py": f"{source}\n\n{attribute} = _load({version!r})\n",
+        pickled_function.VERSION_FILE: version,
+        pickled_function.PICKLE_FILE: pickle_function(function, shown),
+    }
+    return Package(name, f"{pickled_function.MODULE}.{attribute}", _zipped(files))
+
+
+def _zipped(files: Mapping[str, str | bytes]) -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(zipfile.ZipInfo(name, _ZIP_DATE), content, zipfile.ZIP_DEFLATED)
+    return stream.getvalue()
+
+
+def function_config(inputs: str | Sequence[str] | None, output: str | None, settings: Mapping[str, Any]) -> str:
+    """Return the JSON of a FunctionConfig, checked as a worker will check it.
+
+    Args:
+        inputs: topics.
+        output: topic.
+        settings: the other fields, in Python's spelling (``processing_guarantees``) or in that of the JSON.
+
+    Raises:
+        InvalidConfig: an unknown field, or a value of the wrong type.
+    """
+    config: dict[str, Any] = {}
+    for key, value in settings.items():
+        field = _OTHER_NAMES.get(key) or _camel_case(key)
+        if field in _OUR_FIELDS:
+            raise InvalidConfig(f"{key}: it follows from the function; leave it out")
+        if field in config:
+            raise InvalidConfig(f"{key}: {field} is given twice; leave one out")
+        config[field] = list(value) if isinstance(value, tuple | set | frozenset) else value
+    if inputs is not None:
+        config["inputs"] = [inputs] if isinstance(inputs, str) else list(inputs)
+    if output is not None:
+        config["output"] = output
+    config["runtime"] = "PYTHON"
+    config = {field: value for field, value in config.items() if value is not None}
+    try:
+        text = json.dumps(config, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise InvalidConfig(f"the settings must be JSON: {error}") from error
+    read_function_config(json.loads(text))
+    return text
+
+
+def _camel_case(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(word[:1].upper() + word[1:] for word in others)

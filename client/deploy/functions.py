@@ -1,0 +1,296 @@
+"""Functions from Python: ``client.functions.deploy(fn, inputs=…, output=…)`` and what one asks of them afterwards.
+
+Design: the function is turned into a package on the calling thread, because its objects may belong to that thread; what
+follows is the REST interface that all tools use. `AsyncFunctions` is the interface, `Functions` waits for it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from ...errors import InvalidConfig, RequestRefused
+from .deployment import Package, function_config, own_name, pack
+from .rest import Admin, Parts, segment
+
+DEFAULT_TENANT = "public"
+DEFAULT_NAMESPACE = "default"
+_NOT_FOUND = 404
+_T = TypeVar("_T")
+
+
+class Processor(Protocol):
+    """An object with a method `process`, which `deploy` takes like a function."""
+
+    def process(self, value: Any, context: Any, /) -> Any:
+        """Return what goes out."""
+
+
+class _Prepared(NamedTuple):
+    path: str
+    parts: Parts
+
+
+def _path(name: str | Callable[..., Any], tenant: str | None, namespace: str | None) -> str:
+    """Return the path of a function: of its name, of tenant/namespace/name, or of the object that was deployed."""
+    text = name if isinstance(name, str) else own_name(name)
+    if not text:
+        raise InvalidConfig(f"{name!r:.80} has no name of its own; give its name as a text")
+    parts = text.split("/")
+    if len(parts) == 3 and tenant is None and namespace is None:
+        tenant, namespace, text = parts
+    elif len(parts) != 1:
+        raise InvalidConfig(f"name={text!r} must be a name, or tenant/namespace/name without tenant= and namespace=")
+    return f"{_namespace_path(tenant, namespace)}/{segment(text)}"
+
+
+def _namespace_path(tenant: str | None, namespace: str | None) -> str:
+    return f"/admin/v3/functions/{segment(tenant or DEFAULT_TENANT)}/{segment(namespace or DEFAULT_NAMESPACE)}"
+
+
+def _prepare(
+    function: Callable[..., Any] | Processor,
+    inputs: str | Sequence[str] | None,
+    output: str | None,
+    settings: dict[str, Any],
+) -> _Prepared:
+    name, tenant, namespace = (settings.pop(key, None) for key in ("name", "tenant", "namespace"))
+    if not name and own_name(function) is None:
+        raise InvalidConfig(f"{function!r:.80} has no name of its own; give one: deploy(…, name='…')")
+    path = _path(name or own_name(function) or "", tenant, namespace)
+    config = json.loads(function_config(inputs, output, settings))
+    package: Package = pack(function, name or "")
+    parts: Parts = {
+        "functionConfig": (None, json.dumps({**config, "className": package.class_name}), "application/json"),
+        "data": (f"{package.class_name}.zip", package.content, "application/octet-stream"),
+    }
+    return _Prepared(path, parts)
+
+
+class AsyncFunctions:
+    """The functions of a cluster; made by `AsyncClient.functions`. Every method names a function in one of three ways.
+
+    ``"name"``, with ``tenant`` and ``namespace`` if they are not public and default; ``"tenant/namespace/name"``; or
+    the function itself that was deployed under its own name.
+
+    Cancellation: a request that is under way may still be carried out.
+
+    Raises:
+        RequestRefused: the cluster refuses; its reason, and the status (404: no such function).
+        ConnectionLost, OperationTimeout: nobody answers.
+    """
+
+    def __init__(self, admin: Callable[[], Admin]) -> None:
+        """Ask for the connection when it is needed."""
+        self._admin = admin
+
+    async def deploy(
+        self,
+        function: Callable[..., Any] | Processor,
+        *,
+        inputs: str | Sequence[str] | None = None,
+        output: str | None = None,
+        **settings: Any,
+    ) -> dict[str, Any]:
+        """Create a function, or give an existing one new code and settings; what is not named stays as it is.
+
+        Args:
+            function: a function, a lambda, or a class or object with ``process(self, input, context)``. It travels with
+                what it refers to, except for installed packages, which the workers must have.
+            inputs: input topics, or the only one.
+            output: output topic.
+            **settings: ``name``, ``tenant``, ``namespace``, ``runtime`` (``"process"``, ``"thread"`` or
+                ``"spark"``), ``subscription``, and every field of FunctionConfig: ``parallelism``, ``user_config``,
+                ``processing_guarantees``, ``subscription_position``, ``log_topic``, …
+
+        Returns: the function's config, as `get` does.
+
+        Raises:
+            FunctionCannotTravel: it holds on to something of this process; says what. Nothing was sent.
+            InvalidConfig: a setting is unknown or wrong. Nothing was sent.
+        """
+        return await self.send(_prepare(function, inputs, output, settings))
+
+    async def send(self, prepared: _Prepared) -> dict[str, Any]:
+        """Create or update what was prepared."""
+        path, parts = prepared
+        admin = self._admin()
+        try:
+            await admin.send("GET", path)
+        except RequestRefused as error:
+            if error.status != _NOT_FOUND:
+                raise
+            await admin.send("POST", path, parts=parts)
+        else:
+            await admin.send("PUT", path, parts=parts)
+        config: dict[str, Any] = await admin.json("GET", path)
+        return config
+
+    async def get(
+        self, name: str | Callable[..., Any], *, tenant: str | None = None, namespace: str | None = None
+    ) -> dict[str, Any]:
+        """Return a function's config, in Pulsar's JSON."""
+        config: dict[str, Any] = await self._admin().json("GET", _path(name, tenant, namespace))
+        return config
+
+    async def list(self, *, tenant: str | None = None, namespace: str | None = None) -> list[str]:
+        """Return the names of a namespace's functions."""
+        return sorted(await self._admin().json("GET", _namespace_path(tenant, namespace)))
+
+    async def delete(
+        self, name: str | Callable[..., Any], *, tenant: str | None = None, namespace: str | None = None
+    ) -> None:
+        """Stop a function and remove it."""
+        await self._admin().send("DELETE", _path(name, tenant, namespace))
+
+    async def status(
+        self, name: str | Callable[..., Any], *, tenant: str | None = None, namespace: str | None = None
+    ) -> dict[str, Any]:
+        """Return whether a function runs, what it did and what failed, in Pulsar's JSON."""
+        status: dict[str, Any] = await self._admin().json("GET", f"{_path(name, tenant, namespace)}/status")
+        return status
+
+    async def stats(
+        self, name: str | Callable[..., Any], *, tenant: str | None = None, namespace: str | None = None
+    ) -> dict[str, Any]:
+        """Return a function's counters and latency, in Pulsar's JSON."""
+        stats: dict[str, Any] = await self._admin().json("GET", f"{_path(name, tenant, namespace)}/stats")
+        return stats
+
+    async def trigger(
+        self,
+        name: str | Callable[..., Any],
+        value: str | bytes,
+        *,
+        topic: str | None = None,
+        tenant: str | None = None,
+        namespace: str | None = None,
+    ) -> bytes:
+        """Send one message to a function and return what comes out; empty if nothing does.
+
+        Args:
+            name: of the function.
+            value: the message.
+            topic: one of its inputs; needed when there are several.
+            tenant: of the function.
+            namespace: of the function.
+        """
+        parts: dict[str, tuple[str | None, str | bytes, str]]
+        if isinstance(value, str):
+            parts = {"data": (None, value, "text/plain")}
+        else:
+            parts = {"dataStream": ("value", value, "application/octet-stream")}
+        if topic is not None:
+            parts["topic"] = (None, topic, "text/plain")
+        return await self._admin().send("POST", f"{_path(name, tenant, namespace)}/trigger", parts=parts)
+
+    async def run(
+        self, name: str | Callable[..., Any], *, tenant: str | None = None, namespace: str | None = None
+    ) -> dict[str, Any]:
+        """Have a function of the runtime spark work its backlog off, and wait for the end, however long it takes.
+
+        Returns: the run as `status` shows it; ``stage`` is ``done``, ``failed`` (with a ``reason``) or ``cancelled``.
+
+        Raises:
+            RequestRefused: it runs already, or is not of that runtime.
+        """
+        path = f"{_path(name, tenant, namespace)}/trigger"
+        run: dict[str, Any] = await self._admin().json("POST", path, timeout_s=None)
+        return run
+
+    async def logs(
+        self,
+        name: str | Callable[..., Any],
+        *,
+        tail: int = 100,
+        tenant: str | None = None,
+        namespace: str | None = None,
+    ) -> str:
+        """Return the last ``tail`` lines of what a function's instances printed and logged, and their tracebacks."""
+        path = f"{_path(name, tenant, namespace)}/logs"
+        content = await self._admin().send("GET", path, params={"tail": str(tail), "follow": "false"})
+        return content.decode(errors="replace")
+
+
+class _Caller(Protocol):
+    """Runs a coroutine elsewhere and waits for it."""
+
+    def call(self, coroutine: Coroutine[Any, Any, _T]) -> _T: ...
+
+
+class Functions:
+    """The functions of a cluster, for blocking code; made by `Client.functions`. As `AsyncFunctions`, call by call."""
+
+    def __init__(self, caller: _Caller, functions: AsyncFunctions) -> None:
+        """Call ``functions`` by way of ``caller``."""
+        self._call = caller.call
+        self._functions = functions
+
+    def deploy(
+        self,
+        function: Callable[..., Any] | Processor,
+        *,
+        inputs: str | Sequence[str] | None = None,
+        output: str | None = None,
+        **settings: Any,
+    ) -> dict[str, Any]:
+        """Create a function, or give an existing one new code and settings; as `AsyncFunctions.deploy`."""
+        return self._call(self._functions.send(_prepare(function, inputs, output, settings)))
+
+    def get(
+        self, name: str | Callable[..., Any], *, tenant: str | None = None, namespace: str | None = None
+    ) -> dict[str, Any]:
+        """Return a function's config, in Pulsar's JSON."""
+        return self._call(self._functions.get(name, tenant=tenant, namespace=namespace))
+
+    def list(self, *, tenant: str | None = None, namespace: str | None = None) -> list[str]:
+        """Return the names of a namespace's functions."""
+        return self._call(self._functions.list(tenant=tenant, namespace=namespace))
+
+    def delete(
+        self, name: str | Callable[..., Any], *, tenant: str | None = None, namespace: str | None = None
+    ) -> None:
+        """Stop a function and remove it."""
+        self._call(self._functions.delete(name, tenant=tenant, namespace=namespace))
+
+    def status(
+        self, name: str | Callable[..., Any], *, tenant: str | None = None, namespace: str | None = None
+    ) -> dict[str, Any]:
+        """Return whether a function runs, what it did and what failed, in Pulsar's JSON."""
+        return self._call(self._functions.status(name, tenant=tenant, namespace=namespace))
+
+    def stats(
+        self, name: str | Callable[..., Any], *, tenant: str | None = None, namespace: str | None = None
+    ) -> dict[str, Any]:
+        """Return a function's counters and latency, in Pulsar's JSON."""
+        return self._call(self._functions.stats(name, tenant=tenant, namespace=namespace))
+
+    def trigger(
+        self,
+        name: str | Callable[..., Any],
+        value: str | bytes,
+        *,
+        topic: str | None = None,
+        tenant: str | None = None,
+        namespace: str | None = None,
+    ) -> bytes:
+        """Send one message to a function and return what comes out; as `AsyncFunctions.trigger`."""
+        return self._call(self._functions.trigger(name, value, topic=topic, tenant=tenant, namespace=namespace))
+
+    def run(
+        self, name: str | Callable[..., Any], *, tenant: str | None = None, namespace: str | None = None
+    ) -> dict[str, Any]:
+        """Have a function of the runtime spark work its backlog off; as `AsyncFunctions.run`."""
+        return self._call(self._functions.run(name, tenant=tenant, namespace=namespace))
+
+    def logs(
+        self,
+        name: str | Callable[..., Any],
+        *,
+        tail: int = 100,
+        tenant: str | None = None,
+        namespace: str | None = None,
+    ) -> str:
+        """Return the last ``tail`` lines of what a function's instances printed and logged, and their tracebacks."""
+        return self._call(self._functions.logs(name, tail=tail, tenant=tenant, namespace=namespace))

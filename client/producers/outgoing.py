@@ -1,0 +1,134 @@
+"""What is handed to a producer: single messages, or whole entries that were encoded elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ...errors import InvalidConfig
+from ...wire.batch import encode_batch, encode_plain_batch
+from ...wire.compression import NAMES, compress
+from ...wire.payload import seal
+from ...wire.pulsar_api_pb2 import KeyValue, MessageMetadata, SingleMessageMetadata
+from ..checks import INT64_MAX, check_options
+from ..config import Compression
+
+
+@dataclass(frozen=True, slots=True)
+class OutgoingMessage:
+    """One message on its way out; what a routing function sees.
+
+    Attributes:
+        payload: the content.
+        key: routes the message and names what compaction keeps.
+        ordering_key: routes instead of ``key`` where it is set.
+        properties: free pairs of text.
+        event_time_ms: set by the application; 0 is none.
+        sequence_id: chosen by the application; must rise. None continues.
+    """
+
+    payload: bytes
+    key: str | None = None
+    ordering_key: bytes | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    event_time_ms: int = 0
+    sequence_id: int | None = None
+
+
+class OutgoingEntry(NamedTuple):
+    """A batch that is already encoded; made by `encode_entry`, in any thread.
+
+    Attributes:
+        body: encoded messages, compressed as ``compression`` says.
+        num_messages: how many.
+        uncompressed_bytes: size of the body before compression.
+        compression: a CompressionType of the protocol.
+        sequence_id: of the first message; the others follow. None continues after the producer's last.
+        key: partition key of the entry; routes it and is what Key_Shared looks at.
+    """
+
+    body: bytes
+    num_messages: int
+    uncompressed_bytes: int
+    compression: int = 0
+    sequence_id: int | None = None
+    key: str | None = None
+
+
+def encode_entry(
+    payloads: Sequence[bytes],
+    headers: Sequence[SingleMessageMetadata | None] | None = None,
+    *,
+    compression: Compression = "NONE",
+    sequence_id: int | None = None,
+    key: str | None = None,
+) -> OutgoingEntry:
+    """Return an entry of many messages.
+
+    Messages carry no sequence ids of their own unless their headers have them, so that readers can share one header
+    object per batch: that is what makes large batches fast.
+
+    Args:
+        payloads: at least one.
+        headers: metadata per message (key, properties, event time); None where a message has none.
+        compression: of the whole entry.
+        sequence_id: of the first message; None continues.
+        key: partition key of the entry.
+    """
+    if not payloads:
+        raise ValueError("an entry needs at least one message")
+    body = encode_plain_batch(payloads) if headers is None else encode_batch(list(zip(headers, payloads, strict=True)))
+    kind = NAMES[compression]
+    packed = compress(kind, body) if kind else body
+    return OutgoingEntry(packed, len(payloads), len(body), kind, sequence_id, key)
+
+
+def seal_entry(entry: OutgoingEntry, producer_name: str, sequence_id: int, publish_time_ms: int) -> bytes:
+    """Return an entry as the payload section that a broker stores, for `Producer.send_sealed`; in any thread.
+
+    Args:
+        entry: what to send.
+        producer_name: of the producer that will send it.
+        sequence_id: of the entry; it is the number of all its messages.
+        publish_time_ms: when it was made.
+    """
+    metadata = MessageMetadata(
+        producer_name=producer_name,
+        sequence_id=sequence_id,
+        highest_sequence_id=sequence_id,
+        publish_time=publish_time_ms,
+        num_messages_in_batch=entry.num_messages,
+    )
+    if entry.compression:
+        metadata.compression = entry.compression  # type: ignore[assignment]  # the protocol's number itself
+        metadata.uncompressed_size = entry.uncompressed_bytes
+    return seal(metadata, entry.body)
+
+
+def describe(
+    metadata: MessageMetadata | SingleMessageMetadata,
+    key: str | None,
+    ordering_key: bytes | None,
+    properties: Mapping[str, str] | None,
+    event_time_ms: int,
+) -> None:
+    """Put what a message has beside its payload into its metadata.
+
+    Raises:
+        InvalidConfig: the protocol cannot carry it; says what and why.
+    """
+    try:
+        if key is not None:
+            metadata.partition_key = key
+        if ordering_key is not None:
+            metadata.ordering_key = ordering_key
+        if properties:
+            metadata.properties.extend(KeyValue(key=name, value=value) for name, value in properties.items())
+        if event_time_ms:
+            metadata.event_time = event_time_ms
+    except (TypeError, ValueError, AttributeError) as error:
+        check_options(key, ordering_key, properties, event_time_ms)
+        raise InvalidConfig(f"key, properties or event time of a message: {error}") from error
+    if event_time_ms and event_time_ms > INT64_MAX:
+        check_options(event_time_ms=event_time_ms)

@@ -1,0 +1,150 @@
+"""What a producer has sent and the broker has not stored yet, in the order of sending.
+
+Invariants: receipts come in this order, so a receipt can only be for the head. After a reconnection everything here is
+sent again, byte by byte as before and before anything new.
+"""
+
+from __future__ import annotations
+
+from asyncio import Future
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from ...errors import MagnetarError
+from ...wire.message_id import MessageId
+
+
+def fail_all(futures: Iterable[Future[MessageId]], error: MagnetarError) -> None:
+    """Give the error to all who still wait."""
+    for future in futures:
+        if not future.done():
+            future.set_exception(error)
+
+
+class Verdict(Enum):
+    """What a receipt means for the queue."""
+
+    HEAD = "the oldest pending entry is stored"
+    STALE = "an entry that is not pending any more, for example one that was sent twice"
+    AHEAD = "an entry behind the oldest: the broker lost one, so everything must be sent again"
+
+
+@dataclass(slots=True, eq=False)
+class PendingSend:
+    """One SEND.
+
+    Attributes:
+        sequence_id: of the first message.
+        last_sequence_id: of the last message.
+        head: frame up to the payload section.
+        payload: payload section.
+        num_messages: messages of the entry.
+        created_s: when the first of them was handed to the producer, in seconds of the event loop's clock.
+        future: of the entry's id; None if each message has its own.
+        futures: one per message of a batch whose messages have ids of their own.
+        flushed: completes with the entry, for those who wait for everything up to it.
+    """
+
+    sequence_id: int
+    last_sequence_id: int
+    head: bytes
+    payload: bytes
+    num_messages: int
+    created_s: float
+    future: Future[MessageId] | None = None
+    futures: Sequence[Future[MessageId]] = ()
+    flushed: Future[None] | None = None
+
+    def complete(self, ledger_id: int, entry_id: int, partition: int) -> None:
+        """Give every message its id."""
+        future = self.future
+        if future is not None:
+            if not future.done():
+                future.set_result(MessageId(ledger_id, entry_id, partition))
+        else:
+            size = len(self.futures)
+            for index, one in enumerate(self.futures):
+                if not one.done():
+                    one.set_result(MessageId(ledger_id, entry_id, partition, index, size))
+        if self.flushed is not None and not self.flushed.done():
+            self.flushed.set_result(None)
+
+    def fail(self, error: MagnetarError) -> None:
+        """Give every message the error."""
+        fail_all(self.futures if self.future is None else (self.future,), error)
+        if self.flushed is not None and not self.flushed.done():
+            self.flushed.set_exception(error)
+            self.flushed.exception()  # flush() may have been cancelled; whoever waits still gets it
+
+
+class PendingQueue:
+    """A first-in-first-out queue of `PendingSend`, counted in messages and bytes."""
+
+    __slots__ = ("_sends", "bytes", "messages")
+
+    def __init__(self) -> None:
+        self._sends: deque[PendingSend] = deque()
+        self.messages = 0
+        self.bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._sends)
+
+    def __iter__(self) -> Iterator[PendingSend]:
+        return iter(self._sends)
+
+    @property
+    def head(self) -> PendingSend | None:
+        """The oldest one."""
+        return self._sends[0] if self._sends else None
+
+    @property
+    def tail(self) -> PendingSend | None:
+        """The newest one."""
+        return self._sends[-1] if self._sends else None
+
+    def append(self, send: PendingSend) -> None:
+        """Add a SEND behind all others."""
+        self._sends.append(send)
+        self.messages += send.num_messages
+        self.bytes += len(send.payload)
+
+    def judge(self, sequence_id: int) -> Verdict:
+        """Return what a receipt or refusal with ``sequence_id`` is about."""
+        if not self._sends:
+            return Verdict.STALE
+        head = self._sends[0]
+        if sequence_id < head.sequence_id:
+            return Verdict.STALE
+        # Brokers answer with the first id of an entry, in SEND_ERROR with the last.
+        return Verdict.HEAD if sequence_id <= head.last_sequence_id else Verdict.AHEAD
+
+    def take(self, sequence_id: int) -> PendingSend | None:
+        """Remove the oldest one and return it if `judge` says that ``sequence_id`` is about it; else return None."""
+        # Every message comes here: `judge` and `pop`, written out.
+        if not self._sends:
+            return None
+        head = self._sends[0]
+        if not head.sequence_id <= sequence_id <= head.last_sequence_id:
+            return None
+        del self._sends[0]
+        self.messages -= head.num_messages
+        self.bytes -= len(head.payload)
+        return head
+
+    def pop(self) -> PendingSend:
+        """Remove the oldest one and return it."""
+        send = self._sends.popleft()
+        self.messages -= send.num_messages
+        self.bytes -= len(send.payload)
+        return send
+
+    def pop_all(self) -> list[PendingSend]:
+        """Remove all and return them in order."""
+        sends = list(self._sends)
+        self._sends.clear()
+        self.messages = 0
+        self.bytes = 0
+        return sends

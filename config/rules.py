@@ -1,0 +1,292 @@
+"""Defaults and rules of a FunctionConfig, in Pulsar's order and with Pulsar's words.
+
+After its own rules the part that is ours follows: settings which this version cannot honour yet are refused by name,
+each with the remedy. A rule that is Pulsar's keeps its text at the front, so that scripts that know it still match.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TypeVar
+
+from ..errors import InvalidConfig, InvalidTopicName
+from ..wire.printable import printable
+from ..wire.topic_name import TopicName, parse_topic_name
+from .function_config import (
+    ATLEAST_ONCE,
+    ATMOST_ONCE,
+    DEFAULT_COMPRESSION,
+    DEFAULT_CPU,
+    DEFAULT_DISK_BYTES,
+    DEFAULT_RAM_BYTES,
+    EFFECTIVELY_ONCE,
+    MAX_PARALLELISM,
+    MIN_RAM_BYTES,
+    PROCESS,
+    ConsumerSpec,
+    FunctionConfig,
+    ProducerSpec,
+    Resources,
+)
+from .spark_rules import check_spark
+
+MAX_NAME_BYTES = 128
+"""Of tenant, namespace and name: file names, process titles, sockets and consumers' names are made of them."""
+MAX_SUBSCRIPTION_BYTES = 1024
+RESERVED_SUBSCRIPTIONS = ("pulsar.repl", "pulsar.dedup", "__compaction")
+"""Beginnings of names that a broker's own cursors have."""
+_INT32_MAX = (1 << 31) - 1
+_NOT_YET = "is not supported yet; leave it out"
+_T = TypeVar("_T")
+
+
+def with_defaults(config: FunctionConfig) -> FunctionConfig:
+    """Return the config with everything filled in that registration does not ask for."""
+    producer = config.producer or ProducerSpec()
+    resources = config.resources or Resources()
+    return replace(
+        config,
+        output=config.output or None,
+        log_topic=config.log_topic or None,
+        producer=replace(producer, compression_type=producer.compression_type or DEFAULT_COMPRESSION),
+        processing_guarantees=config.processing_guarantees or ATLEAST_ONCE,
+        retain_ordering=bool(config.retain_ordering),
+        retain_key_ordering=bool(config.retain_key_ordering),
+        forward_source_message_property=_either(config.forward_source_message_property, True),
+        user_config=_either(config.user_config, {}),
+        auto_ack=_either(config.auto_ack, True),
+        subscription_position=config.subscription_position or "Latest",
+        parallelism=_either(config.parallelism, 1),
+        resources=Resources(
+            cpu=_either(resources.cpu, DEFAULT_CPU),
+            ram=_either(resources.ram, DEFAULT_RAM_BYTES),
+            disk=_either(resources.disk, DEFAULT_DISK_BYTES),
+        ),
+        cleanup_subscription=_either(config.cleanup_subscription, True),
+    )
+
+
+def _either(value: _T | None, default: _T) -> _T:
+    return default if value is None else value
+
+
+def check(config: FunctionConfig) -> None:
+    """Raise InvalidConfig with the first rule that a config with defaults breaks."""
+    _check_name(config)
+    _check_inputs(config)
+    if config.runtime is None:
+        raise InvalidConfig("Function language runtime is either not set or cannot be determined")
+    _check_topics(config)
+    _check_numbers(config)
+    _check_contradictions(config)
+    _check_window(config)
+    _check_python(config)
+    check_spark(config)
+    for name, reason in _unsupported(config):
+        raise InvalidConfig(f"{name}: {reason}")
+
+
+def _check_name(config: FunctionConfig) -> None:
+    for what, text in (("Tenant", config.tenant), ("Namespace", config.namespace), ("Function name", config.name)):
+        if not text:
+            raise InvalidConfig(f"{what} is not provided")
+        if (size := len(text.encode("utf-8", "replace"))) > MAX_NAME_BYTES:
+            raise InvalidConfig(f"{what} {text[:40]!a} of {size} bytes is longer than {MAX_NAME_BYTES} bytes")
+    name = config.name or ""
+    if name in (".", "..") or "/" in name or ":" in name or not name.isprintable():
+        raise InvalidConfig(f"Function name {name[:40]!a} must be of printable characters without / and :")
+    sub_name = config.sub_name or ""
+    if sub_name.startswith(RESERVED_SUBSCRIPTIONS):
+        raise InvalidConfig(f"subName {sub_name[:40]!a} is reserved for subscriptions of the broker; choose another")
+    if _has_controls(sub_name) or len(sub_name.encode("utf-8", "replace")) > MAX_SUBSCRIPTION_BYTES:
+        raise InvalidConfig(
+            f"subName {sub_name[:40]!a} must be at most {MAX_SUBSCRIPTION_BYTES} bytes without control characters"
+        )
+    if config.sent_fqfn and config.sent_fqfn != config.fqfn:
+        raise InvalidConfig(f"fqfn {config.sent_fqfn} is not {config.fqfn}, the name in the request; leave fqfn out")
+
+
+def _check_inputs(config: FunctionConfig) -> None:
+    if not config.input_specs:
+        raise InvalidConfig("No input topic(s) specified for the function")
+    seen: dict[TopicName, str] = {}
+    for topic in config.input_specs:
+        parsed = _topic("Input", topic)
+        if parsed in seen:
+            raise InvalidConfig(f"Input topics {seen[parsed]} and {topic} are the same topic; leave one out")
+        seen[parsed] = topic
+
+
+def _check_topics(config: FunctionConfig) -> None:
+    inputs = {parse_topic_name(topic) for topic in config.input_specs}
+    if config.output and _topic("Output", config.output) in inputs:
+        raise InvalidConfig(
+            f"Output topic {config.output} is also being used as an input topic (topics must be one or the other)"
+        )
+    if config.log_topic:
+        _topic("LogTopic", config.log_topic)
+    if config.dead_letter_topic:
+        _topic("DeadLetter", config.dead_letter_topic)
+    for spec in config.input_specs.values():
+        if spec.receiver_queue_size is not None and not 0 <= spec.receiver_queue_size <= _INT32_MAX:
+            raise InvalidConfig("Receiver queue size should be >= zero")
+        if spec.schema_type and spec.serde_class_name:
+            raise InvalidConfig("Only one of schemaType or serdeClassName should be set in inputSpec")
+        if spec.crypto_config is not None and not spec.crypto_config.get("cryptoKeyReaderClassName"):
+            raise InvalidConfig("CryptoKeyReader class name required")
+
+
+def _topic(what: str, text: str) -> TopicName:
+    try:
+        name = parse_topic_name(text)
+    except InvalidTopicName as exc:
+        raise InvalidConfig(f"{what} topic {printable(text)} is invalid") from exc
+    if name.local in (".", "..") or _has_controls(name.local):
+        raise InvalidConfig(f"{what} topic {printable(text)} is invalid: . and .. and control characters are refused")
+    return name
+
+
+def _has_controls(text: str) -> bool:
+    return any(unicodedata.category(char) in ("Cc", "Cs") for char in text)
+
+
+def _check_numbers(config: FunctionConfig) -> None:
+    parallelism = config.parallelism or 0
+    if parallelism <= 0:
+        raise InvalidConfig("Function parallelism must be a positive number")
+    if parallelism > MAX_PARALLELISM:
+        raise InvalidConfig(f"Function parallelism {parallelism} is more than the {MAX_PARALLELISM} instances allowed")
+    resources = config.resources or Resources()
+    for name, amount in (("cpu", resources.cpu), ("ram", resources.ram), ("disk", resources.disk)):
+        if amount is not None and not amount > 0:
+            raise InvalidConfig(f"The {name} allocation for the function must be positive")
+    if config.timeout_ms is not None and config.timeout_ms <= 0:
+        raise InvalidConfig("Function timeout must be a positive number")
+
+
+def _check_contradictions(config: FunctionConfig) -> None:
+    guarantees = config.processing_guarantees
+    retries = config.max_message_retries
+    if config.timeout_ms is not None and guarantees != ATLEAST_ONCE:
+        raise InvalidConfig("Message timeout can only be specified with processing guarantee is ATLEAST_ONCE")
+    if retries is not None and retries >= 0 and guarantees == EFFECTIVELY_ONCE:
+        raise InvalidConfig("MaxMessageRetries and Effectively once don't gel well")
+    if (retries is None or retries < 0) and config.dead_letter_topic:
+        raise InvalidConfig("Dead Letter Topic specified, however max retries is set to infinity")
+    if config.retain_ordering and config.retain_key_ordering:
+        raise InvalidConfig("Only one of retain ordering or retain key ordering can be set")
+    if config.retain_key_ordering and guarantees == EFFECTIVELY_ONCE:
+        raise InvalidConfig(
+            "When effectively once processing guarantee is specified, retain Key ordering cannot be set"
+        )
+    if config.auto_ack is False and guarantees == ATMOST_ONCE:
+        raise InvalidConfig(
+            "When Guarantees == ATMOST_ONCE, autoAck must be equal to true. This is a contradictory configuration,"
+            " autoAck will be removed later. Please refer to PIP: https://github.com/apache/pulsar/issues/15560"
+        )
+
+
+def _check_window(config: FunctionConfig) -> None:
+    window = config.window_config
+    if window is None:
+        return
+    lengths = [window.get("windowLengthCount"), window.get("windowLengthDurationMs")]
+    if all(length is None for length in lengths):
+        raise InvalidConfig("Window length is not specified")
+    if None not in lengths:
+        raise InvalidConfig("Window length for time and count are set! Please set one or the other.")
+    raise InvalidConfig("There is currently no support windowing in python; leave windowConfig out")
+
+
+def _check_python(config: FunctionConfig) -> None:
+    if config.runtime == "JAVA":
+        raise InvalidConfig("runtime JAVA is not supported; leave jar and runtime out and give a Python file as py")
+    if config.runtime == "GO":
+        raise InvalidConfig("runtime GO is not supported; leave go and runtime out and give a Python file as py")
+    if config.processing_guarantees == EFFECTIVELY_ONCE:
+        _check_effectively_once(config)
+    if config.max_message_retries is not None and config.max_message_retries >= 0:
+        raise InvalidConfig("Message retries not yet supported in python; leave maxMessageRetries out")
+    if not config.class_name:
+        raise InvalidConfig("Function classname cannot be null")
+
+
+def _check_effectively_once(config: FunctionConfig) -> None:
+    if config.auto_ack is False:
+        raise InvalidConfig(
+            "When Guarantees == EFFECTIVELY_ONCE, autoAck must be equal to true: inputs are acknowledged with their"
+            " outputs; use MANUAL to acknowledge them yourself"
+        )
+    for what, topic in (*(("input", topic) for topic in config.input_specs), ("output", config.output)):
+        if topic and topic.startswith("non-persistent://"):
+            raise InvalidConfig(
+                f"{what} topic {topic} is non-persistent: it knows no positions and no duplicates, so processing cannot"
+                " be EFFECTIVELY_ONCE; use a persistent topic or ATMOST_ONCE"
+            )
+
+
+def _unsupported(config: FunctionConfig) -> Iterator[tuple[str, str]]:
+    """Yield what the config asks for and no part of this version does."""
+    simple: tuple[tuple[str, object], ...] = (
+        ("outputSchemaType", config.output_schema_type),
+        ("retainKeyOrdering", config.retain_key_ordering),
+        ("secrets", config.secrets),
+        ("maxMessageRetries", config.max_message_retries is not None),
+        ("timeoutMs", config.timeout_ms),
+        ("runtimeFlags", config.runtime_flags),
+    )
+    for name, value in simple:
+        if value:
+            yield name, f"it {_NOT_YET}"
+    yield from _unsupported_resources(config.resources or Resources(), config.runtime_env or PROCESS)
+    for topic, spec in config.input_specs.items():
+        yield from _unsupported_input(topic, spec)
+    yield from _unsupported_output(config.producer or ProducerSpec())
+    yield from config.refused.items()
+
+
+def _unsupported_resources(resources: Resources, runtime: str) -> Iterator[tuple[str, str]]:
+    for name, amount, default in (
+        ("cpu", resources.cpu, DEFAULT_CPU),
+        ("disk", resources.disk, DEFAULT_DISK_BYTES),
+    ):
+        if amount not in (None, default):
+            yield f"resources.{name}", f"a limit other than {default} {_NOT_YET}"
+    ram = resources.ram
+    if ram in (None, DEFAULT_RAM_BYTES):
+        return
+    if runtime != PROCESS:
+        yield "resources.ram", f"a function with runtimeEnv {runtime} has no limit of its own; leave it out"
+    elif ram is not None and ram < MIN_RAM_BYTES:
+        yield "resources.ram", f"{ram} bytes are less than the {MIN_RAM_BYTES} that an instance may need; leave it out"
+
+
+def _unsupported_input(topic: str, spec: ConsumerSpec) -> Iterator[tuple[str, str]]:
+    values: tuple[tuple[str, object], ...] = (
+        ("regexPattern", spec.is_regex_pattern),
+        ("schemaType", spec.schema_type),
+        ("schemaProperties", spec.schema_properties),
+        ("consumerProperties", spec.consumer_properties),
+        ("cryptoConfig", spec.crypto_config is not None),
+        ("poolMessages", spec.pool_messages),
+        ("messagePayloadProcessorConfig", spec.payload_processor),
+    )
+    for name, value in values:
+        if value:
+            yield f"inputSpecs[{topic}].{name}", f"it {_NOT_YET}"
+
+
+def _unsupported_output(producer: ProducerSpec) -> Iterator[tuple[str, str]]:
+    values: tuple[tuple[str, object], ...] = (
+        ("maxPendingMessages", producer.max_pending_messages),
+        ("maxPendingMessagesAcrossPartitions", producer.max_pending_messages_across_partitions),
+        ("useThreadLocalProducers", producer.use_thread_local_producers),
+        ("cryptoConfig", producer.crypto_config),
+        ("batchBuilder", producer.batch_builder),
+        ("batchingConfig", producer.batching_config),
+    )
+    for name, value in values:
+        if value:
+            yield f"producerConfig.{name}", f"it {_NOT_YET}"

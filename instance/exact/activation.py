@@ -1,0 +1,430 @@
+"""One activity of an input partition: from being told that it is ours to having nothing of it under way any more.
+
+Beginning: take the partition's lock, open the producer of the output topic, ask the state store how far the partition
+was committed, publish what it still has in the outbox. Only then input is taken, and none at or below the position that
+is done: the highest of what was committed and of what the broker's deduplication has of our producer.
+
+Invariants: results arrive in the order of their positions and are settled in that order, so acknowledging the position
+of the last settled one acknowledges nothing that is not done. Input is acknowledged after its outputs are stored.
+
+Ending, while the connection stands: what is under way is finished, as nobody can begin before our producers are closed
+and the lock is given back. Without the connection: what was not sent is given up and comes again; what is on its way to
+the state store is still committed, unless somebody else was faster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Awaitable, Sequence
+from functools import partial
+from typing import Protocol
+
+from ...api.serde import SerDe
+from ...client.client import AsyncClient
+from ...client.config import Guard
+from ...client.consumers.consumer import Consumer
+from ...client.consumers.received import ReceivedEntry
+from ...errors import NotAllowed
+from ...state.values import Opened, OutboxEntry
+from ...wire.message_id import MessageId
+from ...wire.position import Position
+from ...wire.position_sequence import FIRST_SEGMENT, Segment, segment_of, segments_after
+from ..held_entries import HeldEntries, position_of
+from .committer import Committer, Ledger
+from .outputs import Outputs
+from .work import Result, Source, position_in
+
+HELD_MESSAGES_MAX = 100_000  # of an instance; more than elsewhere: they stay until they are committed and published
+LOOK_S = 0.2  # between two looks whether the connection still stands
+
+
+class Flow(Protocol):
+    """What is told of results that come to their end."""
+
+    def left(self, results: Sequence[Result], is_settled: bool) -> None:
+        """Let go of results that are settled, or given up."""
+
+
+class Workplace(Protocol):
+    """What an instance gives its partitions.
+
+    Attributes:
+        client: makes producers and locks.
+        admin_url: of the broker's REST interface, empty if it is not to be asked.
+        guard: for all of them; None without an instance lock.
+        locks_topic: keeps the partitions' locks; empty if there are none.
+        held: bounds the entries in work.
+        committer: commits results; None without a state store.
+        direct_topic: full name of the output topic if outputs may go straight to it; empty if none is known.
+        owner: of the locks.
+    """
+
+    client: AsyncClient
+    admin_url: str
+    guard: Guard | None
+    locks_topic: str
+    held: HeldEntries
+    committer: Committer | None
+    direct_topic: str
+    owner: str
+
+    @property
+    def flow(self) -> Flow:
+        """What is told of results that come to their end."""
+
+    def process(self, source: Source, entry: ReceivedEntry) -> None:
+        """Give an entry to the function's thread."""
+
+    def must_commit(self) -> None:
+        """Send nothing directly any more: the partition was committed to the state store before."""
+
+    def moved_back(self, topic: str, first: Position, done: Position) -> None:
+        """Say that the subscription's cursor was moved back by other means than ours."""
+
+    def end(self, reason: str) -> None:
+        """Stop the instance."""
+
+
+class Tenure:
+    """One activity of one partition; also the `Source` that the function's thread sees.
+
+    Attributes:
+        topic: full name of the partition.
+        serde: decodes its messages.
+        producer_name: of all its producers.
+        is_over: set when the partition is not ours any more.
+        in_flight: entries that were taken and are not settled.
+        confirmed: the broker has confirmed that everything up to this position is acknowledged.
+        ledger: what is committed.
+    """
+
+    def __init__(
+        self, work: Workplace, consumer: Consumer, serde: SerDe, producer_name: str, confirmed: Position | None
+    ) -> None:
+        """Prepare.
+
+        Args:
+            work: of the instance.
+            consumer: of the partition.
+            serde: decodes its messages.
+            producer_name: of all its producers.
+            confirmed: of the activity before.
+        """
+        self.topic = consumer.topic
+        self.serde = serde
+        self.producer_name = producer_name
+        self.is_over = False
+        self.in_flight = 0
+        self.confirmed = confirmed
+        self.ledger = Ledger(consumer.topic)
+        self._work = work
+        self._consumer = consumer
+        self._outputs = Outputs(work.client, producer_name, work.guard, work.admin_url)
+        self._lock = work.client.create_lock(work.locks_topic, producer_name, work.owner) if work.locks_topic else None
+        self._is_abandoned = False
+        self._has_given_up = False
+        self._unsettled: deque[Result] = deque()
+        self._taken: Position | None = None
+        self._done: Position | None = None
+        self._settled = asyncio.Event()
+        self._acknowledges = False
+        self._is_settling = False
+        self._skipped_messages = 0
+
+    @property
+    def done(self) -> Position | None:
+        """Everything up to this position is done."""
+        return self._done
+
+    @property
+    def waits_for(self) -> str:
+        """Why the activity cannot begin; empty if nothing hinders."""
+        waits_for = self._outputs.waits_for or (self._lock.waits_for if self._lock is not None else "")
+        return f"{self.topic} waits for the instance that had it before: {waits_for}" if waits_for else ""
+
+    # -- beginning ------------------------------------------------------------------------------------------------
+
+    async def serve(self) -> None:
+        """Begin, then take input until cancelled, or the partition is lost.
+
+        Cancellation: call `leave` afterwards.
+
+        Raises:
+            MagnetarError: the instance cannot go on.
+        """
+        work = self._work
+        if self._lock is not None:
+            await self._lock.acquire()
+        if work.direct_topic:
+            self._done = await self._stored_directly(work.direct_topic)
+        if work.committer is not None:
+            await self._recover(work.committer)
+        self._taken = self._done
+        if self._done is not None:
+            self._acknowledge()
+        held, consumer = work.held, self._consumer
+        # What comes once the partition is lost, even if it is ours again by then, is for the next activity.
+        while not self.is_over:
+            await held.room.wait()
+            while held.room.is_set() and not self.is_over and (entry := consumer.poll_entry()) is not None:
+                self._take(entry)
+            if held.room.is_set():
+                await consumer.arrival()
+
+    async def _stored_directly(self, topic: str) -> Position | None:
+        """Return the highest position whose outputs the broker has, None if it has none."""
+        done = await self._stored_under(topic, FIRST_SEGMENT)
+        _, acknowledged = await self._consumer.last_and_mark_delete()
+        for segment in segments_after(None if acknowledged is None else Position(*acknowledged[:2])):
+            if segment != FIRST_SEGMENT:
+                stored = await self._stored_under(topic, segment)
+                if stored is not None and (done is None or stored > done):
+                    done = stored
+        return done
+
+    async def _stored_under(self, topic: str, segment: Segment) -> Position | None:
+        last = (await self._outputs.open(topic, segment)).last_sequence_id
+        return segment.position(last) if last >= 0 else None
+
+    async def _recover(self, committer: Committer) -> None:
+        """Learn how far the partition was committed, and publish what may not be published yet."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Opened] = loop.create_future()
+
+        def opening(opened: Opened | BaseException) -> None:
+            loop.call_soon_threadsafe(_complete, answer, opened)
+
+        committer.open(self.ledger, opening)
+        opened = await answer
+        if opened.position is None:
+            return
+        self._work.must_commit()
+        if opened.outbox:
+            await self._publish_leftovers(opened.outbox)
+        self.ledger.published = opened.position
+        if self._done is None or opened.position > self._done:
+            self._done = opened.position
+
+    async def _publish_leftovers(self, rows: Sequence[OutboxEntry]) -> None:
+        """Publish what is in the outbox and not on its topics yet, and wait until it is stored."""
+        loop = asyncio.get_running_loop()
+        waiting: list[asyncio.Future[None]] = []
+        # The broker forgets producers that were idle for hours. What the cursor has passed was published before.
+        _, acknowledged = await self._consumer.last_and_mark_delete()
+        for row in rows:
+            last = (await self._outputs.open(row.topic, segment_of(row.position))).last_sequence_id
+            is_acknowledged = acknowledged is not None and row.position <= acknowledged[:2]
+            if row.sequence_id <= last or (last < 0 and is_acknowledged):
+                continue
+            future: asyncio.Future[None] = loop.create_future()
+            waiting.append(future)
+            self._outputs.send(row, partial(_finish, future))
+        await asyncio.gather(*waiting)
+
+    # -- input ----------------------------------------------------------------------------------------------------
+
+    def _take(self, entry: ReceivedEntry) -> None:
+        position = position_in(entry)
+        if self._taken is not None and position <= self._taken:
+            if self._done is not None and position <= self._done:
+                self._skip(entry, position, self._done)
+            return  # what is in work is acknowledged when it is done
+        self._taken = position
+        self.in_flight += 1
+        self._work.held.add(position_of(entry), entry)
+        self._work.process(self, entry)
+
+    def _skip(self, entry: ReceivedEntry, position: Position, done: Position) -> None:
+        """Acknowledge an entry that is done again, and look why it has come."""
+        self._skipped_messages += entry.num_messages
+        is_confirmed = self.confirmed is not None and position <= self.confirmed
+        # An acknowledgement may have been lost; but only for what was in work at a time.
+        if is_confirmed or self._skipped_messages > 2 * HELD_MESSAGES_MAX + entry.num_messages:
+            self._work.moved_back(self.topic, position, done)
+        self._acknowledge()
+
+    def skipped(self, entry: ReceivedEntry) -> None:
+        """Take back an entry that was not processed, as the partition is not ours any more."""
+        self._let_go(entry)
+
+    def _let_go(self, entry: ReceivedEntry) -> None:
+        self._work.held.remove(entry)
+        self.in_flight -= 1
+        if not self.in_flight:
+            self._settled.set()
+
+    # -- results --------------------------------------------------------------------------------------------------
+
+    @property
+    def accepts_commits(self) -> bool:
+        """Whether a result may be committed: not after one before it was given up."""
+        return not self._has_given_up
+
+    def publish(self, result: Result) -> None:
+        """Send the outputs of a result: a direct one, or one that is committed."""
+        if self._is_abandoned:
+            self._give_up(result)
+            return
+        self._unsettled.append(result)
+        result.waiting_for = len(result.rows)
+        for row in result.rows:
+            self._outputs.send(row, partial(self._stored, result, row))
+        if not result.rows:
+            self._settle_soon()
+
+    def _give_up(self, result: Result) -> None:
+        """Drop a result whose input, or whose rows in the outbox, somebody deals with later."""
+        if result.is_direct:
+            self._has_given_up = True
+        self._work.flow.left([result], False)
+        self._let_go(result.entry)
+
+    def _stored(self, result: Result, row: OutboxEntry, error: BaseException | None) -> None:
+        if error is not None and not self._is_abandoned:
+            self._work.end(_why_not_stored(row, error))
+            self._is_abandoned = True
+        result.waiting_for -= 1
+        if not result.waiting_for:
+            self._settle_soon()
+
+    def _settle_soon(self) -> None:
+        """Settle in this turn of the loop, once for all receipts that come with it."""
+        if not self._is_settling:
+            self._is_settling = True
+            asyncio.get_running_loop().call_soon(self._settle)
+
+    def _settle(self) -> None:
+        self._is_settling = False
+        try:
+            self._settle_in_order()
+        except Exception as error:  # noqa: BLE001  the loop calls this, and nobody would hear of it
+            self._work.end(f"{self.topic}: what is done cannot be settled: {error!r}")
+
+    def _settle_in_order(self) -> None:
+        """Acknowledge the inputs whose outputs are all stored, as far as they follow one another."""
+        unsettled = self._unsettled
+        settled: list[Result] = []
+        while unsettled and not unsettled[0].waiting_for:
+            result = unsettled.popleft()
+            if self._is_abandoned:
+                self._give_up(result)
+            else:
+                settled.append(result)
+                self._let_go(result.entry)
+        if not settled:
+            return
+        last = settled[-1]
+        self._done = last.position
+        if not last.is_direct:
+            self.ledger.published = last.position
+        self._work.flow.left(settled, True)
+        self._acknowledge()
+
+    def _acknowledge(self) -> None:
+        """Acknowledge what is done, soon: several at once."""
+        if not self._acknowledges:
+            self._acknowledges = True
+            asyncio.get_running_loop().call_soon(self._acknowledge_done)
+
+    def _acknowledge_done(self) -> None:
+        self._acknowledges = False
+        done = self._done
+        if done is None or self._is_abandoned or not self._consumer.is_connected:
+            return
+        self._consumer.ack_cumulative(MessageId(*done)).add_done_callback(partial(self._confirm, done))
+
+    def _confirm(self, position: Position, answer: asyncio.Future[None]) -> None:
+        is_confirmed = not answer.cancelled() and answer.exception() is None
+        if is_confirmed and (self.confirmed is None or position > self.confirmed):
+            self.confirmed = position
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing of it is in work."""
+        return not self.in_flight
+
+    def clear_outbox(self) -> None:
+        """Have the state store forget what is published, if nothing is in work that would do it on its way."""
+        committer, ledger = self._work.committer, self.ledger
+        if committer is not None and not self.in_flight and ledger.cleared != ledger.published:
+            committer.clear(ledger)
+
+    # -- ending ---------------------------------------------------------------------------------------------------
+
+    async def settle(self) -> None:
+        """Wait until nothing is in work, and its input is acknowledged. Cancellation: safe."""
+        while self.in_flight:
+            self._settled.clear()
+            await self._settled.wait()
+        if self._consumer.is_connected:
+            self._acknowledge_done()
+            await self._consumer.flush_acks()
+
+    async def leave(self) -> None:
+        """Finish or give up what is under way, and let the next one begin.
+
+        Cancellation: producers and lock are given up all the same.
+        """
+        self.is_over = True
+        try:
+            while self.in_flight:
+                if not self._consumer.is_connected or (self._lock is not None and not self._lock.is_held):
+                    await self.abandon()
+                self._settled.clear()
+                if self.in_flight:
+                    await _within(self._settled.wait(), LOOK_S)
+            if not self._is_abandoned and self._consumer.is_connected:
+                await _within(self._consumer.flush_acks(), LOOK_S)
+        finally:
+            await self.close()
+
+    async def abandon(self) -> None:
+        """Give up what is not stored."""
+        if not self._is_abandoned:
+            self._is_abandoned = True
+            await self._outputs.close()
+
+    async def close(self) -> None:
+        """Close the producers, then give back the lock."""
+        self._is_abandoned = self.is_over = True
+        await self._outputs.close()
+        if self._lock is not None:
+            await self._lock.close()
+
+
+async def _within(waiting: Awaitable[object], seconds: float) -> None:
+    """Wait for something, but not longer."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await waiting
+
+
+def _complete(answer: asyncio.Future[Opened], opened: Opened | BaseException) -> None:
+    if answer.done():
+        return
+    if isinstance(opened, BaseException):
+        answer.set_exception(opened)
+    else:
+        answer.set_result(opened)
+
+
+def _finish(future: asyncio.Future[None], error: BaseException | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)
+
+
+def _why_not_stored(row: OutboxEntry, error: BaseException) -> str:
+    place = f"{row.position.ledger_id}:{row.position.entry_id}"
+    text = f"outputs of input entry {place} were not stored on {row.topic}: {type(error).__name__}: {error}"
+    if isinstance(error, NotAllowed):
+        text += (
+            f"; once the broker takes them, run `functions reset-cursor` with message id {place}: what came behind is"
+            " stored already, and deduplication would drop them"
+        )
+    return text

@@ -1,0 +1,221 @@
+"""The thread that commits results to the state store: position, changes and outputs of an input partition in one step.
+
+Design: one commit is under way at a time, and what waits meanwhile is merged into the next one of its partition. The
+order matters: a function reads through changes that are not committed yet, so a result may depend on changes that an
+earlier result wrote, also on one of another partition. It must not be committed before them. Increments are never read
+through (the session waits for their commit), so results that wrote nothing may be overtaken, but only by others that
+wrote nothing: an increment does not survive what is written over it, and must not come after it.
+
+The position that a commit expects is the one that this instance committed last. A store that holds another one has
+heard from an instance that took over; then this one is fenced and must stop.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ...errors import FencedByPosition, MagnetarError, StateRefused
+from ...state.values import Opened, OutboxEntry
+from ...wire.position import Position
+from ..state.layer import changes_of, merge
+from ..state.retries import Patience
+from ..state.session import StateSession
+from ..stopping import InstanceStopping
+from .work import Result
+
+COMMIT_ROWS_MAX = 10_000  # changes and output entries; other functions wait behind a commit
+COMMIT_BYTES_MAX = 4 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class Ledger:
+    """What is committed of one input partition during one activity.
+
+    Attributes:
+        partition: full name.
+        position: of the last commit; the committer's.
+        published: outputs up to this position are published; the event loop's.
+        cleared: up to where the store was told so; the committer's.
+    """
+
+    partition: str
+    position: Position | None = None
+    published: Position | None = None
+    cleared: Position | None = None
+
+
+Opening = Callable[[Opened | BaseException], None]
+Committed = Callable[[Sequence[Result], BaseException | None], None]
+
+
+@dataclass(slots=True)
+class _Job:
+    """One step for the thread: open a partition, commit a result, or clear the outbox of what is published."""
+
+    ledger: Ledger
+    result: Result | None = None
+    opening: Opening | None = None
+
+    @property
+    def writes(self) -> bool:
+        """Whether later results may depend on it."""
+        return self.result is not None and self.result.changes is not None and bool(self.result.changes.values)
+
+    @property
+    def rows(self) -> int:
+        """How much there is to write, in rows."""
+        if self.result is None:
+            return 0
+        changes = self.result.changes
+        return len(self.result.rows) + (0 if changes is None else changes.rows)
+
+    @property
+    def size(self) -> int:
+        """How much there is to write, in bytes."""
+        if self.result is None:
+            return 0
+        changes = self.result.changes
+        return self.result.size + (0 if changes is None else changes.size)
+
+
+class Committer:
+    """Commits results in their order; the thread is begun by the first job."""
+
+    def __init__(self, name: str, function: str, patience: Patience, session: StateSession, committed: Committed):
+        """Prepare.
+
+        Args:
+            name: of the thread.
+            function: what names the function's life in the store: its uuid and incarnation.
+            patience: makes the calls; used by this thread alone.
+            session: forgets what is committed.
+            committed: told of each commit, on this thread, with the error if it failed for good.
+        """
+        self._name = name
+        self._function = function
+        self._patience = patience
+        self._session = session
+        self._committed = committed
+        self._incoming: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._waiting: deque[_Job] = deque()
+        self._thread: threading.Thread | None = None
+
+    def open(self, ledger: Ledger, opening: Opening) -> None:
+        """Ask how far a partition was committed; ``opening`` is called on the committer's thread."""
+        self._put(_Job(ledger, opening=opening))
+
+    def commit(self, ledger: Ledger, result: Result) -> None:
+        """Commit a result."""
+        self._put(_Job(ledger, result))
+
+    def clear(self, ledger: Ledger) -> None:
+        """Have the store forget what is published; done with the next commit anyway."""
+        self._put(_Job(ledger))
+
+    def _put(self, job: _Job) -> None:
+        self._incoming.put(job)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            self._thread.start()
+
+    def close(self, timeout_s: float) -> None:
+        """Give up what is not committed yet, and wait for the thread's end."""
+        self._patience.stop()
+        if self._thread is not None:
+            self._incoming.put(None)
+            self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        while True:
+            while not self._waiting or not self._incoming.empty():
+                job = self._incoming.get()
+                if job is None:
+                    return
+                self._waiting.append(job)
+            first = self._waiting.popleft()
+            try:
+                if first.opening is not None:
+                    self._open(first.ledger, first.opening)
+                elif not self._commit([first, *self._take_mergeable(first)]):
+                    return  # what came after it must not be committed without it
+            except InstanceStopping:
+                return  # what is not committed comes again
+            except Exception as error:  # noqa: BLE001  the boundary of this thread
+                self._committed((), error)
+                return
+
+    def _take_mergeable(self, first: _Job) -> list[_Job]:
+        """Take out of the queue what can be committed together with its first job."""
+        taken: list[_Job] = []
+        kept: deque[_Job] = deque()
+        rows, size = first.rows, first.size
+        while self._waiting:
+            job = self._waiting.popleft()
+            fits = rows + job.rows <= COMMIT_ROWS_MAX and size + job.size <= COMMIT_BYTES_MAX
+            if job.ledger is first.ledger and job.opening is None and fits and not (job.writes and kept):
+                taken.append(job)
+                rows += job.rows
+                size += job.size
+                continue
+            kept.append(job)
+            if job.writes or job.ledger is first.ledger:
+                break
+        kept.extend(self._waiting)
+        self._waiting = kept
+        return taken
+
+    def _open(self, ledger: Ledger, opening: Opening) -> None:
+        table = self._patience.table
+        try:
+            opened = self._patience.call(lambda client: client.open(table, self._function, ledger.partition))
+        except MagnetarError as error:
+            opening(error)
+            return
+        ledger.position = opened.position
+        opening(opened)
+
+    def _commit(self, jobs: Sequence[_Job]) -> bool:
+        """Commit jobs of one partition; return False if one failed for good."""
+        ledger = jobs[0].ledger
+        results = [job.result for job in jobs if job.result is not None]
+        error = self._try(ledger, results)
+        if isinstance(error, StateRefused) and len(results) > 1:
+            # One of them is at fault; those before it are committed.
+            for result in results:
+                error = self._try(ledger, [result])
+                self._committed([result], error)
+                if error is not None:
+                    return False
+            return True
+        if results or error is not None:
+            self._committed(results, error)
+        return error is None
+
+    def _try(self, ledger: Ledger, results: Sequence[Result]) -> BaseException | None:
+        """Commit results and return why that failed, or None."""
+        layers = [result.changes for result in results if result.changes is not None]
+        changes = changes_of(merge(layers)) if layers else []
+        rows: list[OutboxEntry] = [row for result in results for row in result.rows]
+        published = ledger.published
+        expected = ledger.position
+        new = results[-1].position if results else expected
+        if new is None or (not results and published == ledger.cleared):
+            return None
+        table, partition = self._patience.table, ledger.partition
+        try:
+            self._patience.call(
+                lambda client: client.commit(table, self._function, partition, expected, new, changes, rows, published)
+            )
+        except FencedByPosition as error:
+            return error if results else None  # with nothing to commit there is nothing to be kept from
+        except MagnetarError as error:
+            return error
+        ledger.position = new
+        ledger.cleared = published
+        for layer in layers:
+            self._session.forget(layer)
+        return None

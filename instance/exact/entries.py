@@ -1,0 +1,163 @@
+"""Output entries of one input entry, sealed on the function's thread: sent again, they are the same bytes."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from ...client.config import Compression
+from ...client.producers.outgoing import describe, encode_entry, seal_entry
+from ...client.producers.routing import key_partition
+from ...errors import MessageTooLarge
+from ...state.values import OutboxEntry
+from ...wire.position_sequence import segment_of
+from ...wire.pulsar_api_pb2 import SingleMessageMetadata
+from ..publish_request import PublishRequest
+from .work import Result
+
+ENTRY_BYTES_MAX = 5 * 1024 * 1024 - 64 * 1024
+"""Of an entry before compression: the frame limit of the protocol less room for metadata. Readers hold what they
+decompress to the same limit, and would drop a larger one."""
+_FRAMING_BYTES = 16
+"""Of a message in an entry, beside payload and header: their sizes, at most."""
+
+Header = SingleMessageMetadata | None
+
+
+@dataclass(slots=True)
+class _Draft:
+    """Messages of one input entry for one topic partition."""
+
+    payloads: list[bytes] = field(default_factory=list)
+    headers: list[Header] = field(default_factory=list)
+    compression: Compression = "NONE"
+    has_headers: bool = False
+
+
+class EntryMaker:
+    """Makes the output entries; used by the function's thread only.
+
+    All messages of an input entry for a topic are one entry on one of its partitions, but for messages with keys, which
+    go where their keys say, and for more bytes than an entry may have.
+    """
+
+    def __init__(self, output: str, compression: Compression, partitions_of: Callable[[str], Sequence[str]]) -> None:
+        """Prepare.
+
+        Args:
+            output: the function's output topic, empty if it has none.
+            compression: of what the function returns.
+            partitions_of: returns the full names of a topic's partitions; may block.
+        """
+        self._output = output
+        self._compression = compression
+        self._partitions_of = partitions_of
+        self._turn = random.getrandbits(16)
+
+    def make(self, result: Result, outputs: list[bytes], headers: list[Header] | None) -> None:
+        """Put the output entries of an input entry into its result.
+
+        Args:
+            result: of the input entry; its published messages are known.
+            outputs: what the function returned.
+            headers: the metadata of each, if any has some.
+
+        Raises:
+            MessageTooLarge: a message fits no entry.
+            SequenceOverflow: the position or the number of entries does not fit into a sequence id.
+        """
+        drafts: dict[tuple[str, bool], _Draft] = {}
+        self._turn += 1
+        if outputs:
+            drafts[self._any_of(self._output), False] = _Draft(
+                outputs, headers or [], self._compression, headers is not None
+            )
+        for request in result.published:
+            self._add(request, drafts)
+        counts: dict[str, int] = {}
+        segment = segment_of(result.position)
+        producer_name = segment.producer_name(result.source.producer_name)
+        for (topic, _), draft in drafts.items():
+            for payloads, some_headers in _cut(topic, draft):
+                number = counts[topic] = counts.get(topic, -1) + 1
+                entry = encode_entry(payloads, some_headers, compression=draft.compression)
+                sequence = segment.sequence_id(result.position, number)
+                payload = seal_entry(entry, producer_name, sequence, time.time_ns() // 1_000_000)
+                result.rows.append(OutboxEntry(topic, sequence, len(payloads), payload, result.position))
+                result.messages += len(payloads)
+                result.size += len(payload)
+
+    def _any_of(self, topic: str) -> str:
+        partitions = self._partitions_of(topic)
+        return partitions[self._turn % len(partitions)]
+
+    def _add(self, request: PublishRequest, drafts: dict[tuple[str, bool], _Draft]) -> None:
+        partitions = self._partitions_of(request.topic)
+        options = request.options
+        key = options.get("key")
+        number = self._turn if key is None else key_partition(key, len(partitions), "JavaStringHash")
+        draft = drafts.setdefault((partitions[number % len(partitions)], True), _Draft())
+        if not draft.payloads:
+            draft.compression = request.compression
+        header: Header = None
+        if options:
+            header = SingleMessageMetadata(payload_size=0)
+            describe(
+                header, key, options.get("ordering_key"), options.get("properties"), options.get("event_time_ms", 0)
+            )
+            draft.has_headers = True
+        draft.payloads.append(request.payload)
+        draft.headers.append(header)
+
+
+def size_of(payload: bytes, header: Header) -> int:
+    """Return how much of an entry a message takes, at most."""
+    return len(payload) + _FRAMING_BYTES + (0 if header is None else header.ByteSize())
+
+
+def is_one_entry(payloads: Sequence[bytes], headers: Sequence[Header] | None) -> bool:
+    """Return whether messages fit into one entry."""
+    size = sum(map(len, payloads)) + _FRAMING_BYTES * len(payloads)
+    if headers is not None and size <= ENTRY_BYTES_MAX:
+        size += sum(header.ByteSize() for header in headers if header is not None)
+    return size <= ENTRY_BYTES_MAX
+
+
+def cut(
+    payloads: list[bytes], headers: list[Header] | None, refusal: Callable[[int], str]
+) -> Iterator[tuple[list[bytes], list[Header] | None]]:
+    """Cut messages into entries that keep the limit, usually one.
+
+    Args:
+        payloads: of the messages.
+        headers: of each; None if none has one.
+        refusal: says what is wrong with a message of so many bytes.
+
+    Raises:
+        MessageTooLarge: a message alone exceeds the limit.
+    """
+    if is_one_entry(payloads, headers):
+        yield payloads, headers
+        return
+    begin = size = 0
+    for position, payload in enumerate(payloads):
+        bytes_ = size_of(payload, None if headers is None else headers[position])
+        if bytes_ > ENTRY_BYTES_MAX:
+            raise MessageTooLarge(refusal(bytes_))
+        if size + bytes_ > ENTRY_BYTES_MAX:
+            yield payloads[begin:position], None if headers is None else headers[begin:position]
+            begin, size = position, 0
+        size += bytes_
+    yield payloads[begin:], None if headers is None else headers[begin:]
+
+
+def _cut(topic: str, draft: _Draft) -> Iterator[tuple[list[bytes], list[Header] | None]]:
+    def refusal(bytes_: int) -> str:
+        return (
+            f"message of {bytes_} bytes for {topic} exceeds the limit of {ENTRY_BYTES_MAX} bytes with its key and"
+            " properties; send less, or store it elsewhere and send where"
+        )
+
+    return cut(draft.payloads, draft.headers if draft.has_headers else None, refusal)

@@ -1,0 +1,128 @@
+"""Which way results go: directly to the broker, or first to the state store.
+
+Invariant: a result that must be committed waits for all that went directly before it. What it commits is a position,
+and everything before that position must be stored by then. From the first such result on, none goes directly.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import cast
+
+from ...errors import FencedByPosition, StateRefused
+from ..callbacks import Callbacks
+from ..gate import Gate
+from ..mailbox import Mailbox
+from ..publish_request import Result as Published
+from ..stats import format_error
+from .activation import Tenure
+from .work import Result
+
+OUTPUT_MESSAGES_MAX = 100_000
+OUTPUT_BYTES_MAX = 64 * 1024 * 1024
+
+
+class ResultFlow:
+    """The results of one instance from the function's thread to their end.
+
+    Attributes:
+        gate: bounds them; the function's thread waits there.
+        is_broken: whether something failed that what follows depends on.
+    """
+
+    def __init__(
+        self,
+        mailbox: Mailbox,
+        commit: Callable[[Result], None],
+        end: Callable[[str], None],
+        callback_failed: Callable[[str], None],
+    ) -> None:
+        """Prepare.
+
+        Args:
+            mailbox: takes what the committer's thread says.
+            commit: gives a result to the committer.
+            end: stops the instance, for a reason.
+            callback_failed: takes the traceback of a user's callback, on a thread of its own.
+        """
+        self.gate = Gate(OUTPUT_MESSAGES_MAX, OUTPUT_BYTES_MAX)
+        self.is_broken = False
+        self._mailbox = mailbox
+        self._commit = commit
+        self._end = end
+        self._callbacks = Callbacks(lambda error: callback_failed(format_error(error)))
+        self._is_closed = False
+        self._directly = 0  # results that went directly and are not settled
+        self._waiting: deque[Result] = deque()  # results that must be committed after those
+
+    def take(self, result: Result) -> None:
+        """Send a result on its way."""
+        if self._is_closed:
+            return  # of an abandoned thread
+        if result.is_direct:
+            self._directly += 1
+            cast(Tenure, result.source).publish(result)
+            return
+        self._waiting.append(result)
+        if not self._directly:
+            self._commit_waiting()
+
+    def _commit_waiting(self) -> None:
+        while self._waiting:
+            result = self._waiting.popleft()
+            tenure = cast(Tenure, result.source)
+            if not tenure.accepts_commits:
+                # The position to commit would pass by what was given up.
+                self.is_broken = True
+                self._end(f"{tenure.topic} was lost to another instance, or with its connection; begins again")
+                return
+            self._commit(result)
+
+    def committed(self, results: Sequence[Result], error: BaseException | None) -> None:
+        """Learn of a commit, see `Committer` (on the committer's thread)."""
+        self._mailbox.post(partial(self._publish, results, error))
+
+    def _publish(self, results: Sequence[Result], error: BaseException | None) -> None:
+        if self._is_closed:
+            return
+        if error is not None:
+            self.is_broken = True
+            self._end(_why_not_committed(results, error))
+            return
+        for result in results:
+            cast(Tenure, result.source).publish(result)
+
+    def left(self, results: Sequence[Result], is_settled: bool) -> None:
+        """Let go of results that are settled, or given up."""
+        messages = size = 0
+        for result in results:
+            messages += result.messages
+            size += result.size
+            self._directly -= result.is_direct
+            for request in result.published:
+                self._callbacks.call(request, Published.Ok if is_settled else Published.AlreadyClosed)
+        self.gate.leave(messages, size)
+        if not self._directly and self._waiting:
+            self._commit_waiting()
+
+    def close(self) -> None:
+        """Send nothing any more."""
+        self._is_closed = True
+        self._callbacks.close()
+
+
+def _why_not_committed(results: Sequence[Result], error: BaseException) -> str:
+    where = "the outbox"
+    if results:
+        begin, end = results[0].position, results[-1].position
+        where = (
+            f"input {begin.ledger_id}:{begin.entry_id} to {end.ledger_id}:{end.entry_id} of {results[0].source.topic}"
+        )
+    if isinstance(error, FencedByPosition):
+        return f"FENCED: {error}"
+    hint = ""
+    if isinstance(error, StateRefused):
+        hint = "; nothing behind it is processed before it is. Change the function, or publish smaller input batches"
+    return f"{where} was not committed: {type(error).__name__}: {error}{hint}"

@@ -1,0 +1,209 @@
+"""The producers of one activity of an input partition: one per output topic, under the partition's own name.
+
+A producer's name is what the broker's deduplication knows it by, and it admits one producer of a name at a time. So
+opening one also waits for whoever had the partition before: until that one has closed its producer, or the broker has
+given up a connection of which nothing was heard.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from ...client.client import AsyncClient
+from ...client.config import Guard
+from ...client.deduplication import memory_guard
+from ...client.producers.producer import Producer
+from ...errors import ClosedError, ConnectionLost, MagnetarError, OperationTimeout, ProducerBusy
+from ...state.values import OutboxEntry
+from ...tasks.supervised import TaskSet
+from ...wire.message_id import MessageId
+from ...wire.position_sequence import FIRST_SEGMENT, Segment, segment_of
+from ..details import producer_config
+
+BUSY_PAUSE_S = 0.1
+PRODUCERS_MAX = 1000  # output topic partitions of one input partition
+
+Stored = Callable[[BaseException | None], None]
+
+
+class _Output:
+    """One output topic partition.
+
+    Attributes:
+        producer: of its segment; None while it is being opened.
+        segment: what the producer is for.
+        pending: entries that are sent and not answered.
+        queued: entries that wait for the producer, in order.
+        drained: set while nothing is pending.
+    """
+
+    __slots__ = ("drained", "pending", "producer", "queued", "segment")
+
+    def __init__(self) -> None:
+        self.producer: Producer | None = None
+        self.segment = FIRST_SEGMENT
+        self.pending = 0
+        self.queued: deque[tuple[OutboxEntry, Stored]] = deque()
+        self.drained = asyncio.Event()
+        self.drained.set()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether its producer can be closed without anybody noticing."""
+        return self.producer is not None and not self.pending and not self.queued
+
+
+class Outputs:
+    """Sends output entries, those of each topic in the order of `send`.
+
+    At most `PRODUCERS_MAX` producers are open: beyond, the one that was used least recently is closed, never one with
+    something pending.
+
+    Attributes:
+        waits_for: why no producer can be opened now; empty if nothing hinders.
+    """
+
+    def __init__(self, client: AsyncClient, name: str, guard: Guard | None, admin_url: str) -> None:
+        """Prepare; nothing is opened yet.
+
+        Args:
+            client: makes producers.
+            name: of all of them.
+            guard: of all of them.
+            admin_url: tells whether the broker knows what it has stored; empty: nobody asks.
+        """
+        self.waits_for = ""
+        self._client = client
+        self._name = name
+        self._config = replace(producer_config(), guard=guard)
+        self._admin_url = admin_url
+        self._outputs: OrderedDict[str, _Output] = OrderedDict()  # the least recently used first
+        self._opening = 0
+        self._drained = asyncio.Event()  # set when any of them has nothing pending any more
+        self._tasks = TaskSet(f"outputs of {name}")
+        self._is_closed = False
+
+    async def open(self, topic: str, segment: Segment = FIRST_SEGMENT) -> Producer:
+        """Return the producer of a topic partition for a segment, waiting as long as another has its name.
+
+        That of another segment is closed, once everything it has sent is stored.
+
+        Cancellation: safe.
+
+        Raises:
+            MagnetarError: the broker refuses for good.
+        """
+        output = self._outputs.get(topic)
+        if output is None:
+            output = self._outputs[topic] = _Output()
+        while output.producer is not None and output.segment != segment:
+            if output.pending:
+                await output.drained.wait()
+                continue
+            before, output.producer = output.producer, None
+            await _close(before)
+        if output.producer is None:
+            await self._make_room()
+            self._opening += 1
+            try:
+                output.producer = await self._create(topic, segment)
+            finally:
+                self._opening -= 1
+                self._drained.set()
+            output.segment = segment
+        return output.producer
+
+    async def _make_room(self) -> None:
+        while self._opening + sum(one.producer is not None for one in self._outputs.values()) >= PRODUCERS_MAX:
+            idle = next((topic for topic, output in self._outputs.items() if output.is_idle), None)
+            if idle is None:
+                self._drained.clear()
+                await self._drained.wait()
+                continue
+            producer = self._outputs.pop(idle).producer
+            if producer is not None:
+                await _close(producer)
+
+    async def _create(self, topic: str, segment: Segment) -> Producer:
+        config = replace(self._config, name=segment.producer_name(self._name))
+        if self._admin_url:
+            config = replace(config, guard=memory_guard(self._admin_url, topic, config.guard))
+        while True:
+            try:
+                made = await self._client.create_producer(topic, config)
+            except (ProducerBusy, ConnectionLost, OperationTimeout) as error:
+                self.waits_for = str(error)
+                await asyncio.sleep(BUSY_PAUSE_S)
+                continue
+            self.waits_for = ""
+            if self._is_closed or not isinstance(made, Producer):
+                await made.close()
+                raise ClosedError(f"producers of {self._name} are closed, or {topic} has become partitioned")
+            return made
+
+    def send(self, row: OutboxEntry, stored: Stored) -> None:
+        """Send an output entry; ``stored`` is called once, with the error if it was not stored."""
+        output = self._outputs.get(row.topic)
+        if output is None:
+            output = self._outputs[row.topic] = _Output()
+        if output.queued or output.producer is None or output.segment != segment_of(row.position):
+            if not output.queued:
+                self._tasks.start(self._send_queued(row.topic, output), f"open {row.topic}")
+            output.queued.append((row, stored))
+        else:
+            self._send(output.producer, output, row, stored)
+
+    def _send(self, producer: Producer, output: _Output, row: OutboxEntry, stored: Stored) -> None:
+        self._outputs.move_to_end(row.topic)
+        try:
+            future = producer.send_sealed(row.payload, row.sequence_id, row.messages)
+        except MagnetarError as error:
+            stored(error)
+            return
+        output.pending += 1
+        output.drained.clear()
+        future.add_done_callback(partial(self._answered, output, stored))
+
+    def _answered(self, output: _Output, stored: Stored, future: asyncio.Future[MessageId]) -> None:
+        output.pending -= 1
+        if not output.pending:
+            output.drained.set()
+            self._drained.set()
+        cancelled = ClosedError("the producer was closed before this was stored")
+        stored(cancelled if future.cancelled() else future.exception())
+
+    async def _send_queued(self, topic: str, output: _Output) -> None:
+        """Open the producers that queued entries are for, one after the other, and send them."""
+        error: BaseException = ClosedError(f"the producer of {topic} was closed before this was stored")
+        queued = output.queued
+        try:
+            while queued:
+                segment = segment_of(queued[0][0].position)
+                producer = await self.open(topic, segment)
+                while queued and segment_of(queued[0][0].position) == segment:
+                    self._send(producer, output, *queued.popleft())
+        except Exception as refused:  # noqa: BLE001  whatever it is, the instance must hear of it
+            error = refused
+        finally:
+            while queued:
+                queued.popleft()[1](error)
+
+    async def close(self) -> None:
+        """Close the producers; what is not stored yet fails.
+
+        Cancellation: they are closed all the same.
+        """
+        self._is_closed = True
+        await self._tasks.close()
+        producers = [output.producer for output in self._outputs.values() if output.producer is not None]
+        await asyncio.gather(*map(_close, producers))
+
+
+async def _close(producer: Producer) -> None:
+    with contextlib.suppress(MagnetarError):
+        await producer.close()

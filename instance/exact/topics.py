@@ -1,0 +1,113 @@
+"""The output topics of an instance: their partitions, and that the broker drops duplicates on them."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...client.client import AsyncClient
+from ...client.deduplication import DeduplicationOff, switch_on
+from ...errors import MagnetarError
+from ..stopping import InstanceStopping
+
+log = logging.getLogger(__name__)
+
+REFRESH_S = 60.0  # partitions may be added
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    partitions: tuple[str, ...]
+    looked_s: float
+
+
+class OutputTopics:
+    """What is known of the topics that an instance sends to; asks the broker when a topic is new, and now and then.
+
+    A topic that is deleted under a running function comes back without its policies, and anybody may change them. So
+    its deduplication is looked after too: an exactness that ended must not end without a word.
+    """
+
+    def __init__(
+        self,
+        client: AsyncClient,
+        admin_url: str,
+        report: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Prepare, on the client's event loop.
+
+        Args:
+            client: asks for partitions.
+            admin_url: where the policies of topics are set; empty leaves them as they are.
+            report: takes a line about what is wrong.
+            clock: rising seconds.
+        """
+        self._client = client
+        self._admin_url = admin_url
+        self._report = report
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._known: dict[str, _Known] = {}
+        self._stopping: concurrent.futures.Future[None] = concurrent.futures.Future()
+
+    async def prepare(self, topic: str) -> tuple[str, ...]:
+        """Return the full names of a topic's partitions, having made sure of its deduplication.
+
+        Raises:
+            MagnetarError: the topic cannot be looked up, or its deduplication cannot be switched on.
+        """
+        partitions = tuple(await self._client.partitions(topic))
+        if self._admin_url:
+            was_on = await asyncio.to_thread(switch_on, self._admin_url, topic)
+            if topic in self._known and not was_on:
+                self._report(
+                    f"deduplication of {topic} was off and is switched on again: outputs that were sent again meanwhile"
+                    " are there twice; leave it on as long as functions are EFFECTIVELY_ONCE"
+                )
+        self._known[topic] = _Known(partitions, self._clock())
+        return partitions
+
+    async def _refresh(self, topic: str, known: _Known) -> tuple[str, ...]:
+        """Look again at a topic that is known; nobody has to wait for a broker that is away."""
+        try:
+            return await self.prepare(topic)
+        except DeduplicationOff as error:
+            self._report(str(error))
+        except MagnetarError as error:
+            log.warning("cannot look again at output topic %s: %s", topic, error)
+        self._known[topic] = _Known(known.partitions, self._clock())
+        return known.partitions
+
+    def partitions_of(self, topic: str) -> Sequence[str]:
+        """Return the full names of a topic's partitions (from the function's thread; may block).
+
+        Raises:
+            MagnetarError: as `prepare`.
+            InstanceStopping: the instance is being stopped.
+        """
+        known = self._known.get(topic)
+        if known is not None and self._clock() - known.looked_s < REFRESH_S:
+            return known.partitions
+        try:
+            look = self.prepare(topic) if known is None else self._refresh(topic, known)
+            looking = asyncio.run_coroutine_threadsafe(look, self._loop)
+        except RuntimeError as error:  # the loop is closed: this is an abandoned thread
+            look.close()
+            raise InstanceStopping from error
+        both: tuple[concurrent.futures.Future[Any], ...] = (looking, self._stopping)
+        concurrent.futures.wait(both, return_when=concurrent.futures.FIRST_COMPLETED)
+        if not looking.done():
+            looking.cancel()
+            raise InstanceStopping
+        return looking.result()
+
+    def stop(self) -> None:
+        """Let nobody wait any more (from any thread)."""
+        if not self._stopping.done():
+            self._stopping.set_result(None)

@@ -1,0 +1,233 @@
+"""A module namespace of a function's own inside the worker's process.
+
+Design: `sys.modules` is one for the process, and much of Python relies on it (dataclasses, type hints, pickle look a
+class's module up there), so the modules of a function are registered there like all others, under a prefix: the
+function's ``util`` is ``fn_public_default_f_0_1a2b3c.util``. User code does not say the prefix: its modules have a
+``__builtins__`` of their own whose ``__import__`` puts it on where the package has a module of that name, and leaves
+every other name to the import system. Loading itself is the import system's, with its locks, parents and caches; a
+finder for the prefix only sees to it that each module gets those builtins. What is imported late, or by a function
+called from another thread, takes the same way, because builtins belong to the module and not to the moment.
+
+The limits are those of names: a library that imports user modules by name with its own ``importlib`` does not find
+them. Such functions need a process.
+"""
+
+from __future__ import annotations
+
+import builtins
+import hashlib
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import io
+import pickle
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TextIO
+
+from ...api.serde import SerDe
+from .package_path import module_root
+from .pulsar_facade import NAME as PULSAR
+from .pulsar_facade import PulsarFacade
+
+_PREFIX = re.compile(r"fn_\w+_[0-9a-f]{6}\.")
+
+
+def prefix_of(key: str) -> str:
+    """Return the prefix of an instance: the same at every start, so that what it pickled stays readable."""
+    readable = re.sub(r"\W", "_", key)
+    return f"fn_{readable}_{hashlib.sha256(key.encode()).hexdigest()[:6]}"
+
+
+class ImportSpace(importlib.abc.MetaPathFinder):
+    """The modules of one instance; `install` before use, `remove` at the end."""
+
+    def __init__(self, key: str, package: Path, output: TextIO | None = None) -> None:
+        """Prepare; nothing is imported yet.
+
+        Args:
+            key: of the instance.
+            package: a .py file or the directory of modules.
+            output: where ``print`` of its modules writes, None for standard output.
+        """
+        self.prefix = prefix_of(key)
+        self._package = package
+        self._root = ""
+        self._facade = PulsarFacade()
+        self._importlib = _Importlib(self)
+        self._known: dict[str, bool] = {}
+        self._builtins: dict[str, Any] = dict(vars(builtins))
+        self._builtins["__import__"] = self._import
+        if output is not None:
+            self._builtins["print"] = _printer(output)
+
+    def install(self) -> None:
+        """Make the modules importable.
+
+        Raises:
+            FunctionLoadError: the package is not there.
+        """
+        self._root = str(module_root(self._package))
+        self.remove()
+        parent = ModuleType(self.prefix, "The modules of one function.")
+        parent.__path__ = [self._root]
+        sys.modules[self.prefix] = parent
+        sys.meta_path.insert(0, self)
+
+    def remove(self) -> None:
+        """Forget the modules, so that a new version of the function begins with none."""
+        sys.meta_path[:] = [
+            finder for finder in sys.meta_path if not (isinstance(finder, ImportSpace) and finder.prefix == self.prefix)
+        ]
+        for name in list(sys.modules):
+            if name == self.prefix or name.startswith(self.prefix + "."):
+                del sys.modules[name]
+
+    def import_module(self, name: str) -> ModuleType:
+        """Return a module of the package by its own name."""
+        try:
+            return importlib.import_module(f"{self.prefix}.{name}")
+        except ModuleNotFoundError as error:
+            if error.name is not None and error.name.startswith(self.prefix + "."):
+                own = error.name.removeprefix(self.prefix + ".")
+                raise ModuleNotFoundError(f"No module named {own!r}", name=own) from None
+            raise
+
+    def has(self, name: str) -> bool:
+        """Return whether the package has a top-level module of this name."""
+        known = self._known.get(name)
+        if known is None:
+            spec = importlib.machinery.PathFinder.find_spec(name, [self._root])
+            # A directory without __init__.py is a module only if nothing else has the name, as in any program.
+            known = spec is not None and (spec.origin is not None or not _is_elsewhere(name))
+            self._known[name] = known
+        return known
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """See importlib: find modules under the prefix, and give them the space's builtins."""
+        if not fullname.startswith(self.prefix + "."):
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(fullname, path)
+        if spec is not None and isinstance(spec.loader, importlib.machinery.SourceFileLoader):
+            spec.loader = _Loader(fullname, spec.loader.path, self._builtins)
+        return spec
+
+    def _import(
+        self,
+        name: str,
+        globals: Mapping[str, object] | None = None,  # noqa: A002  the names are those of __import__
+        locals: Mapping[str, object] | None = None,  # noqa: A002
+        fromlist: Sequence[str] | None = (),
+        level: int = 0,
+    ) -> ModuleType:
+        """The ``__import__`` of user code."""
+        top = name.partition(".")[0]
+        if level == 0:
+            if top == PULSAR:
+                return self._import_pulsar(name, fromlist)
+            if top == "importlib":
+                importlib.import_module(name)
+                return sys.modules[name] if fromlist and name != top else self._importlib
+            if self.has(top):
+                if fromlist:
+                    return builtins.__import__(f"{self.prefix}.{name}", globals, locals, fromlist)
+                self.import_module(name)
+                return sys.modules[f"{self.prefix}.{top}"]
+        return builtins.__import__(name, globals, locals, fromlist or (), level)
+
+    def _import_pulsar(self, name: str, fromlist: Sequence[str] | None) -> ModuleType:
+        module = self.resolve(name)
+        return module if fromlist else self._facade
+
+    def resolve(self, name: str) -> ModuleType:
+        """Return what ``importlib.import_module`` returns in user code."""
+        top = name.partition(".")[0]
+        if top == PULSAR:
+            known = self._facade.modules.get(name)
+            if known is not None:
+                return known
+            try:
+                self._facade.official(name)
+            except AttributeError as error:
+                raise ModuleNotFoundError(str(error), name=name) from None
+            return importlib.import_module(name)
+        return self.import_module(name) if self.has(top) else importlib.import_module(name)
+
+
+def _is_elsewhere(name: str) -> bool:
+    return name in sys.modules or importlib.util.find_spec(name) is not None
+
+
+class _Importlib(ModuleType):
+    """The ``importlib`` of user code."""
+
+    def __init__(self, space: ImportSpace) -> None:
+        super().__init__("importlib", importlib.__doc__)
+        self._space = space
+
+    def import_module(self, name: str, package: str | None = None) -> ModuleType:
+        """Import a module of the function's, or any other."""
+        if name.startswith("."):
+            return importlib.import_module(name, package)
+        return self._space.resolve(name)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(importlib, name)
+
+
+class _Loader(importlib.machinery.SourceFileLoader):
+    """Loads a module with builtins of its space."""
+
+    def __init__(self, fullname: str, path: str, space_builtins: dict[str, Any]) -> None:
+        super().__init__(fullname, path)
+        self._builtins = space_builtins
+
+    def exec_module(self, module: ModuleType) -> None:
+        vars(module)["__builtins__"] = self._builtins
+        super().exec_module(module)
+
+
+def _printer(output: TextIO) -> Any:
+    def print_(
+        *values: object, sep: str | None = " ", end: str | None = "\n", file: Any = None, flush: bool = False
+    ) -> None:
+        print(*values, sep=sep, end=end, file=output if file is None else file, flush=flush)
+
+    print_.__name__ = print_.__qualname__ = "print"
+    return print_
+
+
+class SpacePickleSerDe(SerDe):
+    """Pickles that say a class's own module name, so that they are readable elsewhere, and reads those of elsewhere."""
+
+    def __init__(self, space: ImportSpace) -> None:
+        """Find classes in ``space``."""
+        self._space = space
+        self._spelled = f"c{space.prefix}.".encode()
+
+    def serialize(self, input: Any) -> bytes:  # noqa: A002  the name is Pulsar's
+        """Return the value pickled."""
+        # Protocol 3 names a class in one place and one form: opcode c, module, line end.
+        return pickle.dumps(input, 3).replace(self._spelled, b"c")
+
+    def deserialize(self, input_bytes: bytes) -> Any:
+        """Return the pickled value."""
+        return _Unpickler(input_bytes, self._space).load()
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, data: bytes, space: ImportSpace) -> None:
+        super().__init__(io.BytesIO(data))
+        self._space = space
+
+    def find_class(self, module: str, name: str) -> Any:
+        own = _PREFIX.sub("", module, count=1) if _PREFIX.match(module) else module
+        if self._space.has(own.partition(".")[0]):
+            module = f"{self._space.prefix}.{own}"
+        return super().find_class(module, name)

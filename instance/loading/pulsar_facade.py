@@ -1,0 +1,136 @@
+"""What ``import pulsar`` gives user code: the classes of Pulsar Functions, and the official client when it is used.
+
+Design: functions say ``from pulsar import Function`` and mostly nothing more. Loading the official client for that
+costs 20 MB and a tenth of a second an instance, and it may not be installed. So user code gets a module of ours under
+that name. It holds what functions are made of, and loads the official client at the first look at anything else.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+from ...api.context import Context
+from ...api.function import Function
+from ...api.serde import IdentitySerDe, PickleSerDe, SerDe
+from ..publish_request import CompressionType, Result
+
+NAME = "pulsar"
+_SUBMODULES: dict[str, dict[str, object]] = {
+    "pulsar.functions": {},
+    "pulsar.functions.function": {"Function": Function},
+    "pulsar.functions.context": {"Context": Context},
+    "pulsar.functions.serde": {"SerDe": SerDe, "IdentitySerDe": IdentitySerDe, "PickleSerDe": PickleSerDe},
+}
+_NAMES: dict[str, object] = {
+    "Function": Function,
+    "Context": Context,
+    "SerDe": SerDe,
+    "IdentitySerDe": IdentitySerDe,
+    "PickleSerDe": PickleSerDe,
+    "Result": Result,
+    "CompressionType": CompressionType,
+}
+
+
+class PulsarFacade(ModuleType):
+    """The module ``pulsar`` of user code."""
+
+    def __init__(self) -> None:
+        """Make it; the official client is not looked for yet."""
+        super().__init__(NAME, "Pulsar Functions' classes; anything else comes from the official client.")
+        self.__path__: list[str] = []
+        vars(self).update(_NAMES)
+        self.modules: dict[str, ModuleType] = {NAME: self}
+        for name, content in _SUBMODULES.items():
+            module = ModuleType(name)
+            vars(module).update(content)
+            if name == "pulsar.functions":
+                module.__path__ = []
+            self.modules[name] = module
+            parent, _, tail = name.rpartition(".")
+            setattr(self.modules[parent], tail, module)
+
+    def __getattr__(self, name: str) -> Any:
+        """Look a name up in the official client."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.official(name), name)
+
+    def official(self, wanted: str) -> ModuleType:
+        """Return the official client's module.
+
+        Raises:
+            AttributeError: it is not installed.
+        """
+        with _without_facade():
+            try:
+                return importlib.import_module(NAME)
+            except ModuleNotFoundError as error:
+                if error.name not in (NAME, "_pulsar"):
+                    raise
+        raise AttributeError(
+            f"module 'pulsar' has no attribute {wanted!r} here: only {', '.join(_NAMES)} come with Magnetar;"
+            " for the rest install the official client: pip install pulsar-client"
+        )
+
+
+class _without_facade:
+    """Let the import system see the official client: while it is imported, and after it was."""
+
+    def __enter__(self) -> None:
+        self._modules = {
+            name: module
+            for name, module in sys.modules.items()
+            if (name == NAME or name.startswith(NAME + ".")) and _is_ours(module)
+        }
+        for name in self._modules:
+            del sys.modules[name]
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if NAME not in sys.modules:
+            sys.modules.update(self._modules)
+
+
+def _is_ours(module: ModuleType) -> bool:
+    return isinstance(module, PulsarFacade) or (
+        module.__name__ in _SUBMODULES and getattr(module, "__file__", None) is None
+    )
+
+
+class _Submodules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds ``pulsar.schema`` and the like in the official client, which it loads for that."""
+
+    def __init__(self, facade: PulsarFacade) -> None:
+        self._facade = facade
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """See importlib."""
+        if not fullname.startswith(NAME + ".") or not _is_ours(sys.modules.get(NAME, sys)):
+            return None
+        try:
+            self._facade.official(fullname)
+        except AttributeError as error:
+            raise ModuleNotFoundError(str(error), name=fullname) from None
+        return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        """Return the official client's own module."""
+        return importlib.import_module(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Do nothing: the module was executed when the official client was imported."""
+
+
+def install() -> None:
+    """Put the facade in the place of ``pulsar`` for a whole process; right only where all code is user code."""
+    facade = PulsarFacade()
+    sys.modules.update(facade.modules)
+    sys.meta_path.insert(0, _Submodules(facade))

@@ -1,0 +1,232 @@
+"""The log of an instance: one file that takes everything the function says, bounded by rotation, and its reader.
+
+Lines are ``2026-11-21T10:11:12.345Z INFO text``; prints and tracebacks of several lines get the prefix on each, so that
+any line can be read alone. At `FILE_BYTES_MAX` the file becomes ``.1`` and the ``.1`` before it is dropped: an instance
+never holds more than twice that on disk. What is longer than a line or a text may be is cut, and says so (`log_text`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import os
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from .text import LINE_CHARACTERS_MAX, TEXT_CHARACTERS_MAX, bounded_lines
+
+FILE_BYTES_MAX = 10 * 1024 * 1024
+TAIL_BYTES_MAX = 4 * 1024 * 1024
+
+Observer = Callable[[str, str], None]
+
+
+class InstanceLog:
+    """Writes lines from any thread.
+
+    Attributes:
+        observers: are told level and text of each piece, bounded, from the writing thread; used for the log topic.
+    """
+
+    def __init__(self, path: Path, *, file_bytes_max: int = FILE_BYTES_MAX) -> None:
+        """Open the file.
+
+        Args:
+            path: of the file; its directory is made.
+            file_bytes_max: rotation happens beyond this.
+        """
+        self.path = path
+        self.observers: list[Observer] = []
+        self._file_bytes_max = file_bytes_max
+        self._lock = threading.RLock()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._descriptor = -1
+        self._bytes = 0
+        self._open()
+
+    def _open(self) -> None:
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+        self._descriptor = descriptor
+        self._bytes = os.fstat(descriptor).st_size
+
+    def write(self, level: str, text: str, *, to_file_only: bool = False) -> None:
+        """Append a text, line by line. A full disk loses lines, never a message of the function.
+
+        Args:
+            level: of the lines.
+            text: of any length; see `log_text` for the bounds.
+            to_file_only: observers are not told, for it is about them.
+        """
+        lines = bounded_lines(text)
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")[:-6]
+        block = "".join([f"{now}Z {level} {line}\n" for line in lines])
+        data = block.encode("utf-8", "backslashreplace")
+        with self._lock:
+            if self._descriptor < 0:
+                return
+            with contextlib.suppress(OSError):
+                if self._bytes + len(data) > self._file_bytes_max and self._bytes:
+                    self._rotate()
+                os.write(self._descriptor, data)
+            self._bytes += len(data)
+        if self.observers and not to_file_only:
+            text = "\n".join(lines)
+            for observer in list(self.observers):
+                observer(level, text)
+
+    def forked(self) -> None:
+        """Go on in a process that the function has forked, whatever other threads were doing at that moment."""
+        self._lock = threading.RLock()
+
+    def check_size(self) -> None:
+        """Rotate if what was written past us made the file too large."""
+        with self._lock, contextlib.suppress(OSError):
+            if self._descriptor >= 0 and os.fstat(self._descriptor).st_size > self._file_bytes_max:
+                self._rotate()
+
+    def _rotate(self) -> None:
+        # A process that the function has forked writes here too, and may have done this already; or it was deleted.
+        with contextlib.suppress(FileNotFoundError):
+            if os.fstat(self._descriptor).st_ino == self.path.stat().st_ino:
+                os.replace(self.path, rotated(self.path))
+        self._open()
+
+    def close(self) -> None:
+        """Close the file; later lines are dropped."""
+        with self._lock:
+            if self._descriptor >= 0:
+                os.close(self._descriptor)
+                self._descriptor = -1
+
+
+class LogStream(io.TextIOBase):
+    """Stands for sys.stdout or sys.stderr: each finished line becomes a line of the log."""
+
+    encoding = "utf-8"
+
+    def __init__(self, log: InstanceLog, level: str) -> None:
+        """Write to ``log`` with ``level``."""
+        super().__init__()
+        self._log = log
+        self._level = level
+        self._open_lines = threading.local()  # two threads that print at once must not mix inside a line
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    def write(self, text: str) -> int:
+        """Take some text; it is shown once its line is complete."""
+        before: str = getattr(self._open_lines, "text", "")
+        if len(text) > TEXT_CHARACTERS_MAX:  # not copied: the log cuts it first
+            self.flush()
+            self._log.write(self._level, text)
+            return len(text)
+        *lines, rest = (before + text).split("\n")
+        if len(rest) > LINE_CHARACTERS_MAX:
+            lines.append(rest)
+            rest = ""
+        self._open_lines.text = rest
+        if lines:
+            self._log.write(self._level, "\n".join(lines))
+        return len(text)
+
+    def close(self) -> None:
+        """Do nothing but `flush`: the stream is the process's, and not a function's to close."""
+        self.flush()
+
+    def flush(self) -> None:
+        """Show an unfinished line."""
+        rest: str = getattr(self._open_lines, "text", "")
+        if rest:
+            self._open_lines.text = ""
+            self._log.write(self._level, rest)
+
+
+class LogHandler(logging.Handler):
+    """Takes records of Python's logging into an instance's log."""
+
+    def __init__(self, log: InstanceLog) -> None:
+        """Write to ``log``."""
+        super().__init__()
+        self._log = log
+        self.setFormatter(logging.Formatter("[%(name)s] %(message)s"))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one record."""
+        try:
+            self._log.write(record.levelname, self.format(record))
+        except Exception:  # noqa: BLE001  logging's own rule: a record that cannot be formatted harms nobody
+            self.handleError(record)
+
+
+def rotated(path: Path) -> Path:
+    """Return where the older half of a log lies."""
+    return path.with_name(path.name + ".1")
+
+
+def tail(path: Path, lines: int) -> str:
+    """Return the last lines of a log, of its older half too where needed; empty if there is none yet."""
+    text = _end_of(path)
+    if text.count("\n") < lines:
+        text = _end_of(rotated(path)) + text
+    return "".join(text.splitlines(keepends=True)[-lines:] if lines > 0 else [])
+
+
+def _end_of(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - TAIL_BYTES_MAX))
+            data = file.read()
+    except FileNotFoundError:
+        return ""
+    if size > TAIL_BYTES_MAX:
+        data = data.partition(b"\n")[2]
+    return data.decode("utf-8", "replace")
+
+
+class LogFollower:
+    """Reads what is appended to a log, across rotations; the caller decides how often."""
+
+    def __init__(self, path: Path) -> None:
+        """Begin at the end of the log as it is now."""
+        self._path = path
+        self._offset = 0
+        self._inode = 0
+        with contextlib.suppress(FileNotFoundError):
+            found = path.stat()
+            self._offset, self._inode = found.st_size, found.st_ino
+
+    def read(self) -> str:
+        """Return what was appended since the last call, in whole lines."""
+        try:
+            inode = self._path.stat().st_ino
+        except FileNotFoundError:
+            return ""
+        text = ""
+        if inode != self._inode:
+            if self._inode and _inode_of(rotated(self._path)) == self._inode:
+                text = self._read_from(rotated(self._path))
+            self._inode, self._offset = inode, 0
+        return text + self._read_from(self._path)
+
+    def _read_from(self, path: Path) -> str:
+        with path.open("rb") as file:
+            file.seek(self._offset)
+            data = file.read(TAIL_BYTES_MAX)
+        data = data[: data.rfind(b"\n") + 1]
+        self._offset += len(data)
+        return data.decode("utf-8", "replace")
+
+
+def _inode_of(path: Path) -> int:
+    try:
+        return path.stat().st_ino
+    except FileNotFoundError:
+        return 0

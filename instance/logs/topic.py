@@ -1,0 +1,124 @@
+"""Sends what an instance logs to the function's log topic as well.
+
+Design: lines are taken on any thread and sent on the event loop. A topic that cannot keep up must slow no function
+down, so beyond `WAITING_LINES_MAX` or `WAITING_CHARACTERS_MAX` lines are dropped, and the topic is told how many. A
+piece that no message can hold is cut, and says so; one that the broker refuses is named in the log file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from datetime import UTC, datetime
+
+from ...client.client import AsyncClient
+from ...client.config import Guard, ProducerConfig
+from ...client.producers.partitioned import PartitionedProducer
+from ...client.producers.producer import Producer
+from ...errors import MagnetarError
+from ...tasks import TaskSet
+from ...wire.message_id import MessageId
+from ..spec import InstanceSpec
+from .file import InstanceLog
+from .text import bounded
+
+WAITING_LINES_MAX = 10_000
+WAITING_CHARACTERS_MAX = 16 * 1024 * 1024
+MESSAGE_CHARACTERS_MAX = 256 * 1024
+"""As bytes at most 1.5 MiB, which every broker takes whose `maxMessageSize` was not made much smaller."""
+REFUSALS_TOLD = 100
+"""One line in the log file for so many refused messages."""
+
+
+class LogTopic:
+    """The log topic of one instance."""
+
+    def __init__(self, spec: InstanceSpec, instance_log: InstanceLog) -> None:
+        """Begin to collect lines, on the event loop."""
+        self._topic = spec.details.logTopic
+        self._properties = {"fqn": spec.function_name, "instance": str(spec.instance_id)}
+        self._log = instance_log
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[tuple[str, str]] = deque()
+        self._waiting_characters = 0
+        self._dropped = 0
+        self._refused = 0
+        self._tasks = TaskSet(f"log topic of {spec.key}")
+        self._arrived = asyncio.Event()
+        self._is_woken = False
+        self._producer: Producer | PartitionedProducer | None = None
+        instance_log.observers.append(self._observe)
+
+    def _observe(self, level: str, text: str) -> None:
+        text = bounded(text, MESSAGE_CHARACTERS_MAX)
+        is_full = self._waiting_characters + len(text) > WAITING_CHARACTERS_MAX
+        if is_full or len(self._waiting) >= WAITING_LINES_MAX:
+            self._dropped += 1
+            return
+        self._waiting_characters += len(text)  # by two threads at once it may be off a little; it is 0 when all is sent
+        self._waiting.append((level, text))
+        if not self._is_woken:
+            self._is_woken = True
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the instance has ended
+                self._loop.call_soon_threadsafe(self._arrived.set)
+
+    async def open(self, client: AsyncClient, guard: Guard | None) -> None:
+        """Begin to send; raises what `AsyncClient.create_producer` raises."""
+        config = ProducerConfig(compression="LZ4", batch_max_delay_ms=100, send_timeout_ms=0, guard=guard)
+        self._producer = await client.create_producer(self._topic, config)
+        producer = self._producer
+        self._tasks.keep(lambda: self._run(producer), "sender", on_failure=self._failed)
+
+    def _failed(self, failure: BaseException) -> None:
+        self._log.write("WARNING", f"lines for {self._topic} are lost: {failure!r}", to_file_only=True)
+
+    async def _run(self, producer: Producer | PartitionedProducer) -> None:
+        while True:
+            await self._arrived.wait()
+            self._arrived.clear()
+            await self._send_waiting(producer)
+
+    async def _send_waiting(self, producer: Producer | PartitionedProducer) -> None:
+        self._is_woken = False
+        while self._waiting:
+            level, text = self._waiting.popleft()
+            self._waiting_characters = self._waiting_characters - len(text) if self._waiting else 0
+            await self._send(producer, level, text)
+            if self._dropped and not self._waiting:
+                count, self._dropped = self._dropped, 0
+                now = datetime.now(UTC).isoformat(timespec="seconds")
+                await self._send(producer, "WARNING", f"{now}: {count} lines came too fast for this topic; see the log")
+
+    async def _send(self, producer: Producer | PartitionedProducer, level: str, text: str) -> None:
+        await producer.ready()
+        try:
+            sent = producer.send_nowait(
+                text.encode("utf-8", "backslashreplace"), properties={"loglevel": level} | self._properties
+            )
+        except MagnetarError as error:
+            self._count_refused(error)
+        else:
+            sent.add_done_callback(self._sent)
+
+    def _sent(self, sent: asyncio.Future[MessageId]) -> None:
+        if not sent.cancelled() and (failure := sent.exception()) is not None:
+            self._count_refused(failure)
+
+    def _count_refused(self, failure: BaseException) -> None:
+        if self._refused % REFUSALS_TOLD == 0:
+            self._log.write(
+                "WARNING", f"line {self._refused + 1} that {self._topic} did not take: {failure}", to_file_only=True
+            )
+        self._refused += 1
+
+    async def close(self) -> None:
+        """Send what is waiting, as far as that needs no waiting, and end."""
+        with contextlib.suppress(ValueError):
+            self._log.observers.remove(self._observe)
+        await self._tasks.close()
+        if self._producer is not None:
+            with contextlib.suppress(MagnetarError, TimeoutError):
+                async with asyncio.timeout(1):
+                    await self._send_waiting(self._producer)
+                await self._producer.close()

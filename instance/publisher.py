@@ -1,0 +1,235 @@
+"""Publishes what functions send through their context: one producer per topic, made when it is first needed.
+
+At most `TOPICS_MAX` are open: beyond, the one that was used least recently is closed, never one with something on its
+way; if all have, the next topic waits.
+
+Design: the function's thread leaves requests in a queue and wakes the event loop once per burst. A gate bounds what is
+on its way; a function that publishes faster than the broker stores waits in `publish`. Callbacks are user code
+and never run on the event loop: they get a thread of their own, made when the first one is due.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from functools import partial
+
+from ..client.client import AsyncClient
+from ..client.config import Guard, ProducerConfig
+from ..client.producers.partitioned import PartitionedProducer
+from ..client.producers.producer import Producer
+from ..errors import BrokerError, ClosedError, MagnetarError, OperationTimeout, TopicNotFound, TopicTerminated
+from ..tasks.supervised import TaskSet
+from ..wire.message_id import MessageId
+from .callbacks import Callbacks
+from .gate import Gate
+from .publish_request import PublishRequest, Result
+
+ON_THE_WAY_MAX = 10_000  # messages
+ON_THE_WAY_BYTES_MAX = 64 * 1024 * 1024
+TOPICS_MAX = 1000  # producers of one instance
+_STOPPING = "the instance is stopping; nothing more can be published"
+
+_RESULTS: dict[type[Exception], Result] = {
+    OperationTimeout: Result.Timeout,
+    ClosedError: Result.AlreadyClosed,
+    TopicNotFound: Result.TopicNotFound,
+    TopicTerminated: Result.TopicTerminated,
+}
+
+
+class Ticket:
+    """One published message until the broker has answered.
+
+    Attributes:
+        error: why it was not stored.
+        is_done: whether the broker has answered.
+        on_done: called on the event loop when it has.
+    """
+
+    __slots__ = ("error", "is_done", "on_done")
+
+    def __init__(self) -> None:
+        self.error: MagnetarError | None = None
+        self.is_done = False
+        self.on_done: Callable[[], None] | None = None
+
+
+class _Topic:
+    """One topic that the instance publishes to.
+
+    Attributes:
+        requests: what is to be sent, in order.
+        outstanding: how many messages are queued or on their way.
+        task: sends them.
+    """
+
+    __slots__ = ("outstanding", "requests", "task")
+
+    def __init__(self) -> None:
+        self.requests: asyncio.Queue[tuple[PublishRequest, Ticket]] = asyncio.Queue()
+        self.outstanding = 0
+        self.task: asyncio.Task[None] | None = None
+
+
+class Publisher:
+    """All topics that one instance publishes to."""
+
+    def __init__(
+        self,
+        client: AsyncClient,
+        loop: asyncio.AbstractEventLoop,
+        on_callback_error: Callable[[BaseException], None],
+        on_failure: Callable[[BaseException], None],
+        guard: Guard | None = None,
+    ):
+        """Prepare; nothing is opened yet.
+
+        Args:
+            client: makes producers.
+            loop: its event loop.
+            on_callback_error: told what a callback raised, on the callbacks' thread.
+            on_failure: told what nobody foresaw; what is published to that topic is not sent any more.
+            guard: of the producers.
+        """
+        self._client = client
+        self._loop = loop
+        self._guard = guard
+        self._on_failure = on_failure
+        self._gate = Gate(ON_THE_WAY_MAX, ON_THE_WAY_BYTES_MAX)
+        self._requests: deque[tuple[PublishRequest, Ticket]] = deque()
+        self._is_woken = False
+        self._is_closed = False
+        self._is_blocked = False  # what is next waits for a topic to be left
+        self._topics: OrderedDict[str, _Topic] = OrderedDict()  # the least recently used first
+        self._tasks = TaskSet("publish")
+        self._callbacks = Callbacks(on_callback_error)
+
+    def publish(self, request: PublishRequest) -> Ticket:
+        """Take a message (from any thread but the event loop's), waiting while too many are on their way.
+
+        Raises:
+            ClosedError: the instance is stopping.
+        """
+        if self._is_closed or not self._gate.enter(1, len(request.payload)):
+            raise ClosedError(_STOPPING)
+        ticket = Ticket()
+        self._requests.append((request, ticket))
+        if not self._is_woken:
+            self._is_woken = True
+            try:
+                self._loop.call_soon_threadsafe(self._distribute)
+            except RuntimeError as error:  # the loop is closed: this is an abandoned thread
+                raise ClosedError(_STOPPING) from error
+        return ticket
+
+    def _distribute(self) -> None:
+        # First the flags: what is appended from now on wakes the loop again.
+        self._is_woken = self._is_blocked = False
+        while self._requests:
+            request, ticket = self._requests[0]
+            if self._is_closed:
+                self._requests.popleft()
+                self._finish(None, request, ticket, ClosedError("the instance is stopping"))
+                continue
+            topic = self._topics.get(request.topic) or self._open(request)
+            if topic is None:
+                self._is_blocked = True
+                return
+            self._requests.popleft()
+            self._topics.move_to_end(request.topic)
+            topic.outstanding += 1
+            topic.requests.put_nowait((request, ticket))
+
+    def _open(self, request: PublishRequest) -> _Topic | None:
+        """Begin with a topic, leaving another one if there are too many; None if all have something on its way."""
+        if len(self._topics) >= TOPICS_MAX:
+            idle = next((name for name, topic in self._topics.items() if not topic.outstanding), None)
+            if idle is None:
+                return None
+            task = self._topics.pop(idle).task
+            if task is not None:
+                task.cancel()  # closes the producer, which has nothing pending
+        topic = self._topics[request.topic] = _Topic()
+        config = ProducerConfig(compression=request.compression, send_timeout_ms=0, guard=self._guard)
+        name = f"publish to {request.topic}"
+        topic.task = self._tasks.start(self._serve(request.topic, topic, config), name, self._on_failure)
+        return topic
+
+    async def _serve(self, name: str, topic: _Topic, config: ProducerConfig) -> None:
+        """Send what is published to one topic, in order."""
+        producer: Producer | PartitionedProducer | None = None
+        at_hand: tuple[PublishRequest, Ticket] | None = None
+        try:
+            while True:
+                at_hand = await topic.requests.get()
+                try:
+                    if producer is None:
+                        producer = await self._client.create_producer(name, config)
+                    await producer.ready()
+                    future = producer.send_nowait(at_hand[0].payload, **at_hand[0].options)
+                except MagnetarError as error:
+                    self._finish(topic, *at_hand, error)
+                    at_hand = None
+                    if isinstance(error, BrokerError | ClosedError) and producer is not None:
+                        failed, producer = producer, None  # for good; the next message finds out whether it still is so
+                        await _close(failed)
+                    continue
+                future.add_done_callback(partial(self._answered, topic, *at_hand))
+                at_hand = None
+        finally:
+            if at_hand is not None:
+                self._finish(topic, *at_hand, ClosedError("the instance was stopped"))
+            while not topic.requests.empty():
+                self._finish(topic, *topic.requests.get_nowait(), ClosedError("the instance was stopped"))
+            if producer is not None:
+                await _close(producer)
+
+    def _answered(
+        self, topic: _Topic, request: PublishRequest, ticket: Ticket, future: asyncio.Future[MessageId]
+    ) -> None:
+        error: MagnetarError | None = None
+        if future.cancelled():
+            error = ClosedError("the instance was stopped")
+        elif (raised := future.exception()) is not None:
+            error = raised if isinstance(raised, MagnetarError) else MagnetarError(repr(raised))
+        self._finish(topic, request, ticket, error)
+
+    def _finish(
+        self, topic: _Topic | None, request: PublishRequest, ticket: Ticket, error: MagnetarError | None
+    ) -> None:
+        ticket.error = error
+        ticket.is_done = True
+        self._gate.leave(1, len(request.payload))
+        if topic is not None:
+            topic.outstanding -= 1
+            if self._is_blocked and not topic.outstanding:
+                self._is_blocked = False
+                self._loop.call_soon(self._distribute)
+        if ticket.on_done is not None:
+            ticket.on_done()
+        self._callbacks.call(request, result_of(error))
+
+    async def close(self) -> None:
+        """Give up what is not stored yet and close the producers."""
+        self._is_closed = True
+        self._gate.close()
+        self._distribute()
+        await self._tasks.close()
+        self._callbacks.close()
+
+
+async def _close(producer: Producer | PartitionedProducer) -> None:
+    with contextlib.suppress(MagnetarError):
+        await producer.close()
+
+
+def result_of(error: MagnetarError | None) -> Result:
+    """Return what a callback is told."""
+    if error is None:
+        return Result.Ok
+    if isinstance(error, BrokerError) and error.code == 7:
+        return Result.ProducerBlockedQuotaExceededError
+    return _RESULTS.get(type(error), Result.UnknownError)

@@ -1,0 +1,127 @@
+"""Calls of the state store that are repeated until it answers: nothing is given up while the instance runs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from ...errors import ClosedError, StateStoreUnavailable
+from ...state.client import TableClient
+from ...state.limits import address_of
+from ..stopping import InstanceStopping
+from .session import Content
+
+FIRST_PAUSE_S = 0.05
+LONGEST_PAUSE_S = 1.0
+READ_TIMEOUT_S = 2.0  # of one try
+SILENCE_S = 1.0  # after which a call without an answer is called trouble
+
+_Answer = TypeVar("_Answer")
+
+
+class Patience:
+    """One thread's way to the table of a function; `stop`, `trouble` may be called from any thread.
+
+    Attributes:
+        url: of the state store.
+    """
+
+    def __init__(
+        self, url: str, table: str, report: Callable[[str, str], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Prepare; the connection is made by the first call.
+
+        Args:
+            url: of the state store.
+            table: its name, see `naming.table_of`.
+            report: takes level and text of a line for the log, when trouble begins and when it is over.
+            clock: rising seconds.
+
+        Raises:
+            InvalidConfig: the url is none.
+        """
+        address_of(url)
+        self.url = url
+        self.table = table
+        self._client: TableClient | None = None
+        self._opening = threading.Lock()
+        self._report = report
+        self._clock = clock
+        self._stopping = threading.Event()
+        self._since_s: float | None = None  # the call at hand was begun
+        self._error = ""  # of its last try
+
+    def read(self, keys: Sequence[bytes]) -> list[Content]:
+        """Return what is under keys, waiting for the store as long as it takes.
+
+        Raises:
+            InstanceStopping: the instance is being stopped.
+            StateStoreFailed: the store cannot read its database.
+            StateRefused: a key is not taken.
+        """
+        values = self.call(lambda client: client.read(self.table, keys, READ_TIMEOUT_S))
+        return [None if value is None else value.data if value.number is None else value.number for value in values]
+
+    def call(self, action: Callable[[TableClient], _Answer]) -> _Answer:
+        """Return what ``action`` returns, repeating it while the store is away.
+
+        Raises:
+            InstanceStopping: the instance is being stopped.
+        """
+        pause_s = FIRST_PAUSE_S
+        began_s = self._since_s = self._clock()
+        try:
+            while True:
+                try:
+                    answer = action(self._client or self._open())
+                except ClosedError as error:
+                    raise InstanceStopping from error
+                except StateStoreUnavailable as error:
+                    self._note(str(error))
+                    if self._stopping.wait(pause_s):
+                        raise InstanceStopping from error
+                    pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
+                else:
+                    if self._error:
+                        away_s = self._clock() - began_s
+                        self._report("INFO", f"the state store at {self.url} is back after {away_s:.1f} s")
+                    return answer
+        finally:
+            self._since_s = None
+            self._error = ""
+
+    def _open(self) -> TableClient:
+        with self._opening:
+            if self._stopping.is_set():
+                raise InstanceStopping
+            self._client = TableClient(self.url)
+            return self._client
+
+    def _note(self, error: str) -> None:
+        if not self._error and not self._stopping.is_set():
+            self._report("ERROR", error)
+        self._error = error
+
+    def trouble(self) -> str:
+        """Return what the thread waits for, in one line; empty if all is well."""
+        since_s, error = self._since_s, self._error
+        if since_s is None:
+            return ""
+        waited_s = self._clock() - since_s
+        if error:
+            return f"{error} The function has waited for {waited_s:.0f} s and goes on by itself; nothing is lost."
+        if waited_s < SILENCE_S:
+            return ""
+        return (
+            f"the state store at {self.url} has not answered for {waited_s:.0f} s, and the function waits; is it"
+            " running, and is its disk fast enough?"
+        )
+
+    def stop(self) -> None:
+        """End the call at hand and all later ones."""
+        with self._opening:
+            self._stopping.set()
+        if self._client is not None:
+            self._client.close()

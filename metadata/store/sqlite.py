@@ -1,0 +1,375 @@
+"""The metadata store on one SQLite file.
+
+Design: one thread owns the connection. It takes everything queued since its last turn, reads and writes alike, runs
+it in one transaction, commits with a sync (WAL, ``synchronous=FULL``), and only then reports, with one call into each
+event loop. So a thousand writes at once cost one sync, no SQLite call ever runs on an event loop, and operations are
+ordered without locks. Reads go through the same queue: the callers that read often keep their own copy in memory.
+
+Invariant: nothing is reported before the commit of the transaction that it ran in, reads included: a read may have
+seen a write of its group.
+
+The file is locked exclusively, so that two brokers never share it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future as ThreadFuture
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from ...errors import BadVersion, ClosedError, MagnetarError, StorageError
+from .store import ABSENT, Change, Record, check_path, check_value
+
+FORMAT = 1
+"""Number in the file's ``user_version``; a file of a later format is refused."""
+APPLICATION_ID = 0x4D414753
+"""Marks the file as ours for `file(1)` and against opening somebody else's database."""
+MAX_GROUP = 2_000
+"""Operations in one transaction."""
+MAX_QUEUED = 100_000
+"""Operations waiting; beyond it calls fail, because the disk has stalled."""
+
+log = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+Work = Callable[[sqlite3.Connection, list[Change]], object]
+
+
+@dataclass(slots=True)
+class _Operation:
+    """One call: what to run in the thread, whom to answer, and which change it makes known when it succeeds."""
+
+    work: Work
+    answer: asyncio.Future[object]
+    result: object = None
+    error: MagnetarError | None = None
+    changes: list[Change] = field(default_factory=list)
+
+
+class _Watch:
+    """A registered callback."""
+
+    def __init__(self, prefix: str, callback: Callable[[Change], None], watches: list[_Watch]) -> None:
+        self.prefix = prefix
+        self.below = prefix if prefix.endswith("/") else prefix + "/"
+        self.callback = callback
+        self.loop = asyncio.get_running_loop()
+        self._watches = watches
+        self.is_open = True
+        watches.append(self)
+
+    def close(self) -> None:
+        """Stop it; no call follows."""
+        if self.is_open:
+            self.is_open = False
+            self._watches.remove(self)
+
+    def deliver(self, changes: list[Change]) -> None:
+        for change in changes:
+            if self.is_open and (change.path == self.prefix or change.path.startswith(self.below)):
+                self.callback(change)
+
+
+class SqliteStore:
+    """`MetadataStore` on one file; made by `open`."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._queue: queue.SimpleQueue[_Operation | None] = queue.SimpleQueue()
+        self._watches: list[_Watch] = []
+        self._opened: ThreadFuture[None] = ThreadFuture()
+        self._closed: ThreadFuture[None] | None = None
+        self._thread = threading.Thread(target=self._run, name="metadata-store", daemon=True)
+
+    @classmethod
+    def open(cls, file: str | Path) -> SqliteStore:
+        """Open or create the store at ``file``; blocks for the disk.
+
+        Raises:
+            StorageError: the file cannot be opened, is in use, damaged, or not ours.
+        """
+        store = cls(Path(file))
+        store._thread.start()
+        store._opened.result()
+        return store
+
+    def __repr__(self) -> str:
+        return f"SqliteStore({str(self._file)!r})"
+
+    def statistics(self) -> dict[str, int]:
+        """Return the number of queued operations and of watches."""
+        return {"queued": self._queue.qsize(), "watches": len(self._watches)}
+
+    async def get(self, path: str) -> Record | None:
+        """Return the record at ``path``, or None."""
+        check_path(path)
+        found = await self._submit(lambda connection, _: _get(connection, path))
+        assert found is None or isinstance(found, Record)
+        return found
+
+    async def put(self, path: str, value: bytes, expected_version: int | None = None) -> int:
+        """Write a record and return its new version."""
+        check_value(check_path(path), value)
+        version = await self._submit(
+            lambda connection, changes: _put(connection, changes, path, value, expected_version)
+        )
+        assert isinstance(version, int)
+        return version
+
+    async def delete(self, path: str, expected_version: int | None = None) -> bool:
+        """Delete a record and return whether there was one."""
+        check_path(path)
+        return bool(
+            await self._submit(lambda connection, changes: _delete(connection, changes, path, expected_version))
+        )
+
+    async def children(self, path: str) -> list[str]:
+        """Return the names directly below ``path``."""
+        if path != "/":
+            check_path(path)
+        names = await self._submit(lambda connection, _: _children(connection, path))
+        assert isinstance(names, list)
+        return names
+
+    def watch(self, prefix: str, callback: Callable[[Change], None]) -> _Watch:
+        """Call ``callback`` on the running loop for each change at ``prefix`` or below it."""
+        if prefix != "/":
+            check_path(prefix)
+        if self._closed is not None:
+            raise ClosedError(f"the metadata store {self._file} is closed")
+        return _Watch(prefix, callback, self._watches)
+
+    async def close(self) -> None:
+        """Finish what is queued, close the file and end the thread."""
+        if self._closed is None:
+            self._closed = ThreadFuture()
+            self._queue.put(None)
+        await asyncio.shield(asyncio.wrap_future(self._closed))
+        self._thread.join()
+        for watch in tuple(self._watches):
+            watch.close()
+
+    async def _submit(self, work: Work) -> object:
+        if self._closed is not None:
+            raise ClosedError(f"the metadata store {self._file} is closed")
+        if self._queue.qsize() >= MAX_QUEUED:
+            raise StorageError(
+                f"{MAX_QUEUED} operations wait for the metadata store {self._file}; is its disk stalled?"
+            )
+        operation = _Operation(work, asyncio.get_running_loop().create_future())
+        self._queue.put(operation)
+        return await operation.answer
+
+    # The rest runs in the thread.
+
+    def _run(self) -> None:
+        try:
+            connection = _connect(self._file)
+        except StorageError as error:
+            self._opened.set_exception(error)
+            return
+        self._opened.set_result(None)
+        is_open = True
+        while is_open:
+            group, is_open = self._next_group()
+            if group:
+                self._execute(connection, group)
+                self._report(group)
+        connection.close()
+        assert self._closed is not None
+        self._closed.set_result(None)
+
+    def _next_group(self) -> tuple[list[_Operation], bool]:
+        """Wait for work and return it, and whether more may follow."""
+        group: list[_Operation] = []
+        operation = self._queue.get()
+        while operation is not None:
+            group.append(operation)
+            if len(group) >= MAX_GROUP:
+                return group, True
+            try:
+                operation = self._queue.get_nowait()
+            except queue.Empty:
+                return group, True
+        return group, False
+
+    def _execute(self, connection: sqlite3.Connection, group: list[_Operation]) -> None:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            for operation in group:
+                try:
+                    operation.result = operation.work(connection, operation.changes)
+                except BadVersion as error:
+                    operation.error = error
+            connection.execute("COMMIT")
+        except Exception as error:
+            # Whatever it is, it is this group's: the thread serves everybody, and goes on.
+            if not isinstance(error, sqlite3.Error):
+                log.exception("a change of the metadata failed")
+            if connection.in_transaction:
+                with contextlib.suppress(sqlite3.Error):  # what stays open makes the next group fail, too
+                    connection.rollback()
+            for operation in group:
+                cause = str(error) if isinstance(error, sqlite3.Error) else repr(error)
+                operation.error = StorageError(f"metadata file {self._file}: {cause}; nothing of this change was kept")
+                operation.error.__cause__ = error
+                operation.changes.clear()
+
+    def _report(self, group: list[_Operation]) -> None:
+        # Before the answers: a watch that is set after an answer must not be told of what was answered.
+        watches = tuple(self._watches)
+        by_loop: dict[asyncio.AbstractEventLoop, list[_Operation]] = {}
+        for operation in group:
+            by_loop.setdefault(operation.answer.get_loop(), []).append(operation)
+        for loop, operations in by_loop.items():
+            _call_in(loop, _answer, operations)
+        if changes := [change for operation in group for change in operation.changes]:
+            for watch in watches:
+                _call_in(watch.loop, watch.deliver, changes)
+
+
+def _call_in(loop: asyncio.AbstractEventLoop, call: Callable[[list[_T]], None], argument: list[_T]) -> None:
+    """Run ``call`` on ``loop``; a loop that ended meanwhile has nobody left to tell."""
+    try:
+        loop.call_soon_threadsafe(call, argument)
+    except RuntimeError:
+        if not loop.is_closed():
+            raise
+
+
+def _answer(operations: list[_Operation]) -> None:
+    for operation in operations:
+        if operation.answer.done():  # its caller was cancelled
+            continue
+        if operation.error is not None:
+            operation.answer.set_exception(operation.error)
+        else:
+            operation.answer.set_result(operation.result)
+
+
+def _connect(file: Path) -> sqlite3.Connection:
+    """Open, lock, check and prepare the file.
+
+    Raises:
+        StorageError: says which of these failed and what to do.
+    """
+    directory = file.parent
+    if directory.is_dir() and not (os.access(directory, os.W_OK) and (os.access(file, os.W_OK) or not file.exists())):
+        # Checked here: a directory without room for the WAL is only "disk I/O error" to SQLite.
+        raise StorageError(_explain_unwritable(file, "permission denied"))
+    try:
+        # isolation_level None: we begin and commit ourselves. timeout 0: a locked file is another broker's.
+        connection = sqlite3.connect(file, timeout=0, isolation_level=None)
+    except sqlite3.Error as error:
+        raise StorageError(
+            f"cannot open the metadata file {file}: {error}; is its directory there, and writable?"
+        ) from error
+    try:
+        _prepare(connection, file)
+    except sqlite3.Error as error:
+        connection.close()
+        raise StorageError(_explain(error, file)) from error
+    except StorageError:
+        connection.close()
+        raise
+    return connection
+
+
+def _prepare(connection: sqlite3.Connection, file: Path) -> None:
+    connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("BEGIN EXCLUSIVE")
+    (application_id,) = connection.execute("PRAGMA application_id").fetchone()
+    (user_version,) = connection.execute("PRAGMA user_version").fetchone()
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    if tables == 0:
+        connection.execute(
+            "CREATE TABLE record (path TEXT PRIMARY KEY, value BLOB NOT NULL, version INTEGER NOT NULL) WITHOUT ROWID"
+        )
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {FORMAT}")
+    elif application_id != APPLICATION_ID:
+        raise StorageError(f"{file} is an SQLite file of another program; choose another data directory")
+    elif user_version != FORMAT:
+        raise StorageError(
+            f"metadata file {file} has format {user_version}, ours is {FORMAT}; use the version that wrote it"
+        )
+    else:
+        (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+        if verdict != "ok":
+            raise StorageError(f"metadata file {file} is damaged ({verdict}); restore it from a backup")
+    connection.execute("COMMIT")
+
+
+def _explain(error: sqlite3.Error, file: Path) -> str:
+    """Return what an error at opening means for a user."""
+    match getattr(error, "sqlite_errorcode", 0) & 0xFF:
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+            return f"metadata file {file} is in use by another broker; stop that one or choose another data directory"
+        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
+            return _explain_unwritable(file, str(error))
+        case sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_CORRUPT:
+            return f"metadata file {file} is damaged ({error}); restore it from a backup"
+        case _:
+            return f"metadata file {file}: {error}"
+
+
+def _explain_unwritable(file: Path, cause: str) -> str:
+    return f"metadata file {file} cannot be written ({cause}); check the permissions of the file and its directory"
+
+
+def _get(connection: sqlite3.Connection, path: str) -> Record | None:
+    row = connection.execute("SELECT value, version FROM record WHERE path = ?", (path,)).fetchone()
+    return None if row is None else Record(*row)
+
+
+def _version(connection: sqlite3.Connection, path: str, expected: int | None) -> int | None:
+    """Return the version at ``path``, None without a record, after comparing it with the expected one."""
+    row = connection.execute("SELECT version FROM record WHERE path = ?", (path,)).fetchone()
+    version: int | None = None if row is None else row[0]
+    if expected is not None and expected != (ABSENT if version is None else version):
+        found = "there is no record" if version is None else f"it has version {version}"
+        wanted = "no record" if expected == ABSENT else f"version {expected}"
+        raise BadVersion(f"metadata record {path}: expected {wanted}, but {found}; read it again")
+    return version
+
+
+def _put(connection: sqlite3.Connection, changes: list[Change], path: str, value: bytes, expected: int | None) -> int:
+    held = _version(connection, path, expected)
+    version = 0 if held is None else held + 1
+    connection.execute(
+        "INSERT INTO record VALUES (?, ?, ?) ON CONFLICT (path) DO UPDATE SET value = excluded.value,"
+        " version = excluded.version",
+        (path, value, version),
+    )
+    changes.append(Change(path, version))
+    return version
+
+
+def _delete(connection: sqlite3.Connection, changes: list[Change], path: str, expected: int | None) -> bool:
+    if _version(connection, path, expected) is None:
+        return False
+    connection.execute("DELETE FROM record WHERE path = ?", (path,))
+    changes.append(Change(path, None))
+    return True
+
+
+def _children(connection: sqlite3.Connection, path: str) -> list[str]:
+    below = "/" if path == "/" else path + "/"
+    # The upper end is the same text with the character after the slash: everything below sorts between the two.
+    rows = connection.execute(
+        "SELECT DISTINCT substr(path, :start, instr(substr(path, :start) || '/', '/') - 1) AS name FROM record"
+        " WHERE path > :below AND path < :end ORDER BY name",
+        {"start": len(below) + 1, "below": below, "end": below[:-1] + "0"},
+    )
+    return [name for (name,) in rows]

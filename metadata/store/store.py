@@ -1,0 +1,132 @@
+"""The metadata store: small versioned values under slash-separated paths, with watches.
+
+Design: everything that is not message data (tenants, clusters, policies, partitioned topics, schemas) lies in one
+tree of paths, as Pulsar keeps it in ZooKeeper, so that SQLite (one machine) and ZooKeeper (an ensemble) are
+interchangeable. The semantics below are what both can give; `tests/conformance/metadata_store.py` checks every
+sentence of them on each provider.
+
+* A **path** is ``/name/name…`` without the characters that ZooKeeper refuses (control characters, private use, those
+  beyond the basic plane); ``/zookeeper`` is its own. A **record** is a value of 1 to `MAX_VALUE_BYTES` bytes with a
+  version. Empty values do not exist: ZooKeeper needs a node for every parent, and an empty node is how it shows that
+  there is no record.
+* **Parents** need not exist. A path with no record but with records below it answers `get` with None and is named by
+  the `children` of its parent; once nothing lies below it, it is not.
+* **Versions** are non-negative and grow by each `put` for as long as the record lives. They tell whether a value is
+  still the one that was read; after a deletion they may begin anew.
+* **Operations take effect one after the other**, in the order in which one task issues them, and an operation returns
+  only once its effect is durable. What fails with `BadVersion` or `StorageError` has no effect, but when the
+  connection to a remote store breaks during a write, the effect is unknown.
+* **Watches** report paths, not values, after the change is durable: at least once after the last change of each path,
+  in order for each path. Changes in quick succession may be merged.
+
+Rejected: transactions over several paths. Only Pulsar's transactions and bundle splits would use them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from ...errors import InvalidConfig
+
+ABSENT = -1
+"""As ``expected_version``: there must be no record yet."""
+MAX_VALUE_BYTES = 1_000_000
+"""Largest value; ZooKeeper refuses packets above 1 MiB."""
+MAX_PATH_BYTES = 4096
+"""Longest path; names of topics are at most 1,024 bytes, and URL-encoding triples them."""
+
+
+_REFUSED = re.compile("[\0-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff\U00010000-\U0010ffff]")
+
+
+class Record(NamedTuple):
+    """A value and the version that it has."""
+
+    value: bytes
+    version: int
+
+
+class Change(NamedTuple):
+    """A record was created, replaced or deleted; ``version`` is None for a deletion."""
+
+    path: str
+    version: int | None
+
+
+class Watch(Protocol):
+    """A running watch."""
+
+    def close(self) -> None:
+        """Stop it; no call follows. Closing twice is harmless."""
+
+
+class MetadataStore(Protocol):
+    """Versioned values in a tree; see the head of this module for the exact semantics.
+
+    Every method may raise `StorageError` (the store is full or damaged; as `MetadataUnavailable`, not to be reached),
+    `ClosedError` (after `close`) and `InvalidConfig` (a path or value outside the limits).
+
+    Cancellation: an operation whose caller is cancelled is still carried out.
+    """
+
+    async def get(self, path: str) -> Record | None:
+        """Return the record at ``path``, or None."""
+
+    async def put(self, path: str, value: bytes, expected_version: int | None = None) -> int:
+        """Write a record and return its new version.
+
+        Args:
+            path: where.
+            value: 1 to `MAX_VALUE_BYTES` bytes.
+            expected_version: the version that is there now, `ABSENT` to create only, None to write in any case.
+
+        Raises:
+            BadVersion: the record has another version, exists already, or does not exist any more.
+        """
+
+    async def delete(self, path: str, expected_version: int | None = None) -> bool:
+        """Delete a record (not those below it) and return whether there was one.
+
+        Raises:
+            BadVersion: ``expected_version`` is given and the record has another version or does not exist.
+        """
+
+    async def children(self, path: str) -> list[str]:
+        """Return the names directly below ``path``, sorted; ``/`` is the root."""
+
+    def watch(self, prefix: str, callback: Callable[[Change], None]) -> Watch:
+        """Call ``callback`` on the running loop for each change at ``prefix`` or below it; it must not raise."""
+
+    async def close(self) -> None:
+        """Finish what is queued and release the store."""
+
+
+def check_path(path: str) -> str:
+    """Return ``path`` if it is well-formed.
+
+    Raises:
+        InvalidConfig: says what is wrong.
+    """
+    names = path.split("/")
+    if names[0] or len(names) < 2 or any(name in ("", ".", "..") for name in names[1:]) or names[1] == "zookeeper":
+        raise InvalidConfig(
+            f"invalid metadata path {path!r}: expected /name/name, no empty names, `.` or `..`, not /zookeeper"
+        )
+    if refused := _REFUSED.search(path):
+        raise InvalidConfig(f"invalid metadata path {path!r}: character {refused[0]!r} is not allowed")
+    if (size := len(path.encode())) > MAX_PATH_BYTES:
+        raise InvalidConfig(f"metadata path of {size} bytes exceeds the limit of {MAX_PATH_BYTES}: {path[:60]}…")
+    return path
+
+
+def check_value(path: str, value: bytes) -> bytes:
+    """Return ``value`` if its size is allowed.
+
+    Raises:
+        InvalidConfig: it is empty or too large.
+    """
+    if not 0 < len(value) <= MAX_VALUE_BYTES:
+        raise InvalidConfig(f"metadata value of {len(value)} bytes for {path}: allowed are 1 to {MAX_VALUE_BYTES}")
+    return value

@@ -1,0 +1,74 @@
+"""Which metadata store a ``metadataStoreUrl`` means."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from ...errors import InvalidConfig
+from .sqlite import SqliteStore
+from .store import MetadataStore, check_path
+
+DEFAULT_ZOOKEEPER_PORT = 2181
+_SERVER = re.compile(r"(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:(?P<port>[0-9]{1,5}))?")
+_REMEDY = "write zk:host:2181,host:2181/path, sqlite:file, or leave it out for SQLite in the data directory"
+
+
+class StoreUrl(NamedTuple):
+    """A parsed URL.
+
+    Attributes:
+        servers: of ZooKeeper, ``host:port,…``; empty for SQLite.
+        path: node of ZooKeeper, ``/`` for its root; for SQLite the file, empty for the one in the data directory.
+    """
+
+    servers: str
+    path: str
+
+
+def parse_store_url(url: str) -> StoreUrl:
+    """Return what a URL names; an empty one is SQLite in the data directory.
+
+    Raises:
+        InvalidConfig: says what is wrong and how it is written.
+    """
+    if not url or url.startswith("sqlite:"):
+        return StoreUrl("", url.removeprefix("sqlite:"))
+    if not url.startswith("zk:"):
+        raise InvalidConfig(f"metadataStoreUrl {url!r} names no metadata store that we know; {_REMEDY}")
+    servers, slash, path = url.removeprefix("zk:").partition("/")
+    found = [_SERVER.fullmatch(server) for server in servers.split(",")]
+    ports = [int(match["port"] or DEFAULT_ZOOKEEPER_PORT) if match else 0 for match in found]
+    for server, port in zip(servers.split(","), ports, strict=True):
+        if not 0 < port < 65536:
+            raise InvalidConfig(f"metadataStoreUrl {url!r}: {server!r} is not host:port; {_REMEDY}")
+    path = slash + path.rstrip("/")
+    try:
+        if path not in ("", "/"):
+            check_path(path)
+    except InvalidConfig as exc:
+        raise InvalidConfig(f"metadataStoreUrl {url!r}: {exc}") from exc
+    hosts = (match["host"] for match in found if match)
+    return StoreUrl(",".join(f"{host}:{port}" for host, port in zip(hosts, ports, strict=True)), path or "/")
+
+
+async def open_store(url: str, default_file: Path, timeout_s: float) -> MetadataStore:
+    """Open the store that a URL names.
+
+    Args:
+        url: see `parse_store_url`.
+        default_file: where SQLite is if the URL names no file.
+        timeout_s: how long to wait for servers, now and for each operation.
+
+    Raises:
+        InvalidConfig: the URL is malformed.
+        StorageError: the store cannot be opened; as MetadataUnavailable, no ZooKeeper server answers.
+    """
+    parsed = parse_store_url(url)
+    if parsed.servers:
+        from .zookeeper import ZookeeperStore  # here: kazoo costs memory and only these brokers need it
+
+        return await ZookeeperStore.open(parsed.servers, parsed.path, timeout_s)
+    return await asyncio.to_thread(SqliteStore.open, Path(parsed.path) if parsed.path else default_file)

@@ -1,0 +1,410 @@
+"""The metadata store on a ZooKeeper ensemble, below one of its nodes.
+
+Design: a record is a node; a node without value stands where records only lie below. ZooKeeper's own versions are the
+versions. Three things are left to do here: nodes without value must come and go with what is below them, an operation
+must end in bounded time whatever the servers do, and whoever was cut off must not be told what nobody knows.
+
+Invariant: a node without value below our top always has nodes below it. So the nodes that a record needs above it are
+made in the transaction that makes the record, and those that nothing needs any more go in the one that deletes it. A
+transaction names what it relies on (the version of a record above, another child, which is checked to be there); if
+that changed meanwhile it fails as a whole, and is planned anew.
+
+Repetition: what broke with the connection is repeated until the time of the operation is over, unless it was a write
+that depends on a version, whose first attempt may have taken effect: then the caller is told that this is unknown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar, cast
+
+from kazoo.exceptions import (
+    BadVersionError,
+    KazooException,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    RolledBackError,
+    RuntimeInconsistency,
+)
+
+from ...errors import BadVersion, ClosedError, MetadataUnavailable, StorageError
+from ...tasks import TaskSet, awaited_elsewhere
+from .store import ABSENT, Change, Record, check_path, check_value
+from .zookeeper_session import ConnectionBroken, Session
+from .zookeeper_watch import RESERVED, RETRY_DELAY_S, TreeWatch
+
+CLOSE_TIMEOUT_S = 2.0
+"""How long `ZookeeperStore.close` waits for operations to end."""
+ANY_VERSION = -1
+"""What ZooKeeper calls "whatever is there"."""
+
+_RACED = (BadVersionError, NoNodeError, NodeExistsError, NotEmptyError)
+"""What a request meets when somebody else was faster; then everything is read and planned again."""
+_T = TypeVar("_T")
+
+
+@dataclass(slots=True)
+class _Operation:
+    """One call of the store's user.
+
+    Attributes:
+        path: the node that it is about.
+        is_repeatable: whether it may be sent again when nobody knows what became of it.
+        is_unsure: whether a write is on its way, or was when the connection broke.
+        has_deleted: whether a repeated deletion saw the record at an earlier attempt.
+    """
+
+    path: str
+    is_repeatable: bool = True
+    is_unsure: bool = False
+    has_deleted: bool = False
+
+
+class _Node(NamedTuple):
+    """What a node holds; without value there is no record."""
+
+    value: bytes
+    version: int
+    children: int
+
+
+class _Watch:
+    """A watch of the store's user."""
+
+    def __init__(self, store: ZookeeperStore, tree: TreeWatch) -> None:
+        self._store = store
+        self._tree = tree
+
+    def close(self) -> None:
+        """Stop it; no call follows."""
+        self._tree.close()
+        self._store._trees.discard(self._tree)
+
+
+class ZookeeperStore:
+    """`MetadataStore` on ZooKeeper; made by `open`, and used on the loop that made it."""
+
+    def __init__(self, session: Session, top: str, timeout_s: float) -> None:
+        self._session = session
+        self._top = top
+        self._timeout_s = timeout_s
+        self._owned = TaskSet(f"ZooKeeper {session.servers}")
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._abandoned: set[asyncio.Task[Any]] = set()
+        self._trees: set[TreeWatch] = set()
+        self._closing: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def open(
+        cls,
+        servers: str,
+        path: str,
+        timeout_s: float,
+    ) -> ZookeeperStore:
+        """Connect, and make the node at ``path`` if it is not there.
+
+        Args:
+            servers: ``host:port,host:port…``.
+            path: node below which everything lies; ``/`` or an empty text for the root.
+            timeout_s: how long to wait for a first server, and for the answer to each operation.
+
+        Raises:
+            MetadataUnavailable: nobody answered in time.
+            StorageError: the ensemble does not let us work there.
+        """
+        session = Session(servers)
+        await session.start(timeout_s)
+        store = cls(session, path.rstrip("/"), timeout_s)
+        try:
+            await store._run(_Operation(path), store._make_top)
+        except BaseException:
+            await session.stop()
+            raise
+        return store
+
+    def __repr__(self) -> str:
+        return f"ZookeeperStore({self._session.servers}{self._top}, connections={self._session.generation})"
+
+    def statistics(self) -> dict[str, int]:
+        """Return the numbers of operations and requests in progress, of watches and of connections so far."""
+        return {
+            "operations": len(self._tasks),
+            "requests": self._session.in_flight,
+            "watches": len(self._trees),
+            "connections": self._session.generation,
+        }
+
+    async def get(self, path: str) -> Record | None:
+        """Return the record at ``path``, or None."""
+        node = await self._run(_Operation(self._node(path)), lambda operation: self._read(operation.path))
+        return Record(node.value, node.version) if node is not None and node.value else None
+
+    async def put(self, path: str, value: bytes, expected_version: int | None = None) -> int:
+        """Write a record and return its new version."""
+        check_value(check_path(path), value)
+        operation = _Operation(self._node(path), is_repeatable=expected_version is None)
+        return await self._run(operation, lambda operation: self._put(operation, value, expected_version))
+
+    async def delete(self, path: str, expected_version: int | None = None) -> bool:
+        """Delete a record and return whether there was one."""
+        operation = _Operation(self._node(path), is_repeatable=expected_version is None)
+        return await self._run(operation, lambda operation: self._delete(operation, expected_version))
+
+    async def children(self, path: str) -> list[str]:
+        """Return the names directly below ``path``."""
+        node = (self._top or "/") if path == "/" else self._node(path)
+        names = await self._run(_Operation(node), lambda operation: self._names(operation.path))
+        return sorted(names)
+
+    def watch(self, prefix: str, callback: Callable[[Change], None]) -> _Watch:
+        """Call ``callback`` on the running loop for each change at ``prefix`` or below it."""
+        top = (self._top or "/") if prefix == "/" else self._node(prefix)
+        self._check_open()
+        skipped = len(self._top)
+        tree = TreeWatch(self._session, top, lambda path, version: callback(Change(path[skipped:], version)))
+        self._trees.add(tree)
+        return _Watch(self, tree)
+
+    async def close(self) -> None:
+        """Finish what is queued, as far as a server answers, and end the session."""
+        if self._closing is None:
+            self._closing = self._owned.start(self._close(), "close")
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        for tree in tuple(self._trees):
+            tree.close()
+        self._trees.clear()
+        if self._tasks and self._session.is_connected:
+            await asyncio.wait(self._tasks, timeout=CLOSE_TIMEOUT_S)
+        await self._session.stop()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=CLOSE_TIMEOUT_S)
+
+    def _check_open(self) -> None:
+        if self._closing is not None:
+            raise ClosedError(f"the metadata store zk:{self._session.servers}{self._top} is closed")
+
+    def _node(self, path: str) -> str:
+        return self._top + check_path(path)
+
+    # One operation from its start to its end
+
+    async def _run(self, operation: _Operation, work: Callable[[_Operation], Awaitable[_T]]) -> _T:
+        """Carry out an operation in a task of its own, which goes on when the caller is cancelled."""
+        self._check_open()
+        # Only an operation whose caller was cancelled can be overtaken by the next one of the same caller.
+        earlier = tuple(self._abandoned)
+        # Nobody is left to be told of a failure when the caller was cancelled.
+        task = self._owned.start(self._perform(operation, work, earlier), operation.path, awaited_elsewhere)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if not task.done():
+                self._abandoned.add(task)
+                task.add_done_callback(self._abandoned.discard)
+            raise
+
+    async def _perform(
+        self,
+        operation: _Operation,
+        work: Callable[[_Operation], Awaitable[_T]],
+        earlier: tuple[asyncio.Task[Any], ...],
+    ) -> _T:
+        try:
+            for tree in tuple(self._trees):
+                await self._armed(tree)
+            async with asyncio.timeout(self._timeout_s):
+                if earlier:
+                    await asyncio.wait(earlier)
+                while True:
+                    await self._session.connected()
+                    try:
+                        return await work(operation)
+                    except ConnectionBroken as exc:
+                        if operation.is_unsure and not operation.is_repeatable:
+                            raise self._unavailable(operation, "the connection broke") from exc
+                        await asyncio.sleep(RETRY_DELAY_S)
+        except TimeoutError:
+            raise self._unavailable(operation, f"no answer within {self._timeout_s:g} s") from None
+        except KazooException as exc:
+            raise StorageError(
+                f"ZooKeeper {self._session.servers} refuses {operation.path}: {type(exc).__name__} {exc}; check its"
+                " access rights, quota and log"
+            ) from exc
+
+    async def _armed(self, tree: TreeWatch) -> None:
+        """Wait until a watch is set, for as long as that makes progress: a tree may be large.
+
+        Raises:
+            TimeoutError: it makes none.
+        """
+        read = -1
+        while not tree.is_armed.is_set():
+            if tree.nodes_read == read:
+                raise TimeoutError
+            read = tree.nodes_read
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._timeout_s):
+                    await tree.is_armed.wait()
+
+    def _unavailable(self, operation: _Operation, cause: str) -> MetadataUnavailable:
+        effect = "whether the change took effect is unknown: read it again" if operation.is_unsure else "try again"
+        return MetadataUnavailable(f"ZooKeeper {self._session.servers}: {cause} for {operation.path}; {effect}")
+
+    async def _write(self, operation: _Operation, start: Callable[[Any], Any]) -> Any:
+        operation.is_unsure = True
+        try:
+            answer = await self._session.call(start)
+        except KazooException:
+            operation.is_unsure = False
+            raise
+        operation.is_unsure = False
+        return answer
+
+    async def _commit(self, operation: _Operation, plan: list[tuple[Any, ...]]) -> None:
+        """Carry out all of ``(method, argument, …)`` or nothing."""
+
+        def start(client: Any) -> Any:
+            transaction = client.transaction()
+            for method, *arguments in plan:
+                getattr(transaction, method)(*arguments)
+            return transaction.commit_async()
+
+        results = await self._write(operation, start)
+        failures = [result for result in results if isinstance(result, Exception)]
+        for failure in failures:
+            if not isinstance(failure, RolledBackError | RuntimeInconsistency):
+                raise failure
+        if failures:
+            raise failures[0]
+
+    # What operations do
+
+    async def _make_top(self, operation: _Operation) -> None:
+        names = self._top.split("/")[1:]
+        for depth in range(1, len(names) + 1):
+            node = "/" + "/".join(names[:depth])
+            try:
+                await self._write(operation, _request("create_async", node, b""))
+            except NodeExistsError:
+                continue
+
+    async def _read(self, node: str) -> _Node | None:
+        try:
+            value, stat = await self._session.call(_request("get_async", node))
+        except NoNodeError:
+            return None
+        return _Node(value, stat.version, stat.numChildren)
+
+    async def _names(self, node: str) -> list[str]:
+        try:
+            names = cast(list[str], await self._session.call(_request("get_children_async", node)))
+        except NoNodeError:
+            return []
+        return [name for name in names if node != "/" or f"/{name}" != RESERVED]
+
+    async def _put(self, operation: _Operation, value: bytes, expected: int | None) -> int:
+        while True:
+            version = ANY_VERSION
+            if expected is not None:
+                held = await self._read(operation.path)
+                self._check_version(operation.path, held, expected)
+                if held is None:
+                    try:
+                        await self._create(operation, value)
+                    except _RACED:
+                        continue
+                    return 0
+                version = held.version
+            try:
+                stat = await self._write(operation, _request("set_async", operation.path, value, version))
+            except NoNodeError:
+                if expected is not None:
+                    continue
+            except BadVersionError:
+                continue
+            else:
+                return int(stat.version)
+            try:
+                await self._create(operation, value)
+            except _RACED:
+                continue
+            return 0
+
+    async def _create(self, operation: _Operation, value: bytes) -> None:
+        """Make a record where there is no node, and the nodes above it that are missing."""
+        try:
+            await self._write(operation, _request("create_async", operation.path, value))
+        except NoNodeError:
+            missing = []
+            above = _parent(operation.path)
+            while above != self._top and await self._read(above) is None:
+                missing.append(above)
+                above = _parent(above)
+            parents = [("create", node, b"") for node in reversed(missing)]
+            await self._commit(operation, [*parents, ("create", operation.path, value)])
+
+    async def _delete(self, operation: _Operation, expected: int | None) -> bool:
+        while True:
+            held = await self._read(operation.path)
+            if expected is not None:
+                self._check_version(operation.path, held, expected)
+            if held is None or not held.value:
+                return operation.has_deleted
+            try:
+                plan = await self._removal(operation.path, held)
+                operation.has_deleted = True
+                await self._commit(operation, plan)
+            except _RACED:
+                operation.has_deleted = False
+                continue
+            return True
+
+    async def _removal(self, node: str, held: _Node) -> list[tuple[Any, ...]]:
+        """Return the transaction that deletes a record and the nodes above that nothing needs then."""
+        if held.children:
+            return [await self._other_child(node, None), ("set_data", node, b"", held.version)]
+        plan: list[tuple[Any, ...]] = [("delete", node, held.version)]
+        child, above = node, _parent(node)
+        while above != self._top:
+            parent = await self._read(above)
+            if parent is None:
+                raise NoNodeError(above)
+            if parent.value:
+                return [*plan, ("check", above, parent.version)]
+            if parent.children > 1:
+                return [*plan, await self._other_child(above, child)]
+            plan.append(("delete", above, parent.version))
+            child, above = above, _parent(above)
+        return plan
+
+    async def _other_child(self, node: str, child: str | None) -> tuple[Any, ...]:
+        """Return the check that ``node`` has a child other than ``child``."""
+        for name in await self._names(node):
+            if (other := f"{node}/{name}") != child:
+                return ("check", other, ANY_VERSION)
+        raise NotEmptyError(node)
+
+    def _check_version(self, node: str, held: _Node | None, expected: int) -> None:
+        version = held.version if held is not None and held.value else ABSENT
+        if version == expected:
+            return
+        found = "there is no record" if version == ABSENT else f"it has version {version}"
+        wanted = "no record" if expected == ABSENT else f"version {expected}"
+        path = node[len(self._top) :]
+        raise BadVersion(f"metadata record {path}: expected {wanted}, but {found}; read it again")
+
+
+def _request(method: str, *arguments: Any) -> Callable[[Any], Any]:
+    return lambda client: getattr(client, method)(*arguments)
+
+
+def _parent(node: str) -> str:
+    return node.rpartition("/")[0]

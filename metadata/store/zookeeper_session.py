@@ -1,0 +1,215 @@
+"""One session with a ZooKeeper ensemble, spoken to from one event loop.
+
+Design: kazoo does its I/O in a thread of its own and answers in a second one. Requests go to it from the loop without
+waiting, answers come back by `call_soon_threadsafe`; so no thread is needed for a request, and many are on their way
+at once, which is what lets the server sync them together. Kazoo connects again by itself, for ever; here a loss is
+turned into one exception, `ConnectionBroken`, and each connection gets a number, by which watches know that they have
+to be set anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from kazoo.client import KazooClient, KazooState
+from kazoo.exceptions import (
+    ConnectionClosedError,
+    ConnectionLoss,
+    OperationTimeoutError,
+    SessionExpiredError,
+    SessionMovedError,
+)
+from kazoo.retry import KazooRetry
+
+from ...errors import ClosedError, MetadataUnavailable
+
+SESSION_TIMEOUT_S = 6.0
+"""A server that is silent for two thirds of it is given up for another one, and one that takes a connection but says
+nothing after all of it. Short, because nothing of ours dies with a session."""
+MAX_IN_FLIGHT = 1_000
+"""Requests without an answer; more wait here. Kazoo is woken by a byte in a pipe that must never be full."""
+STOP_S = 2.0
+"""How long a server has to confirm the end of the session; it finds out by itself later."""
+
+log = logging.getLogger(__name__)
+_LOST = (ConnectionLoss, ConnectionClosedError, OperationTimeoutError, SessionExpiredError, SessionMovedError)
+
+
+class ConnectionBroken(Exception):
+    """The connection ended before the answer came: a read may be repeated, of a write nothing is known.
+
+    It never leaves the store.
+    """
+
+
+class Session:
+    """A connection that is made again whenever it breaks.
+
+    Attributes:
+        servers: ``host:port,host:port…``.
+        generation: number of connections so far.
+        on_connect: called on the loop after each connection.
+    """
+
+    def __init__(self, servers: str) -> None:
+        self.servers = servers
+        self.generation = 0
+        self.on_connect: set[Callable[[], None]] = set()
+        self._loop = asyncio.get_running_loop()
+        self._is_connected = asyncio.Event()
+        self._is_stopped = False
+        self._lost_at: float | None = None
+        self._slots = asyncio.Semaphore(MAX_IN_FLIGHT)
+        self._waiting: set[asyncio.Future[Any]] = set()
+        quiet = logging.getLogger("kazoo")
+        quiet.setLevel(logging.CRITICAL)  # it reports each attempt to connect; we report each loss, below
+        self._client = KazooClient(
+            hosts=servers,
+            timeout=SESSION_TIMEOUT_S,
+            connection_retry=KazooRetry(max_tries=-1, delay=0.1, backoff=2, max_delay=1.0),
+            logger=quiet,
+        )
+        self._client.add_listener(self._state_changed)
+
+    def __repr__(self) -> str:
+        return f"Session({self.servers!r}, generation={self.generation}, is_connected={self.is_connected})"
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection now."""
+        return self._is_connected.is_set() and not self._is_stopped
+
+    @property
+    def in_flight(self) -> int:
+        """Requests without an answer."""
+        return len(self._waiting)
+
+    async def start(self, timeout_s: float) -> None:
+        """Connect.
+
+        Raises:
+            MetadataUnavailable: nobody answered in time; the session is stopped.
+        """
+        try:
+            self._client.start_async()
+            async with asyncio.timeout(timeout_s):
+                await self._is_connected.wait()
+        except BaseException as exc:
+            await self.stop()
+            if not isinstance(exc, TimeoutError):
+                raise
+            raise MetadataUnavailable(
+                f"no ZooKeeper server answered at {self.servers} within {timeout_s:g} s; start it, or correct"
+                " metadataStoreUrl"
+            ) from None
+
+    async def connected(self) -> int:
+        """Wait for a connection and return its number.
+
+        Raises:
+            ClosedError: there will be none any more.
+        """
+        await self._is_connected.wait()
+        if self._is_stopped:
+            raise ClosedError(f"the session with ZooKeeper {self.servers} is closed")
+        return self.generation
+
+    async def call(self, start: Callable[[Any], Any]) -> Any:
+        """Send the request that ``start`` makes of a kazoo client and return its answer.
+
+        Raises:
+            ConnectionBroken: the answer will not come.
+            KazooException: the server refuses.
+
+        Cancellation: the request may be carried out.
+        """
+        async with self._slots:
+            answer: asyncio.Future[Any] = self._loop.create_future()
+            self._waiting.add(answer)
+            try:
+                start(self._client).rawlink(functools.partial(self._answered, answer))
+                return await answer
+            except _LOST as exc:
+                raise ConnectionBroken(f"{type(exc).__name__} on ZooKeeper {self.servers}") from exc
+            finally:
+                self._waiting.discard(answer)
+
+    async def stop(self) -> None:
+        """End the session; who still waits gets an error."""
+        if self._is_stopped:
+            return
+        self._is_stopped = True
+        ended = asyncio.Event()
+        # A thread of its own: the default ones are waited for at the end of the loop, and a server may not answer.
+        threading.Thread(target=self._end, args=(ended,), name="zookeeper-stop", daemon=True).start()
+        try:
+            async with asyncio.timeout(STOP_S):
+                await ended.wait()
+        except TimeoutError:
+            log.warning("ZooKeeper %s did not confirm the end of the session within %g s", self.servers, STOP_S)
+        self._is_connected.set()  # wakes those who wait in `connected`
+        for answer in tuple(self._waiting):
+            if not answer.done():
+                answer.set_exception(ConnectionBroken(f"the session with ZooKeeper {self.servers} was closed"))
+
+    def _state_is(self, state: str) -> None:
+        if self._is_stopped:
+            return
+        if state != KazooState.CONNECTED:
+            if self._is_connected.is_set():
+                self._is_connected.clear()
+                self._lost_at = self._loop.time()
+                log.warning(
+                    "ZooKeeper %s: connection lost; open topics are served on, what needs the metadata store waits or"
+                    " fails until it is back",
+                    self.servers,
+                )
+            return
+        self.generation += 1
+        # The server of this connection may lag behind what we have seen by another one. Answers keep the order of
+        # requests, so this one need not be waited for.
+        self._client.sync_async("/")
+        self._is_connected.set()
+        if self._lost_at is not None:
+            log.info("ZooKeeper %s: connected again after %.1f s", self.servers, self._loop.time() - self._lost_at)
+            self._lost_at = None
+        for wake in tuple(self.on_connect):
+            wake()
+
+    # The rest runs in kazoo's threads, or in the one that ends the session.
+
+    def _state_changed(self, state: str) -> None:
+        self._on_loop(self._state_is, state)
+
+    def _answered(self, answer: asyncio.Future[Any], result: Any) -> None:
+        self._on_loop(_settle, answer, result)
+
+    def _end(self, ended: asyncio.Event) -> None:
+        try:
+            self._client.stop()
+            self._client.close()
+        except Exception as exc:  # noqa: BLE001  nothing depends on a tidy end: kazoo gives up waiting by raising
+            log.info("ZooKeeper %s: the session ended with %s: %s", self.servers, type(exc).__name__, exc)
+        self._on_loop(ended.set)
+
+    def _on_loop(self, call: Callable[..., None], *arguments: Any) -> None:
+        """Run ``call`` on the loop; one that ended meanwhile has nobody left to tell."""
+        try:
+            self._loop.call_soon_threadsafe(call, *arguments)
+        except RuntimeError:
+            if not self._loop.is_closed():
+                raise
+
+
+def _settle(answer: asyncio.Future[Any], result: Any) -> None:
+    if answer.done():  # its caller was cancelled, or the session stopped
+        return
+    if result.exception is not None:
+        answer.set_exception(result.exception)
+    else:
+        answer.set_result(result.value)

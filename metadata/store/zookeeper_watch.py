@@ -1,0 +1,197 @@
+"""A watch on a whole tree of ZooKeeper nodes, made of the one-shot watches that every server has.
+
+Design: for each node at or below the prefix we hold what it was when we last looked, and one watch on its value and
+one on the names below it. A watch only says that something happened: the node is then read again, which sets the
+watches anew, and what differs from what we hold is reported. Watches die with their connection, so after each new one
+the whole tree is read; a change that happened meanwhile differs like any other and is reported too.
+
+Invariant: until the first reading of the tree is complete (`is_armed`), operations of the store wait: what a caller
+reads or writes after `watch` is never older than what the watch compares with.
+
+Rejected: ZooKeeper's persistent recursive watches, one instead of two for each node. Servers before 3.6 do not know
+them, nor does kazoo.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from kazoo.exceptions import KazooException, NoNodeError
+
+from ...errors import ClosedError
+from ...tasks import TaskSet
+from .zookeeper_session import ConnectionBroken, Session
+
+RESERVED = "/zookeeper"
+"""ZooKeeper's own nodes, at the root of every server."""
+MAX_READ_AT_ONCE = 200
+"""Nodes read together."""
+RETRY_DELAY_S = 0.05
+"""Pause before a tree is read again after its connection broke, which the session learns a moment later."""
+REFUSED_DELAY_S = 1.0
+"""Pause when the server refuses to let us read."""
+
+log = logging.getLogger(__name__)
+
+
+class _Seen(NamedTuple):
+    """A record as it was last seen; ``change_id`` (ZooKeeper's mzxid) grows also when a record is made anew."""
+
+    change_id: int
+    version: int
+
+
+class TreeWatch:
+    """Reports changes at ``top`` and below it.
+
+    Attributes:
+        is_armed: set once no later change can be missed.
+        nodes_read: how many nodes were read so far: whoever waits for `is_armed` sees by it whether that makes sense.
+    """
+
+    def __init__(self, session: Session, top: str, report: Callable[[str, int | None], None]) -> None:
+        self.is_armed = asyncio.Event()
+        self.nodes_read = 0
+        self._session = session
+        self._top = top
+        self._report = report
+        self._records: dict[str, _Seen] = {}
+        self._names: dict[str, set[str]] = {}
+        self._dirty: set[str] = set()
+        self._wake = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._is_open = True
+        session.on_connect.add(self._wake.set)
+        self._tasks = TaskSet(f"ZooKeeper {session.servers}")
+        self._tasks.keep(self._follow, f"watch of {top}")
+
+    def __repr__(self) -> str:
+        return f"TreeWatch({self._top!r}, records={len(self._records)}, nodes={len(self._names)})"
+
+    def close(self) -> None:
+        """Stop; no report follows."""
+        self._is_open = False
+        self._session.on_connect.discard(self._wake.set)
+        self._tasks.cancel()
+        self.is_armed.set()
+
+    async def _follow(self) -> None:
+        generation = 0
+        while True:
+            try:
+                current = await self._session.connected()
+            except ClosedError:
+                return
+            try:
+                if current != generation:
+                    self._dirty.clear()
+                    await self._read((self._top,), is_deep=True)
+                    generation = current
+                    self.is_armed.set()
+                while self._dirty:
+                    dirty, self._dirty = self._dirty, set()
+                    await self._read(dirty, is_deep=False)
+            except ConnectionBroken:
+                generation = 0  # what was dirty is part of the tree
+                await asyncio.sleep(RETRY_DELAY_S)
+                continue
+            except KazooException as exc:
+                log.warning(
+                    "ZooKeeper %s refuses to let %s be watched: %s %s; check its access rights",
+                    self._session.servers, self._top, type(exc).__name__, exc,
+                )  # fmt: skip
+                generation = 0
+                await asyncio.sleep(REFUSED_DELAY_S)
+                continue
+            await self._wake.wait()
+            self._wake.clear()
+
+    async def _read(self, paths: Iterable[str], *, is_deep: bool) -> None:
+        """Read nodes, and below them what is new, or everything."""
+        frontier = list(paths)
+        while frontier:
+            chunk = frontier[-MAX_READ_AT_ONCE:]
+            del frontier[-MAX_READ_AT_ONCE:]
+            for below in await asyncio.gather(*(self._visit(path, is_deep) for path in chunk)):
+                frontier += below
+            self.nodes_read += len(chunk)
+
+    async def _visit(self, path: str, is_deep: bool) -> list[str]:
+        """Read one node, report what is different, and return what to read next."""
+        node = await self._look(path)
+        # No watch is set by reading what is not there. That of the parent tells of a new node; the top has none, so
+        # there we ask whether it exists, which sets one.
+        while node is None and path == self._top and await self._call("exists_async", path) is not None:
+            node = await self._look(path)
+        if node is None:
+            self._forget(path)
+            return []
+        value, stat, names = node
+        self._saw(path, value, stat)
+        found = {name for name in names if path != "/" or f"/{name}" != RESERVED}
+        held = self._names.get(path, set())
+        self._names[path] = found
+        base = path.rstrip("/")
+        for name in held - found:
+            self._forget(f"{base}/{name}")
+        return [f"{base}/{name}" for name in (found if is_deep else found - held)]
+
+    async def _look(self, path: str) -> tuple[bytes, Any, list[str]] | None:
+        """Read the value and the names of one node, which sets its watches; None if it is not there."""
+        reading = self._call("get_async", path), self._call("get_children_async", path)
+        found: Any
+        names: Any
+        found, names = await asyncio.gather(*reading, return_exceptions=True)
+        for answer in (found, names):
+            if isinstance(answer, BaseException) and not isinstance(answer, NoNodeError):
+                raise answer
+        if isinstance(found, BaseException) or isinstance(names, BaseException):
+            return None
+        value, stat = found
+        return value, stat, names
+
+    async def _call(self, method: str, path: str) -> Any:
+        return await self._session.call(lambda client: getattr(client, method)(path, watch=self._happened))
+
+    def _saw(self, path: str, value: bytes, stat: Any) -> None:
+        held = self._records.get(path)
+        if held is not None and held.change_id >= stat.mzxid:
+            return
+        if value:
+            self._records[path] = _Seen(stat.mzxid, stat.version)
+            self._tell(path, stat.version)
+        elif held is not None:
+            del self._records[path]
+            self._tell(path, None)
+
+    def _forget(self, path: str) -> None:
+        """A node is gone, and everything below it."""
+        parent, _, name = path.rpartition("/")
+        self._names.get(parent or "/", set()).discard(name)
+        gone = [path]
+        while gone:
+            one = gone.pop()
+            gone += [f"{one.rstrip('/')}/{below}" for below in self._names.pop(one, ())]
+            if self._records.pop(one, None) is not None:
+                self._tell(one, None)
+
+    def _tell(self, path: str, version: int | None) -> None:
+        if self._is_open and self.is_armed.is_set():
+            self._report(path, version)
+
+    def _happened(self, event: Any) -> None:
+        """Take note of a watch that fired; runs in kazoo's thread."""
+        if event.path is None:  # the connection was lost, and all watches with it
+            return
+        try:
+            self._loop.call_soon_threadsafe(self._mark, event.path)
+        except RuntimeError:
+            if not self._loop.is_closed():
+                raise
+
+    def _mark(self, path: str) -> None:
+        self._dirty.add(path)
+        self._wake.set()

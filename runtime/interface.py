@@ -1,0 +1,60 @@
+"""What a runtime gives its manager: ways to run an instance, all with one face."""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+from ..instance.spec import InstanceSpec
+from ..wire.functions_pb2 import FunctionStatus, MetricsData
+
+
+class Instance(Protocol):
+    """A started instance; it has ended when `wait` returns."""
+
+    async def status(self) -> FunctionStatus:
+        """Return what the instance knows of itself; numRestarts and workerId are the manager's to fill."""
+
+    async def metrics(self, reset: bool = False) -> MetricsData:
+        """Return its counters, and set those of the user and of the minute to zero if ``reset``."""
+
+    async def stop(self, grace_s: float) -> None:
+        """End the instance: after the message at hand where possible, by force when ``grace_s`` is over."""
+
+    def leftover(self) -> str:
+        """Return what of an ended instance could not be ended, in one line; empty if nothing."""
+
+    async def wait(self) -> str:
+        """Return why the instance ended, with a traceback where there is one; empty if it was stopped.
+
+        Cancellation: safe.
+        """
+
+
+@runtime_checkable
+class Triggered(Protocol):
+    """An instance that works when it is told to, and until its backlog of that moment is done."""
+
+    async def begin_run(self, run_id: str) -> None:
+        """Begin; how far it is stands in the status.
+
+        Raises:
+            RunNotYet: it will be able to in a moment.
+            RunRefused: it cannot begin, because of another run or a failure.
+        """
+
+
+class Runtime(Protocol):
+    """Starts instances."""
+
+    async def warm_up(self) -> None:
+        """Make ready what the first instance would otherwise wait for."""
+
+    async def start(self, spec: InstanceSpec) -> Instance:
+        """Start an instance; what goes wrong inside it is told by `Instance.wait`.
+
+        Raises:
+            MagnetarError: nothing could be started.
+        """
+
+    async def close(self) -> None:
+        """Stop all instances and whatever serves them."""

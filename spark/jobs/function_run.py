@@ -1,0 +1,213 @@
+"""A function whose work is Spark jobs: loaded in the driver, run over its backlog when it is told to.
+
+The life of a run is in `PlannedRun`; this is what stays between runs: the code, the subscriptions, and the way to stop.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import uuid
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...errors import FunctionLoadError, MagnetarError
+from ...instance.details import subscription_of
+from ...instance.exact.identity import life_of
+from ...instance.loading.loader import load_function
+from ...instance.loading.package_path import requirements_of
+from ...instance.pipeline import instance_logger
+from ...instance.spec import InstanceSpec
+from ...state.client import TableClient
+from ...state.naming import table_of
+from ...wire.functions_pb2 import EARLIEST
+from ...wire.topic_name import parse_topic_name
+from ..session import Session
+from ..source.connection import Routes
+from ..source.rest import ask
+from .cursor import Subscription
+from .dataframe_run import takes_dataframe
+from .function_requirements import LIBRARIES, Installer
+from .planned_run import PlannedRun
+from .plans import PlanStore
+from .progress import RunProgress
+from .run_request import AcceptedRun
+from .user_code import SparkHome
+
+Report = Callable[[RunProgress], None]
+OpenSession = Callable[[], Session]
+
+
+class SparkFunction:
+    """One function in the process of the driver.
+
+    Attributes:
+        spec: of it.
+        call: the function in this process, and whether it takes a context.
+        is_dataframe: it takes a DataFrame; else each message.
+        libraries: where its requirements are installed, None if it has none.
+        owner: names this driver in plans.
+        open_session: returns the session, starting it if needed.
+        logger: writes into the function's log.
+        cancelled: set once the run at hand is not wanted any more.
+    """
+
+    def __init__(self, spec: InstanceSpec, open_session: OpenSession, installer: Installer | None = None) -> None:
+        """Load the function and make its subscriptions; no session is needed for it.
+
+        Args:
+            spec: of the function.
+            open_session: called by the first run, on its thread.
+            installer: of requirements; None: a package with some is refused.
+
+        Raises:
+            FunctionLoadError: there is no such function, or it is of a kind that cannot run so.
+            MagnetarError: the broker does not answer.
+            Exception: whatever the function's code raises.
+        """
+        self.spec = spec
+        self.owner = f"{spec.worker_id}/{uuid.uuid4().hex[:12]}"
+        self.open_session = open_session
+        self.logger: logging.Logger = instance_logger(spec)
+        self.logger.setLevel(logging.INFO)
+        self.cancelled = threading.Event()
+        self._stop_jobs: Callable[[], None] | None = None
+        self._check()
+        self.libraries = self._install(installer)
+        LIBRARIES.use(spec.function_name, self.libraries)
+        try:
+            self._load()
+            self._begin()
+        except BaseException:
+            self.close()
+            raise
+
+    def _install(self, installer: Installer | None) -> Path | None:
+        requirements = requirements_of(self.spec.package)
+        if requirements is None:
+            return None
+        if installer is None:
+            raise FunctionLoadError(
+                f"the package has a {requirements.name}, and nothing is installed here; put the modules into it"
+            )
+        return installer.install(requirements)
+
+    def _load(self) -> None:
+        home = SparkHome(self.spec, self.spec.package, None)
+        home.enter_thread()
+        loaded = load_function(self.spec, home)
+        self.call = loaded.call, loaded.takes_context
+        self.is_dataframe = takes_dataframe(loaded.call)
+        if not self.is_dataframe:
+            return
+        if self.libraries is not None:
+            raise FunctionLoadError(
+                f"{self.spec.details.className} takes a DataFrame, and the requirements.txt of a package is installed"
+                " for functions of messages only; install them where Spark runs, or put their modules into the package"
+            )
+        home.pickle_by_value()
+
+    def close(self) -> None:
+        """Give up what it shares with others in this process; it is not run any more."""
+        LIBRARIES.release(self.spec.function_name)
+
+    def _begin(self) -> None:
+        """Fence drivers of an earlier life, which may hang, and make the subscriptions."""
+        metadata = self.spec.metadata
+        with contextlib.closing(TableClient(self.spec.state_url)) as tables:
+            done = PlanStore(tables, table_of(metadata), life=life_of(metadata), owner=self.owner).claim().ends
+        for subscription in self.subscriptions():
+            subscription.stand(is_known=subscription.topic in done)
+
+    def _check(self) -> None:
+        for topic, given in self.spec.details.source.inputSpecs.items():
+            if given.isRegexPattern:
+                raise FunctionLoadError(
+                    f"input {topic!r} is a pattern, which runtimeEnv spark does not support; name the topics"
+                )
+        if not self.spec.state_url:
+            raise FunctionLoadError(
+                "a Spark function keeps its plans in the state store, and there is none; set stateStorageServiceUrl"
+            )
+
+    def subscriptions(self) -> list[Subscription]:
+        """Return the subscriptions of all inputs, each partition its own.
+
+        Raises:
+            MagnetarError: the broker does not answer.
+        """
+        source = self.spec.details.source
+        routes = Routes(self.spec.service_url)
+        name = subscription_of(self.spec)
+        found: dict[str, Subscription] = {}
+        for text in source.inputSpecs:
+            topic = parse_topic_name(text)
+            count = routes.partitions(topic, makes=True) if topic.partition < 0 else 0
+            for part in [topic.partition_name(index) for index in range(count)] or [topic]:
+                found[part.text] = Subscription(
+                    routes, part.text, name, from_earliest=source.subscriptionPosition == EARLIEST
+                )
+        return [found[topic] for topic in found]
+
+    def run(self, run_id: str, report: Report) -> RunProgress:
+        """Work the backlog off and return how it ended; blocking.
+
+        A plan that a run before did not finish is finished first, exactly as it was stored; if it was this very run's,
+        nothing else is done.
+
+        Args:
+            run_id: names the run.
+            report: is told how far it is, from any thread.
+        """
+        self.cancelled.clear()
+        run = PlannedRun(self, run_id, report)
+        self._stop_jobs = run.stop_jobs
+        try:
+            return run.run()
+        finally:
+            self._stop_jobs = None
+
+    def unfinished(self) -> str:
+        """Return the id of the run that a driver before this one has begun and not ended, empty if there is none.
+
+        Raises:
+            MagnetarError: the state store does not answer.
+        """
+        with contextlib.closing(TableClient(self.spec.state_url)) as tables:
+            return AcceptedRun(tables, self.spec).find()
+
+    def cancel(self) -> None:
+        """Stop the run at hand within a second, if there is one; from any thread. Its plan is kept."""
+        self.cancelled.set()
+        stop_jobs = self._stop_jobs
+        if stop_jobs is not None:
+            stop_jobs()
+
+    def lag(self) -> int:
+        """Return how many entries wait for a run, -1 where that is not known."""
+        try:
+            return backlog_entries(self.spec, self.subscriptions())
+        except MagnetarError:
+            return -1
+
+
+def backlog_entries(spec: InstanceSpec, subscriptions: Sequence[Subscription]) -> int:
+    """Return how many entries subscriptions have before them, as brokers count their backlog.
+
+    Raises:
+        MagnetarError: the broker does not tell.
+    """
+    name = subscription_of(spec)
+    total = 0
+    for subscription in subscriptions:
+        path = f"/admin/v2/{parse_topic_name(subscription.topic).rest_path}/stats"
+        statistics: Any = ask(spec.admin_url, "GET", path)
+        total += int(statistics["subscriptions"].get(name, {}).get("msgBacklog", 0))
+    return total
+
+
+def make_job(spec: InstanceSpec, open_session: OpenSession, installer: Installer | None = None) -> SparkFunction:
+    """Load a function for the host process; raises as `SparkFunction`."""
+    return SparkFunction(spec, open_session, installer)

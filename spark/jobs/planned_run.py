@@ -1,0 +1,287 @@
+"""One run of a Spark function, from the plan to the moved subscription.
+
+    planning    what a run before left unfinished, then: where the subscriptions stand, what lies behind, cut into tasks
+    running     the plan is stored; its job runs
+    committing  the outputs are stored: note it beside the plan, then move the subscriptions
+
+Whatever happens at any point, the next run goes on from what is stored: a plan that is not done is run again as it is,
+one that is done moves the subscriptions again, which does nothing where they stand there already. A driver whose
+function was taken over finds another version of the plan, within a second while its job runs, and stops.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ...client.deduplication import switch_on
+from ...errors import MagnetarError
+from ...instance.exact.identity import life_of
+from ...instance.stats import format_error
+from ...state.client import TableClient
+from ...state.naming import table_of
+from ..cluster import cores_of
+from .cursor import Subscription
+from .job_progress import JobProgress, Work
+from .planner import Planner
+from .plans import Plan, PlanStore, RunFenced
+from .progress import RunProgress, add_metrics
+from .retries import patiently
+from .run_failure import RunCancelled, RunFailed, failed_job, failed_with
+from .run_request import AcceptedRun
+from .spark_job import watched
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+    from ..session import Session
+    from .function_run import SparkFunction
+    from .message_job import MessageJob
+
+FENCE_PERIOD_S = 1.0
+NO_EXECUTORS_S = 5.0
+"""A cluster has so long to start executors before the status says what it waits for."""
+
+
+class PlannedRun:
+    """One run."""
+
+    def __init__(self, function: SparkFunction, run_id: str, report: Callable[[RunProgress], None]) -> None:
+        """Prepare.
+
+        Args:
+            function: to run.
+            run_id: names the run.
+            report: is told how far it is.
+        """
+        self._function = function
+        self._spec = function.spec
+        self._report = report
+        self._progress = RunProgress(run_id=run_id, stage="planning")
+        self._is_fenced = False
+        self._fence_due_s = 0.0
+        self._began_s = 0.0
+        self._planned = 0  # tasks of the plan at hand
+        self._before = Work()  # of the plan that was finished first
+        self._tag = f"magnetar {function.spec.key}"
+        self._context: SparkContext | None = None
+        self._session: Session | None = None
+
+    def stop_jobs(self) -> None:
+        """End the jobs that run now; from any thread."""
+        if self._context is not None:
+            self._context.cancelJobsWithTag(self._tag)
+
+    def run(self) -> RunProgress:
+        """Do all of it; whatever goes wrong is in the result."""
+        with contextlib.closing(TableClient(self._spec.state_url)) as tables:
+            accepted = AcceptedRun(tables, self._spec)
+            end = self._guarded(tables, accepted)
+            if end.stage != "cancelled":  # the function may go on elsewhere
+                accepted.forget()
+        return end
+
+    def _guarded(self, tables: TableClient, accepted: AcceptedRun) -> RunProgress:
+        try:
+            accepted.note(self._progress.run_id)
+            self._run(tables)
+        except RunCancelled:
+            return self._end("cancelled")
+        except RunFailed as error:
+            return self._end("failed", str(error), is_user_error=error.is_user_error)
+        except RunFenced as error:
+            return self._end("failed", str(error))
+        except MagnetarError as error:
+            return self._end("failed", f"{type(error).__name__}: {error}")
+        except Exception as error:  # noqa: BLE001  of Spark, or ours: the status is where it is looked for
+            return self._end("failed", f"{format_error(error)}")
+        return self._end("done")
+
+    def _run(self, tables: TableClient) -> None:
+        self._report(self._progress)
+        metadata = self._spec.metadata
+        store = PlanStore(tables, table_of(metadata), life=life_of(metadata), owner=self._function.owner)
+        record = store.load()
+        found = patiently(self._function.subscriptions, self._check_cancelled)
+        subscriptions = {one.topic: one for one in found}
+        self._move(store, subscriptions)
+        planner = Planner(self._spec, store, self._say, self._check_cancelled)
+        unfinished = record.open_plan
+        if unfinished is not None:
+            self._say(f"plan {unfinished.number} of run {unfinished.run_id} is not done and is run again as it is")
+            self._execute(store, planner.unfinished(unfinished), subscriptions, is_repeated=True)
+            if unfinished.run_id == self._progress.run_id:
+                return
+            done = self._progress
+            self._before = Work(tasks_done=done.tasks_done, rows=done.rows, metrics=done.metrics)
+        self._check_cancelled()
+        backlogs = planner.backlogs(subscriptions)
+        if not backlogs:
+            return
+        plan = planner.plan(backlogs, self._progress.run_id, cores_of(self._open()))
+        store.begin(plan)
+        self._execute(store, plan, subscriptions, is_repeated=False)
+
+    def _open(self) -> SparkContext:
+        if self._context is None:
+            self._session = self._function.open_session()
+            self._context = self._session.spark.sparkContext
+        self._check_cancelled()
+        return self._context
+
+    def _execute(
+        self, store: PlanStore, plan: Plan, subscriptions: dict[str, Subscription], *, is_repeated: bool
+    ) -> None:
+        """Run a stored plan, note that it is done, move the subscriptions."""
+        context = self._open()
+        output = self._spec.details.sink.topic
+        if output and not self._deduplicate(output) and is_repeated:
+            self._say(
+                f"deduplication of {output} was off, and is on again: what plan {plan.number} had published before may"
+                " be there twice"
+            )
+        self._began_s = time.monotonic()
+        self._planned = len(plan.tasks)
+        self._tell(stage="running")
+        self._count(Work())
+        self._fence_due_s = time.monotonic() + FENCE_PERIOD_S
+        if self._function.is_dataframe:
+            work = self._run_dataframe(context, store, plan)
+        else:
+            work = self._run_messages(context, store, plan, is_repeated)
+        self._check_cancelled()
+        self._check_outputs(plan)
+        self._count(work)
+        self._tell(stage="committing", tasks_done=self._progress.tasks_total)
+        store.finish()
+        self._move(store, subscriptions)
+
+    def _deduplicate(self, output: str) -> bool:
+        """Have the broker drop what is sent again, and return whether it did so already."""
+        return patiently(lambda: switch_on(self._spec.admin_url, output), self._check_cancelled)
+
+    def _check_outputs(self, plan: Plan) -> None:
+        """Fail where the output topic is not the one that was written to: what was in it is gone."""
+        output = self._spec.details.sink.topic
+        if output and not self._deduplicate(output):
+            raise failed_with(
+                plan,
+                f"deduplication of {output} was switched off while the run wrote to it, which the deletion of a topic"
+                " does too: outputs may be gone, or be there twice; functions reset-cursor to where they are to be"
+                " made again",
+            )
+
+    def _run_messages(self, context: SparkContext, store: PlanStore, plan: Plan, is_repeated: bool) -> Work:
+        from .message_job import MessageJob
+        from .range_task import Shipment
+        from .user_code import pack
+
+        is_local = context.master.startswith("local")
+        is_here = is_local and not context.master.startswith("local-")
+        package = pack(self._spec.package, is_here, self._function.libraries)
+        shipment = Shipment(self._spec.to_json(), package, plan.outputs, writes_log=not package.archive)
+        job = MessageJob(context, shipment, plan, is_repeated=is_repeated)
+        failure: Exception | None = None
+        try:
+            with watched(context, self._tag, lambda: self._look(store, *_work_of(job))):
+                job.run()
+        except Exception as error:  # noqa: BLE001  of py4j; why the job ended decides what it means
+            failure = error
+        bad = next((result.failure for result in job.results if result.failure is not None), None)
+        if bad is not None:
+            raise failed_with(plan, bad.text, bad.is_user_error)
+        self._judge(failure, plan)
+        if len(job.results) != len(plan.tasks):
+            raise failed_with(plan, f"{len(job.results)} of {len(plan.tasks)} tasks reported an end")
+        return _work_of(job)[0]
+
+    def _run_dataframe(self, context: SparkContext, store: PlanStore, plan: Plan) -> Work:
+        from .dataframe_run import DataFrameRun
+
+        spark = self._function.open_session().spark
+        run = DataFrameRun(self._spec, spark, plan, self._function.call, self._function.logger)
+        jobs = JobProgress(context, self._tag)
+        failure: Exception | None = None
+        try:
+            with watched(context, self._tag, lambda: self._look(store, jobs.look())):
+                run.run()
+        except Exception as error:  # noqa: BLE001  user code raises what it likes
+            failure = error
+        self._judge(failure, plan)
+        work = jobs.look()
+        return replace(work, rows=run.rows or work.rows)  # it need not read all of the frame
+
+    def _judge(self, failure: Exception | None, plan: Plan) -> None:
+        """Raise for a job that did not come to its end."""
+        self._check_cancelled()
+        if self._is_fenced:
+            raise RunFenced(f"another driver has taken over plan {plan.number}; this run ends here, that one goes on")
+        if failure is not None:
+            what, is_dataframe = self._spec.details.className, self._function.is_dataframe
+            raise failed_job(plan, failure, what, runs_user_code=is_dataframe) from failure
+
+    def _look(self, store: PlanStore, work: Work, is_over: bool = False) -> bool:
+        """Tell how far the job is; return whether it must end, if only for its failure. On the watching thread."""
+        self._count(work)
+        if is_over or self._function.cancelled.is_set():
+            return True
+        if time.monotonic() >= self._fence_due_s:
+            self._is_fenced = self._is_fenced or store.is_fenced()
+            self._fence_due_s = time.monotonic() + FENCE_PERIOD_S
+        return self._is_fenced
+
+    def _count(self, work: Work) -> None:
+        before, took_s = self._before, time.monotonic() - self._began_s
+        waiting = self._session if took_s > NO_EXECUTORS_S else None
+        self._tell(
+            tasks_done=before.tasks_done + work.tasks_done,
+            tasks_total=before.tasks_done + max(work.tasks_total, self._planned),
+            rows=before.rows + work.rows,
+            rows_per_s=work.rows / max(took_s, 1e-3),
+            metrics=add_metrics([before.metrics, work.metrics]),
+            waits_for="" if waiting is None else waiting.waits_for(),
+        )
+
+    def _move(self, store: PlanStore, subscriptions: dict[str, Subscription]) -> None:
+        """Move the subscriptions to what is done."""
+        for topic, end in store.record.ends.items():
+            subscription = subscriptions.get(topic)
+            if subscription is not None and not subscription.move(end, store.check):  # it may be no input any more
+                self._say(f"{topic} was deleted meanwhile, after all that this run planned of it had been read")
+
+    def _check_cancelled(self) -> None:
+        if self._function.cancelled.is_set():
+            raise RunCancelled
+
+    def _say(self, text: str) -> None:
+        self._function.logger.warning("%s", text)
+
+    def _tell(self, **changes: object) -> None:
+        progress = replace(self._progress, **changes)  # type: ignore[arg-type]
+        if progress != self._progress:
+            self._progress = progress
+            self._report(progress)
+
+    def _end(self, stage: str, error: str = "", *, is_user_error: bool = False) -> RunProgress:
+        return replace(
+            self._progress,
+            stage=stage,  # type: ignore[arg-type]  # one of the three ends
+            error=error,
+            is_user_error=is_user_error,
+            waits_for="",
+            lag=self._function.lag(),
+        )
+
+
+def _work_of(job: MessageJob) -> tuple[Work, bool]:
+    """Return what a job has done, and whether one of its tasks has failed for good."""
+    results = list(job.results)
+    work = Work(
+        tasks_done=len(results),
+        rows=sum(result.messages for result in results),
+        metrics=add_metrics([result.metrics for result in results]),
+    )
+    return work, any(result.failure is not None for result in results)

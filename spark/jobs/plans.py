@@ -1,0 +1,321 @@
+"""What a run reads and who writes what of it: made once, stored before anything runs, and followed to the letter.
+
+Design: the broker drops what it has of a producer already, so a run that is repeated must send the same entries under
+the same names. Which range of entries belongs to which name is therefore decided in a plan, and the plan is one key of
+the function's state table. Plan n is stored before its job begins; afterwards the same key says that n is done, and
+which position each input reached. Every change names the version that it changes (compare-and-set) and who makes it: a
+driver that takes an unfinished plan over writes its own name to it, and the one before it finds another version there
+and stops. The subscription only follows: it is moved to what the key says, as often as needed.
+
+Invariant: the ranges of plan n + 1 lie behind those of plan n, partition by partition. So the sequence ids of a slot
+rise from plan to plan, however many slots a plan has.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ...errors import BadVersion, MagnetarError, ProtocolError
+from ...state.client import TableClient
+from ...wire.position import Position
+from ..source.ranges import Span, TopicRange
+from ..source.ranges import plan as cut
+from .retries import patiently
+
+KEY = b"__spark_plan__"
+ENTRIES_PER_TASK = 1_000
+"""Enough that the start of a task costs little beside it, and few enough that progress is seen."""
+TASKS_MAX = 1_000
+"""Of a run, where nobody asks for a number."""
+
+
+class RunFenced(MagnetarError):
+    """Another driver has taken the function over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One task of a plan.
+
+    Attributes:
+        slot: with the topic, it makes the name of the task's producer.
+        wanted: what it reads.
+    """
+
+    slot: int
+    wanted: TopicRange
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """One run.
+
+    Attributes:
+        number: of the plan; the first one of a function is 1.
+        run_id: of the run that it was made for.
+        tasks: what is read, in order.
+        outputs: partitions of the output topic; 0: it has none, or there is no output topic.
+        shuffles: partitions that Spark makes of shuffled rows.
+    """
+
+    number: int
+    run_id: str
+    tasks: tuple[Task, ...]
+    outputs: int = 0
+    shuffles: int = 0
+
+    @property
+    def ends(self) -> dict[str, Position]:
+        """The last entry of each topic that is read."""
+        ends: dict[str, Position] = {}
+        for task in self.tasks:
+            ends[task.wanted.topic] = max(task.wanted.end, ends.get(task.wanted.topic, task.wanted.end))
+        return ends
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """What the key holds.
+
+    Attributes:
+        life: of the function; what belongs to an earlier one is over.
+        owner: the driver that wrote it.
+        plan: the latest; None before the first of this life.
+        is_done: whether its outputs are stored.
+        ends: what the plans that are done have reached, by topic.
+    """
+
+    life: str
+    owner: str
+    plan: Plan | None = None
+    is_done: bool = True
+    ends: Mapping[str, Position] = field(default_factory=dict)
+
+    @property
+    def open_plan(self) -> Plan | None:
+        """The plan that is not done."""
+        return None if self.is_done else self.plan
+
+
+def make_tasks(
+    backlog: Sequence[TopicRange], *, cores: int, min_tasks: int | None, is_ordered: bool
+) -> tuple[Task, ...]:
+    """Cut what there is to read into tasks.
+
+    Args:
+        backlog: one range for each topic that has entries.
+        cores: that run tasks at the same time.
+        min_tasks: wanted by the user; None leaves it to us.
+        is_ordered: each topic is one task, which keeps its order.
+    """
+    if not backlog:
+        return ()
+    if is_ordered:
+        ranges = list(backlog)
+    elif min_tasks is not None:
+        ranges = cut(backlog, min_tasks)
+    else:
+        entries = sum(whole.entries for whole in backlog)
+        ranges = cut(backlog, min(max(2 * cores, -(-entries // ENTRIES_PER_TASK)), TASKS_MAX))
+    slots: dict[str, int] = {}
+    tasks = []
+    for wanted in ranges:
+        slot = slots[wanted.topic] = slots.get(wanted.topic, -1) + 1
+        tasks.append(Task(slot, wanted))
+    return tuple(tasks)
+
+
+def encode(record: Record) -> bytes:
+    """Return a record as the bytes of its key."""
+    plan = record.plan
+    content: dict[str, Any] = {
+        "format": 1,
+        "life": record.life,
+        "owner": record.owner,
+        "done": record.is_done,
+        "ends": dict(record.ends),
+    }
+    if plan is not None:
+        content["plan"] = {
+            "number": plan.number,
+            "run": plan.run_id,
+            "outputs": plan.outputs,
+            "shuffles": plan.shuffles,
+            "tasks": [[task.slot, task.wanted.topic, task.wanted.spans] for task in plan.tasks],
+        }
+    return zlib.compress(json.dumps(content, separators=(",", ":")).encode())
+
+
+def decode(data: bytes) -> Record:
+    """Return the record that `encode` made bytes of.
+
+    Raises:
+        ProtocolError: it did not.
+    """
+    try:
+        content = json.loads(zlib.decompress(data))
+        if content["format"] != 1:
+            raise ValueError(f"format {content['format']}")
+        plan = None
+        if (given := content.get("plan")) is not None:
+            plan = Plan(
+                number=given["number"],
+                run_id=given["run"],
+                outputs=given["outputs"],
+                shuffles=given["shuffles"],
+                tasks=tuple(
+                    Task(slot, TopicRange(topic, tuple(Span(*span) for span in spans)))
+                    for slot, topic, spans in given["tasks"]
+                ),
+            )
+        ends = {topic: Position(*end) for topic, end in content["ends"].items()}
+        return Record(life=content["life"], owner=content["owner"], plan=plan, is_done=content["done"], ends=ends)
+    except (ValueError, KeyError, TypeError, zlib.error) as error:
+        raise ProtocolError(
+            f"key {KEY.decode()} of the function's state is no plan of this version ({error}); finish the run with the"
+            " version that began it, or delete and create the function"
+        ) from error
+
+
+def _is_newer(life: str, than: str) -> bool:
+    """Return whether a life began with a later reset of the cursors of the same function."""
+    function, _, reset = life.rpartition("/")
+    other, _, other_reset = than.rpartition("/")
+    return function == other and reset.isdigit() and other_reset.isdigit() and int(reset) > int(other_reset)
+
+
+class PlanStore:
+    """The key of one function, as one driver sees it; blocking, for one thread (but `is_fenced`)."""
+
+    def __init__(self, client: TableClient, table: str, *, life: str, owner: str) -> None:
+        """Prepare; `load` comes first.
+
+        Args:
+            client: of the state store.
+            table: of the function.
+            life: of the function.
+            owner: names this driver, unlike any other.
+        """
+        self._client = client
+        self._table = table
+        self._owner = owner
+        self._version = 0
+        self._last_number = 0
+        self._record = Record(life=life, owner=owner)
+
+    @property
+    def record(self) -> Record:
+        """What is stored, as far as it belongs to this life of the function."""
+        return self._record
+
+    @property
+    def next_number(self) -> int:
+        """Of the next plan; numbers go on over the lives of a function."""
+        return self._last_number + 1
+
+    def load(self) -> Record:
+        """Read the key, and take an unfinished plan over from whoever made it.
+
+        Raises:
+            RunFenced: another driver did so at the same moment, or the function has a newer life.
+            StateStoreUnavailable, StateStoreFailed: it cannot be read or written.
+        """
+        if self.claim().open_plan is not None:
+            self._put(replace(self._record, owner=self._owner))
+        return self._record
+
+    def claim(self) -> Record:
+        """Read the key, and give up what an earlier life of the function has left there: its driver may still live.
+
+        Raises: as `load`.
+        """
+        [value] = patiently(lambda: self._client.read(self._table, [KEY]))
+        if value is None:
+            return self._record
+        self._version = value.version
+        found = decode(value.data)
+        if found.plan is not None:
+            self._last_number = found.plan.number
+        if found.life == self._record.life:
+            self._record = found
+        elif _is_newer(found.life, self._record.life):
+            raise RunFenced(
+                f"the cursors of the function were reset, and driver {found.owner} has begun anew; this one ends here"
+            )
+        else:
+            # The plan stays for its number alone.
+            self._put(replace(self._record, plan=found.plan))
+        return self._record
+
+    def begin(self, plan: Plan) -> None:
+        """Store a plan that is to run next.
+
+        Raises:
+            RunFenced: another driver stored one.
+            StateStoreUnavailable, StateStoreFailed, StateRefused: it cannot be stored.
+        """
+        assert self._record.is_done
+        assert plan.number == self.next_number
+        self._put(replace(self._record, owner=self._owner, plan=plan, is_done=False))
+        self._last_number = plan.number
+
+    def correct(self, plan: Plan) -> None:
+        """Replace the plan that is not done.
+
+        Raises: as `begin`.
+        """
+        assert self._record.open_plan is not None
+        self._put(replace(self._record, plan=plan))
+
+    def finish(self) -> None:
+        """Note that the plan's outputs are stored, and what was reached.
+
+        Raises: as `begin`.
+        """
+        plan = self._record.open_plan
+        assert plan is not None
+        ends = {**self._record.ends, **plan.ends}
+        self._put(replace(self._record, owner=self._owner, is_done=True, ends=ends))
+
+    def is_fenced(self) -> bool:
+        """Return whether another driver has changed the key meanwhile; False where nobody can tell now."""
+        try:
+            [value] = self._client.read(self._table, [KEY])
+        except MagnetarError:
+            return False  # a store that is away shows when the plan is finished
+        return self._version != (0 if value is None else value.version)
+
+    def check(self) -> None:
+        """Make sure that nobody else has changed the key.
+
+        Raises:
+            RunFenced: somebody has.
+            StateStoreUnavailable, StateStoreFailed: nobody can tell.
+        """
+        [value] = patiently(lambda: self._client.read(self._table, [KEY]))
+        if self._version != (0 if value is None else value.version):
+            raise RunFenced(self._fenced(None if value is None else value.data))
+
+    def _put(self, record: Record) -> None:
+        data = encode(record)
+
+        def put() -> int:
+            try:
+                return self._client.put(self._table, KEY, data, self._version)
+            except BadVersion:
+                # Our own change, whose answer was lost, or somebody else's.
+                [value] = self._client.read(self._table, [KEY])
+                if value is not None and value.data == data:
+                    return value.version
+                raise RunFenced(self._fenced(value.data if value is not None else None)) from None
+
+        self._version = patiently(put)
+        self._record = record
+
+    def _fenced(self, data: bytes | None) -> str:
+        other = f"driver {decode(data).owner}" if data is not None else "a deletion of the function"
+        return f"{other} has taken the function over from driver {self._owner}; this run ends here, that one goes on"

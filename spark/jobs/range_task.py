@@ -1,0 +1,399 @@
+"""One task of a message function: reads a range of entries, calls the function, publishes what it makes.
+
+Design: all of it happens in one Python worker, entry by entry, without a row ever passing through the JVM. The outputs
+of an input entry are one entry (several only where they are too large), on a partition and with a sequence id that
+follow from the input's position, under a producer name that follows from the plan and the position's segment. So an
+attempt that is made again sends the same entries under the same numbers, and the broker drops those that it has.
+
+The function has a thread of its own for as long as the worker lives, as it has in other runtimes; the task's event
+loop sends meanwhile. What fails for a reason that the next attempt would meet too is not raised but reported: Spark
+would try again four times.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple, TextIO, cast
+
+import uvloop
+
+from ...client import AsyncClient
+from ...client.config import ClientConfig
+from ...client.consumers.received import ReceivedEntry
+from ...client.producers.outgoing import encode_entry, seal_entry
+from ...errors import MagnetarError
+from ...instance.batch_call import BatchCall, Blame, Failure
+from ...instance.details import compression_of
+from ...instance.exact.entries import ENTRY_BYTES_MAX, cut
+from ...instance.exact.identity import producer_name
+from ...instance.loading.loader import load_function, load_serde
+from ...instance.logs.file import InstanceLog, LogHandler, LogStream
+from ...instance.markers import HeaderMaker
+from ...instance.pipeline import instance_logger
+from ...instance.spec import InstanceSpec, from_json
+from ...instance.stats import InstanceStats, format_error
+from ...instance.unit import Unit
+from ...wire.message_id import MessageId
+from ...wire.position_sequence import Segment, segment_of
+from ...wire.pulsar_api_pb2 import SingleMessageMetadata
+from ...wire.topic_name import TopicName, parse_topic_name
+from ..source.connection import Routes
+from ..source.options import POLL_TIMEOUT_MS, SEND_TIMEOUT_MS
+from ..source.publishing import PublishedBefore, TaskPublisher, partition_names
+from ..source.range_reader import Entry, RangeReader
+from .function_contexts import MessageContext
+from .function_requirements import LIBRARIES
+from .plans import Task
+from .progress import Recorded
+from .user_code import Package, SparkHome
+
+PIECE_S = 0.02
+PIECE_BYTES = 1024 * 1024
+_LOADED_MAX = 16
+_STORE_REMEDY = (
+    "the state store is older than the topics, and entries would be dropped that nobody has stored; functions"
+    " reset-cursor to where the function is to go on"
+)
+_REMEDY = "functions reset-cursor lets the function begin with what there is"
+
+Header = SingleMessageMetadata | None
+
+
+@dataclass(frozen=True)
+class Shipment:
+    """What all tasks of a run have in common.
+
+    Attributes:
+        spec_json: of the function.
+        package: its code.
+        outputs: partitions of the output topic as the plan says, 0 for a topic without.
+        writes_log: the function's log file is on the machine of the tasks.
+    """
+
+    spec_json: str
+    package: Package
+    outputs: int
+    writes_log: bool
+
+
+@dataclass(frozen=True)
+class TaskFailure:
+    """Why a task cannot be done, now or in another attempt.
+
+    Attributes:
+        text: says it, with a traceback where user code raised.
+        is_user_error: the function raised.
+    """
+
+    text: str
+    is_user_error: bool
+
+
+@dataclass(frozen=True)
+class TaskResult:
+    """What a task did.
+
+    Attributes:
+        messages: read.
+        outputs: messages stored by this attempt.
+        duplicates: those that were there from an earlier one.
+        failure: None if all is well.
+        metrics: sum and count of what the function recorded, by name.
+    """
+
+    messages: int
+    outputs: int = 0
+    duplicates: int = 0
+    failure: TaskFailure | None = None
+    metrics: Recorded = field(default_factory=dict)
+
+
+class SealedEntry(NamedTuple):
+    """An entry on its way out."""
+
+    topic: str
+    segment: Segment
+    sequence: int
+    messages: int
+    payload: bytes
+
+
+class CannotProcess(MagnetarError):
+    """A message that the function cannot process; nothing behind it is.
+
+    Attributes:
+        is_user_error: the function raised.
+    """
+
+    def __init__(self, text: str, is_user_error: bool) -> None:
+        super().__init__(text)
+        self.is_user_error = is_user_error
+
+
+class WorkerFunction:
+    """A function in a worker of Spark, with the thread that it lives on; made once per worker and version."""
+
+    def __init__(self, shipment: Shipment, directory: Path) -> None:
+        """Load it.
+
+        Raises:
+            Exception: whatever its code raises.
+        """
+        self.spec: InstanceSpec = from_json(shipment.spec_json)
+        self.thread = ThreadPoolExecutor(1, f"function {self.spec.key}")
+        self.has_output = bool(self.spec.details.sink.topic)
+        self.headers = HeaderMaker(self.spec.details.sink.forwardSourceMessageProperty)
+        self._log = InstanceLog(self.spec.log_file) if shipment.writes_log else None
+        package = shipment.package.arrive(directory)
+        self._libraries = shipment.package.libraries_beside(package)
+        self._home = SparkHome(
+            self.spec,
+            package,
+            cast(TextIO, LogStream(self._log, "INFO")) if self._log is not None else None,
+        )
+        try:
+            self.thread.submit(self._load).result()
+        except BaseException:
+            self.close()
+            raise
+
+    def _load(self) -> None:
+        # The driver has seen to it that functions of these days go together; others here are of earlier ones.
+        LIBRARIES.use(self.spec.function_name, self._libraries, displaces=True)
+        self._home.enter_thread()
+        logger = instance_logger(self.spec)
+        if self._log is not None:
+            handler = LogHandler(self._log)
+            for one in (logger, logging.getLogger(self._home.prefix)):
+                one.setLevel(logging.INFO)
+                one.propagate = False
+                one.handlers = [handler]
+        loaded = load_function(self.spec, self._home)
+        details = self.spec.details
+        self.stats = InstanceStats(time.monotonic())
+        self.context: MessageContext | None = None
+        if loaded.takes_context:
+            self.context = MessageContext(
+                self.spec, self.stats, logger, lambda class_name: load_serde(self._home, class_name)
+            )
+        self.call = BatchCall(loaded.call, self.context, load_serde(self._home, details.sink.serDeClassName))
+        self.serdes = {
+            parse_topic_name(topic).base.text: load_serde(self._home, given.serdeClassName)
+            for topic, given in details.source.inputSpecs.items()
+        }
+
+    def is_in_place(self) -> bool:
+        """Return whether no function after it has brought other versions of what it requires."""
+        return LIBRARIES.has(self.spec.function_name, self._libraries)
+
+    def close(self) -> None:
+        """End its thread."""
+        self.thread.shutdown(wait=False)
+        if self._log is not None:
+            self._log.close()
+
+
+# A worker of Spark has no object that lives from task to task; this is the place for what is loaded once.
+_loaded: dict[str, tuple[str, WorkerFunction]] = {}
+
+
+def _function(shipment: Shipment, directory: Path) -> WorkerFunction:
+    spec = from_json(shipment.spec_json)
+    version = f"{shipment.package.digest} {shipment.spec_json}"
+    known = _loaded.pop(spec.key, None)
+    if known is not None and (known[0] != version or not known[1].is_in_place()):
+        known[1].close()
+        known = None
+    if known is None:
+        known = version, WorkerFunction(shipment, directory)
+    _loaded[spec.key] = known
+    while len(_loaded) > _LOADED_MAX:
+        _loaded.pop(next(iter(_loaded)))[1].close()
+    return known[1]
+
+
+def run_task(shipment: Shipment, task: Task, directory: Path, *, is_first: bool = False) -> TaskResult:
+    """Do a task and return how it went, once all its outputs are stored.
+
+    Args:
+        shipment: of the run.
+        task: of the plan.
+        directory: for the function's package, on this machine.
+        is_first: neither this plan nor this task has been tried before.
+    """
+    try:
+        function = _function(shipment, directory)
+    except Exception as error:  # noqa: BLE001  user code raises what it likes
+        return TaskResult(0, failure=TaskFailure(f"the function cannot be loaded: {format_error(error)}", True))
+    function.stats.take_recorded()  # of an attempt that was given up
+    running = _RunningTask(function, task, shipment.outputs, is_first=is_first)
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(running.run())
+    except CannotProcess as error:
+        return running.result(TaskFailure(str(error), error.is_user_error))
+    except PublishedBefore as error:
+        return running.result(TaskFailure(f"{error}, which no plan says: {_STORE_REMEDY}", False))
+    except MagnetarError as error:
+        return running.result(TaskFailure(f"{task.wanted}: {type(error).__name__}: {error}", False))
+    return running.result(None)
+
+
+class _RunningTask:
+    """One attempt."""
+
+    def __init__(self, function: WorkerFunction, task: Task, outputs: int, *, is_first: bool) -> None:
+        spec = function.spec
+        self.function = function
+        self.task = task
+        self.messages = 0
+        self._topic = parse_topic_name(task.wanted.topic)
+        self._name = f"{producer_name(spec, self._topic.text)}/{task.slot}"
+        self._serde = function.serdes[self._topic.base.text]
+        self._compression = compression_of(spec)
+        self._targets = partition_names(spec.details.sink.topic, outputs) if function.has_output else []
+        start = task.wanted.start if is_first else None
+        self._publisher = TaskPublisher(self._name, SEND_TIMEOUT_MS, spec.admin_url, start=start)
+
+    def result(self, failure: TaskFailure | None) -> TaskResult:
+        recorded = self.function.stats.take_recorded()
+        return TaskResult(self.messages, self._publisher.stored, self._publisher.duplicates, failure, recorded)
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        thread = self.function.thread
+        pieces = self._pieces()
+        upcoming = loop.run_in_executor(thread, next, pieces, None)
+        try:
+            config = ClientConfig(description="spark")
+            async with AsyncClient(self.function.spec.service_url, config) as client:
+                while (piece := await upcoming) is not None:
+                    upcoming = loop.run_in_executor(thread, next, pieces, None)
+                    for entry in piece:
+                        await self._send(client, entry)
+                    self._publisher.check()
+                await self._publisher.finish()
+        finally:
+            # The thread is the next task's too: let the function return, and close the reader there.
+            await asyncio.wait([upcoming])
+            await loop.run_in_executor(thread, pieces.close)
+
+    async def _send(self, client: AsyncClient, entry: SealedEntry) -> None:
+        payload, sequence, count = entry.payload, entry.sequence, entry.messages
+        await self._publisher.send(
+            client, entry.topic, count, lambda producer: producer.send_sealed(payload, sequence, count), entry.segment
+        )
+
+    def _pieces(self) -> Generator[list[SealedEntry], None, None]:
+        """Yield output entries as they are made, some together; runs on the function's thread."""
+        routes = Routes(self.function.spec.service_url)
+        reader = RangeReader(
+            routes, self.task.wanted, poll_timeout_ms=POLL_TIMEOUT_MS, fail_on_data_loss=True, remedy=_REMEDY
+        )
+        piece: list[SealedEntry] = []
+        size, due_s = 0, time.monotonic() + PIECE_S
+        for entry in reader.entries():
+            for made in self._outputs_of(entry):
+                piece.append(made)
+                size += len(made.payload)
+            if size >= PIECE_BYTES or time.monotonic() >= due_s:
+                yield piece
+                piece = []
+                size, due_s = 0, time.monotonic() + PIECE_S
+        yield piece
+
+    def _outputs_of(self, entry: Entry) -> Iterator[SealedEntry]:
+        received = _received(entry, self._topic)
+        payloads = received.payloads
+        indexes = received.wanted_indexes() if b"" in payloads else None
+        if indexes == []:
+            return
+        unit = Unit()
+        unit.add(received, indexes)
+        outputs, headers = self._call(unit, received)
+        self.messages += len(unit)
+        if not outputs:
+            return
+        position = entry.position
+        segment = segment_of(position)
+        name = segment.producer_name(self._name)
+        topic = self._targets[entry.position.entry_id % len(self._targets)]
+        now_ms = time.time_ns() // 1_000_000
+        for number, (some, some_headers) in enumerate(cut_outputs(outputs, headers)):
+            sequence = segment.sequence_id(position, number)
+            encoded = encode_entry(some, some_headers, compression=self._compression)
+            yield SealedEntry(topic, segment, sequence, len(some), seal_entry(encoded, name, sequence, now_ms))
+
+    def _call(self, unit: Unit, entry: ReceivedEntry) -> tuple[list[bytes], list[Header] | None]:
+        """Call the function on the messages of an entry; return its outputs and their metadata."""
+        function = self.function
+        if function.context is not None:
+            function.context.enter(function.call.place, unit, 0)
+        try:
+            results = function.call.run(unit.messages, self._serde)
+        except SystemExit as error:
+            raise self._cannot(entry, None, error, True) from error
+        finally:
+            if function.context is not None:
+                function.context.leave()
+        if results.failures:
+            first: Failure = min(results.failures, key=lambda failure: failure.position)
+            raise self._cannot(
+                entry, unit.locate(first.position)[1], first.error, first.blame is Blame.USER
+            ) from first.error
+        if not function.has_output:
+            return [], None
+        outputs = [output for output in results.outputs if output is not None]
+        if not function.headers.needs_headers(entry):
+            return outputs, None
+        made = [
+            function.headers.header(*unit.locate(position))
+            for position, output in enumerate(results.outputs)
+            if output is not None
+        ]
+        return outputs, made if any(header is not None for header in made) else None
+
+    def _cannot(
+        self, entry: ReceivedEntry, index: int | None, error: BaseException, is_user_error: bool
+    ) -> CannotProcess:
+        ledger_id, entry_id = entry.message_id[:2]
+        place = f"{ledger_id}:{entry_id}" if index is None else f"{ledger_id}:{entry_id}:{index}"
+        return CannotProcess(f"message {place} of {self._topic} failed: {format_error(error)}", is_user_error)
+
+
+def cut_outputs(
+    payloads: list[bytes], headers: list[Header] | None
+) -> Iterator[tuple[list[bytes], list[Header] | None]]:
+    """Cut the outputs of an input entry into entries that brokers and readers take; usually it is one.
+
+    Raises:
+        MessageTooLarge: one alone is larger.
+    """
+
+    def refusal(bytes_: int) -> str:
+        return (
+            f"an output of {bytes_} bytes exceeds the limit of {ENTRY_BYTES_MAX} bytes for a message; return less, or"
+            " store it elsewhere and return where"
+        )
+
+    return cut(payloads, headers, refusal)
+
+
+def _received(entry: Entry, topic: TopicName) -> ReceivedEntry:
+    """Return an entry as instances know it."""
+    metadata = entry.metadata
+    metadata.ClearField("compression")  # it is unpacked already
+    return ReceivedEntry(
+        MessageId(*entry.position, topic.partition),
+        topic.text,
+        metadata,
+        0,
+        metadata.num_messages_in_batch,
+        (entry.body, 0, len(entry.body)),
+    )

@@ -1,0 +1,271 @@
+"""A blocking connection to a broker, for code that has a thread to itself and no event loop: planners and tasks.
+
+Design: a task is a generator that Spark advances when it wants rows. Between two rows nobody would run an event loop,
+so an asyncio client would help nothing there; a socket that is read when more is needed has back-pressure by nature.
+While nobody reads, pings stay unanswered and the broker ends the connection after its keep-alive time: whoever reads on
+connects anew where it stopped, as after any other loss.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from ...client.connections.service_url import Address, HostPort, parse_service_url
+from ...errors import BrokerError, ConnectionLost, MagnetarError, OperationTimeout, ProtocolError, broker_error
+from ...wire import requests
+from ...wire.frames import DEFAULT_MAX_MESSAGE_BYTES, FRAME_PADDING_BYTES, Frame, FrameDecoder, encode_frame
+from ...wire.pulsar_api_pb2 import (
+    BaseCommand,
+    CommandGetTopicsOfNamespace,
+    CommandLookupTopicResponse,
+    CommandPartitionedTopicMetadata,
+    CommandPartitionedTopicMetadataResponse,
+)
+from ...wire.topic_name import TopicName
+
+CONNECT_TIMEOUT_S = 10.0
+REQUEST_TIMEOUT_S = 30.0
+MAX_REDIRECTS = 20
+CLIENT_VERSION = "magnetar-spark"
+_READ_BYTES = 1 << 18
+_ANSWERS = {
+    BaseCommand.SUCCESS: "success",
+    BaseCommand.LOOKUP_RESPONSE: "lookupTopicResponse",
+    BaseCommand.PARTITIONED_METADATA_RESPONSE: "partitionMetadataResponse",
+    BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE: "getLastMessageIdResponse",
+    BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE: "getTopicsOfNamespaceResponse",
+    BaseCommand.ACK_RESPONSE: "ackResponse",
+}
+"""The answers to what is asked here, by the name of their field."""
+
+
+class BrokerLink:
+    """One connection; use it from one thread.
+
+    Attributes:
+        address: which broker this is.
+        max_message_bytes: largest message that it takes.
+    """
+
+    def __init__(self, address: Address):
+        """Connect and introduce ourselves.
+
+        Raises:
+            ConnectionLost, OperationTimeout: nobody answers there.
+            BrokerError: the broker refuses.
+        """
+        self.address = address
+        self.max_message_bytes = DEFAULT_MAX_MESSAGE_BYTES
+        self._decoder = FrameDecoder()
+        self._frames: deque[Frame] = deque()
+        self._next_request_id = 0
+        try:
+            self._socket = socket.create_connection(address.physical, CONNECT_TIMEOUT_S)
+        except OSError as error:
+            raise ConnectionLost(f"cannot connect to {address.physical}: {error}; is the broker running?") from error
+        try:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._shake_hands()
+        except BaseException:
+            self.close()
+            raise
+
+    def _shake_hands(self) -> None:
+        proxy_to = str(self.address.logical) if self.address.is_proxied else None
+        self.send(encode_frame(requests.connect(CLIENT_VERSION, proxy_to)))
+        frame = self.next_frame(time.monotonic() + CONNECT_TIMEOUT_S)
+        if frame is None:
+            raise OperationTimeout(f"{self.address.physical} did not answer CONNECT within {CONNECT_TIMEOUT_S:g} s")
+        command = frame.command
+        if command.type == BaseCommand.ERROR:
+            raise broker_error(command.error.error, f"{self.address.physical} refused us: {command.error.message}")
+        if command.type != BaseCommand.CONNECTED:
+            raise ProtocolError(f"{self.address.physical} answered CONNECT with a command of type {command.type}")
+        if command.connected.max_message_size > 0:
+            self.max_message_bytes = command.connected.max_message_size
+            self._decoder.max_frame_bytes = self.max_message_bytes + FRAME_PADDING_BYTES
+
+    def close(self) -> None:
+        """End the connection; what was made on it, the broker forgets."""
+        with contextlib.suppress(OSError):
+            self._socket.close()
+
+    def send(self, data: bytes) -> None:
+        """Send bytes.
+
+        Raises:
+            ConnectionLost: the connection has ended.
+        """
+        try:
+            self._socket.settimeout(REQUEST_TIMEOUT_S)
+            self._socket.sendall(data)
+        except OSError as error:
+            raise ConnectionLost(f"connection to {self.address.physical} broke: {error}") from error
+
+    def next_frame(self, deadline: float) -> Frame | None:
+        """Return the next frame that is no ping, None if there was none until ``deadline`` (monotonic seconds).
+
+        Raises:
+            ConnectionLost: the connection has ended.
+        """
+        while not self._frames:
+            if not self._receive(deadline):
+                return None
+        return self._frames.popleft()
+
+    def _receive(self, deadline: float) -> bool:
+        """Wait for bytes and keep their frames; return False if none came until ``deadline``."""
+        remaining_s = deadline - time.monotonic()
+        if remaining_s <= 0:
+            return False
+        try:
+            self._socket.settimeout(remaining_s)
+            data = self._socket.recv(_READ_BYTES)
+        except TimeoutError:
+            return False
+        except OSError as error:
+            raise ConnectionLost(f"connection to {self.address.physical} broke: {error}") from error
+        if not data:
+            raise ConnectionLost(f"{self.address.physical} closed the connection")
+        for frame in self._decoder.feed(data):
+            if frame.command.type == BaseCommand.PING:
+                self.send(encode_frame(requests.pong()))
+            elif frame.command.type != BaseCommand.PONG:
+                self._frames.append(frame)
+        return True
+
+    def forget_frames(self) -> None:
+        """Drop what has come and was not asked for yet."""
+        self._frames.clear()
+
+    def request(self, what: str, make: Callable[[int], BaseCommand]) -> Any:
+        """Send a request and return its answer's command; frames that come before it stay for `next_frame`.
+
+        Args:
+            what: names the request in errors.
+            make: returns the command for a request id.
+
+        Raises:
+            BrokerError: the broker refuses.
+            ConnectionLost, OperationTimeout: there is no answer.
+        """
+        self._next_request_id += 1
+        request_id = self._next_request_id
+        self.send(encode_frame(make(request_id)))
+        deadline = time.monotonic() + REQUEST_TIMEOUT_S
+        before: deque[Frame] = deque()
+        try:
+            while (frame := self.next_frame(deadline)) is not None:
+                command = frame.command
+                if command.type == BaseCommand.ERROR and command.error.request_id == request_id:
+                    raise _refusal(command.error.error, what, command.error.message)
+                field = _ANSWERS.get(command.type)
+                answer = getattr(command, field) if field is not None else None
+                if answer is not None and answer.request_id == request_id:
+                    return answer
+                before.append(frame)
+        finally:
+            self._frames.extendleft(reversed(before))
+        raise OperationTimeout(f"{self.address.physical} did not answer within {REQUEST_TIMEOUT_S:g} s: {what}")
+
+
+class Routes:
+    """Finds the brokers of topics through a service URL."""
+
+    def __init__(self, service_url: str):
+        """Prepare; nothing is connected yet.
+
+        Raises:
+            InvalidConfig: the URL is none.
+        """
+        self._hosts = parse_service_url(service_url)
+
+    def service(self) -> BrokerLink:
+        """Return a connection to the first host of the service URL that answers."""
+        error: MagnetarError | None = None
+        for host in self._hosts:
+            try:
+                return BrokerLink(Address(host, host))
+            except (ConnectionLost, OperationTimeout) as failed:
+                error = failed
+        assert error is not None
+        raise error
+
+    def link_to(self, topic: str) -> BrokerLink:
+        """Return a connection to the broker that owns a topic.
+
+        Raises:
+            ConnectionLost, OperationTimeout: a broker does not answer.
+            BrokerError: there is no such topic, or it has no owner at the moment.
+        """
+        link = self.service()
+        try:
+            service = link.address.physical
+            authoritative = False
+            for _ in range(MAX_REDIRECTS + 1):
+                asked = authoritative
+                answer = link.request(f"lookup of {topic}", lambda id_: requests.lookup(id_, topic, asked))  # noqa: B023
+                if answer.response == CommandLookupTopicResponse.Failed:
+                    raise _refusal(answer.error, f"lookup of {topic}", answer.message)
+                address = _address(answer, service)
+                if address != link.address:
+                    link.close()
+                    link = BrokerLink(address)
+                if answer.response == CommandLookupTopicResponse.Connect:
+                    return link
+                authoritative = answer.authoritative
+            raise ConnectionLost(f"lookup of {topic} was redirected more than {MAX_REDIRECTS} times")
+        except BaseException:
+            link.close()
+            raise
+
+    def partitions(self, topic: TopicName, *, makes: bool = False) -> int:
+        """Return the number of partitions, 0 for a topic without.
+
+        Args:
+            topic: which.
+            makes: one that is missing is created, as the broker's policy says; else nothing is.
+        """
+        with contextlib.closing(self.service()) as link:
+            answer = link.request(f"partitions of {topic}", lambda id_: _ask_partitions(id_, topic.text, makes))
+            if answer.response == CommandPartitionedTopicMetadataResponse.Failed:
+                raise _refusal(answer.error, f"partitions of {topic}", answer.message)
+            return int(answer.partitions)
+
+    def topics_of(self, namespace: str) -> list[str]:
+        """Return the full names of the persistent topics of ``tenant/namespace``, partitions by their own names."""
+        with contextlib.closing(self.service()) as link:
+            answer = link.request(f"topics of {namespace}", lambda id_: _ask_topics(id_, namespace))
+            return list(answer.topics)
+
+
+def _refusal(code: int, what: str, message: str) -> BrokerError:
+    """Return the broker's error, which may come without a text."""
+    error = broker_error(code, message)
+    kind = (type(error).__doc__ or "").splitlines()[0].rstrip(".")
+    return type(error)(f"{what}: {message or kind}")
+
+
+def _ask_partitions(request_id: int, topic: str, makes: bool) -> BaseCommand:
+    command = CommandPartitionedTopicMetadata(topic=topic, request_id=request_id, metadata_auto_creation_enabled=makes)
+    return BaseCommand(type=BaseCommand.PARTITIONED_METADATA, partitionMetadata=command)
+
+
+def _ask_topics(request_id: int, namespace: str) -> BaseCommand:
+    command = CommandGetTopicsOfNamespace(
+        request_id=request_id, namespace=namespace, mode=CommandGetTopicsOfNamespace.PERSISTENT
+    )
+    return BaseCommand(type=BaseCommand.GET_TOPICS_OF_NAMESPACE, getTopicsOfNamespace=command)
+
+
+def _address(answer: CommandLookupTopicResponse, service: HostPort) -> Address:
+    """Return where a lookup answer points to; a proxied broker is reached through the service URL."""
+    if not answer.brokerServiceUrl:
+        raise ProtocolError("a lookup answer names no broker without TLS; TLS is not supported")
+    broker = parse_service_url(answer.brokerServiceUrl)[0]
+    return Address(broker, service if answer.proxy_through_service_url else broker)

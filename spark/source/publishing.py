@@ -1,0 +1,180 @@
+"""What one attempt of a task publishes: entries whose numbers are the same in every attempt.
+
+The broker drops an entry whose number is not above the highest that it has of the producer's name. So nothing may be
+stored behind an entry that failed: when the task is tried again, the broker would take that entry for a repetition.
+
+Where the numbers are made of input positions, each segment of a ledger has a name of its own (`exact.sequence`). On a
+topic one of them is open at a time, the next one when everything before is stored: names do not change the order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+from ...client import AsyncClient
+from ...client.config import ProducerConfig
+from ...client.deduplication import memory_guard
+from ...client.producers.producer import Producer
+from ...errors import ConnectionLost, MagnetarError, OperationTimeout, ProducerBusy
+from ...wire.message_id import MessageId
+from ...wire.position import Position
+from ...wire.position_sequence import FIRST_SEGMENT, Segment
+from ...wire.topic_name import parse_topic_name
+
+MAX_PENDING_MESSAGES = 50_000
+BUSY_TIMEOUT_S = 90.0
+"""How long the name of a lost attempt may stay taken: longer than brokers keep a silent connection."""
+_BUSY_PAUSE_S = 0.5
+
+Receipt = asyncio.Future[MessageId]
+
+
+class PublishedBefore(MagnetarError):
+    """The broker has numbers of a producer that nobody can have used."""
+
+
+class _Opened(NamedTuple):
+    """The producer that a topic has now, and the segment that it is for."""
+
+    producer: Producer
+    segment: Segment
+
+
+class TaskPublisher:
+    """The producers of one attempt, one for each topic.
+
+    Attributes:
+        stored: messages that this attempt has stored.
+        duplicates: messages that the broker had from an earlier one.
+    """
+
+    def __init__(self, name: str, send_timeout_ms: int, admin_url: str, *, start: Position | None = None) -> None:
+        """Prepare.
+
+        Args:
+            name: of the producers; of those of segments behind the first it is the end.
+            send_timeout_ms: how long the broker may take to store an entry.
+            admin_url: of the broker's REST interface, which is asked whether the broker remembers what it has stored;
+                empty if nobody knows.
+            start: nobody has published what is made of this input position or one behind it under these names; None
+                if an earlier attempt may have.
+        """
+        self.stored = 0
+        self.duplicates = 0
+        self._name = name
+        self._config = ProducerConfig(max_pending_messages=MAX_PENDING_MESSAGES, send_timeout_ms=send_timeout_ms)
+        self._admin_url = admin_url
+        self._start = start
+        self._opened: dict[str, _Opened] = {}
+        self._used: set[tuple[str, Segment]] = set()  # topics and segments that had a producer
+        self._newest: dict[str, Receipt] = {}
+        self._failure: BaseException | None = None
+
+    async def send(
+        self,
+        client: AsyncClient,
+        topic: str,
+        messages: int,
+        send: Callable[[Producer], Receipt],
+        segment: Segment = FIRST_SEGMENT,
+    ) -> None:
+        """Send an entry once there is room for it.
+
+        Args:
+            client: makes the producer.
+            topic: full name, of a partition where there are some.
+            messages: in the entry.
+            send: hands the entry to the producer.
+            segment: of the input position that its number is made of.
+
+        Raises:
+            MagnetarError: why this entry, or one before it, cannot be stored.
+        """
+        opened = self._opened.get(topic)
+        if opened is None or opened.segment != segment:
+            opened = await self._open(client, topic, segment)
+        producer = opened.producer
+        await producer.ready()
+        self._check(self._newest.get(topic))
+        receipt = self._newest[topic] = send(producer)
+        receipt.add_done_callback(lambda done: self._take(done, messages))
+
+    async def finish(self) -> None:
+        """Wait until everything is stored, and close the producers; raises as `send`."""
+        for producer, _ in self._opened.values():
+            await producer.flush()
+        self.check()
+        for producer, _ in self._opened.values():
+            await producer.close()
+
+    def check(self) -> None:
+        """Raise if an entry has failed."""
+        self._check(*self._newest.values())
+
+    def _check(self, *newest: Receipt | None) -> None:
+        if self._failure is not None:
+            raise self._failure
+        for receipt in newest:
+            # It may have failed in this very turn of the loop, before anybody is called back; the entries before it
+            # failed together with it, or their callbacks have run.
+            if receipt is not None and receipt.done() and not receipt.cancelled() and (error := receipt.exception()):
+                raise error
+
+    def _take(self, receipt: Receipt, messages: int) -> None:
+        if receipt.cancelled():
+            return
+        error = receipt.exception()
+        if error is not None:
+            self._failure = self._failure or error
+        elif receipt.result().ledger_id < 0:
+            self.duplicates += messages
+        else:
+            self.stored += messages
+
+    async def _open(self, client: AsyncClient, topic: str, segment: Segment) -> _Opened:
+        """Return the producer of a topic for a segment, once all is stored that the one before it has sent."""
+        before = self._opened.get(topic)
+        if before is not None:
+            await before.producer.flush()
+            self._check(self._newest.get(topic))
+            await before.producer.close()
+        # What is sent waits so long for a broker that is away; so does a task that stands between two names.
+        patience_s = 0.0 if before is None else self._config.send_timeout_ms / 1000
+        producer = await self._create(client, topic, segment.producer_name(self._name), patience_s)
+        if self._start is not None and (topic, segment) not in self._used:
+            first = segment.first_number(self._start)
+            if producer.last_sequence_id >= first:
+                raise PublishedBefore(
+                    f"producer {producer.name} has published number {producer.last_sequence_id} to {topic} already,"
+                    f" {first} would be the next"
+                )
+        self._used.add((topic, segment))
+        opened = self._opened[topic] = _Opened(producer, segment)
+        return opened
+
+    async def _create(self, client: AsyncClient, topic: str, name: str, patience_s: float) -> Producer:
+        config = replace(self._config, name=name)
+        if self._admin_url:
+            config = replace(config, guard=memory_guard(self._admin_url, topic))
+        began_s = time.monotonic()
+        while True:
+            try:
+                producer = await client.create_producer(topic, config)
+            except (ProducerBusy, ConnectionLost, OperationTimeout) as error:
+                # Busy: an attempt that is gone, whose connection the broker has not given up yet.
+                if time.monotonic() - began_s >= (BUSY_TIMEOUT_S if isinstance(error, ProducerBusy) else patience_s):
+                    raise
+                await asyncio.sleep(_BUSY_PAUSE_S)
+            else:
+                assert isinstance(producer, Producer)
+                return producer
+
+
+def partition_names(topic: str, partitions: int) -> list[str]:
+    """Return the full names of a topic's partitions, or the topic's own if it has none."""
+    name = parse_topic_name(topic)
+    return [name.partition_name(index).text for index in range(partitions)] or [name.text]

@@ -1,0 +1,298 @@
+"""Reads one range of a topic's entries, over lost connections, and says when something of it is gone.
+
+Design: a view begins at the next entry that is wanted; after a loss of the connection a new view begins where the old
+one stopped, for as long as `ReadOptions.poll_timeout_ms` allows without an entry. What the broker leaves out inside one
+view (markers of transactions on Apache Pulsar) is not meant to be seen; but where a view or a ledger begins, the first
+entry must be the one that was planned: if a later one comes, retention or somebody has deleted what lay before it.
+Where a ledger ends early inside a view, the broker is asked which of the two it was.
+
+A message in chunks belongs to the range that holds its last chunk, so that it is read once however the entries are
+cut; see `chunks`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ...errors import BrokerError, ConnectionLost, DataLoss, OperationTimeout, ProtocolError, TopicNotFound
+from ...wire.compression import decompress
+from ...wire.message_id import EARLIEST, MessageId
+from ...wire.payload import open_payload, verify_checksum
+from ...wire.position import Position
+from ...wire.pulsar_api_pb2 import MessageMetadata
+from .chunks import MAX_MESSAGE_BYTES, ChunkStore, is_chunk
+from .connection import BrokerLink, Routes
+from .ranges import Span, TopicRange
+from .view import Detached, TopicView
+
+log = logging.getLogger(__name__)
+
+REMEDY = "set failOnDataLoss=false to go on with what there is"
+"""What the user of the data source can do about entries that are gone."""
+MAX_AHEAD_MESSAGES = 50_000
+"""What the broker may send ahead of us, in messages."""
+_FIRST_PERMITS = 1_000  # before it is known how many messages an entry has
+_BACKOFF_S = (0.05, 2.0)
+_LOOK_AFTER_S = 2.0  # without an entry: what is planned comes at once, unless it is gone
+_LOOK_BACK_CHUNKS = 4  # chunks of one message lie close together, unless many producers send at once
+
+
+class Entry(NamedTuple):
+    """One entry, or one message of several entries.
+
+    Attributes:
+        position: of it.
+        metadata: of it.
+        body: the message, or the messages of a batch.
+    """
+
+    position: Position
+    metadata: MessageMetadata
+    body: bytes
+
+    @property
+    def is_batch(self) -> bool:
+        """Whether this is a batch; a batch of one is one too."""
+        return self.metadata.HasField("num_messages_in_batch")
+
+
+class RangeReader:
+    """Reads one range, once.
+
+    Attributes:
+        lost_entries: how many were gone, at least; only with ``fail_on_data_loss`` off.
+    """
+
+    def __init__(
+        self,
+        routes: Routes,
+        wanted: TopicRange,
+        *,
+        poll_timeout_ms: int,
+        fail_on_data_loss: bool,
+        remedy: str = REMEDY,
+    ):
+        """Prepare; ``remedy`` is what the user can do about a loss."""
+        self._remedy = remedy
+        self.lost_entries = 0
+        self._routes = routes
+        self._range = wanted
+        self._poll_timeout_s = poll_timeout_ms / 1000
+        self._fail_on_data_loss = fail_on_data_loss
+        self._link: BrokerLink | None = None
+        self._span = 0  # index of the span that `_next` is in
+        self._next = wanted.start
+        self._left = wanted.entries
+        self._deadline = 0.0
+        self._chunks = ChunkStore()
+
+    def entries(self) -> Iterator[Entry]:
+        """Yield the range's entries in order.
+
+        Raises:
+            DataLoss: something planned is gone, or does not come within the poll timeout.
+            ProtocolError: an entry is damaged or encrypted.
+            BrokerError: the broker refuses for good.
+        """
+        self._deadline = time.monotonic() + self._poll_timeout_s
+        setback: Exception | None = None
+        pause_s = _BACKOFF_S[0]
+        try:
+            while not self._is_done:
+                try:
+                    for entry in self._view():
+                        pause_s = _BACKOFF_S[0]
+                        yield entry
+                    continue
+                except TopicNotFound as error:
+                    self._lose(f"the topic does not exist any more ({error})", self._left)
+                    return
+                except (ConnectionLost, OperationTimeout, Detached, BrokerError) as error:
+                    if getattr(error, "is_final", False):
+                        raise
+                    setback = error
+                finally:
+                    self._disconnect()
+                if time.monotonic() + pause_s >= self._deadline:
+                    self._time_out(setback)
+                    return
+                time.sleep(pause_s)
+                pause_s = min(2 * pause_s, _BACKOFF_S[1])
+        finally:
+            self._disconnect()
+
+    @property
+    def _is_done(self) -> bool:
+        return self._span == len(self._range.spans)
+
+    def _disconnect(self) -> None:
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+
+    def _view(self) -> Iterator[Entry]:
+        """Yield entries for as long as one connection holds."""
+        link = self._link = self._routes.link_to(self._range.topic)
+        view = TopicView(link, self._range.topic, MessageId(*self._next))
+        permits = _Permits()
+        view.flow(permits.first(self._left))
+        is_first = True
+        while not self._is_done:
+            found = view.next_entry(min(self._deadline, time.monotonic() + _LOOK_AFTER_S))
+            if found is None:
+                if time.monotonic() >= self._deadline:
+                    raise OperationTimeout(f"{link.address.physical} sent no entry")
+                self._look(view)
+                continue
+            position, payload = found
+            if position < self._next:
+                continue
+            if not self._pass(position, is_first):
+                return
+            is_first = False
+            entry = self._open(position, payload)
+            more = permits.used(entry.metadata.num_messages_in_batch, self._left)
+            if more and not self._is_done:
+                view.flow(more)
+            whole = self._whole(entry)
+            if whole is not None:
+                yield whole
+            self._deadline = time.monotonic() + self._poll_timeout_s
+
+    def _look(self, view: TopicView) -> None:
+        """Find out whether nothing comes because nothing is left: what lies behind what was deleted would have come."""
+        last = view.standing().last
+        if last.entry_id < 0 or last < self._next:
+            holds = "nothing" if last.entry_id < 0 else f"entries up to {last}"
+            self._lose(f"the topic holds {holds}, planned was {self._next}", self._left)
+            self._span = len(self._range.spans)
+
+    def _pass(self, position: Position, is_first: bool) -> bool:
+        """Take note that the entry at ``position`` has come; return False if it lies behind the range."""
+        spans = self._range.spans
+        lost = position.entry_id - self._next.entry_id if is_first and position.ledger_id == self._next.ledger_id else 0
+        if position.ledger_id != self._next.ledger_id:
+            # The rest of the ledger did not come: it was deleted, or the broker keeps it to itself.
+            missing = spans[self._span].last - self._next.entry_id + 1
+            lost += missing if is_first or self._is_deleted(self._next) else 0
+            self._span += 1
+            while self._span < len(spans) and spans[self._span].ledger_id < position.ledger_id:
+                lost += spans[self._span].entries
+                self._span += 1
+            if self._span < len(spans):
+                lost += position.entry_id - spans[self._span].first
+        if lost > 0:
+            self._lose(f"the next entry is {position}, planned was {self._next}", lost)
+        if self._is_done or position > self._range.end:
+            self._span = len(spans)
+            return False
+        span: Span = spans[self._span]
+        self._left -= 1
+        if position.entry_id < span.last:
+            self._next = Position(span.ledger_id, position.entry_id + 1)
+        else:
+            self._span += 1
+            if not self._is_done:
+                self._next = Position(spans[self._span].ledger_id, spans[self._span].first)
+        return True
+
+    def _is_deleted(self, position: Position) -> bool:
+        """Return whether a topic begins behind an entry now: brokers delete from the front."""
+        with contextlib.closing(self._routes.link_to(self._range.topic)) as link:
+            mark = TopicView(link, self._range.topic, EARLIEST).standing().mark_delete
+        return mark is not None and position <= mark
+
+    def _lose(self, what: str, entries: int) -> None:
+        text = f"{self._range}: {what}; at least {entries} entries are gone"
+        if self._fail_on_data_loss:
+            raise DataLoss(f"{text}; {self._remedy}")
+        self.lost_entries += entries
+        log.warning("%s", text)
+
+    def _time_out(self, setback: Exception | None) -> None:
+        cause = f" ({setback})" if setback is not None and str(setback) else ""
+        text = f"{self._range}: entry {self._next} did not come within {self._poll_timeout_s:g} s{cause}"
+        if self._fail_on_data_loss:
+            raise DataLoss(f"{text}; raise pollTimeoutMs, or {self._remedy}")
+        self.lost_entries += self._left
+        log.warning("%s", text)
+
+    def _open(self, position: Position, payload: bytes) -> Entry:
+        what = f"entry {position} of {self._range.topic}"
+        if verify_checksum(payload) is False:
+            raise ProtocolError(f"{what} is damaged: the checksum of its {len(payload)} bytes does not fit")
+        metadata, offset = open_payload(payload)
+        if metadata.encryption_keys:
+            raise ProtocolError(f"{what} is encrypted, which is not supported; read what is before and behind it")
+        return Entry(position, metadata, payload[offset:])
+
+    def _whole(self, entry: Entry) -> Entry | None:
+        """Return an entry decompressed, chunks as one message; None for a chunk whose message goes on."""
+        metadata = entry.metadata
+        if is_chunk(metadata):
+            if not self._chunks.add(metadata, entry.body):
+                return None
+            if self._chunks.missing(metadata):
+                self._go_back(entry)
+            if missing := self._chunks.missing(metadata):
+                self._chunks.forget(metadata)
+                self._lose(f"a message that ends at {entry.position} lacks {missing} of its chunks", missing)
+                return None
+            entry = entry._replace(body=self._chunks.take(metadata))
+        if not metadata.compression:
+            return entry
+        body = decompress(metadata.compression, entry.body, metadata.uncompressed_size, MAX_MESSAGE_BYTES)
+        return entry._replace(body=body)
+
+    def _go_back(self, last: Entry) -> None:
+        """Fetch the chunks of a message that lie before this range, farther back each time."""
+        (ledger_id, entry_id), metadata = last.position, last.metadata
+        near = MessageId(ledger_id, max(0, entry_id - _LOOK_BACK_CHUNKS * metadata.num_chunks_from_msg))
+        for start in (near, MessageId(ledger_id, 0), EARLIEST):
+            with contextlib.closing(self._routes.link_to(self._range.topic)) as link:
+                view = TopicView(link, self._range.topic, start)
+                while (found := self._next_before(view, last.position)) is not None:
+                    entry = self._open(*found)
+                    if entry.metadata.uuid == metadata.uuid and is_chunk(entry.metadata):
+                        self._chunks.add(entry.metadata, entry.body)
+            if not self._chunks.missing(metadata):
+                return
+
+    def _next_before(self, view: TopicView, end: Position) -> tuple[Position, bytes] | None:
+        """Return the next entry of a view, None at ``end``."""
+        view.flow(1)
+        found = view.next_entry(time.monotonic() + self._poll_timeout_s)
+        if found is None:
+            raise OperationTimeout(f"no entry of {self._range.topic} came within {self._poll_timeout_s:g} s")
+        return found if found[0] < end else None
+
+
+class _Permits:
+    """How many messages the broker may send: enough to keep busy, not many more than the range still has."""
+
+    def __init__(self) -> None:
+        self._granted = 0
+        self._messages = 0
+        self._entries = 0
+
+    def first(self, entries_left: int) -> int:
+        """Return the permits to begin with."""
+        self._granted = 1 if entries_left < 2 else _FIRST_PERMITS
+        return self._granted
+
+    def used(self, messages: int, entries_left: int) -> int:
+        """Take note of an entry; return how many more permits to give, 0 for none now."""
+        self._messages += messages
+        self._entries += 1
+        self._granted -= messages
+        per_entry = self._messages / self._entries
+        wanted = min(MAX_AHEAD_MESSAGES, max(1, int(per_entry * entries_left)))
+        if self._granted > wanted // 2:
+            return 0
+        more = wanted - self._granted  # a debt too: batches are sent whole, and the broker counts below zero
+        self._granted += more
+        return more

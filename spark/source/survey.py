@@ -1,0 +1,260 @@
+"""Asks the broker what there is to read: topics, their partitions, their ledgers, and places in them.
+
+Design: everything comes over the binary protocol, so that a service URL is enough. A view of the topic tells its first
+and its last entry. The ledgers between are found one by one: a view that begins behind the end of ledger L is given the
+first entry of the next one, and says where L ends. With the address of the REST interface one request tells all of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from typing import Any
+
+from ...errors import DataLoss, InvalidConfig, OperationTimeout, TopicNotFound
+from ...wire.message_id import EARLIEST, MessageId
+from ...wire.position import Position
+from ...wire.topic_name import parse_topic_name
+from .connection import REQUEST_TIMEOUT_S, BrokerLink, Routes
+from .options import Place, ReadOptions, check_pattern
+from .ranges import Span, TopicRange, clip, holds, plan
+from .rest import ask
+from .view import TopicView
+
+BEHIND_ANY = (1 << 62) - 1
+"""An entry id that no ledger reaches."""
+
+
+def plan_read(options: ReadOptions, default_ranges: int, min_entries: int) -> list[TopicRange]:
+    """Return the ranges that a batch reads; what is published later is in none of them.
+
+    Args:
+        options: of the read.
+        default_ranges: how many where the options name no number.
+        min_entries: of a range, where the options name no number.
+
+    Raises:
+        TopicNotFound: a topic that is named does not exist.
+        DataLoss: a place to begin at is not in the topic any more.
+        MagnetarError: the broker cannot be asked.
+    """
+    routes = Routes(options.service_url)
+    wholes = []
+    for topic, may_be_missing in topics_to_read(routes, options):
+        try:
+            whole = extent(routes, topic, options)
+        except TopicNotFound:
+            if not may_be_missing:
+                raise
+            continue
+        if whole is not None:
+            wholes.append(whole)
+    if not wholes:
+        return []
+    if options.min_partitions is not None:
+        return plan(wholes, options.min_partitions)
+    return plan(wholes, default_ranges, min_entries)
+
+
+def topics_to_read(routes: Routes, options: ReadOptions) -> list[tuple[str, bool]]:
+    """Return the full names of what is read, in order, and of each whether it may be missing.
+
+    Partitions go by their own names. One that nobody has published to may not have been made yet: it is empty.
+    """
+    if options.pattern is not None:
+        names = _matching(routes, options.pattern)
+        _check_named(names, options)
+        # What is deleted between the two questions has no messages either.
+        return [(name, True) for name in names]
+    found: dict[str, bool] = {}
+    for topic in options.topics:
+        count = routes.partitions(topic) if topic.partition < 0 else 0
+        found |= {topic.partition_name(index).text: True for index in range(count)} if count else {topic.text: False}
+    return list(found.items())
+
+
+def _matching(routes: Routes, pattern: str) -> list[str]:
+    expression = re.compile(pattern)
+    found = []
+    for text in routes.topics_of(check_pattern(pattern)):
+        base = parse_topic_name(text).base
+        # With and without the scheme, as people write patterns both ways.
+        if expression.fullmatch(base.text) or expression.fullmatch(base.text.partition("://")[2]):
+            found.append(text)
+    if not found:
+        raise TopicNotFound(f"no topic matches topicsPattern={pattern!r}; look with: magnetar topics list")
+    return sorted(found, key=_natural)
+
+
+def _check_named(names: list[str], options: ReadOptions) -> None:
+    """Refuse a position for a topic that a pattern did not find."""
+    found = {*names, *(parse_topic_name(name).base.text for name in names)}
+    for option, offsets in (("startingOffsets", options.starting), ("endingOffsets", options.ending)):
+        for name in offsets.by_topic:
+            if name not in found:
+                raise InvalidConfig(f"{option} names {name}, which topicsPattern={options.pattern!r} does not match")
+
+
+def _natural(text: str) -> tuple[str, int]:
+    name = parse_topic_name(text)
+    return name.base.text, name.partition
+
+
+def extent(routes: Routes, topic: str, options: ReadOptions) -> TopicRange | None:
+    """Return all of a topic that the options mean, None if that is nothing."""
+    with contextlib.closing(routes.link_to(topic)) as link:
+        spans, last_index = _spans(routes, link, topic, options.admin_url)
+        if not spans:
+            return None
+        start = _starting(options, topic)
+        end = _ending(options, topic)
+        begin = _checked_start(start, spans, topic, options.fail_on_data_loss)
+        until = Position(end.ledger_id, end.entry_id) if end is not None else None
+        first_index = max(start.batch_index, 0) if start is not None and begin == start[:2] else 0
+        stop_index: int | None = end.batch_index if end is not None and end.batch_index >= 0 else None
+        if options.starting_time_ms is not None:
+            begin, first_index = _after(_time_mark(link, topic, options.starting_time_ms)), 0
+        if options.ending_time_ms is not None:
+            until, stop_index = _time_mark(link, topic, options.ending_time_ms + 1), None
+    kept = clip(spans, begin, until)
+    if not kept:
+        return None
+    last = Position(kept[-1].ledger_id, kept[-1].last)
+    if stop_index is not None and until != last:
+        stop_index = None  # the place to end at is behind the end
+    if stop_index is None and last == (spans[-1].ledger_id, spans[-1].last) and last_index >= 0:
+        stop_index = last_index
+    return TopicRange(topic, kept, first_index, stop_index)
+
+
+def backlog(routes: Routes, topic: str, done: Position, admin_url: str | None) -> TopicRange | None:
+    """Return what of a topic lies behind the entry ``done``, None if that is nothing; whole entries.
+
+    Raises:
+        TopicNotFound: the topic does not exist.
+        MagnetarError: the broker cannot be asked.
+    """
+    with contextlib.closing(routes.link_to(topic)) as link:
+        spans, _ = _spans(routes, link, topic, admin_url)
+    kept = clip(spans, _after(done), None)
+    return TopicRange(topic, kept) if kept else None
+
+
+def _starting(options: ReadOptions, topic: str) -> MessageId | None:
+    return _place(options.starting.of(topic, "earliest"), options.starting.by_topic, topic)
+
+
+def _ending(options: ReadOptions, topic: str) -> MessageId | None:
+    return _place(options.ending.of(topic, "latest"), options.ending.by_topic, topic)
+
+
+def _place(place: Place, by_topic: Any, topic: str) -> MessageId | None:
+    """Return a place as an id; None has no bound. A place that is said of a whole topic names a partition's own id."""
+    if isinstance(place, MessageId):
+        return place
+    name = parse_topic_name(topic)
+    whole: MessageId | None = by_topic.get(name.base.text)
+    if whole is None or name.partition < 0:
+        return None
+    if whole.partition < 0:
+        raise InvalidConfig(f"{name.base} has partitions, so a position needs to name one: '{name.base}-partition-N'")
+    return whole if whole.partition == name.partition else None
+
+
+def _checked_start(
+    start: MessageId | None, spans: tuple[Span, ...], topic: str, fail_on_data_loss: bool
+) -> Position | None:
+    """Return where reading begins; a place that is gone counts as loss, one behind the end is none."""
+    if start is None:
+        return None
+    position = Position(start.ledger_id, start.entry_id)
+    first = Position(spans[0].ledger_id, spans[0].first)
+    last = Position(spans[-1].ledger_id, spans[-1].last)
+    # Behind the last entry of a ledger the next one goes on: whoever counts up from an entry cannot know that it ended.
+    is_there = holds(spans, position) or holds(spans, Position(position.ledger_id, position.entry_id - 1))
+    is_gone = position < first or (position < last and not is_there)
+    if is_gone and fail_on_data_loss:
+        raise DataLoss(
+            f"{topic} does not have entry {position}, where reading is to begin: it holds {first} to {last};"
+            " begin elsewhere, or set failOnDataLoss=false to go on with what there is"
+        )
+    return position
+
+
+def _after(position: Position) -> Position:
+    return Position(position.ledger_id, position.entry_id + 1)
+
+
+def _time_mark(link: BrokerLink, topic: str, time_ms: int) -> Position:
+    """Return the last entry before the first one that was published at a time or later."""
+    view = TopicView(link, topic, EARLIEST)
+    view.seek_to_time(time_ms)
+    standing = view.standing()
+    view.close()
+    if standing.mark_delete is None:
+        raise InvalidConfig(
+            f"{link.address.physical} does not tell where a time lies; use startingOffsets and endingOffsets"
+        )
+    return standing.mark_delete
+
+
+def _spans(routes: Routes, link: BrokerLink, topic: str, admin_url: str | None) -> tuple[tuple[Span, ...], int]:
+    """Return the entries of a topic, ledger by ledger, and the index of the newest message in its batch."""
+    view = TopicView(link, topic, EARLIEST)
+    standing = view.standing()
+    last, mark = standing.last, standing.mark_delete
+    if last.entry_id < 0:
+        view.close()
+        return (), -1
+    first = _after(mark) if mark is not None else _first_entry(view, topic)
+    view.close()
+    if admin_url is not None:
+        statistics = ask(admin_url, "GET", f"/admin/v2/{parse_topic_name(topic).rest_path}/internalStats")
+        spans = _spans_of_statistics(statistics, last)
+        return clip(spans, first, last), standing.last_index
+    found: list[Span] = []
+    # A view before the first entry may stand at the end of a ledger that is gone: then nothing of it comes.
+    ledger, entry = first
+    while ledger < last.ledger_id:
+        end, following = _end_of_ledger(routes, topic, ledger)
+        if entry <= end:
+            found.append(Span(ledger, entry, end))
+        ledger, entry = following
+    found.append(Span(ledger, entry, last.entry_id))
+    return tuple(found), standing.last_index
+
+
+def _end_of_ledger(routes: Routes, topic: str, ledger_id: int) -> tuple[int, Position]:
+    """Return the last entry of a ledger that others follow, and the first entry behind it."""
+    # A connection of its own: what the broker sends beyond the entry that is waited for goes with it.
+    with contextlib.closing(routes.link_to(topic)) as link:
+        view = TopicView(link, topic, EARLIEST)
+        view.seek_to_id(MessageId(ledger_id, BEHIND_ANY))
+        mark = view.standing().mark_delete
+        following = _first_entry(view, topic)
+    if mark is None or mark.ledger_id > ledger_id or mark.entry_id >= BEHIND_ANY - 1:
+        raise InvalidConfig(
+            f"{link.address.physical} does not tell where ledger {ledger_id} of {topic} ends; give its REST address as"
+            " option admin.url"
+        )
+    # Before the first entry that is left, when the ledger has been deleted meanwhile.
+    return mark.entry_id if mark.ledger_id == ledger_id else -1, following
+
+
+def _first_entry(view: TopicView, topic: str) -> Position:
+    view.flow(1)
+    entry = view.next_entry(time.monotonic() + REQUEST_TIMEOUT_S)
+    if entry is None:
+        raise OperationTimeout(f"no entry of {topic} came within {REQUEST_TIMEOUT_S:g} s; try again")
+    return entry[0]
+
+
+def _spans_of_statistics(statistics: dict[str, Any], last: Position) -> tuple[Span, ...]:
+    spans = []
+    for ledger in statistics["ledgers"]:
+        # The open ledger counts as empty.
+        entries = last.entry_id + 1 if ledger["ledgerId"] == last.ledger_id else ledger["entries"]
+        if entries > 0:
+            spans.append(Span(ledger["ledgerId"], 0, entries - 1))
+    return tuple(spans)

@@ -1,0 +1,184 @@
+"""Writes the rows of a DataFrame to topics, each row once however often a task is tried.
+
+Design: each task is a producer of its own, whose name is the same for every attempt, and its entries carry the number
+of their first row as sequence id. What an attempt sends again, a broker that deduplicates the topic drops, for the cuts
+are the same (`cuts`). So nothing depends on Spark's commit: rows are visible as they are written, and commit and abort
+only report.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import NamedTuple
+
+import pyarrow as pa
+import uvloop
+
+from ...client import AsyncClient
+from ...client.config import ClientConfig
+from ...client.producers.outgoing import encode_entry
+from ...errors import InvalidConfig
+from ...wire.topic_name import parse_topic_name
+from .connection import Routes
+from .cuts import Cut, Cutter, partition_of
+from .options import WriteOptions
+from .publishing import TaskPublisher, partition_names
+from .rest import ask
+from .rows import is_plain, outgoing_rows, payloads_of
+
+log = logging.getLogger(__name__)
+
+POLICY_TIMEOUT_S = 15.0
+_POLL_S = 0.5
+
+
+class Written(NamedTuple):
+    """What a task has written.
+
+    Attributes:
+        rows: stored now.
+        duplicates: rows that were there already.
+    """
+
+    rows: int
+    duplicates: int
+
+
+def write_rows(options: WriteOptions, task: int, batches: Iterable[pa.RecordBatch]) -> Written:
+    """Write what one task has, and return when the broker has all of it on disk.
+
+    Args:
+        options: of the write.
+        task: number of the task in its job; with ``options.name_prefix`` it makes the producer's name.
+        batches: the rows, in the same order in every attempt.
+
+    Raises:
+        MagnetarError: a row cannot be written, or the broker does not take it in time.
+    """
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_TaskWriter(options, task).write(iter(batches)))
+
+
+class _TaskWriter:
+    """One attempt of one task."""
+
+    def __init__(self, options: WriteOptions, task: int) -> None:
+        self.options = options
+        self.task = task
+        self._partitions: dict[str, list[str]] = {}
+        self._cutters: dict[str, Cutter] = {}
+        name = f"{options.name_prefix}-{task}"
+        self._publisher = TaskPublisher(name, options.send_timeout_ms, options.admin_url or "")
+
+    async def write(self, batches: Iterator[pa.RecordBatch]) -> Written:
+        loop = asyncio.get_running_loop()
+        # Waiting for Spark's rows in another thread keeps the connections alive and receipts coming.
+        executor = ThreadPoolExecutor(1, "rows")
+        first_row = 0
+        try:
+            async with AsyncClient(self.options.service_url, ClientConfig(description="spark")) as client:
+                while (batch := await loop.run_in_executor(executor, next, batches, None)) is not None:
+                    await self._take(client, batch, first_row)
+                    first_row += batch.num_rows
+                for topic, cutter in self._cutters.items():
+                    rest = cutter.rest()
+                    if rest is not None:
+                        await self._send(client, topic, rest)
+                await self._publisher.finish()
+        finally:
+            executor.shutdown(wait=False)
+        duplicates = self._publisher.duplicates
+        return Written(first_row - duplicates, duplicates)
+
+    async def _take(self, client: AsyncClient, batch: pa.RecordBatch, first_row: int) -> None:
+        topic = self.options.topic
+        if topic is not None and is_plain(batch, topic) and len(await self._names(client, topic)) == 1:
+            [name] = self._partitions[topic]
+            for cut in self._cutter(name).add_plain(first_row, payloads_of(batch)):
+                await self._send(client, name, cut)
+            return
+        for row, outgoing in enumerate(outgoing_rows(batch), first_row):
+            target = topic if topic is not None else outgoing.topic
+            if not target:
+                raise InvalidConfig(f"row {row} of task {self.task} has no __topic; fill it, or give option topic")
+            names = self._partitions.get(target) or await self._names(client, target)
+            name = names[partition_of(row, outgoing.key, len(names))]
+            full = self._cutter(name).add(row, outgoing.payload, outgoing.header)
+            if full is not None:
+                await self._send(client, name, full)
+
+    async def _names(self, client: AsyncClient, topic: str) -> list[str]:
+        names = self._partitions.get(topic)
+        if names is None:
+            count = self.options.partitions if topic == self.options.topic else None
+            names = await client.partitions(topic) if count is None else partition_names(topic, count)
+            self._partitions[topic] = names
+        return names
+
+    def _cutter(self, name: str) -> Cutter:
+        cutter = self._cutters.get(name)
+        if cutter is None:
+            cutter = self._cutters[name] = Cutter()
+        return cutter
+
+    async def _send(self, client: AsyncClient, name: str, cut: Cut) -> None:
+        entry = encode_entry(cut.payloads, cut.headers, compression=self.options.compression, sequence_id=cut.first_row)
+        await self._publisher.send(client, name, len(cut.payloads), lambda producer: producer.send_entry(entry))
+        await asyncio.sleep(0)  # let it leave, and receipts come in
+
+
+def pinned(options: WriteOptions) -> WriteOptions:
+    """Return options that say how many partitions there are: more may be added before a task is tried again.
+
+    Raises:
+        InvalidConfig: the topic has less than they say, so it is not the one that was meant.
+        MagnetarError: the broker does not tell.
+    """
+    if options.topic is None:
+        return options
+    name = parse_topic_name(options.topic)
+    there = 0 if name.partition >= 0 else Routes(options.service_url).partitions(name, makes=True)
+    wanted = options.partitions
+    if wanted is None:
+        return replace(options, partitions=there)
+    if wanted > there or (there and not wanted):
+        raise InvalidConfig(
+            f"topic.partitions={wanted}, and {name} has {there}: it is not the topic of before; correct the option, or"
+            " leave it out"
+        )
+    return options
+
+
+def switch_deduplication_on(options: WriteOptions) -> None:
+    """Have the broker drop repeated entries of the topic that is written to, and make sure that it will.
+
+    Raises:
+        InvalidConfig: it does not do it.
+        MagnetarError: it cannot be asked to.
+    """
+    topic, url = options.topic, options.admin_url
+    if topic is None or url is None:
+        raise InvalidConfig("effectivelyOnce=true needs option topic and option admin.url; give both")
+    path = f"/admin/v2/{parse_topic_name(topic).base.rest_path}/deduplicationEnabled"
+    asyncio.run(_make_exist(options.service_url, topic))
+    ask(url, "POST", path, body=True)
+    deadline = time.monotonic() + POLICY_TIMEOUT_S
+    # On Apache Pulsar a policy travels through a topic before it holds.
+    while (is_on := ask(url, "GET", path)) is not True:
+        if time.monotonic() > deadline:
+            raise InvalidConfig(
+                f"effectivelyOnce: {url} does not switch deduplication on for {topic}, it says {is_on}; switch it on"
+                " for the namespace and leave effectivelyOnce out"
+            )
+        time.sleep(_POLL_S)
+
+
+async def _make_exist(service_url: str, topic: str) -> None:
+    """Create a topic as publishing to it would: policies belong to topics that exist."""
+    async with AsyncClient(service_url) as client:
+        await (await client.create_producer(topic)).close()

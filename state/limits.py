@@ -1,0 +1,131 @@
+"""What one call may carry. Checked by the client, which knows the function, and again by the service."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..errors import InvalidConfig, StateRefused
+from ..wire import state_pb2 as pb
+from ..wire.position import Position
+
+PUT, DELETE, INCREMENT = b"PDI"
+"""The kinds of changes in the columns of ``state.proto``."""
+
+KEY_BYTES_MAX = 4 * 1024
+"""A key is compared on every read: longer ones belong into the value."""
+VALUE_BYTES_MAX = 1024 * 1024
+"""A value is read and written whole."""
+CHANGES_MAX = 20_000
+"""Changes of one call: they are one transaction, and other functions wait behind it."""
+COMMIT_CHANGES_MAX = 200_000
+"""Changes of one commit: those of one input entry, a producer's batch, cannot be parted."""
+CALL_BYTES_MAX = 32 * 1024 * 1024
+"""Keys, values and output entries of one call; several entries of the broker's largest size fit."""
+READ_KEYS_MAX = 20_000
+READ_ANSWER_BYTES = 4 * 1024 * 1024
+"""An answer with more than this ends early; the client asks for the rest."""
+NAMES_PER_ANSWER = 1_000
+MESSAGE_BYTES_MAX = CALL_BYTES_MAX + 4 * 1024 * 1024
+"""For gRPC: a call of the largest size and its frame."""
+WRITER_BYTES = 16
+
+DEFAULT_PORT = 4181
+SCHEME = "bk://"
+
+
+def check_key(key: bytes) -> None:
+    """Refuse an empty or too long key."""
+    if not 0 < len(key) <= KEY_BYTES_MAX:
+        raise StateRefused(f"a state key has 1 to {KEY_BYTES_MAX} bytes, this one {len(key)}: {show(key)}", key)
+
+
+def check_put(key: bytes, data: bytes) -> None:
+    """Refuse a key or value beyond its limit."""
+    check_key(key)
+    if len(data) > VALUE_BYTES_MAX:
+        raise StateRefused(
+            f"the value for state key {show(key)} has {len(data)} bytes, the limit is {VALUE_BYTES_MAX};"
+            " split it over several keys",
+            key,
+        )
+
+
+def check_changes(
+    changes: pb.Changes,
+    outbox: Sequence[pb.OutboxEntry] = (),
+    positions: Sequence[Position | None] = (),
+    changes_max: int = CHANGES_MAX,
+) -> None:
+    """Refuse a call with a change or output beyond its limits, or with more than one call may carry."""
+    keys, data = changes.keys, changes.data
+    if len(keys) > changes_max:
+        raise StateRefused(f"{len(keys)} state changes in one call, the limit is {changes_max}; make several calls")
+    kinds = changes.kinds
+    counts = kinds.count(PUT), kinds.count(DELETE), kinds.count(INCREMENT)
+    if (len(kinds), len(data), len(changes.amounts), sum(counts)) != (len(keys), counts[0], counts[2], len(kinds)):
+        raise StateRefused(
+            f"malformed changes: {len(kinds)} kinds, {len(keys)} keys, {len(data)} values,"
+            f" {len(changes.amounts)} amounts"
+        )
+    key_bytes, data_bytes = list(map(len, keys)), list(map(len, data))
+    if keys and not 0 < min(key_bytes) <= max(key_bytes) <= KEY_BYTES_MAX:
+        for key in keys:
+            check_key(key)
+    if data and max(data_bytes) > VALUE_BYTES_MAX:
+        puts = (key for key, kind in zip(keys, kinds, strict=True) if kind == PUT)
+        for key, value in zip(puts, data, strict=True):
+            check_put(key, value)
+    outbox_bytes = [len(entry.payload) for entry in outbox]
+    call_bytes = sum(key_bytes) + sum(data_bytes) + sum(outbox_bytes)
+    if call_bytes > CALL_BYTES_MAX:
+        raise StateRefused(
+            f"{len(keys)} state changes and {len(outbox)} output entries of together {call_bytes} bytes in one call,"
+            f" the limit is {CALL_BYTES_MAX}; make several calls or smaller values"
+        )
+    for position in positions:
+        if position is not None and not (0 <= position.ledger_id < 2**63 and -1 <= position.entry_id < 2**63):
+            raise StateRefused(f"{position} is no position of an input entry")
+    if any(entry.sequence_id >= 2**63 for entry in outbox):
+        raise StateRefused("a sequence id of an output entry does not fit 63 bits")
+
+
+def check_writer(writer: bytes, sequence: int) -> None:
+    """Refuse a writer or a sequence that could not be told from another."""
+    if len(writer) != WRITER_BYTES or not 0 < sequence < 2**63:
+        raise StateRefused(f"a writer has {WRITER_BYTES} bytes and counts from 1 on; here {len(writer)} and {sequence}")
+
+
+def check_keys(keys: Sequence[bytes]) -> None:
+    """Refuse a question for too many keys, or with one beyond its limits."""
+    if len(keys) > READ_KEYS_MAX:
+        raise StateRefused(f"{len(keys)} state keys in one question, the limit is {READ_KEYS_MAX}; ask several times")
+    for key in keys:
+        check_key(key)
+
+
+def check_table(table: str) -> None:
+    """Refuse a table name that is not ``tenant/namespace/name``."""
+    parts = table.split("/")
+    if len(parts) != 3 or not all(parts) or len(table) > 1024:
+        raise StateRefused(f"state table {table[:100]!r} is not tenant/namespace/name")
+
+
+def address_of(url: str) -> tuple[str, int]:
+    """Return host and port of a ``stateStorageServiceUrl``.
+
+    Raises:
+        InvalidConfig: it is not ``bk://host:port``.
+    """
+    host, colon, port = url.removeprefix(SCHEME).rpartition(":")
+    if not url.startswith(SCHEME) or not host or not port.isdecimal() or not 0 < int(port) < 65536 or "/" in host:
+        raise InvalidConfig(
+            f"stateStorageServiceUrl {url!r} is not bk://host:port, such as bk://127.0.0.1:{DEFAULT_PORT}"
+        )
+    assert colon
+    return host, int(port)
+
+
+def show(key: bytes) -> str:
+    """Return a key as people know it, cut to a line."""
+    text = key[:60].decode(errors="backslashreplace")
+    return repr(text) if len(key) <= 60 else f"{text!r}…"

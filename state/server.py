@@ -1,0 +1,155 @@
+"""The table service: gRPC over a `TableStore`.
+
+Threads, not an event loop: a call waits in its thread for the disk, and nothing of SQLite can stop anybody else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+import grpc
+
+from ..errors import BadVersion, ClosedError, FencedByPosition, MagnetarError, StateRefused, StateStoreFailed
+from ..wire import state_pb2 as pb
+from .client import KEY_OF_ERROR, NAME_OF_ERROR, SERVICE
+from .codec import encode_outbox, encode_position, encode_values
+from .limits import MESSAGE_BYTES_MAX, SCHEME
+from .store import TableStore
+
+THREADS = 32
+"""Calls that are served at once; each waiting one holds a thread."""
+CALLS_MAX = 2_048
+"""Calls that wait or are served; more are told to come again."""
+STOP_S = 2.0
+_REACHABLE = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
+
+_CODES: dict[type[MagnetarError], grpc.StatusCode] = {
+    FencedByPosition: grpc.StatusCode.FAILED_PRECONDITION,
+    BadVersion: grpc.StatusCode.ABORTED,
+    StateRefused: grpc.StatusCode.INVALID_ARGUMENT,
+    StateStoreFailed: grpc.StatusCode.INTERNAL,
+    ClosedError: grpc.StatusCode.UNAVAILABLE,
+}
+
+_Request = TypeVar("_Request")
+
+
+class TableServer:
+    """The service on a port, over the tables below a directory.
+
+    Attributes:
+        port: that it listens on.
+        url: by which this machine reaches it, ``bk://host:port``.
+    """
+
+    def __init__(self, store: TableStore, server: grpc.Server, host: str, port: int) -> None:
+        self.port = port
+        self.url = f"{SCHEME}{_REACHABLE.get(host, host)}:{port}"
+        self._store = store
+        self._server = server
+
+    @classmethod
+    def start(cls, directory: Path, host: str = "127.0.0.1", port: int = 0) -> TableServer:
+        """Open the tables, then listen; port 0 takes a free one.
+
+        Raises:
+            StateStoreFailed: the database cannot be opened.
+            OSError: the port cannot be listened on.
+        """
+        store = TableStore.open(directory)
+        server = grpc.server(
+            ThreadPoolExecutor(THREADS, "state"),
+            options=[
+                ("grpc.so_reuseport", 0),
+                ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+                ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+            ],
+            maximum_concurrent_rpcs=CALLS_MAX,
+        )
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, _handlers(store)),))
+        try:
+            bound = server.add_insecure_port(f"{host}:{port}")
+        except RuntimeError as error:
+            store.close()
+            raise OSError(f"cannot listen on {host}:{port}") from error
+        server.start()
+        return cls(store, server, host, bound)
+
+    def __repr__(self) -> str:
+        return f"TableServer(port={self.port}, store={self._store!r})"
+
+    def stop(self) -> None:
+        """Take no more calls, finish those under way for two seconds, and close the tables."""
+        self._server.stop(STOP_S).wait()
+        self._store.close()
+
+
+def _handlers(store: TableStore) -> dict[str, Any]:
+    def apply(request: pb.ApplyRequest) -> pb.Done:
+        store.apply(request)
+        return pb.Done()
+
+    def commit(request: pb.CommitRequest) -> pb.Done:
+        store.commit(request)
+        return pb.Done()
+
+    def put(request: pb.PutRequest) -> pb.PutResponse:
+        expected = request.expected_version if request.HasField("expected_version") else None
+        return pb.PutResponse(version=store.put(request.table, request.key, request.data, expected))
+
+    def drop(request: pb.DropRequest) -> pb.Done:
+        store.drop(request.table)
+        return pb.Done()
+
+    return {
+        "Read": _unary(lambda request: encode_values(store.read(request.table, request.keys)), pb.ReadRequest),
+        "Apply": _unary(apply, pb.ApplyRequest),
+        "Commit": _unary(commit, pb.CommitRequest),
+        "Put": _unary(put, pb.PutRequest),
+        "Drop": _unary(drop, pb.DropRequest),
+        "Tables": _unary(
+            lambda request: pb.TablesResponse(names=store.names(request.prefix, request.after)), pb.TablesRequest
+        ),
+        "Statistics": _unary(lambda _: store.statistics(), pb.StatisticsRequest),
+        "Open": grpc.unary_stream_rpc_method_handler(
+            lambda request, context: _open(store, request, context),
+            request_deserializer=pb.OpenRequest.FromString,
+            response_serializer=pb.OpenResponse.SerializeToString,
+        ),
+    }
+
+
+def _unary(method: Callable[[Any], Any], request_type: Any) -> Any:
+    def answer(request: Any, context: grpc.ServicerContext) -> Any:
+        try:
+            return method(request)
+        except MagnetarError as error:
+            _abort(context, error)
+
+    return grpc.unary_unary_rpc_method_handler(
+        answer,
+        request_deserializer=request_type.FromString,
+        response_serializer=lambda message: message.SerializeToString(),
+    )
+
+
+def _abort(context: grpc.ServicerContext, error: MagnetarError) -> None:
+    metadata: list[tuple[str, str | bytes]] = [(NAME_OF_ERROR, type(error).__name__)]
+    if isinstance(error, StateRefused) and error.key is not None:
+        metadata.append((KEY_OF_ERROR, error.key))
+    context.set_trailing_metadata(tuple(metadata))
+    context.abort(_CODES.get(type(error), grpc.StatusCode.INTERNAL), str(error))
+
+
+def _open(store: TableStore, request: pb.OpenRequest, context: grpc.ServicerContext) -> Iterator[pb.OpenResponse]:
+    try:
+        opened = store.open_partition(request.table, request.function_uuid, request.partition)
+    except MagnetarError as error:
+        _abort(context, error)
+        return
+    yield pb.OpenResponse(position=encode_position(opened.position))
+    for entry in opened.outbox:
+        yield pb.OpenResponse(outbox=encode_outbox((entry,)))

@@ -1,0 +1,381 @@
+"""The table store: all functions' tables in one database file, one writer thread, readers beside it.
+
+Design: one file for all functions, not one each: a commit of many functions is then one sync, and a thousand functions
+need neither a thousand threads nor three thousand open files. The writer thread takes what is queued, gives each
+request a savepoint, commits when the queue is empty or the transaction has taken 5 ms or 2,000 rows, and only then
+answers: a refused request leaves its neighbours alone, and a thousand small ones cost one sync. Reads do not wait for
+it: each takes one of a few read-only connections, in the thread that asks.
+
+Invariant: a request is answered after the commit of the transaction that it ran in, with ``synchronous=FULL``: what was
+answered is on the disk. A failed commit fails every request of its transaction, and the database is as before it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import logging
+import queue
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from ..errors import ClosedError, MagnetarError, StateStoreFailed
+from ..wire import state_pb2 as pb
+from . import tables
+from .codec import decode_position
+from .database import FILE, explain, open_reader, open_writer
+from .limits import (
+    COMMIT_CHANGES_MAX,
+    NAMES_PER_ANSWER,
+    READ_ANSWER_BYTES,
+    check_changes,
+    check_keys,
+    check_put,
+    check_table,
+    check_writer,
+)
+from .values import Opened, Value
+
+TRANSACTION_S = 0.005
+TRANSACTION_ROWS = 2_000
+READERS = 4
+VERSIONS_RESERVED = 1 << 20
+"""Versions are set aside by so many at once: the database then need not write the last one with each commit."""
+WRITER_KEPT_MINUTES = 7 * 24 * 60
+"""A writer that was silent for so long, while the service ran, will not repeat its last call."""
+SWEEP_S = 600.0
+
+logger = logging.getLogger(__name__)
+
+Work = Callable[["_Transaction"], int]
+"""Makes the changes of one request and returns what it answers: a version, or nothing of interest."""
+
+
+class _Request:
+    """One call: what to run in the writer thread, and the lock that is released once it is answered."""
+
+    __slots__ = ("answered", "error", "result", "rows", "work")
+
+    def __init__(self, work: Work, rows: int) -> None:
+        self.work = work
+        self.rows = rows
+        self.result = 0
+        self.error: MagnetarError | None = None
+        self.answered = threading.Lock()
+        self.answered.acquire()
+
+
+class _Transaction:
+    """What the work of a request sees of the writer thread."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+        self.tables = tables.tables(connection)
+        self.minute, self._version = _begin_life(connection)
+        self._reserved = self._version
+        self.is_changed = False  # whether `tables` differs from what readers see
+
+    def table_id(self, name: str) -> int:
+        """Return the number of a table, which is made if it is missing."""
+        found = self.tables.get(name)
+        if found is None:
+            found = self.tables[name] = tables.create_table(self.connection, name)
+            self.is_changed = True
+        return found
+
+    def drop_table(self, name: str) -> None:
+        """Remove a table, if there is one of that name."""
+        found = self.tables.pop(name, None)
+        if found is not None:
+            self.is_changed = True
+            tables.drop_table(self.connection, found)
+
+    def next_version(self) -> int:
+        """Return a version that was never given before."""
+        if self._version == self._reserved:
+            self._reserved += VERSIONS_RESERVED
+            _set_meta(self.connection, "version", self._reserved)
+        self._version += 1
+        return self._version
+
+    def set_minute(self, minute: int) -> None:
+        """Keep how long the service has run in all its lives."""
+        self.minute = minute
+        _set_meta(self.connection, "minute", minute)
+
+    def forget(self) -> None:
+        """Read again what a rollback may have taken back."""
+        if self.is_changed:
+            self.tables = tables.tables(self.connection)
+        self._reserved = self._version  # the reservation may be gone: the next version makes another one
+
+
+class TableStore:
+    """The tables below one directory; made by `open`."""
+
+    def __init__(self, directory: Path, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._file = directory / FILE
+        self._connection = open_writer(directory)
+        try:
+            self._transaction = _Transaction(self._connection)
+            # Replaced, never changed: readers look a table up without a lock.
+            self._tables = dict(self._transaction.tables)
+            self._readers: queue.LifoQueue[sqlite3.Connection] = queue.LifoQueue()
+            for _ in range(READERS):
+                self._readers.put(open_reader(directory))
+        except sqlite3.Error as error:
+            self._connection.close()
+            raise StateStoreFailed(explain(error, self._file)) from error
+        self._started_s = self._clock()
+        self._first_minute = self._transaction.minute
+        self._swept_s = float("-inf")
+        self._queue: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
+        self._is_closed = False
+        self._transactions = self._rows = 0
+        self._failure = ""
+        self._thread = threading.Thread(target=self._run, name="state-writer", daemon=True)
+
+    @classmethod
+    def open(cls, directory: Path, clock: Callable[[], float] = time.monotonic) -> TableStore:
+        """Open or create the store; blocks for the disk.
+
+        Args:
+            directory: where its files lie.
+            clock: rising seconds.
+
+        Raises:
+            StateStoreFailed: the database cannot be opened, is damaged, locked, or not ours.
+        """
+        store = cls(directory, clock)
+        store._thread.start()
+        return store
+
+    def __repr__(self) -> str:
+        return f"TableStore({str(self._file)!r})"
+
+    def read(self, table: str, keys: Sequence[bytes]) -> list[Value | None]:
+        """Return what the first keys hold, in their order: of as many as fit an answer, of one at least."""
+        check_table(table)
+        check_keys(keys)
+        table_id = self._tables.get(table)
+        if table_id is None or not keys:
+            return [None] * len(keys)
+        with self._reader(table) as connection:
+            return tables.read(connection, table_id, keys, READ_ANSWER_BYTES)
+        return [None] * len(keys)
+
+    def names(self, prefix: str, after: str) -> list[str]:
+        """Return the first names of tables that begin with ``prefix`` and stand behind ``after``, sorted."""
+        found = (name for name in self._tables if name.startswith(prefix) and name > after)
+        return heapq.nsmallest(NAMES_PER_ANSWER, found)
+
+    def open_partition(self, table: str, function_uuid: str, partition: str) -> Opened:
+        """Return the position of an input partition and its outbox."""
+        check_table(table)
+        table_id = self._tables.get(table)
+        if table_id is None:
+            return Opened(None, [])
+        with self._reader(table) as connection:
+            return tables.opened(connection, table_id, function_uuid, partition)
+        return Opened(None, [])
+
+    def apply(self, request: pb.ApplyRequest) -> None:
+        """Make changes once for a writer and sequence."""
+        check_table(request.table)
+        check_writer(request.writer, request.sequence)
+        check_changes(request.changes)
+        changes = request.changes
+
+        def work(transaction: _Transaction) -> int:
+            connection, table_id = transaction.connection, transaction.table_id(request.table)
+            if not tables.is_repeated(connection, table_id, request.writer, request.sequence, transaction.minute):
+                tables.make_changes(connection, table_id, changes, transaction.next_version())
+            return 0
+
+        self._submit(work, len(changes.kinds))
+
+    def commit(self, request: pb.CommitRequest) -> None:
+        """Move a position with changes and outputs."""
+        check_table(request.table)
+        expected = decode_position(request.expected) if request.HasField("expected") else None
+        new = decode_position(request.new)
+        check_changes(request.changes, request.outbox, (expected, new), COMMIT_CHANGES_MAX)
+
+        def work(transaction: _Transaction) -> int:
+            connection, table_id = transaction.connection, transaction.table_id(request.table)
+            partition_id, is_repeated = tables.move_position(connection, table_id, request, expected, new)
+            if request.HasField("published"):
+                tables.remove_outbox(connection, partition_id, decode_position(request.published))
+            if not is_repeated:
+                tables.make_changes(connection, table_id, request.changes, transaction.next_version())
+                tables.add_outbox(connection, partition_id, request.outbox)
+            return 0
+
+        self._submit(work, len(request.changes.kinds) + len(request.outbox))
+
+    def put(self, table: str, key: bytes, data: bytes, expected_version: int | None) -> int:
+        """Set a key if it is at the expected version, and return the new one."""
+        check_table(table)
+        check_put(key, data)
+
+        def work(transaction: _Transaction) -> int:
+            version = transaction.next_version()
+            table_id = transaction.table_id(table)
+            tables.put_expected(transaction.connection, table_id, key, data, expected_version, version)
+            return version
+
+        return self._submit(work, 1)
+
+    def drop(self, table: str) -> None:
+        """Remove a table with everything that belongs to it."""
+        check_table(table)
+
+        def work(transaction: _Transaction) -> int:
+            transaction.drop_table(table)
+            return 0
+
+        self._submit(work, 1)
+
+    def statistics(self) -> pb.StatisticsResponse:
+        """Return figures; the counters begin with the process."""
+        return pb.StatisticsResponse(
+            tables=len(self._tables),
+            database_bytes=self._file.stat().st_size,
+            requests_queued=self._queue.qsize(),
+            transactions=self._transactions,
+            rows_written=self._rows,
+            failure=self._failure,
+        )
+
+    def close(self) -> None:
+        """Finish what is queued, put the log into the database, and end the thread."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._queue.put(None)
+        self._thread.join()
+        for _ in range(READERS):
+            self._readers.get().close()
+        self._connection.close()  # the last connection of a database empties its log
+
+    @contextlib.contextmanager
+    def _reader(self, table: str) -> Iterator[sqlite3.Connection]:
+        """Give a connection for reading; what a table held that is dropped meanwhile is nothing."""
+        if self._is_closed:
+            raise ClosedError(f"the state database {self._file} is closed")
+        connection = self._readers.get()
+        try:
+            yield connection
+        except sqlite3.Error as error:
+            if "no such table" in str(error) and table not in self._tables:
+                return
+            raise StateStoreFailed(explain(error, self._file)) from error
+        finally:
+            self._readers.put(connection)
+
+    def _submit(self, work: Work, rows: int) -> int:
+        if self._is_closed:
+            raise ClosedError(f"the state database {self._file} is closed")
+        request = _Request(work, rows)
+        self._queue.put(request)
+        request.answered.acquire()
+        if request.error is not None:
+            raise request.error
+        return request.result
+
+    # The rest runs in the thread.
+
+    def _run(self) -> None:
+        is_open = True
+        while is_open:
+            request = self._queue.get()
+            if request is None:
+                return
+            group = [request]
+            try:
+                is_open = self._execute(request, group)
+            except sqlite3.Error as error:
+                self._fail(
+                    group, StateStoreFailed(f"{explain(error, self._file)}; nothing of this call was kept"), error
+                )
+            except Exception as error:  # the boundary of the thread: without it the service would hang
+                logger.exception("a transaction of the state store failed")
+                self._fail(group, StateStoreFailed(f"state database {self._file}: {error!r}; see the log"), error)
+            else:
+                self._failure = ""
+                if self._transaction.is_changed:
+                    self._tables = dict(self._transaction.tables)
+                    self._transaction.is_changed = False
+            self._transactions += 1
+            for answered in group:
+                answered.answered.release()
+
+    def _execute(self, request: _Request, group: list[_Request]) -> bool:
+        """Run one transaction with what is queued; return whether more may follow."""
+        connection, deadline_s = self._connection, self._clock() + TRANSACTION_S
+        is_open, rows = True, 0
+        connection.execute("BEGIN IMMEDIATE")
+        self._sweep()
+        while True:
+            self._run_one(request)
+            rows += request.rows
+            if rows >= TRANSACTION_ROWS or self._clock() > deadline_s or self._queue.empty():
+                break
+            following = self._queue.get()
+            if following is None:
+                is_open = False
+                break
+            request = following
+            group.append(request)
+        connection.execute("COMMIT")
+        self._rows += rows
+        return is_open
+
+    def _run_one(self, request: _Request) -> None:
+        connection = self._connection
+        connection.execute("SAVEPOINT request")
+        try:
+            request.result = request.work(self._transaction)
+        except MagnetarError as error:
+            request.error = error
+            connection.execute("ROLLBACK TO request")
+            self._transaction.forget()
+        connection.execute("RELEASE request")
+
+    def _fail(self, group: list[_Request], failure: StateStoreFailed, cause: Exception) -> None:
+        if str(failure) != self._failure:  # once for a row of equal failures
+            logger.error("%s", failure)
+        self._failure = str(failure)
+        failure.__cause__ = cause
+        for request in group:
+            request.error = failure
+        try:
+            if self._connection.in_transaction:
+                self._connection.rollback()
+            self._transaction.forget()
+        except sqlite3.Error as error:
+            logger.error("after a failed transaction: %s", explain(error, self._file))
+
+    def _sweep(self) -> None:
+        """Now and then write down how long the service has run, and forget writers that are long gone."""
+        now_s = self._clock()
+        if now_s - self._swept_s < SWEEP_S:
+            return
+        self._swept_s = now_s
+        self._transaction.set_minute(self._first_minute + int((now_s - self._started_s) / 60))
+        tables.sweep_writers(self._connection, self._transaction.minute - WRITER_KEPT_MINUTES)
+
+
+def _begin_life(connection: sqlite3.Connection) -> tuple[int, int]:
+    meta = dict(connection.execute("SELECT name, value FROM meta").fetchall())
+    return meta.get("minute", 0), meta.get("version", 0)
+
+
+def _set_meta(connection: sqlite3.Connection, name: str, value: int) -> None:
+    connection.execute(
+        "INSERT INTO meta VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value", (name, value)
+    )

@@ -1,0 +1,141 @@
+"""HTTP in the loop of whoever serves: uvicorn without its signal handlers, its logging and its ten wake-ups a second.
+
+What uvicorn leaves open is bounded in `http_protocol`; who may ask is decided in `front`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Iterator
+from functools import partial
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from ..errors import InvalidConfig
+from ..tasks.supervised import TaskSet
+from .checks import Front
+from .http_protocol import HttpLimits, HttpProtocol
+from .same_site import AllowedNames, allowed_names
+
+SHUTDOWN_TIMEOUT_S = 3
+"""How long requests under way may take to end once the server stops."""
+KEEP_ALIVE_S = 60
+"""How long an idle connection stays open; longer than clients' pools keep one, so that they close first."""
+BACKLOG = 1024
+_POLL_S = 0.005
+
+
+class WebServer(uvicorn.Server):
+    """A server in a loop that somebody else runs; made by `serve`, ended by `stop`."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._stopping = asyncio.Event()
+        self._tasks = TaskSet("web server")
+        self._running: asyncio.Task[None] | None = None
+
+    async def start(self, listener: socket.socket) -> None:
+        """Begin to serve on a bound socket."""
+        self.config.load()
+        self.lifespan = self.config.lifespan_class(self.config)
+        await self.on_tick(0)
+        await self.startup(sockets=[listener])
+        self._running = self._tasks.start(self._run(listener), "clock and end")
+
+    async def stop(self) -> None:
+        """Stop listening, let requests under way end, close every connection. Stopping twice is harmless."""
+        self.should_exit = True
+        self._stopping.set()
+        if self._running is not None:
+            await asyncio.shield(self._running)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals to the process."""
+        yield
+
+    async def main_loop(self) -> None:
+        """Refresh the date of answers once a second until told to stop."""
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(1):
+                    await self._stopping.wait()
+
+    async def _run(self, listener: socket.socket) -> None:
+        await self.main_loop()
+        for server in self.servers:
+            server.close()
+        listener.close()
+        state = self.server_state
+        for connection in list(state.connections):
+            connection.shutdown()  # idle ones at once, the others after their answer
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SHUTDOWN_TIMEOUT_S):
+                while state.connections or state.tasks:  # noqa: ASYNC110 (uvicorn keeps no event for it)
+                    await asyncio.sleep(_POLL_S)
+        for task in list(state.tasks):
+            task.cancel()
+        await asyncio.gather(*state.tasks, return_exceptions=True)
+        for connection in list(state.connections):
+            connection.transport.abort()
+        for server in self.servers:
+            await server.wait_closed()
+
+
+async def serve(
+    app: ASGIApp, host: str, port: int, names: AllowedNames | None = None, limits: HttpLimits | None = None
+) -> tuple[WebServer, int]:
+    """Serve ``app`` in the running loop and return the server and its port.
+
+    Args:
+        app: what answers.
+        host: address to listen on.
+        port: 0 takes a free one.
+        names: by which requests may call this server; those that follow from `host` by default.
+        limits: of what clients may hold.
+
+    Raises:
+        InvalidConfig: the address cannot be listened on.
+    """
+    listener = _bind(host, port)
+    config = uvicorn.Config(
+        Front(app, names or allowed_names(host)),
+        http=partial(HttpProtocol, limits=limits or HttpLimits()),  # type: ignore[arg-type]
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        backlog=BACKLOG,
+        timeout_keep_alive=KEEP_ALIVE_S,
+    )
+    server = WebServer(config)
+    try:
+        await server.start(listener)
+    except BaseException:
+        listener.close()
+        raise
+    return server, listener.getsockname()[1]
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    """Return a socket bound to the first address of ``host``."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise InvalidConfig(f"cannot serve HTTP on {host}:{port}: {error}") from error
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.setblocking(False)
+    except OSError as error:
+        listener.close()
+        raise InvalidConfig(f"cannot serve HTTP on {host}:{port}: {error.strerror}; choose another port") from error
+    return listener

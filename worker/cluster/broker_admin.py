@@ -1,0 +1,149 @@
+"""What a worker asks of the broker's REST interface; only what Apache Pulsar offers too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import quote
+
+import httpx
+
+from ...errors import ConnectionLost, UnknownBrokerError
+from ...wire.topic_name import TopicName, parse_topic_name
+
+_TIMEOUT = httpx.Timeout(10.0, connect=5.0)
+_ANSWER_CHARACTERS = 200
+
+
+class BrokerAdmin:
+    """A connection to the admin REST interface; use as an async context manager."""
+
+    def __init__(self, admin_url: str) -> None:
+        self._http = httpx.AsyncClient(base_url=admin_url.rstrip("/"), timeout=_TIMEOUT, follow_redirects=True)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._http.aclose()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._http.aclose()
+
+    async def _call(self, method: str, path: str, accepted: tuple[int, ...], body: Any = None) -> httpx.Response:
+        try:
+            response = await self._http.request(method, f"/admin/v2/{path}", json=body)
+        except httpx.HTTPError as exc:
+            raise ConnectionLost(
+                f"{method} {self._http.base_url}/admin/v2/{path}: {exc or type(exc).__name__}"
+            ) from exc
+        if not response.is_success and response.status_code not in accepted:
+            raise UnknownBrokerError(
+                f"{method} {path} was answered with {response.status_code}: {response.text[:_ANSWER_CHARACTERS]}"
+            )
+        return response
+
+    async def has_tenant(self, tenant: str) -> bool:
+        """Return whether the tenant exists."""
+        response = await self._call("GET", f"tenants/{quote(tenant, safe='')}", (404, 412))
+        return response.is_success
+
+    async def has_namespace(self, tenant: str, namespace: str) -> bool:
+        """Return whether the namespace exists in its tenant."""
+        response = await self._call("GET", f"namespaces/{quote(tenant, safe='')}", (404, 412))
+        return response.is_success and f"{tenant}/{namespace}" in response.json()
+
+    async def ensure_namespace(self, name: str, cluster: str) -> None:
+        """Create tenant and namespace where absent, and keep what their topics hold without limit."""
+        tenant = name.split("/")[0]
+        clusters = (await self._call("GET", "clusters", ())).json()
+        allowed = {"adminRoles": [], "allowedClusters": [cluster] if cluster in clusters else clusters[:1]}
+        if not await self.has_tenant(tenant):
+            await self._call("PUT", f"tenants/{tenant}", (409,), allowed)
+        if not await self.has_namespace(*name.split("/")):
+            await self._call("PUT", f"namespaces/{name}", (409,))
+        for_ever = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
+        await self._call("POST", f"namespaces/{name}/retention", (), for_ever)
+        # Apache Pulsar removes topics that nobody uses for a minute; a broker without that has no such policy.
+        stay = {
+            "inactiveTopicDeleteMode": "delete_when_no_subscriptions",
+            "maxInactiveDurationSeconds": 60,
+            "deleteWhileInactive": False,
+        }
+        await self._call("POST", f"namespaces/{name}/inactiveTopicPolicies", (400, 404, 405, 409, 412, 501), stay)
+
+    async def ensure_topic(self, topic: str) -> None:
+        """Create a topic without partitions where absent."""
+        await self._call("PUT", parse_topic_name(topic).rest_path, (409,))
+
+    async def topic_stats(self, topic: str) -> dict[str, Any]:
+        """Return the statistics of a topic."""
+        stats = (await self._call("GET", f"{parse_topic_name(topic).rest_path}/stats", ())).json()
+        return stats if isinstance(stats, dict) else {}
+
+    async def consumers(self, topic: str, subscription: str) -> list[str]:
+        """Return who is connected to a subscription: the consumers' names."""
+        return [str(consumer.get("consumerName", "")) for consumer in await self._subscribers(topic, subscription)]
+
+    async def subscribers(self, topic: str, subscription: str) -> list[Mapping[str, Any]]:
+        """Return the statistics of the consumers of a subscription, of all partitions."""
+        topics = [parse_topic_name(topic).partition_name(number).text for number in range(await self.partitions(topic))]
+        return [one for part in topics or [topic] for one in await self._subscribers(part, subscription)]
+
+    async def _subscribers(self, topic: str, subscription: str) -> list[Mapping[str, Any]]:
+        answer = await self._call("GET", f"{parse_topic_name(topic).rest_path}/stats", (404,))
+        return list(answer.json().get("subscriptions", {}).get(subscription, {}).get("consumers", []))
+
+    async def partitions(self, topic: str) -> int:
+        """Return how many partitions a topic has, 0 if it has none."""
+        answer = (await self._call("GET", f"{parse_topic_name(topic).rest_path}/partitions", ())).json()
+        return int(answer.get("partitions", 0))
+
+    async def reset_to_time(self, topic: str, subscription: str, timestamp_ms: int) -> None:
+        """Move a subscription to the first message published at a time or later."""
+        path = f"{parse_topic_name(topic).rest_path}/subscription/{quote(subscription, safe='')}"
+        await self._call("POST", f"{path}/resetcursor/{timestamp_ms}", ())
+
+    async def reset_to_position(self, topic: str, subscription: str, ledger_id: int, entry_id: int) -> None:
+        """Move a subscription to an entry, which is delivered next."""
+        path = f"{parse_topic_name(topic).rest_path}/subscription/{quote(subscription, safe='')}"
+        target = {"ledgerId": ledger_id, "entryId": entry_id, "partitionIndex": -1}
+        await self._call("POST", f"{path}/resetcursor", (), target)
+
+    async def topics(self, namespace: str) -> list[str]:
+        """Return the names of a namespace's persistent topics."""
+        return list((await self._call("GET", f"persistent/{namespace}", ())).json())
+
+    async def compact(self, topic: str) -> None:
+        """Have a topic compacted; that it is being compacted already is fine."""
+        await self._call("PUT", f"{parse_topic_name(topic).rest_path}/compaction", (409,))
+
+    async def delete_topic(self, topic: str) -> None:
+        """Delete a topic and its subscriptions; one that does not exist is fine."""
+        await self._call("DELETE", f"{parse_topic_name(topic).rest_path}?force=true", (404,))
+
+    async def create_subscription(self, topic: str, subscription: str, *, is_earliest: bool = False) -> bool:
+        """Create a durable subscription at the end of a topic, or its beginning; returns False if it exists."""
+        path = f"{parse_topic_name(topic).rest_path}/subscription/{quote(subscription, safe='')}"
+        number = -1 if is_earliest else 2**63 - 1
+        position = {"ledgerId": number, "entryId": number, "partitionIndex": -1}
+        return (await self._call("PUT", path, (409,), position)).is_success
+
+    async def is_durable(self, topic: str, subscription: str) -> bool:
+        """Return whether a topic has a subscription of that name which outlives its consumers."""
+        found = (await self.topic_stats(topic)).get("subscriptions", {}).get(subscription, {})
+        return bool(found.get("isDurable", found.get("durable", False)))
+
+    async def delete_subscription(self, topic: str, subscription: str, *, is_forced: bool = False) -> bool:
+        """Delete a subscription from a topic or all its partitions; returns False while it is in use.
+
+        One that does not exist counts as deleted. If it is forced, consumers are disconnected.
+        """
+        name: TopicName = parse_topic_name(topic)
+        path = f"{name.rest_path}/subscription/{quote(subscription, safe='')}" + ("?force=true" if is_forced else "")
+        response = await self._call("DELETE", path, (404, 409, 412))
+        return response.is_success or response.status_code == 404

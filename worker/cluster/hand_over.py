@@ -1,0 +1,108 @@
+"""Handing a request to whoever leads: here, or over REST to another worker, through changes of the leader."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from urllib.parse import quote
+
+import httpx
+
+from ...errors import FunctionExists, MagnetarError, NotLeader, OperationTimeout, OutOfDate, RequestRefused
+from ...membership.manager import MembershipManager
+from ...membership.roster import Member
+from ...metadata.function_table import FunctionRequest, fqfn
+from ...metadata.functions import FunctionMetadataManager
+
+REQUEST_ID_HEADER = "X-Magnetar-Request-Id"
+NO_LEADER = "Leader not yet ready. Please retry again"
+
+_PAUSE_S = 0.1
+_log = logging.getLogger(__name__)
+
+
+class HandOver:
+    """Follows the leader until a request is decided, or time is up.
+
+    Attributes:
+        timeout_s: how long a request may take.
+    """
+
+    def __init__(
+        self,
+        metadata: FunctionMetadataManager,
+        membership: MembershipManager,
+        http: httpx.AsyncClient,
+        timeout_s: float,
+    ) -> None:
+        self._metadata = metadata
+        self._membership = membership
+        self._http = http
+        self.timeout_s = timeout_s
+
+    async def submit(self, request: FunctionRequest, remaining_s: float | None = None) -> None:
+        """Have a request carried out, wherever the leader is.
+
+        Args:
+            request: what to do.
+            remaining_s: what is left of `timeout_s`; None for all of it.
+
+        Cancellation: the request may be carried out nevertheless; repeat it with the same id.
+
+        Raises:
+            OutOfDate, FunctionExists: the leader refuses it.
+            RequestRefused: nobody led for the whole time (503).
+        """
+        reason = "no worker leads"
+        try:
+            async with asyncio.timeout(self.timeout_s if remaining_s is None else remaining_s):
+                while True:
+                    try:
+                        return await self._try(request)
+                    except (OutOfDate, FunctionExists):
+                        raise
+                    except (MagnetarError, httpx.HTTPError, httpx.InvalidURL) as exc:
+                        if isinstance(exc, RequestRefused) and exc.status < 500:
+                            raise
+                        reason = str(exc) or type(exc).__name__
+                        _log.info("a request found no leader, trying again: %s", reason)
+                    await asyncio.sleep(_PAUSE_S)
+        except TimeoutError:
+            raise RequestRefused(503, f"{NO_LEADER}; for {self.timeout_s:g} s: {reason}") from None
+
+    async def _try(self, request: FunctionRequest) -> None:
+        if self._metadata.is_leading:
+            return await self._metadata.submit(request)
+        leader = (await self._membership.roster()).leader
+        if leader is None or leader.worker_id == self._membership.me.worker_id:
+            raise NotLeader("this worker is about to lead" if leader else "no worker leads")
+        await self._send(request, leader)
+
+    async def _send(self, request: FunctionRequest, leader: Member) -> None:
+        details = request.metadata.functionDetails
+        names = (details.tenant, details.namespace, details.name)
+        path = "/".join(quote(name, safe="") for name in names)
+        response = await self._http.put(
+            f"{leader.url}/admin/v3/functions/leader/{path}",
+            files={
+                "functionMetaData": ("metadata", request.metadata.SerializeToString(), "application/octet-stream"),
+                "delete": (None, "true" if request.is_deletion else "false"),
+            },
+            headers={REQUEST_ID_HEADER: request.request_id},
+        )
+        if response.is_success:
+            await self._wait_until_seen(request)
+            return
+        try:
+            reason = str(response.json()["reason"])
+        except (ValueError, KeyError, TypeError):
+            reason = response.text[:200] or response.reason_phrase
+        raise RequestRefused(response.status_code, reason)
+
+    async def _wait_until_seen(self, request: FunctionRequest) -> None:
+        """Answer only when this worker's own table shows the change: the next request here must see it."""
+        try:
+            await self._metadata.wait_until_seen(request)
+        except OperationTimeout as exc:
+            name = fqfn(request.metadata)
+            _log.warning("the leader carried out a change of %s that is not seen here yet: %s", name, exc)

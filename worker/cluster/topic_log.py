@@ -1,0 +1,140 @@
+"""An internal topic as a log: everybody tails it, the leader appends to it.
+
+The leader has the logs compacted, and readers take the compacted view: of each key the last record is enough. That
+holds for deletions too, because the leader writes them so that they stay in the view (`empty_deletes`): a reader that
+was away while a key was deleted and the log was compacted still hears of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import sys
+from collections.abc import Callable, Mapping, Sequence
+
+from ...client.client import AsyncClient
+from ...client.config import ProducerConfig, ReaderConfig
+from ...client.consumers.reader import Reader
+from ...client.producers.partitioned import PartitionedProducer
+from ...client.producers.producer import Producer
+from ...errors import ConnectionLost, MagnetarError, NotAllowed
+from ...wire.message_id import EARLIEST, MessageId
+
+Position = tuple[int, int]
+Apply = Callable[[Position, str | None, bytes, Mapping[str, str]], None]
+
+_RETRY_S = 1.0
+_BURST = 500
+"""Records that are on their way at once; below the client's bound of pending messages."""
+
+_log = logging.getLogger(__name__)
+
+
+def position_of(message_id: MessageId) -> Position:
+    """Return where in the log a message lies; internal topics hold one message per entry."""
+    return message_id.ledger_id, message_id.entry_id
+
+
+class TailedLog:
+    """Reads a topic from its beginning for ever and hands each record on, in order."""
+
+    def __init__(self, client: AsyncClient, topic: str, name: str, apply: Apply) -> None:
+        self.topic = topic
+        self._client = client
+        self._name = name
+        self._apply = apply
+        self._reader: Reader | None = None
+        self._is_open = asyncio.Event()
+        self._has_moved = asyncio.Condition()
+        self._position: Position = (-1, -1)
+
+    async def run(self) -> None:
+        """Tail until cancelled; an error is logged and the reading goes on from where it was."""
+        while True:
+            try:
+                await self._tail()
+            except MagnetarError as exc:
+                _log.warning("reading %s stopped at %d:%d, trying again: %s", self.topic, *self._position, exc)
+            await asyncio.sleep(_RETRY_S)
+
+    async def _tail(self) -> None:
+        start = MessageId(*self._position) if self._position > (-1, -1) else EARLIEST
+        reader = await self._client.create_reader(self.topic, start, ReaderConfig(name=self._name, read_compacted=True))
+        self._reader = reader
+        self._is_open.set()
+        try:
+            while True:
+                message = await reader.read_next()
+                position = position_of(message.message_id)
+                self._apply(position, message.key, message.data, message.properties)
+                async with self._has_moved:
+                    self._position = max(self._position, position)
+                    self._has_moved.notify_all()
+        finally:
+            self._is_open.clear()
+            self._reader = None
+            await reader.close()
+
+    async def catch_up(self) -> None:
+        """Return when everything that the topic held at the call has been handed on.
+
+        Compaction may remove the last record before it was read here, if that has no key: so the end is looked up
+        again while it does not come.
+        """
+        end: Position = (sys.maxsize, 0)
+        while True:
+            await self._is_open.wait()
+            reader = self._reader
+            if reader is None:
+                raise ConnectionLost(f"the reader of {self.topic} closed; try again")
+            last = position_of(await reader.last_message_id())
+            end = min(end, last)
+            if last[1] < 0:
+                return
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_RETRY_S), self._has_moved:
+                    await self._has_moved.wait_for(lambda end=end: self._position >= end)  # type: ignore[misc]
+                    return
+
+
+class LogWriter:
+    """The leader's producer of an internal topic, alone on it."""
+
+    def __init__(self, producer: Producer | PartitionedProducer) -> None:
+        self._producer = producer
+
+    @classmethod
+    async def open(cls, client: AsyncClient, topic: str, name: str) -> LogWriter:
+        """Take the topic for writing.
+
+        Raises:
+            ProducerBusy, ProducerFenced: another leader holds it.
+            NotAllowed: the broker does not give it to one producer alone. Two leaders could write then, so none does.
+        """
+        config = ProducerConfig(
+            name=name, access_mode="Exclusive", batching=False, empty_deletes=False, block_if_queue_full=True
+        )
+        try:
+            return cls(await client.create_producer(topic, config))
+        except NotAllowed as exc:
+            raise NotAllowed(
+                f"{topic} cannot be taken exclusively, and two leaders could write to it otherwise: {exc}; the broker"
+                " must offer the producer access mode Exclusive (Apache Pulsar 2.8 or newer)"
+            ) from exc
+
+    async def append(self, key: str, value: bytes, properties: Mapping[str, str]) -> Position:
+        """Write one record; returns its position once it is durable."""
+        return position_of(await self._producer.send(value, key=key, properties=properties))
+
+    async def append_all(self, records: Sequence[tuple[str, bytes]]) -> Position:
+        """Write records in order; returns the position of the last once all are durable."""
+        last = MessageId(-1, -1)
+        for begin in range(0, len(records), _BURST):
+            sent = [self._producer.send_nowait(value, key=key) for key, value in records[begin : begin + _BURST]]
+            last = (await asyncio.gather(*sent))[-1]
+        return position_of(last)
+
+    async def close(self) -> None:
+        """Let the next leader write."""
+        await self._producer.close()

@@ -1,0 +1,188 @@
+"""Having a function process its input again: all instances stop, the cursors move, a new incarnation starts.
+
+Under EFFECTIVELY_ONCE a cursor that is moved alone does nothing: what comes again is a repetition, and dropped. The
+incarnation in the function's record is what makes it a new life of the same function. The order matters: no instance
+may run between the move and the record, or it would skip what the move brings back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ...errors import MagnetarError, RequestRefused
+from ...wire.functions_pb2 import RUNNING, STOPPED, FunctionMetaData
+from ...wire.topic_name import parse_topic_name
+from ..cluster.broker_admin import BrokerAdmin
+from .instances import Instances
+from .service import FunctionName, Functions
+
+CONSUMERS_GONE_S = 5.0
+"""After the instances have said that they stopped; one that hangs may not have."""
+_POLL_S = 0.1
+
+EVERYWHERE = ((-1, -1), (2**63 - 1, 2**63 - 1))
+"""Positions that every topic has: its first message, its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a function is to begin again: at a publish time, or a position.
+
+    Attributes:
+        timestamp_ms: with the first message published then or later; None if a position is given.
+        position: ledger and entry.
+        partition: which partition the position is of; -1 if the topic has none.
+        topic: only this input; None moves all.
+    """
+
+    timestamp_ms: int | None = None
+    position: tuple[int, int] = (0, 0)
+    partition: int = -1
+    topic: str | None = None
+
+
+def read_target(body: Any) -> Target:
+    """Return the target that a request's JSON names.
+
+    Raises:
+        RequestRefused: it names none, or two.
+    """
+    if not isinstance(body, Mapping) or (body.get("timestamp") is None) == (body.get("messageId") is None):
+        raise RequestRefused(400, 'where to? Send {"timestamp": milliseconds} or {"messageId": {ledgerId, entryId}}')
+    topic = body.get("topic")
+    if topic is not None and not isinstance(topic, str):
+        raise RequestRefused(400, "topic must be the name of an input topic")
+    if body.get("messageId") is None:
+        return Target(timestamp_ms=_whole(body, "timestamp"), topic=topic)
+    message_id = body["messageId"]
+    if not isinstance(message_id, Mapping):
+        raise RequestRefused(400, "messageId must be an object with ledgerId and entryId")
+    partition = -1 if message_id.get("partitionIndex") is None else _whole(message_id, "partitionIndex")
+    position = (_whole(message_id, "ledgerId"), _whole(message_id, "entryId"))
+    return Target(position=position, partition=partition, topic=topic)
+
+
+def _whole(values: Mapping[str, Any], name: str) -> int:
+    value = values.get(name)
+    if type(value) is not int or not -1 <= value < 2**63:
+        raise RequestRefused(400, f"{name} must be a whole number, not {value!r}")
+    return value
+
+
+class CursorReset:
+    """Resets the cursors of functions."""
+
+    def __init__(self, functions: Functions, instances: Instances, admin: BrokerAdmin) -> None:
+        self._functions = functions
+        self._instances = instances
+        self._admin = admin
+
+    async def run(self, name: FunctionName, target: Target) -> None:
+        """Have a function begin again at a target; returns when its instances are to start.
+
+        Cancellation: the function may stay stopped, as it does if this worker dies; start it, and repeat the request.
+
+        Raises:
+            RequestRefused: the target does not fit the inputs, or an instance does not stop.
+        """
+        before = self._functions.find(name)
+        topics = await self._topics(before, target)
+        states = {number: before.instanceStates.get(number, RUNNING) for number in self._numbers(before)}
+        if any(state != STOPPED for state in states.values()):
+            await self._functions.replace_states(name, dict.fromkeys(states, STOPPED))
+        stopped = self._functions.find(name)
+        moved = 0
+        try:
+            if not await self._instances.settle(name, stopped):
+                raise RequestRefused(503, f"no leader stops {name}; its cursors stay where they are, try again later")
+            # One that does not answer may have an instance all the same: then that consumes.
+            await self._instances.not_ended(name)
+            await self._alone(before)
+            for topic in topics:
+                await self._move(topic, before, target)
+                moved += 1
+        except MagnetarError as exc:
+            done = f"{moved} of {len(topics)} cursors were moved, then: " if moved else ""
+            raise RequestRefused(getattr(exc, "status", 500), f"{done}{exc}") from exc
+        finally:
+            # A part that was moved needs the new incarnation too.
+            await self._functions.replace_states(name, states, raises_incarnation=moved > 0)
+        await self._instances.settle(name, self._functions.find(name))
+
+    @staticmethod
+    def _numbers(metadata: FunctionMetaData) -> range:
+        return range(metadata.functionDetails.parallelism)
+
+    async def _alone(self, metadata: FunctionMetaData) -> None:
+        """Wait until nobody consumes the inputs: an instance of a worker that hangs still runs, whatever is assigned.
+
+        It would skip what the move brings back as done, and acknowledge it.
+        """
+        subscription = _subscription(metadata)
+        topics = [part for topic in _inputs(metadata) for part in await self._parts(topic)]
+        until_s = time.monotonic() + CONSUMERS_GONE_S
+        for topic in topics:
+            while True:
+                consumers = await self._admin.consumers(topic, subscription)
+                if not consumers:
+                    break
+                if time.monotonic() > until_s:
+                    raise RequestRefused(
+                        409,
+                        f"subscription {subscription} of {topic} still has the consumer {consumers[0]}, whose worker"
+                        " may hang; the cursors stay where they are. End it, or try again once the broker has given"
+                        " it up",
+                    )
+                await asyncio.sleep(_POLL_S)
+
+    async def _parts(self, topic: str) -> list[str]:
+        """Return a topic's partitions, or itself if it has none."""
+        count = await self._admin.partitions(topic)
+        return [parse_topic_name(topic).partition_name(number).text for number in range(count)] or [topic]
+
+    async def _topics(self, metadata: FunctionMetaData, target: Target) -> list[str]:
+        """Return the topics and partitions whose cursors are to move."""
+        inputs = _inputs(metadata)
+        chosen = inputs
+        if target.topic is not None:
+            chosen = {parse_topic_name(target.topic).text} & inputs
+            if not chosen:
+                raise RequestRefused(400, f"{target.topic} is no input of the function; it reads {_listed(inputs)}")
+        topics: list[str] = []
+        for topic in sorted(chosen):
+            topics += await self._parts(topic)
+        if target.timestamp_ms is not None or target.position in EVERYWHERE:
+            return topics
+        if target.partition >= 0:
+            topics = [topic for topic in topics if parse_topic_name(topic).partition == target.partition]
+        if len(topics) != 1:
+            raise RequestRefused(
+                400,
+                f"message id {target.position[0]}:{target.position[1]} could be of {len(topics)} topics or partitions;"
+                " name the input (topic) and its partition (partitionIndex), or reset by time",
+            )
+        return topics
+
+    async def _move(self, topic: str, metadata: FunctionMetaData, target: Target) -> None:
+        subscription = _subscription(metadata)
+        if target.timestamp_ms is not None:
+            await self._admin.reset_to_time(topic, subscription, target.timestamp_ms)
+        else:
+            await self._admin.reset_to_position(topic, subscription, *target.position)
+
+
+def _inputs(metadata: FunctionMetaData) -> set[str]:
+    return {parse_topic_name(topic).text for topic in metadata.functionDetails.source.inputSpecs}
+
+
+def _subscription(metadata: FunctionMetaData) -> str:
+    details = metadata.functionDetails
+    return details.source.subscriptionName or f"{details.tenant}/{details.namespace}/{details.name}"
+
+
+def _listed(topics: set[str]) -> str:
+    return ", ".join(sorted(topics))

@@ -1,0 +1,340 @@
+"""Running instances as REST asks for them: status, statistics, restart and logs, here or on the worker that has them.
+
+A worker that does not answer delays nobody (see `peers`): its instances are shown as not running, with the reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import quote
+
+import httpx
+
+from ...errors import MagnetarError, RequestRefused, RunNotYet, RunRefused
+from ...membership.manager import MembershipManager
+from ...scheduler.manager import SchedulerManager
+from ...wire.functions_pb2 import STOPPED, Assignment, FunctionMetaData, FunctionStatus, MetricsData
+from ..cluster.peers import Round
+from .log_stream import stream_log
+from .service import FunctionName
+from .status_json import function_stats, function_status, instance_stats, instance_status
+
+PEER_TIMEOUT_S = 2.0
+"""How long another worker may be silent in the middle of a log."""
+
+RESTART_TIMEOUT_S = 20.0
+"""How long another worker may take to stop an instance and start it again."""
+
+RUN_TIMEOUT_S = 10.0
+"""How long another worker may take to begin a run; it may have to start a process first."""
+
+SETTLE_TIMEOUT_S = 5.0
+"""How long a request waits to see its change in the assignments before it answers all the same."""
+
+STOP_TIMEOUT_S = 10.0
+"""How long a request to stop waits for instances to end."""
+
+ENDED_TIMEOUT_S = 13.0
+"""How long a worker may take to say that instances have ended: they have 10 s to stop, then they are killed."""
+
+_POLL_S = 0.02
+
+Json = dict[str, Any]
+
+
+class RunningInstances(Protocol):
+    """This worker's instances; `runtime.manager` has them."""
+
+    async def status(self, key: str) -> FunctionStatus:
+        """Return how an instance is."""
+
+    async def metrics(self, key: str) -> MetricsData:
+        """Return an instance's counts."""
+
+    async def restart(self, key: str) -> None:
+        """Stop an instance and start it again."""
+
+    async def begin_run(self, key: str, run_id: str) -> None:
+        """Begin a run of a function that works in runs."""
+
+    async def ended(self, function: str) -> bool:
+        """Wait for the end of a function's instances that are to be stopped; returns False if one is to run."""
+
+    def log_file(self, key: str) -> Path:
+        """Return where an instance's log is."""
+
+
+class Instances:
+    """Asks and orders instances, wherever they run."""
+
+    def __init__(
+        self,
+        runtime: RunningInstances,
+        scheduler: SchedulerManager,
+        membership: MembershipManager,
+        http: httpx.AsyncClient,
+        applied: Callable[[], Awaitable[None]],
+    ) -> None:
+        """Ask these; `applied` returns when the runtime follows all assignments that were written before the call."""
+        self._runtime = runtime
+        self._applied = applied
+        self._scheduler = scheduler
+        self._membership = membership
+        self._http = http
+        self._changed = asyncio.Event()
+
+    def notice_change(self) -> None:
+        """Wake those who wait for assignments."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def settle(self, name: FunctionName, metadata: FunctionMetaData | None) -> bool:
+        """Wait until the assignments show a function's newest record, or its end; for a while only.
+
+        Returns:
+            whether they do.
+        """
+
+        def is_settled() -> bool:
+            held = self._scheduler.of_function(str(name))
+            if metadata is None:
+                return not held
+            records = [item.instance.functionMetaData for _, item in held]
+            # Versions begin anew with each creation: those of a function that was deleted just now say nothing.
+            current = [
+                one for one in records if one.functionUuid == metadata.functionUuid and one.version >= metadata.version
+            ]
+            return len(current) == len(held) == metadata.functionDetails.parallelism
+
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SETTLE_TIMEOUT_S):
+                while not is_settled():
+                    await self._changed.wait()
+        return is_settled()
+
+    async def ended_here(self, name: FunctionName) -> None:
+        """Return when nothing of a stopped function runs on this worker, whatever it was told of before.
+
+        Raises:
+            RequestRefused: it is not stopped.
+        """
+        await self._applied()
+        if not await self._runtime.ended(str(name)):
+            raise RequestRefused(409, f"an instance of {name} is to run; it was started meanwhile, try again")
+
+    async def not_ended(self, name: FunctionName) -> set[str]:
+        """Wait until nothing of a stopped function runs on any worker; returns those that did not say so in time.
+
+        Raises:
+            RequestRefused: it is not stopped.
+        """
+        questions = self._round()
+        me = self._membership.me.worker_id
+        roster = await self._membership.roster()
+        workers = {me, *(member.worker_id for member in roster.members)}
+        workers.update(held.workerId for _, held in self._scheduler.of_function(str(name)))
+
+        async def has_ended(worker: str) -> bool:
+            try:
+                if worker == me:
+                    async with asyncio.timeout(ENDED_TIMEOUT_S):
+                        await self.ended_here(name)
+                else:
+                    await questions.ask(worker, "GET", _function_path(name, "ended"), ENDED_TIMEOUT_S)
+            except (MagnetarError, TimeoutError) as exc:
+                if getattr(exc, "status", 0) == 409:
+                    raise
+                return False
+            return True
+
+        asked = sorted(workers)
+        answers = await asyncio.gather(*map(has_ended, asked))
+        return {worker for worker, answer in zip(asked, answers, strict=True) if not answer}
+
+    async def stopped(self, name: FunctionName, metadata: FunctionMetaData) -> None:
+        """Wait until no instance runs that should not; for a while only."""
+        numbers = [number for number, state in metadata.instanceStates.items() if state == STOPPED]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STOP_TIMEOUT_S):
+                while True:
+                    running = {item["instanceId"] for item in (await self.status(name))["instances"]
+                               if item["status"]["running"]}  # fmt: skip
+                    if not running.intersection(numbers):
+                        return
+                    await asyncio.sleep(_POLL_S)
+
+    async def status(self, name: FunctionName) -> Json:
+        """Return the status of all assigned instances."""
+        return function_status(await self._of_all(name, self._status_of))
+
+    async def stats(self, name: FunctionName) -> Json:
+        """Return the statistics of all assigned instances."""
+        return function_stats(await self._of_all(name, self._stats_of))
+
+    async def instance_status(self, name: FunctionName, metadata: FunctionMetaData, instance_id: int) -> Json:
+        """Return the status of one instance."""
+        assignment = self._find(name, metadata, instance_id)
+        if assignment is None:
+            return {
+                key: value
+                for key, value in instance_status(
+                    FunctionStatus(failureException="Function has not been scheduled"), ""
+                ).items()
+                if key != "workerId"
+            }
+        return await self._status_of(self._round(), name, instance_id, assignment)
+
+    async def instance_stats(self, name: FunctionName, metadata: FunctionMetaData, instance_id: int) -> Json:
+        """Return the statistics of one instance."""
+        assignment = self._find(name, metadata, instance_id)
+        if assignment is None:
+            return instance_stats(MetricsData())
+        return await self._stats_of(self._round(), name, instance_id, assignment)
+
+    def _round(self) -> Round:
+        return Round(self._membership, self._http)
+
+    def _find(self, name: FunctionName, metadata: FunctionMetaData, instance_id: int) -> Assignment | None:
+        if not 0 <= instance_id < metadata.functionDetails.parallelism:
+            raise RequestRefused(400, f"Function {name.name} doesn't have instance with id {instance_id}")
+        return {key.instance_id: held for key, held in self._scheduler.of_function(str(name))}.get(instance_id)
+
+    async def _of_all(
+        self, name: FunctionName, ask: Callable[[Round, FunctionName, int, Assignment], Awaitable[Json]]
+    ) -> Mapping[int, Json]:
+        held = self._scheduler.of_function(str(name))
+        questions = self._round()
+        answers = await asyncio.gather(*(ask(questions, name, key.instance_id, item) for key, item in held))
+        return {key.instance_id: answer for (key, _), answer in zip(held, answers, strict=True)}
+
+    async def _status_of(self, questions: Round, name: FunctionName, instance_id: int, assignment: Assignment) -> Json:
+        if assignment.workerId == self._membership.me.worker_id:
+            return instance_status(await self._own_status(f"{name}:{instance_id}"), assignment.workerId)
+        try:
+            return await questions.ask(assignment.workerId, "GET", _path(name, instance_id, "status"))
+        except MagnetarError as exc:
+            return instance_status(FunctionStatus(failureException=str(exc)), assignment.workerId)
+
+    async def _own_status(self, key: str) -> FunctionStatus:
+        try:
+            return await self._runtime.status(key)
+        except KeyError:
+            # Assigned, but the runtime manager has not come to it yet, or it is stopped.
+            return FunctionStatus()
+
+    async def _stats_of(self, questions: Round, name: FunctionName, instance_id: int, assignment: Assignment) -> Json:
+        try:
+            if assignment.workerId == self._membership.me.worker_id:
+                return instance_stats(await self._runtime.metrics(f"{name}:{instance_id}"))
+            return await questions.ask(assignment.workerId, "GET", _path(name, instance_id, "stats"))
+        except KeyError:
+            return instance_stats(MetricsData())
+        except MagnetarError as exc:
+            # Ours: Pulsar's statistics have no place for a reason, and zeros alone would be a lie.
+            return {"error": str(exc), **instance_stats(MetricsData())}
+
+    async def restart(self, name: FunctionName, instance_id: int | None) -> None:
+        """Restart one instance, or all that are assigned."""
+        held = {key.instance_id: item for key, item in self._scheduler.of_function(str(name))}
+        if instance_id is not None:
+            if instance_id not in held:
+                raise RequestRefused(400, f"{name}/{instance_id} doesn't exist")
+            held = {instance_id: held[instance_id]}
+        if not held:
+            raise RequestRefused(400, f"{name} has not been assigned yet")
+        questions = self._round()
+        await asyncio.gather(*(self._restart_one(questions, name, number, item) for number, item in held.items()))
+
+    async def _restart_one(
+        self, questions: Round, name: FunctionName, instance_id: int, assignment: Assignment
+    ) -> None:
+        if assignment.workerId != self._membership.me.worker_id:
+            path = _path(name, instance_id, "restart")
+            await questions.ask(assignment.workerId, "POST", path, RESTART_TIMEOUT_S)
+            return
+        try:
+            await self._runtime.restart(f"{name}:{instance_id}")
+        except KeyError:
+            raise RequestRefused(400, f"{name}/{instance_id} has not been assigned yet") from None
+
+    async def begin_run(self, name: FunctionName, instance_id: int, run_id: str) -> None:
+        """Begin a run of an instance; 409 if it cannot begin now, 503 if it can in a moment."""
+        owner = self._owner(name, instance_id)
+        if owner is None:
+            raise RequestRefused(503, f"{name} has not been assigned to a worker yet")
+        if owner != self._membership.me.worker_id:
+            path = f"{_path(name, instance_id, 'trigger')}?runId={quote(run_id, safe='')}"
+            await self._round().ask(owner, "POST", path, RUN_TIMEOUT_S)
+            return
+        try:
+            await self._runtime.begin_run(f"{name}:{instance_id}", run_id)
+        except KeyError:
+            raise RequestRefused(503, f"{name} is about to start on worker {owner}") from None
+        except RunNotYet as exc:
+            raise RequestRefused(503, str(exc)) from exc
+        except RunRefused as exc:
+            raise RequestRefused(409, str(exc)) from exc
+
+    async def own_stats(self) -> list[Json]:
+        """Return name and statistics of every instance on this worker."""
+        keys = sorted(self._scheduler.of_worker(self._membership.me.worker_id))
+        metrics = await self.own_metrics()
+        return [{"name": key, "metrics": instance_stats(metrics[key])} for key in keys if key in metrics]
+
+    async def own_metrics(self) -> dict[str, MetricsData]:
+        """Return the counts of every instance on this worker; one that is down has none."""
+        keys = sorted(self._scheduler.of_worker(self._membership.me.worker_id))
+
+        async def read(key: str) -> MetricsData:
+            try:
+                return await self._runtime.metrics(key)
+            except (KeyError, MagnetarError):
+                return MetricsData()
+
+        return dict(zip(keys, await asyncio.gather(*map(read, keys)), strict=True))
+
+    def assigned(self, name: FunctionName) -> list[int]:
+        """Return the numbers of all assigned instances."""
+        return [key.instance_id for key, _ in self._scheduler.of_function(str(name))]
+
+    async def read_log(
+        self, name: FunctionName, instance_id: int, lines: int, prefix: bytes, *, is_following: bool
+    ) -> AsyncIterator[bytes]:
+        """Yield the last lines of an instance's log, from the worker that has it."""
+        owner = self._owner(name, instance_id)
+        if owner is None or owner == self._membership.me.worker_id:
+            path = self._runtime.log_file(f"{name}:{instance_id}")
+            async for piece in stream_log(path, lines, prefix, is_following=is_following):
+                yield piece
+            return
+        try:
+            member = (await self._membership.roster()).member(owner)
+            if member is None:
+                raise RequestRefused(503, f"worker {owner} is not there")
+            url = f"{member.url}{_path(name, instance_id, 'logs')}"
+            options: dict[str, str | int] = {"tail": lines, "follow": str(is_following).lower()}
+            timeout = httpx.Timeout(PEER_TIMEOUT_S, read=None if is_following else PEER_TIMEOUT_S)
+            async with self._http.stream("GET", url, params=options, timeout=timeout) as response:
+                async for line in response.aiter_lines():
+                    yield prefix + line.encode() + b"\n"
+        except (MagnetarError, httpx.HTTPError) as exc:
+            yield prefix + f"worker {owner} does not answer: {exc or type(exc).__name__}\n".encode()
+
+    def _owner(self, name: FunctionName, instance_id: int) -> str | None:
+        for key, held in self._scheduler.of_function(str(name)):
+            if key.instance_id == instance_id:
+                return held.workerId
+        return None
+
+
+def _path(name: FunctionName, instance_id: int, what: str) -> str:
+    return _function_path(name, str(instance_id), what)
+
+
+def _function_path(name: FunctionName, *more: str) -> str:
+    parts = (name.tenant, name.namespace, name.name, *more)
+    return "/admin/v3/functions/" + "/".join(quote(part, safe="") for part in parts)

@@ -1,0 +1,107 @@
+"""Removing packages that no function names: from this machine, and on the leader from their topics.
+
+A package is there before the record that names it, and an upload may be refused in between; so one without a name gets
+an hour. The hour is counted in memory: whoever begins to lead, or starts, counts anew.
+
+A package that has been without a name for an hour may get one at any time. So a topic is removed while no change can be
+decided, after one more look; whoever names the package afterwards looks whether it is still there, and stores it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from contextlib import AbstractAsyncContextManager
+from time import monotonic
+
+from ...errors import MagnetarError
+from ...metadata.packages import PackageStore
+from ..cluster.broker_admin import BrokerAdmin
+
+KEEP_UNNAMED_S = 3600.0
+PERIOD_S = 300.0
+
+_log = logging.getLogger(__name__)
+
+
+class UnnamedClock:
+    """Remembers since when a package has been without a name; pure."""
+
+    def __init__(self, keep_s: float = KEEP_UNNAMED_S) -> None:
+        """Keep packages for `keep_s` seconds after they were first seen without a name."""
+        self._keep_s = keep_s
+        self._unnamed_since: dict[str, float] = {}
+
+    def expired(self, present: Iterable[str], named: set[str], now: float) -> list[str]:
+        """Return the packages to remove, by id."""
+        unnamed = set(present) - named
+        self._unnamed_since = {package: self._unnamed_since.get(package, now) for package in unnamed}
+        return sorted(package for package, since in self._unnamed_since.items() if now - since >= self._keep_s)
+
+
+class PackageJanitor:
+    """Looks every few minutes."""
+
+    def __init__(
+        self,
+        packages: PackageStore,
+        admin: BrokerAdmin,
+        topic_prefix: str,
+        named: Callable[[], set[str]],
+        is_leading: Callable[[], bool],
+        undecided: Callable[[], AbstractAsyncContextManager[None]],
+    ) -> None:
+        """Remove from `packages` and, by `admin`, topics whose names begin with `topic_prefix`.
+
+        Args:
+            packages: on this machine.
+            admin: the broker.
+            topic_prefix: of the topics.
+            named: returns the packages that functions name.
+            is_leading: whether this worker is the one to remove topics.
+            undecided: keeps changes of functions from being decided meanwhile.
+        """
+        self._undecided = undecided
+        self._packages = packages
+        self._admin = admin
+        self._topic_prefix = topic_prefix
+        self._named = named
+        self._is_leading = is_leading
+        self._local = UnnamedClock()
+        self._stored = UnnamedClock()
+
+    async def run(self) -> None:
+        """Tidy up until cancelled."""
+        while True:
+            await self.tidy(monotonic())
+            await asyncio.sleep(PERIOD_S)
+
+    async def tidy(self, now: float) -> None:
+        """Remove what has been without a name for long enough."""
+        local = await asyncio.to_thread(self._packages.local_ids)
+        for package_id in self._local.expired(local, self._used(), now):
+            if package_id in self._used():
+                continue
+            await asyncio.to_thread(self._packages.remove_local, package_id)
+        if not self._is_leading():
+            self._stored = UnnamedClock()
+            return
+        try:
+            await self._tidy_topics(now)
+        except MagnetarError as exc:
+            _log.warning("packages that nothing names could not be removed, trying again later: %s", exc)
+
+    def _used(self) -> set[str]:
+        return self._named() | self._packages.in_use()
+
+    async def _tidy_topics(self, now: float) -> None:
+        namespace = "/".join(self._topic_prefix.split("/")[2:4])
+        topics = await self._admin.topics(namespace)
+        stored = [name.removeprefix(self._topic_prefix) for name in topics if name.startswith(self._topic_prefix)]
+        for package_id in self._stored.expired(stored, self._used(), now):
+            async with self._undecided():
+                if package_id in self._used() or not self._is_leading():
+                    continue
+                await self._admin.delete_topic(self._topic_prefix + package_id)
+            _log.info("removed package %s, which no function names", package_id)

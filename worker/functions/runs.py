@@ -1,0 +1,94 @@
+"""Runs of functions that work in runs: begun on the worker that has the function, and waited for from any."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from time import monotonic
+from typing import Any
+
+from ...errors import MagnetarError, RequestRefused
+from ...spark.jobs.progress import ENDED
+from ...wire.functions_pb2 import FunctionMetaData
+from .instances import Instances
+from .service import FunctionName
+
+POLL_S = 0.2
+READY_WITHIN_S = 15.0
+"""How long a function that was just created, or has moved, may take to be ready."""
+ASK_AGAIN_S = 3.0
+"""A run that nobody knows of is begun again, under the same id, every so often: its worker may have died."""
+LOST_AFTER_S = 60.0
+"""How long a run may be unknown to the worker that has the function: it may be about to start, or have moved."""
+_INSTANCE = 0
+Json = dict[str, Any]
+
+
+class Runs:
+    """Begins runs and waits for their end, wherever they are done."""
+
+    def __init__(self, instances: Instances) -> None:
+        self._instances = instances
+
+    async def begin(self, name: FunctionName) -> str:
+        """Begin a run and return its id; waits for a function that is about to start.
+
+        Cancellation: it may have begun.
+
+        Raises:
+            RequestRefused: 409 if another run is under way or the function is down, 503 if nobody could begin it.
+        """
+        run_id = uuid.uuid4().hex[:12]
+        deadline_s = monotonic() + READY_WITHIN_S
+        while True:
+            try:
+                await self._instances.begin_run(name, _INSTANCE, run_id)
+                return run_id
+            except RequestRefused as exc:
+                if exc.status != 503 or monotonic() > deadline_s:
+                    raise
+            await asyncio.sleep(POLL_S)
+
+    async def wait(self, name: FunctionName, metadata: FunctionMetaData, run_id: str) -> Json:
+        """Return the record of a run when it has ended well.
+
+        Cancellation: the run goes on.
+
+        Raises:
+            RequestRefused: it failed, was cancelled, or its worker is gone.
+        """
+        seen_s = asked_s = monotonic()
+        trouble = ""
+        while True:
+            status = await self._instances.instance_status(name, metadata, _INSTANCE)
+            run = status.get("run") or {}
+            if run.get("runId") == run_id:
+                seen_s = asked_s = monotonic()
+                if run["stage"] in ENDED:
+                    return _ended_well(run)
+            elif monotonic() - seen_s > LOST_AFTER_S:
+                why = status.get("error") or trouble or "its worker is gone"
+                raise RequestRefused(
+                    503,
+                    f"run {run_id} is unknown since {LOST_AFTER_S:g} s: {why}; trigger the function again, which"
+                    " finishes what was begun",
+                )
+            elif monotonic() - asked_s > ASK_AGAIN_S:
+                asked_s, trouble = monotonic(), await self._ask_again(name, run_id)
+            await asyncio.sleep(POLL_S)
+
+    async def _ask_again(self, name: FunctionName, run_id: str) -> str:
+        """Begin a run where the function is now, if it does not go on there; return why that was not possible."""
+        try:
+            await self._instances.begin_run(name, _INSTANCE, run_id)
+        except MagnetarError as exc:
+            return str(exc)
+        return ""
+
+
+def _ended_well(run: Json) -> Json:
+    if run["stage"] == "done":
+        return run
+    reason = run["reason"]
+    what = f"run {run['runId']} was cancelled" if run["stage"] == "cancelled" else f"run {run['runId']} failed"
+    raise RequestRefused(500, f"{what}: {reason}; functions logs shows all of it" if reason else what)

@@ -1,0 +1,417 @@
+"""What the functions REST interface does, without HTTP: check a request, keep its package, have it decided.
+
+Every refusal is a `RequestRefused` with the status and the text that Pulsar's own worker would give where it has one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
+
+from ...config.fields import read_function_config
+from ...config.function_config import SPARK, FunctionConfig
+from ...config.merge import merge
+from ...config.records import from_details, to_details, to_json
+from ...config.rules import check, with_defaults
+from ...errors import FunctionExists, InvalidConfig, MagnetarError, NotLeader, OutOfDate, PackageError, RequestRefused
+from ...metadata.function_table import FunctionRequest
+from ...metadata.functions import FunctionMetadataManager
+from ...metadata.packages import PackageStore, Upload
+from ...metadata.packages_extract import SUFFIXES
+from ...wire.functions_pb2 import RUNNING, STOPPED, FunctionMetaData, FunctionState, PackageLocationMetaData
+from ..cluster.broker_admin import BrokerAdmin
+from ..cluster.deadline import Patience
+from ..cluster.hand_over import NO_LEADER, HandOver
+from .exact_outputs import ExactOutputs
+from .package_check import check_package
+from .spark_readiness import SparkReadiness
+from .subscriptions import InputSubscriptions
+
+LOOK_TIMEOUT_S = 5.0
+"""How long a request for a function that is not known here may look for it at the end of the log."""
+
+_PACKAGE_ID = re.compile(r"[0-9a-f]{64}")
+PACKAGE_PREFIX = "package-"
+"""The path of a package in a record: this, and its id."""
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionName:
+    """The name in a request's path."""
+
+    tenant: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.tenant}/{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """The parts of a register or update request.
+
+    Attributes:
+        config: the JSON object of `functionConfig`.
+        upload: what came as `data`, if anything did.
+        file_name: the name that came with `data`.
+        url: what came as `url`.
+    """
+
+    config: Mapping[str, Any]
+    upload: Upload | None = None
+    file_name: str | None = None
+    url: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What is made sure of before a function exists, and before it is gone.
+
+    Attributes:
+        inputs: their subscriptions.
+        outputs: their deduplication.
+        spark: whether functions can run by Spark at all.
+        end_instances: returns when nothing of a stopped function runs any more.
+    """
+
+    inputs: InputSubscriptions
+    outputs: ExactOutputs
+    spark: SparkReadiness
+    end_instances: Callable[[FunctionName, FunctionMetaData], Awaitable[None]]
+
+
+class Functions:
+    """Carries out what REST asks about functions as records; running instances are not its business."""
+
+    def __init__(
+        self,
+        metadata: FunctionMetadataManager,
+        packages: PackageStore,
+        admin: BrokerAdmin,
+        hand_over: HandOver,
+        around: Surroundings,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._metadata = metadata
+        self._packages = packages
+        self._admin = admin
+        self._hand_over = hand_over
+        self._around = around
+        self._now_ms = now_ms
+
+    def find(self, name: FunctionName) -> FunctionMetaData:
+        """Return the record of a function; 404 without one."""
+        metadata = self._metadata.get(str(name))
+        if metadata is None:
+            raise RequestRefused(404, f"Function {name.name} doesn't exist")
+        return metadata
+
+    async def newest(self, name: FunctionName) -> FunctionMetaData:
+        """Return the record of a function that is to be changed; 404 without one, also after a look at the log's end.
+
+        Whoever created it was perhaps answered by another worker, which this one has not followed yet.
+        """
+        if self._metadata.get(str(name)) is None:
+            await self._look()
+        return self.find(name)
+
+    async def _look(self) -> None:
+        """Read the log to its end, before a request is refused by what may have been true before.
+
+        Raises:
+            RequestRefused: 503, this worker cannot know.
+        """
+        try:
+            async with asyncio.timeout(LOOK_TIMEOUT_S):
+                await self._metadata.catch_up()
+        except (TimeoutError, MagnetarError) as exc:
+            reason = str(exc) or f"nothing was heard of the broker for {LOOK_TIMEOUT_S:g} s"
+            raise RequestRefused(
+                503, f"this worker does not know what others have changed: {reason}; repeat the request"
+            ) from exc
+
+    def describe(self, name: FunctionName) -> dict[str, Any]:
+        """Return the JSON of a function's config."""
+        return to_json(self.find(name))
+
+    def names(self, tenant: str, namespace: str) -> list[str]:
+        """Return the names of a namespace's functions."""
+        return self._metadata.names(tenant, namespace)
+
+    async def register(self, name: FunctionName, deployment: Deployment) -> None:
+        """Create a function; returns when every worker can learn of it."""
+        patience = Patience(self._hand_over.timeout_s)
+        with self._used(deployment):
+            async with patience.bound():
+                metadata = await self._new_record(name, deployment, patience)
+            await self._submit_with(deployment, metadata, patience)
+
+    async def _new_record(self, name: FunctionName, deployment: Deployment, patience: Patience) -> FunctionMetaData:
+        if not await patience.ask(lambda: self._admin.has_tenant(name.tenant)):
+            raise RequestRefused(400, "Tenant does not exist")
+        if not await patience.ask(lambda: self._admin.has_namespace(name.tenant, name.namespace)):
+            raise RequestRefused(400, "Namespace does not exist")
+        if self._metadata.get(str(name)) is not None:
+            # Another worker may have answered that it is gone, which this one has not read yet.
+            await patience.ask(self._metadata.catch_up)
+            if self._metadata.get(str(name)) is not None:
+                raise RequestRefused(400, f"Function {name.name} already exists")
+        try:
+            config = with_defaults(_named(read_function_config(deployment.config), name))
+            check(config)
+        except InvalidConfig as exc:
+            raise RequestRefused(400, str(exc)) from exc
+        await self._around.spark.check(to_details(config))
+        location = await self._keep(deployment, config, patience)
+        if location is None:
+            raise RequestRefused(400, "Function package is not provided")
+        metadata = FunctionMetaData(
+            functionDetails=to_details(config),
+            packageLocation=location,
+            version=0,
+            createTime=self._now_ms(),
+            functionUuid=uuid.uuid4().hex,
+        )
+        await patience.ask(lambda: self._around.outputs.prepare(metadata.functionDetails))
+        await patience.ask(lambda: self._around.inputs.prepare(metadata.functionDetails))
+        return metadata
+
+    async def update(self, name: FunctionName, deployment: Deployment) -> None:
+        """Change a function; what is not sent stays."""
+        patience = Patience(self._hand_over.timeout_s)
+        with self._used(deployment):
+            async with patience.bound():
+                metadata = await self._changed_record(name, deployment, patience)
+            await self._submit_with(deployment, metadata, patience)
+
+    async def _changed_record(self, name: FunctionName, deployment: Deployment, patience: Patience) -> FunctionMetaData:
+        existing = self._metadata.get(str(name))
+        if existing is None:
+            await patience.ask(self._metadata.catch_up)
+            existing = self._metadata.get(str(name))
+        if existing is None:
+            raise RequestRefused(400, f"Function {name.name} doesn't exist")
+        before = from_details(existing.functionDetails)
+        try:
+            sent = _named(read_function_config(deployment.config), name)
+            config = merge(before, sent)
+            has_package = deployment.upload is not None or bool(deployment.url)
+            unchanged = replace(config, sent_fqfn=None, file_name=None, refused={}) == before
+            check(config)
+            if unchanged and not has_package:
+                raise InvalidConfig("Update contains no change")
+        except InvalidConfig as exc:
+            raise RequestRefused(400, str(exc)) from exc
+        location = await self._keep(deployment, config, patience)
+        if location is None:
+            location = existing.packageLocation
+            await self._check_stored(location, config)
+        metadata = FunctionMetaData()
+        metadata.CopyFrom(existing)
+        metadata.functionDetails.CopyFrom(to_details(config))
+        metadata.packageLocation.CopyFrom(location)
+        metadata.version = existing.version + 1
+        for instance_id in [key for key in metadata.instanceStates if key >= (config.parallelism or 1)]:
+            del metadata.instanceStates[instance_id]
+        await patience.ask(lambda: self._around.outputs.prepare(metadata.functionDetails))
+        return metadata
+
+    async def deregister(self, name: FunctionName) -> None:
+        """Delete a function: its instances stop, its subscriptions go unless it keeps them, then it is gone.
+
+        In this order, and its name is taken until the end: nothing of it can touch what a later function of that name
+        has.
+
+        Cancellation: it may stay, stopped; repeat the request.
+        """
+        patience = Patience(self._hand_over.timeout_s)
+        async with patience.bound(f"{name} is not deleted, though it may be stopped,"):
+            existing = await self._stopped(name, patience)
+            await patience.ask(lambda: self._around.end_instances(name, existing))
+        metadata = FunctionMetaData()
+        metadata.CopyFrom(existing)
+        metadata.version = existing.version + 1
+        await self._submit(metadata, patience, is_deletion=True)
+
+    async def _stopped(self, name: FunctionName, patience: Patience) -> FunctionMetaData:
+        """Have all instances of a function stop; returns its record, which says so."""
+        for is_last in (False, False, True):
+            await patience.ask(self._metadata.catch_up)
+            existing = self.find(name)
+            numbers = range(existing.functionDetails.parallelism)
+            if all(existing.instanceStates.get(number, RUNNING) == STOPPED for number in numbers):
+                break
+            try:
+                await self.replace_states(name, dict.fromkeys(numbers, STOPPED), patience=patience)
+            except RequestRefused as exc:
+                if exc.status != 400 or is_last:
+                    raise  # another reason than that somebody changed it meanwhile
+        return self.find(name)
+
+    async def set_state(self, name: FunctionName, instance_id: int | None, state: FunctionState) -> None:
+        """Start or stop one instance, or all that are not so yet."""
+        states = _states(await self.newest(name))
+        chosen = tuple(states) if instance_id is None else (instance_id,)
+        if not any(index in states and states[index] != state for index in chosen):
+            await self._look()
+            states = _states(self.find(name))
+        if not any(index in states and states[index] != state for index in chosen):
+            raise RequestRefused(400, "Operation not permitted")
+        await self.replace_states(name, {index: state if index in chosen else states[index] for index in states})
+
+    async def replace_states(
+        self,
+        name: FunctionName,
+        states: Mapping[int, FunctionState],
+        *,
+        raises_incarnation: bool = False,
+        patience: Patience | None = None,
+    ) -> None:
+        """Start and stop instances, perhaps as a new incarnation: what they read again then is no repetition."""
+        existing = self.find(name)
+        metadata = FunctionMetaData()
+        metadata.CopyFrom(existing)
+        metadata.version = existing.version + 1
+        metadata.cursorIncarnation += raises_incarnation
+        for index, state in states.items():
+            metadata.instanceStates[index] = state
+        await self._submit(metadata, patience)
+
+    async def start(self, name: FunctionName, instance_id: int | None) -> None:
+        """Let one instance, or all, run."""
+        await self.set_state(name, instance_id, RUNNING)
+
+    async def stop(self, name: FunctionName, instance_id: int | None) -> None:
+        """Let one instance, or all, rest."""
+        await self.set_state(name, instance_id, STOPPED)
+
+    async def _submit_with(self, deployment: Deployment, metadata: FunctionMetaData, patience: Patience) -> None:
+        """Submit a record that names a package, and make sure that the package is there afterwards.
+
+        It may have been stored long ago, without a name, and removed between this request's look and its record. From
+        the record on nobody removes it.
+        """
+        await self._submit(metadata, patience)
+        upload = deployment.upload
+        if upload is not None:
+            name = metadata.packageLocation.originalFileName
+            async with patience.bound("the change was made, and its package could not be looked at"):
+                await patience.ask(lambda: self._packages.keep(upload, name))
+
+    def _used(self, deployment: Deployment) -> contextlib.AbstractContextManager[None]:
+        upload = deployment.upload
+        return self._packages.used(upload.package_id) if upload else contextlib.nullcontext()
+
+    async def _submit(
+        self, metadata: FunctionMetaData, patience: Patience | None = None, *, is_deletion: bool = False
+    ) -> None:
+        request = FunctionRequest(metadata, uuid.uuid4().hex, is_deletion)
+        remaining_s = self._hand_over.timeout_s if patience is None else patience.remaining_s
+        try:
+            await self._hand_over.submit(request, remaining_s)
+        except (OutOfDate, FunctionExists) as exc:
+            raise RequestRefused(400, str(exc)) from exc
+
+    async def decide_here(self, request: FunctionRequest) -> None:
+        """Decide a request that another worker took in; this worker must lead."""
+        try:
+            await self._metadata.submit(request)
+        except (OutOfDate, FunctionExists) as exc:
+            raise RequestRefused(400, str(exc)) from exc
+        except NotLeader as exc:
+            raise RequestRefused(503, f"{NO_LEADER}: {exc}") from exc
+
+    async def _keep(
+        self, deployment: Deployment, config: FunctionConfig, patience: Patience
+    ) -> PackageLocationMetaData | None:
+        """Check a package and make it durable; None if the request brings none."""
+        if deployment.url:
+            raise RequestRefused(400, _url_refusal(deployment.url))
+        upload = deployment.upload
+        if upload is None:
+            return None
+        name = _file_name(deployment.file_name, config)
+        try:
+            package = await self._packages.unpack(upload, name)
+            await asyncio.to_thread(_check, package, config)
+            await patience.ask(lambda: self._packages.keep(upload, name))
+        except PackageError as exc:
+            raise RequestRefused(400, str(exc)) from exc
+        return PackageLocationMetaData(packagePath=PACKAGE_PREFIX + upload.package_id, originalFileName=name)
+
+    async def _check_stored(self, location: PackageLocationMetaData, config: FunctionConfig) -> None:
+        try:
+            package = await self.fetch(location)
+            await asyncio.to_thread(_check, package, config)
+        except PackageError as exc:
+            raise RequestRefused(400, str(exc)) from exc
+
+    async def fetch(self, location: PackageLocationMetaData) -> Path:
+        """Return a record's package, extracted on this machine."""
+        return await self._packages.fetch(package_id(location), package_name(location))
+
+
+def _states(metadata: FunctionMetaData) -> dict[int, FunctionState]:
+    return {index: metadata.instanceStates.get(index, RUNNING) for index in range(metadata.functionDetails.parallelism)}
+
+
+def _check(package: Path, config: FunctionConfig) -> None:
+    check_package(package, config.class_name or "", installs=config.runtime_env == SPARK)
+
+
+def package_id(location: PackageLocationMetaData) -> str:
+    """Return the id in a record's package path.
+
+    Raises:
+        PackageError: the path is of another kind, such as another system writes.
+    """
+    identity = location.packagePath.removeprefix(PACKAGE_PREFIX)
+    if identity == location.packagePath or not _PACKAGE_ID.fullmatch(identity):
+        raise PackageError(f"package path {location.packagePath[:80]!r} is not of the form {PACKAGE_PREFIX}<sha256>")
+    return identity
+
+
+def package_name(location: PackageLocationMetaData) -> str:
+    """Return the file name in a record, by which an instance finds the module.
+
+    Raises:
+        PackageError: it is no bare name: a record may come from elsewhere, and the name becomes a file's.
+    """
+    name = location.originalFileName
+    if name != _bare(name) or not name.endswith(SUFFIXES) or not name.isprintable():
+        raise PackageError(f"the package's file name {name[:80]!a} is no bare name of a {', '.join(SUFFIXES)} file")
+    return name
+
+
+def _bare(path: str) -> str:
+    """Return the last part of a path of any system."""
+    return PureWindowsPath(PurePosixPath(path).name).name
+
+
+def _named(config: FunctionConfig, name: FunctionName) -> FunctionConfig:
+    return replace(config, tenant=name.tenant, namespace=name.namespace, name=name.name)
+
+
+def _file_name(sent: str | None, config: FunctionConfig) -> str:
+    """Return the package's bare name; a module is found by it, so an upload without a name takes that of `py`."""
+    name = _bare(sent or config.file_name or "")
+    if not name:
+        name = (config.class_name or "").split(".")[0] + ".py"
+    if not name.endswith(SUFFIXES) or name in SUFFIXES:
+        raise RequestRefused(400, f"the package {name} is not a {', '.join(SUFFIXES)} file; give one of these")
+    if not name.isprintable() or len(name.encode()) > 200:
+        raise RequestRefused(400, f"the package name {name[:40]!r} must be 1 to 200 printable bytes")
+    return name
+
+
+def _url_refusal(url: str) -> str:
+    if url.startswith(("function://", "sink://", "source://")):
+        return f"Function Package management service is disabled. Please enable it to use {url}; or upload it as data"
+    return "Function Package url is not valid.supported url (http/https/file); upload the file as data"

@@ -1,0 +1,108 @@
+"""The state of functions as the worker reaches it: single keys for people, and the end of a table.
+
+The client of the table service blocks, so its calls run on a few threads of their own. gRPC is imported with the first
+of them: a worker whose functions keep no state does not pay for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, TypeVar
+
+from ...errors import MagnetarError, RequestRefused
+from ...tasks import TaskSet
+
+if TYPE_CHECKING:
+    from ...state.client import TableClient, Value
+
+NO_STATE_STORE = "State storage client is not done initializing. Please try again in a little while."
+_THREADS = 4
+_TIMEOUT_S = 5.0
+_DROP_DELAYS_S = (0.0, 1.0, 5.0, 20.0)
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+
+class StateTables:
+    """The tables of a state store, or of none."""
+
+    def __init__(self, url: str) -> None:
+        """Prepare for the state store at ``url``, ``bk://host:port``; empty if there is none."""
+        self._url = url
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="state")
+        self._client: TableClient | None = None
+        self._drops = TaskSet("state tables")
+
+    def check_configured(self) -> None:
+        """Refuse a request for state where there is none.
+
+        Raises:
+            RequestRefused: there is no state store.
+        """
+        if not self._url:
+            raise RequestRefused(
+                503, f"{NO_STATE_STORE} This worker has no state store; set stateStorageServiceUrl (bk://host:4181)"
+            )
+
+    async def get(self, table: str, key: bytes) -> Value | None:
+        """Return what a key holds, None if it is missing.
+
+        Raises:
+            StateStoreUnavailable: the state store does not answer.
+            StateStoreFailed: it cannot read.
+            StateRefused: the key is too long.
+        """
+        return (await self._call(lambda client: client.read(table, [key], _TIMEOUT_S)))[0]
+
+    async def put(self, table: str, key: bytes, data: bytes) -> int:
+        """Set a key, whatever is there, and return its version.
+
+        Cancellation: the key may be set.
+
+        Raises:
+            StateStoreUnavailable: the state store does not answer; whether it was written is not known.
+            StateStoreFailed: it cannot write.
+            StateRefused: key or value is too long.
+        """
+        return await self._call(lambda client: client.put(table, key, data, timeout_s=_TIMEOUT_S))
+
+    def drop(self, table: str) -> None:
+        """Remove a table in the background, as soon as the state store answers.
+
+        It is given up after a while: then the table takes room, and harms nobody, since a function that is created
+        again under the same name has a table of its own.
+        """
+        if self._url:
+            self._drops.start(self._drop(table), f"drop {table}")
+
+    async def _drop(self, table: str) -> None:
+        for delay_s in _DROP_DELAYS_S:
+            await asyncio.sleep(delay_s)
+            try:
+                await self._call(lambda client: client.drop(table))
+            except MagnetarError as error:
+                reason = error
+            else:
+                return
+        _log.warning("the state table %s of a deleted function stays: %s", table, reason)
+
+    async def _call(self, call: Callable[[TableClient], _T]) -> _T:
+        self.check_configured()
+        return await asyncio.get_running_loop().run_in_executor(self._threads, lambda: call(self._connected()))
+
+    def _connected(self) -> TableClient:
+        from ...state.client import TableClient
+
+        if self._client is None:
+            self._client = TableClient(self._url)
+        return self._client
+
+    async def close(self) -> None:
+        """End what is under way. Cancellation: safe."""
+        await self._drops.close()
+        if self._client is not None:
+            self._client.close()
+        self._threads.shutdown(wait=False)

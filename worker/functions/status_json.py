@@ -1,0 +1,113 @@
+"""The JSON of status and statistics, in Pulsar's fields and order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ...spark.jobs.progress import reason_of
+from ...wire.functions_pb2 import FunctionStatus, MetricsData
+
+Json = dict[str, Any]
+
+
+def instance_status(status: FunctionStatus, worker_id: str) -> Json:
+    """Return FunctionInstanceStatusData; an instance that is down and has nothing to tell lacks the lists of errors."""
+    answer: Json = {
+        "running": status.running,
+        "error": status.failureException,  # of a running instance: what it waits for
+        "numRestarts": status.numRestarts,
+        "numReceived": status.numReceived,
+        "numSuccessfullyProcessed": status.numSuccessfullyProcessed,
+        "numUserExceptions": status.numUserExceptions,
+        "latestUserExceptions": _exceptions(status.latestUserExceptions),
+        "numSystemExceptions": status.numSystemExceptions + status.numSourceExceptions + status.numSinkExceptions,
+        "latestSystemExceptions": [
+            *_exceptions(status.latestSystemExceptions),
+            *_exceptions(status.latestSourceExceptions),
+            *_exceptions(status.latestSinkExceptions),
+        ],
+        "averageLatency": status.averageLatency,
+        "lastInvocationTime": status.lastInvocationTime,
+        "workerId": worker_id,
+    }
+    if status.HasField("run"):
+        answer["run"] = _run(status.run)
+    if not status.running:
+        for name in ("latestUserExceptions", "latestSystemExceptions"):
+            if not answer[name]:
+                del answer[name]
+    return answer
+
+
+def _run(run: FunctionStatus.Run) -> Json:
+    """Return what is ours: how far the latest run of a function is that works in runs."""
+    return {
+        "runId": run.runId,
+        "stage": run.stage,
+        "tasksDone": run.tasksDone,
+        "tasksTotal": run.tasksTotal,
+        "rows": run.rows,
+        "rowsPerSecond": round(run.rowsPerSecond, 1),
+        "lag": run.lag if run.lag >= 0 else None,
+        "reason": reason_of(run.error),
+        "error": run.error,
+        "startedMs": run.startedMs,
+        "endedMs": run.endedMs,
+    }
+
+
+def _exceptions(records: Iterable[FunctionStatus.ExceptionInformation]) -> list[Json]:
+    return [{"exceptionString": record.exceptionString, "timestampMs": record.msSinceEpoch} for record in records]
+
+
+def function_status(instances: Mapping[int, Json]) -> Json:
+    """Return FunctionStatus of the answers of all assigned instances."""
+    return {
+        "numInstances": len(instances),
+        "numRunning": sum(1 for status in instances.values() if status["running"]),
+        "instances": [{"instanceId": number, "status": instances[number]} for number in sorted(instances)],
+    }
+
+
+def instance_stats(metrics: MetricsData) -> Json:
+    """Return FunctionInstanceStatsData; a latency or time of 0 means that there is none."""
+    return {
+        "receivedTotal": metrics.receivedTotal,
+        "processedSuccessfullyTotal": metrics.processedSuccessfullyTotal,
+        "systemExceptionsTotal": metrics.systemExceptionsTotal,
+        "userExceptionsTotal": metrics.userExceptionsTotal,
+        "avgProcessLatency": metrics.avgProcessLatency or None,
+        "1min": {
+            "receivedTotal": metrics.receivedTotal_1min,
+            "processedSuccessfullyTotal": metrics.processedSuccessfullyTotal_1min,
+            "systemExceptionsTotal": metrics.systemExceptionsTotal_1min,
+            "userExceptionsTotal": metrics.userExceptionsTotal_1min,
+            "avgProcessLatency": metrics.avgProcessLatency_1min or None,
+        },
+        "lastInvocation": metrics.lastInvocation or None,
+        "userMetrics": {name: value for name, value in metrics.userMetrics.items() if not math.isnan(value)},
+    }
+
+
+_SUMMED = ("receivedTotal", "processedSuccessfullyTotal", "systemExceptionsTotal", "userExceptionsTotal")
+
+
+def function_stats(instances: Mapping[int, Json]) -> Json:
+    """Return FunctionStats: sums, mean latency and the last invocation over all instances."""
+    all_stats = list(instances.values())
+    return {
+        **_totals(all_stats),
+        "1min": _totals([stats["1min"] for stats in all_stats]),
+        "lastInvocation": max((stats["lastInvocation"] or 0 for stats in all_stats), default=0) or None,
+        "instances": [{"instanceId": number, "metrics": instances[number]} for number in sorted(instances)],
+    }
+
+
+def _totals(all_stats: list[Json]) -> Json:
+    latencies = [stats["avgProcessLatency"] for stats in all_stats if stats["avgProcessLatency"] is not None]
+    return {
+        **{name: sum(stats[name] for stats in all_stats) for name in _SUMMED},
+        "avgProcessLatency": sum(latencies) / len(latencies) if latencies else None,
+    }
