@@ -1,7 +1,7 @@
-# The doors of the repository. Each sets up what it needs in .venv, under constraints.txt, and asks for nothing beforehand
-# but git, make and Python 3.11 or newer with venv.
+# The make targets of the repository. Each installs what it needs into .venv, under constraints.txt; required beforehand
+# are git, make and Python 3.11 or newer with venv.
 #
-#   make demo [KEEP=1]   the walk through the whole house      make check   format, lint, types
+#   make demo [KEEP=1]   all parts at work on real input       make check   format, lint, types
 #   make test            all tests but the long ones           make fmt     bring the format in order
 #   make test-slow       many rounds of crashes                make bench   rates, latency, memory
 #   make race            orders of events, 15 minutes          make fuzz    hostile frames, 15 minutes

@@ -1,1 +1,1 @@
-"""The command line: flags, files and the environment come in here, tables and JSON go out; nothing else decides."""
+"""The command line: reads flags, files and the environment, and prints tables and JSON."""

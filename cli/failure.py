@@ -1,4 +1,4 @@
-"""The one way in which a command ends badly: a line that names the cause and the remedy."""
+"""The failure of a command: one line with the cause and the remedy."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def _before_the_group(error: click.NoSuchOption) -> str:
-    """Return where a flag of all commands stands, or nothing for another flag."""
+    """Explain misplaced global flags; return nothing for other flags."""
     everywhere = error.ctx.find_root().command.params if error.ctx else []
     is_one = any(error.option_name in option.opts for option in everywhere)
     return f" here; it goes before the group: magnetar {error.option_name} …" if is_one else ""

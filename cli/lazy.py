@@ -16,7 +16,7 @@ from .failure import nearest
 
 
 class Entry(NamedTuple):
-    """Where a command lives.
+    """Location of a command.
 
     Attributes:
         module: name of the module below `magnetar.cli`.

@@ -16,7 +16,7 @@ QUIET_LOGGERS = ("uvicorn", "uvicorn.error", "uvicorn.access", "httpx", "httpcor
 
 
 class LineFormatter(logging.Formatter):
-    """``2026-11-21 09:34:12.123 INFO  broker: text``; a traceback follows only for what nobody foresaw."""
+    """``2026-11-21 09:34:12.123 INFO  broker: text``; with a traceback for unexpected errors only."""
 
     def __init__(self, process: str) -> None:
         super().__init__()

@@ -24,11 +24,11 @@ COMMANDS = {
     "standalone": Entry("servers.standalone", "standalone", "Run broker and worker on this machine."),
     "broker": Entry("servers.broker", "broker", "Run a broker alone."),
     "worker": Entry("servers.worker", "worker", "Run a functions worker alone."),
-    "state-store": Entry("servers.state_store", "state_store", "Run the store of functions' state alone."),
+    "state-store": Entry("servers.state_store", "state_store", "Run the state store alone."),
     "demo": Entry("demo.demo", "demo", "Count the identifiers of Python's standard library with two functions."),
     "functions": Entry("functions.functions", "functions", "Create, change and watch functions."),
     "functions-worker": Entry(
-        "functions.functions_worker", "functions_worker", "Look at the workers and what they run."
+        "functions.functions_worker", "functions_worker", "Inspect the workers and their instances."
     ),
     "topics": Entry("topics.topics", "topics", "Create, inspect and change topics and their subscriptions."),
     "topicPolicies": Entry("topics.policies", "topic_policies", "Show and change policies of single topics."),
@@ -36,7 +36,7 @@ COMMANDS = {
     "namespaces": Entry("cluster.namespaces", "namespaces", "Create, inspect and change namespaces."),
     "tenants": Entry("cluster.tenants", "tenants", "Create, inspect and change tenants."),
     "clusters": Entry("cluster.clusters", "clusters", "Create, inspect and change clusters."),
-    "brokers": Entry("cluster.brokers", "brokers", "Ask how the broker is."),
+    "brokers": Entry("cluster.brokers", "brokers", "Health and version of the broker."),
     "produce": Entry("messages.produce", "produce", "Send messages to a topic."),
     "consume": Entry("messages.consume", "consume", "Receive messages of a topic and print them."),
 }
@@ -46,7 +46,7 @@ NOT_HERE = (
     "bookies", "broker-stats", "localrun", "packages", "proxy", "read", "resource-quotas", "resourcegroups", "schemas",
     "sink", "sinks", "source", "sources", "tokens", "transactions", "websocket",
 )  # fmt: skip
-"""Commands of Pulsar, or of later versions, that this one lacks; whoever calls one is told so."""
+"""Commands of Pulsar, or of later versions, that this version refuses by name."""
 
 
 @click.command(
@@ -98,7 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def describe(error: Exception) -> str:
-    """Return one line about an error that no command foresaw."""
+    """Describe an unexpected error in one line."""
     if isinstance(error, OSError) and error.strerror:
         return one_line(f"{error.filename or 'system'}: {error.strerror}")
     return one_line(f"{type(error).__name__}: {error} (run it again with --debug for the traceback)")

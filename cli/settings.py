@@ -1,4 +1,4 @@
-"""Where the cluster is: flags before the group, then the environment, then ``client.yml``, then this machine."""
+"""Addresses of the cluster, from global flags, then the environment, then ``client.yml``, then this machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CLIENT_FILE_KEYS = {"webServiceUrl": "admin_url", "brokerServiceUrl": "service_u
 
 @dataclass(frozen=True)
 class Settings:
-    """What every client command needs to know.
+    """Settings of all client commands.
 
     Attributes:
         admin_url: base of the REST interface, without a slash at its end.

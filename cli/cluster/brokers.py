@@ -1,4 +1,4 @@
-"""``magnetar brokers``: is the broker well, and which version is it."""
+"""``magnetar brokers``: health and version of the broker."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..settings import current
 
 @click.group(cls=Group)
 def brokers() -> None:
-    """Look at the brokers of the cluster."""
+    """Inspect the brokers of the cluster."""
 
 
 def admin(ctx: click.Context) -> Admin:
@@ -34,7 +34,7 @@ def list_brokers(ctx: click.Context, cluster: str) -> None:
 @output_option
 @click.pass_context
 def leader_broker(ctx: click.Context) -> None:
-    """Show the broker that leads."""
+    """Show the leader broker."""
     with admin(ctx) as rest:
         show_record(ctx, rest.get("/admin/v2/brokers/leaderBroker"))
 

@@ -10,8 +10,8 @@ from ..rest import Admin, segment
 from ..settings import current
 
 cluster_argument = click.argument("cluster")
-url_option = click.option("--url", help="Its REST address.")
-broker_url_option = click.option("--broker-url", help="Its broker address.")
+url_option = click.option("--url", help="REST address of the cluster.")
+broker_url_option = click.option("--broker-url", help="Broker address of the cluster.")
 
 
 @click.group(cls=Group)
@@ -50,7 +50,7 @@ def get(ctx: click.Context, cluster: str) -> None:
 @output_option
 @click.pass_context
 def create(ctx: click.Context, cluster: str, url: str | None, broker_url: str | None) -> None:
-    """Make a cluster known."""
+    """Register a cluster."""
     body = {"serviceUrl": url, "brokerServiceUrl": broker_url}
     with admin(ctx) as rest:
         rest.put(f"/admin/v2/clusters/{segment(cluster)}", {key: value for key, value in body.items() if value})
@@ -64,7 +64,7 @@ def create(ctx: click.Context, cluster: str, url: str | None, broker_url: str | 
 @output_option
 @click.pass_context
 def update(ctx: click.Context, cluster: str, url: str | None, broker_url: str | None) -> None:
-    """Change a cluster's addresses; what no flag names stays as it is."""
+    """Change a cluster's addresses; options that are not given stay unchanged."""
     path = f"/admin/v2/clusters/{segment(cluster)}"
     with admin(ctx) as rest:
         body = rest.get(path)
@@ -79,7 +79,7 @@ def update(ctx: click.Context, cluster: str, url: str | None, broker_url: str | 
 @output_option
 @click.pass_context
 def delete(ctx: click.Context, cluster: str) -> None:
-    """Forget a cluster."""
+    """Remove a cluster."""
     with admin(ctx) as rest:
         rest.delete(f"/admin/v2/clusters/{segment(cluster)}")
     show_done(ctx, f"Deleted cluster {cluster}")

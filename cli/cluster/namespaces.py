@@ -54,7 +54,7 @@ def topics_of_namespace(ctx: click.Context, namespace: str) -> None:
 
 @namespaces.command()
 @namespace_argument
-@click.option("-c", "--clusters", help="Clusters that it is replicated to, separated by commas.")
+@click.option("-c", "--clusters", help="Replication clusters, separated by commas.")
 @output_option
 @click.pass_context
 def create(ctx: click.Context, namespace: str, clusters: str | None) -> None:
@@ -67,7 +67,7 @@ def create(ctx: click.Context, namespace: str, clusters: str | None) -> None:
 
 @namespaces.command()
 @namespace_argument
-@click.option("-f", "--force", is_flag=True, help="Delete its topics too.")
+@click.option("-f", "--force", is_flag=True, help="Delete the topics of the namespace too.")
 @output_option
 @click.pass_context
 def delete(ctx: click.Context, namespace: str, force: bool) -> None:
@@ -112,7 +112,7 @@ _add_getter("get-compaction-threshold", "compactionThreshold")
 @output_option
 @click.pass_context
 def set_deduplication(ctx: click.Context, namespace: str, enable: bool, disable: bool) -> None:
-    """Have topics drop what producers send again, or not, where a topic does not say otherwise."""
+    """Set the default for deduplication of the namespace's topics."""
     is_on = on_or_off(enable, disable)
     with admin(ctx) as rest:
         rest.post(f"{path_of(namespace)}/deduplication", is_on)
@@ -124,7 +124,7 @@ def set_deduplication(ctx: click.Context, namespace: str, enable: bool, disable:
 @output_option
 @click.pass_context
 def remove_deduplication(ctx: click.Context, namespace: str) -> None:
-    """Leave it to the broker whether what producers send again is dropped."""
+    """Remove the namespace's setting for deduplication; the broker's default applies."""
     with admin(ctx) as rest:
         rest.delete(f"{path_of(namespace)}/deduplication")
     show_done(ctx, f"Deduplication in {namespace} is up to the broker")
@@ -136,7 +136,7 @@ def remove_deduplication(ctx: click.Context, namespace: str) -> None:
 @output_option
 @click.pass_context
 def set_compaction_threshold(ctx: click.Context, namespace: str, threshold: str) -> None:
-    """Have topics compacted once more bytes wait, where a topic does not say otherwise."""
+    """Set the default compaction threshold of the namespace's topics."""
     size = parse_bytes(threshold)
     with admin(ctx) as rest:
         rest.put(f"{path_of(namespace)}/compactionThreshold", size)
@@ -148,7 +148,7 @@ def set_compaction_threshold(ctx: click.Context, namespace: str, threshold: str)
 @output_option
 @click.pass_context
 def remove_compaction_threshold(ctx: click.Context, namespace: str) -> None:
-    """Leave it to the broker when topics are compacted."""
+    """Remove the namespace's compaction threshold; the broker's default applies."""
     with admin(ctx) as rest:
         rest.delete(f"{path_of(namespace)}/compactionThreshold")
     show_done(ctx, f"The broker says when topics in {namespace} are compacted")
@@ -161,7 +161,7 @@ def remove_compaction_threshold(ctx: click.Context, namespace: str) -> None:
 @output_option
 @click.pass_context
 def set_retention(ctx: click.Context, namespace: str, time_: str, size: str) -> None:
-    """Keep acknowledged messages for a while."""
+    """Set how long acknowledged messages are retained."""
     minutes = -1 if time_ == "-1" else -(-parse_duration(time_) // 60)
     body = {"retentionTimeInMinutes": minutes, "retentionSizeInMB": parse_megabytes(size)}
     with admin(ctx) as rest:
@@ -174,7 +174,7 @@ def set_retention(ctx: click.Context, namespace: str, time_: str, size: str) -> 
 @output_option
 @click.pass_context
 def remove_retention(ctx: click.Context, namespace: str) -> None:
-    """Keep acknowledged messages no longer than the broker's default."""
+    """Remove the namespace's retention; the broker's default applies."""
     with admin(ctx) as rest:
         rest.delete(f"{path_of(namespace)}/retention")
     show_done(ctx, f"Removed the retention of {namespace}")

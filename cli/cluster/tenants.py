@@ -10,8 +10,8 @@ from ..rest import Admin, segment
 from ..settings import current
 
 tenant_argument = click.argument("tenant")
-roles_option = click.option("-r", "--admin-roles", help="Roles that administrate it, separated by commas.")
-clusters_option = click.option("-c", "--allowed-clusters", help="Clusters that it may use (default: all).")
+roles_option = click.option("-r", "--admin-roles", help="Admin roles, separated by commas.")
+clusters_option = click.option("-c", "--allowed-clusters", help="Allowed clusters (default: all).")
 
 
 @click.group(cls=Group)
@@ -69,7 +69,7 @@ def create(ctx: click.Context, tenant: str, admin_roles: str | None, allowed_clu
 @output_option
 @click.pass_context
 def update(ctx: click.Context, tenant: str, admin_roles: str | None, allowed_clusters: str | None) -> None:
-    """Change a tenant; what no flag names stays as it is."""
+    """Change a tenant; options that are not given stay unchanged."""
     path = f"/admin/v2/tenants/{segment(tenant)}"
     with admin(ctx) as rest:
         body = rest.get(path)

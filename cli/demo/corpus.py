@@ -27,7 +27,7 @@ class SourceFile:
 
 
 class Corpus:
-    """The source files of a directory, read again by everyone who walks through them.
+    """The source files of a directory; each iteration reads them again.
 
     Attributes:
         root: the directory.
@@ -45,7 +45,7 @@ class Corpus:
             yield SourceFile(str(path.relative_to(self.root)), tuple(content.split(b"\n")))
 
     def count_directly(self) -> Counter[str]:
-        """Return how often each identifier occurs, by a loop that knows nothing of topics and functions."""
+        """Return how often each identifier occurs, by a plain loop without topics and functions."""
         totals: Counter[str] = Counter()
         for file in self:
             quote = ""

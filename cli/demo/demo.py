@@ -35,10 +35,16 @@ KEYS_PER_READ = 10_000
 
 
 @click.command()
-@click.option("--directory", default=".demo", show_default=True, metavar="DIR", help="For data and log; is removed.")
-@click.option("--keep", is_flag=True, help="Leave everything running and print the commands to try next.")
-@click.option("--files", type=click.IntRange(1), help="Only the first so many files of the library.")
-@click.option("--no-spark", is_flag=True, help="Leave the Spark step out, though Spark is installed.")
+@click.option(
+    "--directory",
+    default=".demo",
+    show_default=True,
+    metavar="DIR",
+    help="Directory for data and log; removed at the end.",
+)
+@click.option("--keep", is_flag=True, help="Keep the server running and print the commands to try next.")
+@click.option("--files", type=click.IntRange(1), help="Number of files to read (default: all).")
+@click.option("--no-spark", is_flag=True, help="Skip the Spark step, even if Spark is installed.")
 def demo(directory: str, keep: bool, files: int | None, no_spark: bool) -> None:
     """Count the identifiers of Python's standard library, exactly once each, in a function's state."""
     server = DemoServer(Path(directory), is_kept=keep)
@@ -96,7 +102,7 @@ def explain(what: str, error: Exception, server: DemoServer) -> str:
 
 
 def say(text: str) -> None:
-    """Tell the user what goes on."""
+    """Print progress to the user."""
     click.echo(text, err=True)
 
 
@@ -239,7 +245,7 @@ def report(progress: Progress, totals: Counter[str], top: dict[str, int], kept: 
 
 
 def next_commands(server: DemoServer) -> str:
-    """Return what one can try on the server that goes on running."""
+    """Return commands to try on the server that keeps running."""
     magnetar = Path(sys.argv[0]).name
     if Path(sys.argv[0]).exists():
         magnetar = sys.argv[0]

@@ -74,7 +74,7 @@ class DemoServer:
         self.addresses = json.loads(ready_file.read_text())
 
     def stop(self) -> None:
-        """End the server, by force if it does not listen."""
+        """Stop the server: SIGTERM, then SIGKILL after a deadline."""
         process = self._process
         if process is None or process.poll() is not None:
             return

@@ -73,7 +73,7 @@ def count_by_spark(service_url: str, admin_url: str, expected: Counter[str]) -> 
 
 
 async def _read(service_url: str) -> Counter[str]:
-    """Return what the function put out; a word that came twice is counted twice, and so shows."""
+    """Return what the function put out; a duplicate is counted twice, so that the comparison finds it."""
     counts: Counter[str] = Counter()
     async with AsyncClient(service_url) as client:
         reader = await client.create_reader(COUNTS, EARLIEST)

@@ -1,4 +1,4 @@
-"""The work of the demo: lines go in, their identifiers are counted in state, and a line shows how it goes."""
+"""The work of the demo: sends lines, follows the counting, and shows progress."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SHOW_EVERY_S_IN_A_PIPE = 5.0
 
 @dataclass
 class Progress:
-    """What is known while the demo runs.
+    """Progress of the demo.
 
     Attributes:
         sent: lines whose receipts came.
@@ -96,7 +96,7 @@ def _stored(receipts: deque[tuple[int, asyncio.Future[MessageId]]]) -> int:
 
 
 async def _watch(admin_url: str, progress: Progress) -> None:
-    """Show how it goes until both functions have nothing left to do: what is acknowledged is counted."""
+    """Show progress until both functions have acknowledged everything."""
     is_terminal = sys.stderr.isatty()
     shown_s = moved_s = time.monotonic()
     before: object = None

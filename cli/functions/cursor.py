@@ -21,7 +21,7 @@ LATEST_ID = {"ledgerId": (1 << 63) - 1, "entryId": (1 << 63) - 1}
 @click.option("-t", "--time", "back", metavar="DURATION", help="To the first message after that long ago, such as 10m.")
 @click.option(
     "-m", "--messageId", "--message-id", "message_id",
-    help="To latest, earliest, ledger:entry or ledger:entry:partition.",
+    help="Position: latest, earliest, ledger:entry or ledger:entry:partition.",
 )  # fmt: skip
 @click.option("--topic", help="Only this input topic, of several.")
 @output_option

@@ -30,7 +30,7 @@ COUNTERS = {
 }
 """Of the table of `functions status`, for functions that work all the time, and where they stand in a status."""
 NOT_HERE = ("available-functions", "localrun", "reload", "upload")
-"""Commands of Pulsar that this version lacks; whoever calls one is told so."""
+"""Commands of Pulsar that this version refuses by name."""
 
 _CREATE_EXAMPLE = """\b
 magnetar functions create --py exclamation.py --classname exclamation.process \\
@@ -110,7 +110,7 @@ def create(
 def update(
     ctx: click.Context, /, fqfn: str | None, tenant: str | None, namespace: str | None, name: str | None, **flags: Any
 ) -> None:
-    """Change a function; what no flag names stays as it is."""
+    """Change a function; options that are not given stay unchanged."""
     options = {"updateAuthData": flags.pop("update_auth_data")}
     config = prepare((fqfn, tenant, namespace, name), flags)
     package = config.get("py")
@@ -183,13 +183,15 @@ def status_table(status: dict[str, Any]) -> Table:
 
 
 def _in_short(error: str) -> str:
-    """Return an error as one line: of one with a traceback, what stands before it and what it comes down to."""
+    """Return an error as one line: of one with a traceback, its head and its last line."""
     said, traceback, frames = error.partition("Traceback (most recent call last):")
     return said + frames.splitlines()[-1] if traceback else error.splitlines()[-1]
 
 
 def _add_status(verb: str) -> None:
-    @functions.command(verb, hidden=verb != "status", help="Show whether a function runs, what it did, what failed.")
+    @functions.command(
+        verb, hidden=verb != "status", help="Show a function's status: whether it runs, its counters, its last errors."
+    )
     @target_options
     @click.option("--instance-id", type=int, help="Only this instance.")
     @output_option
@@ -257,8 +259,14 @@ _add_switch("restart", "Restarted successfully", "Stop and start a function.")
 @functions.command()
 @target_options
 @click.option("--instance-id", type=int, help="Only this instance.")
-@click.option("--tail", type=click.IntRange(0), default=100, show_default=True, help="Show so many lines of the past.")
-@click.option("-f", "--follow", is_flag=True, help="Go on printing what is logged from now on.")
+@click.option(
+    "--tail",
+    type=click.IntRange(0),
+    default=100,
+    show_default=True,
+    help="Number of lines to show from the end of the log.",
+)
+@click.option("-f", "--follow", is_flag=True, help="Follow the log.")
 @click.pass_context
 def logs(ctx: click.Context, /, instance_id: int | None, tail: int, follow: bool, **target: str | None) -> None:
     """Print what a function's instances logged: print, logging and tracebacks."""
@@ -273,8 +281,8 @@ def logs(ctx: click.Context, /, instance_id: int | None, tail: int, follow: bool
 
 @functions.command()
 @target_options
-@click.option("--destination-file", "--destinationFile", required=True, metavar="FILE", help="Where to write it.")
-@click.option("--path", "package_path", metavar="PATH", help="Stored package, instead of a function's own.")
+@click.option("--destination-file", "--destinationFile", required=True, metavar="FILE", help="Destination file.")
+@click.option("--path", "package_path", metavar="PATH", help="Path of a stored package, instead of a function's own.")
 @output_option
 @click.pass_context
 def download(ctx: click.Context, /, destination_file: str, package_path: str | None, **target: str | None) -> None:

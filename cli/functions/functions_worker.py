@@ -20,7 +20,7 @@ DRAIN_TIMEOUT_S = 60.0
 
 @click.group("functions-worker", cls=Group)
 def functions_worker() -> None:
-    """Look at the workers and what they run."""
+    """Inspect the workers and their instances."""
 
 
 def admin(ctx: click.Context) -> Admin:
@@ -54,7 +54,7 @@ def get_cluster(ctx: click.Context) -> None:
 @output_option
 @click.pass_context
 def get_cluster_leader(ctx: click.Context) -> None:
-    """Show the worker that decides which worker runs what."""
+    """Show the leader."""
     with admin(ctx) as rest:
         show_record(ctx, rest.get("/admin/v2/worker/cluster/leader"))
 
@@ -63,7 +63,7 @@ def get_cluster_leader(ctx: click.Context) -> None:
 @output_option
 @click.pass_context
 def get_function_assignments(ctx: click.Context) -> None:
-    """Show which worker runs which instances."""
+    """Show the assignments."""
     with admin(ctx) as rest:
         assignments: dict[str, list[str]] = rest.get("/admin/v2/worker/assignments")
     if current(ctx).output == "json":
@@ -80,7 +80,7 @@ def get_function_assignments(ctx: click.Context) -> None:
 @output_option
 @click.pass_context
 def function_stats(ctx: click.Context) -> None:
-    """Show the counters of every instance of the worker that answers."""
+    """Show the counters of all instances of the answering worker."""
     with admin(ctx) as rest:
         show_each(ctx, rest.get("/admin/v2/worker-stats/functionsmetrics"))
 
@@ -89,7 +89,7 @@ def function_stats(ctx: click.Context) -> None:
 @output_option
 @click.pass_context
 def monitoring_metrics(ctx: click.Context) -> None:
-    """Show the counters of the worker that answers."""
+    """Show the counters of the answering worker."""
     with admin(ctx) as rest:
         print_json(rest.get("/admin/v2/worker-stats/metrics"))
 
@@ -105,11 +105,11 @@ def rebalance(ctx: click.Context) -> None:
 
 
 @functions_worker.command()
-@click.option("--worker-id", required=True, help="The worker to be emptied, as get-cluster shows it.")
+@click.option("--worker-id", required=True, help="Id of the worker to drain, as get-cluster shows it.")
 @output_option
 @click.pass_context
 def drain(ctx: click.Context, /, worker_id: str) -> None:
-    """Move everything away from a worker, and wait until it runs nothing; it gets nothing new until it has left."""
+    """Move all instances away from a worker and wait until it runs none; it gets no new ones until it has left."""
     path = "/admin/v2/worker/leader/drain"
     deadline_s = time.monotonic() + DRAIN_TIMEOUT_S
     with admin(ctx) as rest:

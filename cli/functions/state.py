@@ -25,11 +25,11 @@ _NOT_FOUND = 404
 @click.command()
 @target_options
 @click.option("-k", "--key", required=True, help="The key.")
-@click.option("-w", "--watch", is_flag=True, help="Ask again every second, also while the key does not exist.")
+@click.option("-w", "--watch", is_flag=True, help="Repeat every second, also while the key does not exist.")
 @output_option
 @click.pass_context
 def querystate(ctx: click.Context, /, key: str, watch: bool, **target: str | None) -> None:
-    """Show what a key of a function's state holds."""
+    """Show the value of a key of a function's state."""
     path = _path(key, target)
     with Admin(current(ctx).admin_url) as rest:
         while True:

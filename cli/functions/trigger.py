@@ -1,4 +1,4 @@
-"""``magnetar functions trigger``: one message through a function, or a run of a function that works in runs."""
+"""``magnetar functions trigger``: sends a message to a function, or starts a run of a Spark function."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ POLL_S = 0.2
 LINE_PERIOD_S = 1.0
 """In a pipe, progress within a stage is a line so often at most."""
 ASK_AGAIN_S = 3.0
-"""A run that nobody knows of is asked for again, under the same id, every so often: its worker may have died."""
+"""Interval of repeated requests for a run that no worker knows: its worker may have died."""
 LOST_AFTER_S = 60.0
-"""How long nobody may know of a run: a worker that takes over, or a broker that is started again, needs less."""
+"""Time after which a run that no worker knows is given up; a takeover or a restarted broker needs less."""
 ENDED = ("done", "failed", "cancelled")
 Run = dict[str, Any]
 
@@ -124,7 +124,7 @@ class _Show(Protocol):
 
 
 def follow(rest: Admin, target: Target, run_id: str, show: _Show) -> Run:
-    """Show a run until it has ended, and return its last record."""
+    """Follow a run to its end; return its last record."""
     known_s = asked_s = time.monotonic()
     trouble = ""
     while True:
@@ -154,7 +154,7 @@ def follow(rest: Admin, target: Target, run_id: str, show: _Show) -> Run:
 
 
 def _ask_again(rest: Admin, target: Target, run_id: str) -> str:
-    """Have a run begun where the function is now; return why that was not possible. One that goes on is not touched."""
+    """Request the run again; return why that failed. A run in progress is not affected."""
     try:
         rest.post(f"{target.path}/0/trigger", runId=run_id)
     except Failure as exc:

@@ -1,4 +1,4 @@
-"""The client of `produce` and `consume`: somebody waits at a terminal, so it gives up sooner than a program's."""
+"""The client of `produce` and `consume`; its timeouts are those of an interactive command."""
 
 from __future__ import annotations
 

@@ -27,13 +27,20 @@ REPORT_EVERY = 1000
 @click.option("-t", "--subscription-type", type=click.Choice(TYPES), default="Exclusive", show_default=True)
 @click.option(
     "-m", "--subscription-mode", type=click.Choice(("Durable", "NonDurable")), default="Durable", show_default=True,
-    help="Whether the subscription stays when the command ends.",
+    help="Durable keeps the subscription when the command ends.",
 )  # fmt: skip
 @click.option(
     "-p", "--subscription-position", type=click.Choice(("Latest", "Earliest")), default="Latest", show_default=True,
     help="Where a new subscription starts.",
 )  # fmt: skip
-@click.option("-n", "--num-messages", type=click.IntRange(0), default=1, show_default=True, help="0: until Ctrl-C.")
+@click.option(
+    "-n",
+    "--num-messages",
+    type=click.IntRange(0),
+    default=1,
+    show_default=True,
+    help="Number of messages; 0: until Ctrl-C.",
+)
 @click.option("-q", "--queue-size", type=click.IntRange(0), default=0, help="Messages fetched ahead (default: 1000).")
 @click.option("-r", "--rate", type=float, default=0, help="Messages per second (default: as fast as possible).")
 @click.option("--hex", "as_hex", is_flag=True, help="Print contents in hexadecimal.")

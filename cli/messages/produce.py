@@ -17,7 +17,7 @@ from .client import connected
 
 
 def not_yet(*names: str, takes_value: bool = True) -> Callable[..., Any]:
-    """Declare a flag of Pulsar that this version cannot honour: whoever gives it is told so by name."""
+    """Declare a flag of Pulsar that this version refuses by name."""
 
     def refuse(ctx: click.Context, param: click.Parameter, value: object) -> None:
         if value:
@@ -60,12 +60,19 @@ def read_payloads(messages: tuple[str, ...], files: tuple[str, ...], separator: 
 
 @click.command()
 @click.argument("topic")
-@click.option("-m", "--messages", multiple=True, help="A message; is split at the separator. May be repeated.")
+@click.option("-m", "--messages", multiple=True, help="A message, split at the separator; repeatable.")
 @click.option("-f", "--files", multiple=True, metavar="FILE", help="A file whose content is one message; repeatable.")
 @click.option(
     "-s", "--separator", default=",", show_default=True, help="Regular expression that splits -m; '' for none."
 )
-@click.option("-n", "--num-produce", type=click.IntRange(1), default=1, show_default=True, help="Send all so often.")
+@click.option(
+    "-n",
+    "--num-produce",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Repeat count: how often all messages are sent.",
+)
 @click.option("-r", "--rate", type=float, default=0, help="Messages per second (default: as fast as possible).")
 @click.option("-k", "--key", help="Key of the messages.")
 @click.option("-p", "--properties", multiple=True, metavar="KEY=VALUE", help="Property of the messages; repeatable.")

@@ -120,7 +120,7 @@ BROKER_KEYS: dict[str, Key] = {
 
 
 def _only(accepted: Any, why: str) -> Callable[[Any], Any]:
-    """Read a key that knows one value here; another one is refused with the reason."""
+    """Read a key with a single supported value; refuse others with the reason."""
 
     def read(value: Any) -> Any:
         if type(value) is not type(accepted) or value != accepted:
@@ -225,7 +225,7 @@ STANDALONE_KEYS: dict[str, Key] = (
 
 
 def read_server_file(path: str | None, keys: Mapping[str, Key]) -> dict[str, dict[str, Any]]:
-    """Return what a file sets, record by record: ``{"broker": {field: value}, …}``; without a file nothing.
+    """Return the settings of a file by record: ``{"broker": {field: value}, …}``; without a file nothing.
 
     Raises:
         Failure: the file is unreadable, or holds an unknown key or a value of the wrong type.

@@ -1,4 +1,4 @@
-"""How a server process lives: signals, readiness, and dying with its parent."""
+"""Lifecycle of a server process: signals, readiness, and its end with its parent."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def run(serve: Callable[[asyncio.Event], Awaitable[None]]) -> None:
 
 
 def cut_off() -> None:
-    """End the process at once."""
+    """Exit at once, without clean-up."""
     logger.error("not stopped after %g s; what still hangs is cut off", STOP_S - 0.5)
     os._exit(1)
 
@@ -78,7 +78,7 @@ def announce(addresses: Mapping[str, str | int], ready_file: str | None) -> None
     temporary = Path(f"{ready_file}.{os.getpid()}")
     try:
         temporary.write_text(text)
-        temporary.replace(ready_file)  # whoever waits for the file never reads half of it
+        temporary.replace(ready_file)  # a reader never sees half of the file
     except OSError as exc:
         raise Failure(f"--ready-file {ready_file} cannot be written: {exc.strerror}") from exc
 

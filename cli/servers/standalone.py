@@ -131,7 +131,7 @@ def state_spec(host: str, port: int, data_dir: str) -> ChildSpec:
 
 
 async def first_of(work: Coroutine[Any, Any, None], stop: asyncio.Event) -> None:
-    """Wait for the work, or for the order to stop, which cancels it."""
+    """Wait for the work; cancel it when the stop event is set."""
 
     async def stopped() -> None:
         await stop.wait()

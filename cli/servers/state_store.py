@@ -26,7 +26,7 @@ DEFAULT_STATE_PORT = 4181
 def state_store(
     data_dir: str, state_port: int | None, host: str | None, config_file: str | None, ready_file: str | None
 ) -> None:
-    """Run the store of functions' state alone; workers find it by --state-storage-service-url."""
+    """Run the state store alone; workers find it by --state-storage-service-url."""
     die_with_parent()
     log_to_stderr("state store")
     in_file = read_server_file(config_file, STATE_KEYS)["state"]

@@ -1,4 +1,4 @@
-"""Child processes that are started, watched and started again; each tells on its standard output that it is ready.
+"""Supervision of child processes, which announce readiness on their standard output.
 
 Design: a child runs in a session of its own, so that Ctrl-C reaches only the parent, which stops the children in order.
 The kernel kills a child whose parent dies (`lifetime.die_with_parent`). A child that ended by itself is started again
@@ -39,10 +39,10 @@ Addresses = dict[str, str | int]
 
 @dataclass(frozen=True)
 class ChildSpec:
-    """What a child is.
+    """Specification of a child process.
 
     Attributes:
-        name: how the log calls it.
+        name: in logs.
         arguments: its command line after ``python -m magnetar.cli``, from the addresses of its last start.
         told: what it is told as one JSON line on its standard input once the supervisor knows it.
     """
@@ -102,7 +102,7 @@ class Child:
         self._process, self._streams = process, (process.stdout, process.stdin)
 
     async def ready(self) -> None:
-        """Tell the process what it waits for and return once it serves; from then on it is watched.
+        """Send the process its configuration and wait until it serves; supervise it from then on.
 
         Raises:
             Failure: it ended, or took too long.
@@ -111,7 +111,7 @@ class Child:
         self._watcher = self._tasks.keep(self._watch, "watch")
 
     async def stop(self) -> None:
-        """End the process: SIGTERM, then SIGKILL for one that does not listen."""
+        """Stop the process: SIGTERM, then SIGKILL after a deadline."""
         self._is_stopping = True
         if self._watcher is not None and self._process is not None and self._process.returncode is not None:
             self._watcher.cancel()  # it sleeps before a restart that shall not come
@@ -153,7 +153,7 @@ class Child:
         self.addresses = json.loads(line)
 
     async def _watch(self) -> None:
-        """Start the process again whenever it ends, until `stop`."""
+        """Restart the process whenever it ends, until `stop`."""
         loop = asyncio.get_running_loop()
         pause_s = FIRST_PAUSE_S
         started_s = loop.time()
@@ -181,7 +181,7 @@ class Child:
                 logger.info("the %s runs again (pid %d)", self.spec.name, self._process.pid)
 
     async def _drain(self) -> None:
-        """Read what else the child writes to its standard output, so that its pipe never fills; it goes to our log."""
+        """Log the child's further output, so that its pipe never fills."""
         assert self._streams is not None
         reader, writer = self._streams
         while line := await next_line(reader):
@@ -190,7 +190,7 @@ class Child:
 
 
 async def next_line(reader: asyncio.StreamReader) -> bytes:
-    """Return what a child prints next, nothing at its end: a reset, or a broken pipe, where it left words unread."""
+    """Return what a child prints next, nothing at its end, a reset or broken pipe included."""
     try:
         return await reader.readline()
     except ConnectionError:

@@ -1,4 +1,4 @@
-"""``--allowed-hosts``: by which further names the web ports of a server may be called."""
+"""``--allowed-hosts``: further host names under which the web ports answer."""
 
 from __future__ import annotations
 

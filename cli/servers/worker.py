@@ -90,7 +90,7 @@ def worker(
 
 
 async def until_stopped(stop: asyncio.Event, failing: Coroutine[Any, Any, None]) -> None:
-    """Return when the order to stop comes; raise what the service raises when it cannot go on."""
+    """Wait for the stop event; raise the error that ends the service."""
 
     async def stopped() -> None:
         await stop.wait()

@@ -1,4 +1,4 @@
-"""Commands of ``topics`` that look inside, or concern all subscriptions; most are one call of the REST interface."""
+"""Commands of ``topics`` about messages, internals and all subscriptions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .subscription_commands import parse_duration, print_messages, split_entry, 
 
 
 class Call(NamedTuple):
-    """A command that is one call.
+    """A command that makes one REST call.
 
     Attributes:
         name: of the command.

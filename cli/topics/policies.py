@@ -16,10 +16,10 @@ from ..rest import Admin
 from ..settings import current
 from .subscription_commands import topic_argument, topic_path
 
-enable_option = click.option("-e", "--enable", is_flag=True, help="Switch it on.")
-disable_option = click.option("-d", "--disable", is_flag=True, help="Switch it off.")
+enable_option = click.option("-e", "--enable", is_flag=True, help="Enable it.")
+disable_option = click.option("-d", "--disable", is_flag=True, help="Disable it.")
 applied_option = click.option(
-    "-ap", "--applied", is_flag=True, help="Show what holds in the end, whether topic, namespace or broker says so."
+    "-ap", "--applied", is_flag=True, help="Show the effective value, from topic, namespace or broker."
 )
 
 
@@ -51,7 +51,7 @@ def show_policy(ctx: click.Context, value: Any) -> None:
 @output_option
 @click.pass_context
 def get_deduplication(ctx: click.Context, topic: str, applied: bool) -> None:
-    """Show whether a topic drops what producers send again; nothing if only its namespace says."""
+    """Show a topic's setting for deduplication; nothing if it has none of its own."""
     with admin(ctx) as rest:
         show_policy(ctx, rest.get(f"{topic_path(topic)}/deduplicationEnabled", applied=applied or None))
 
@@ -63,7 +63,7 @@ def get_deduplication(ctx: click.Context, topic: str, applied: bool) -> None:
 @output_option
 @click.pass_context
 def set_deduplication(ctx: click.Context, topic: str, enable: bool, disable: bool) -> None:
-    """Have a topic drop what producers send again, or not, whatever its namespace says."""
+    """Set deduplication of a topic; it overrides the namespace."""
     is_on = on_or_off(enable, disable)
     with admin(ctx) as rest:
         rest.post(f"{topic_path(topic)}/deduplicationEnabled", is_on)
@@ -75,7 +75,7 @@ def set_deduplication(ctx: click.Context, topic: str, enable: bool, disable: boo
 @output_option
 @click.pass_context
 def remove_deduplication(ctx: click.Context, topic: str) -> None:
-    """Leave it to the namespace whether what producers send again is dropped."""
+    """Remove a topic's setting for deduplication; the namespace's applies."""
     with admin(ctx) as rest:
         rest.delete(f"{topic_path(topic)}/deduplicationEnabled")
     show_done(ctx, f"Deduplication of {topic} is up to its namespace")
@@ -109,7 +109,7 @@ threshold_option = click.option(
 @output_option
 @click.pass_context
 def get_compaction_threshold(ctx: click.Context, topic: str, applied: bool) -> None:
-    """Show how many bytes may wait to be compacted; nothing if only the namespace or the broker says."""
+    """Show a topic's compaction threshold; nothing if it has none of its own."""
     with admin(ctx) as rest:
         show_policy(ctx, rest.get(f"{topic_path(topic)}/compactionThreshold", applied=applied or None))
 
@@ -120,7 +120,7 @@ def get_compaction_threshold(ctx: click.Context, topic: str, applied: bool) -> N
 @output_option
 @click.pass_context
 def set_compaction_threshold(ctx: click.Context, topic: str, threshold: str) -> None:
-    """Have a topic compacted once more bytes wait, whatever its namespace says."""
+    """Set the compaction threshold of a topic; it overrides the namespace."""
     size = parse_bytes(threshold)
     with admin(ctx) as rest:
         rest.post(f"{topic_path(topic)}/compactionThreshold", size)
@@ -132,7 +132,7 @@ def set_compaction_threshold(ctx: click.Context, topic: str, threshold: str) -> 
 @output_option
 @click.pass_context
 def remove_compaction_threshold(ctx: click.Context, topic: str) -> None:
-    """Leave it to the namespace when a topic is compacted."""
+    """Remove a topic's compaction threshold; the namespace's applies."""
     with admin(ctx) as rest:
         rest.delete(f"{topic_path(topic)}/compactionThreshold")
     show_done(ctx, f"Its namespace says when {topic} is compacted")

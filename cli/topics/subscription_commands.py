@@ -81,7 +81,7 @@ def subscriptions(ctx: click.Context, topic: str) -> None:
 @subscription_option
 @click.option(
     "-m", "--messageId", "--message-id", "message_id", default="latest", show_default=True,
-    help="Where it starts: latest, earliest or ledger:entry.",
+    help="Initial position: latest, earliest or ledger:entry.",
 )  # fmt: skip
 @output_option
 @click.pass_context
@@ -95,11 +95,11 @@ def create_subscription(ctx: click.Context, topic: str, subscription: str, messa
 @click.command()
 @topic_argument
 @subscription_option
-@click.option("-f", "--force", is_flag=True, help="Disconnect its consumers.")
+@click.option("-f", "--force", is_flag=True, help="Disconnect the consumers.")
 @output_option
 @click.pass_context
 def unsubscribe(ctx: click.Context, topic: str, subscription: str, force: bool) -> None:
-    """Delete a subscription; what it had not acknowledged is no longer kept for it."""
+    """Delete a subscription; its unacknowledged messages are no longer kept for it."""
     with admin(ctx) as rest:
         rest.delete(subscription_path(topic, subscription), force=force or None)
     show_done(ctx, f"Deleted subscription {subscription}")
@@ -125,7 +125,7 @@ def _clear_backlog(name: str) -> click.Command:
     @output_option
     @click.pass_context
     def clear_backlog(ctx: click.Context, topic: str, subscription: str) -> None:
-        """Skip everything that a subscription has not acknowledged."""
+        """Skip all unacknowledged messages of a subscription."""
         with admin(ctx) as rest:
             rest.post(f"{subscription_path(topic, subscription)}/skip_all")
         show_done(ctx, f"Cleared the backlog of {subscription}")
@@ -136,8 +136,10 @@ def _clear_backlog(name: str) -> click.Command:
 @click.command("reset-cursor")
 @topic_argument
 @subscription_option
-@click.option("-t", "--time", "back", metavar="DURATION", help="To the first message after that long ago, such as 10m.")
-@click.option("-m", "--messageId", "--message-id", "message_id", help="To latest, earliest or ledger:entry.")
+@click.option(
+    "-t", "--time", "back", metavar="DURATION", help="Reset to the first message after that time ago, such as 10m."
+)
+@click.option("-m", "--messageId", "--message-id", "message_id", help="Position: latest, earliest or ledger:entry.")
 @output_option
 @click.pass_context
 def reset_cursor(ctx: click.Context, topic: str, subscription: str, back: str | None, message_id: str | None) -> None:
@@ -159,12 +161,12 @@ def reset_cursor(ctx: click.Context, topic: str, subscription: str, back: str | 
 @subscription_option
 @click.option(
     "-t", "--expireTime", "--expire-time", "expire_time", required=True, metavar="DURATION",
-    help="Older than this, such as 3600 or 1h.",
+    help="Age in seconds or with a unit, such as 3600 or 1h.",
 )  # fmt: skip
 @output_option
 @click.pass_context
 def expire_messages(ctx: click.Context, topic: str, subscription: str, expire_time: str) -> None:
-    """Acknowledge what is older than a given age."""
+    """Acknowledge messages older than a given age."""
     with admin(ctx) as rest:
         rest.post(f"{subscription_path(topic, subscription)}/expireMessages/{parse_duration(expire_time)}")
     show_done(ctx, f"Expired the messages of {subscription} older than {expire_time}")

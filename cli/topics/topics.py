@@ -27,7 +27,7 @@ NOT_HERE = (
     " set-max-consumers set-max-producers set-message-ttl set-publish-rate set-replicated-subscription-status"
     " set-retention set-schema-compatibility-strategy update-properties update-subscription-properties"
 )
-"""Commands of Pulsar that this version lacks; whoever calls one is told so."""
+"""Commands of Pulsar that this version refuses by name."""
 
 
 @click.group(cls=Group, not_here=NOT_HERE.split())
@@ -49,7 +49,7 @@ def path_of(topic: str) -> str:
 
 
 partitions_option = click.option("-p", "--partitions", type=int, required=True, help="Number of partitions.")
-force_option = click.option("-f", "--force", is_flag=True, help="Disconnect who is connected.")
+force_option = click.option("-f", "--force", is_flag=True, help="Disconnect producers and consumers.")
 topic_argument = click.argument("topic")
 
 
@@ -93,7 +93,7 @@ def update_partitioned_topic(ctx: click.Context, topic: str, partitions: int) ->
 @output_option
 @click.pass_context
 def get_partitioned_topic_metadata(ctx: click.Context, topic: str) -> None:
-    """Show the number of partitions; 0 for a topic without."""
+    """Show the number of partitions; 0 for a topic without partitions."""
     with admin(ctx) as rest:
         show_record(ctx, rest.get(f"{path_of(topic)}/partitions"))
 
@@ -103,7 +103,7 @@ def get_partitioned_topic_metadata(ctx: click.Context, topic: str) -> None:
 @output_option
 @click.pass_context
 def create_missed_partitions(ctx: click.Context, topic: str) -> None:
-    """Create the partitions that a partitioned topic should have and lacks."""
+    """Create the missing partitions of a partitioned topic."""
     with admin(ctx) as rest:
         rest.post(f"{path_of(topic)}/createMissedPartitions")
     show_done(ctx, "Created the missing partitions")
@@ -177,7 +177,7 @@ def list_partitioned_topics(ctx: click.Context, namespace: str, topic_domain: st
 
 
 def stats_table(stats: dict[str, Any]) -> Table:
-    """Return a topic's statistics as a person wants them: the topic, then its subscriptions."""
+    """Return a topic's statistics as tables: the topic, then its subscriptions."""
     rows: list[tuple[object, ...]] = [
         ("topic", "", stats["msgInCounter"], stats["msgOutCounter"], "", len(stats["publishers"]), "")
     ]
@@ -262,7 +262,7 @@ def last_message_id(ctx: click.Context, topic: str) -> None:
 @output_option
 @click.pass_context
 def terminate(ctx: click.Context, topic: str) -> None:
-    """Close a topic for new messages, for ever; shows the id of its last message."""
+    """Terminate a topic: no more messages; show the id of its last one."""
     with admin(ctx) as rest:
         show_record(ctx, rest.post(f"{path_of(topic)}/terminate"))
 
