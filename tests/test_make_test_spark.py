@@ -8,7 +8,7 @@ TESTS = Path(__file__).parent
 MARK = "mark." + "spark"
 
 
-def test_all_tests_of_spark_lie_where_their_door_looks_for_them() -> None:
+def test_all_tests_of_spark_lie_where_the_target_looks_for_them() -> None:
     door = next(line for line in (TESTS.parent / "Makefile").read_text().splitlines() if '-m "spark and' in line)
     assert " tests/spark " in door
     marked = {path.relative_to(TESTS).parts[0] for path in TESTS.rglob("test_*.py") if MARK in path.read_text()}
