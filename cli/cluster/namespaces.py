@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from ..lazy import Group
-from ..output import key_value_table, output_option, show_done, show_list, show_record
+from ..output import key_value_table
 from ..rest import Admin, segment
-from ..settings import current
+from ..rest_command import Names, Record, Setting, rest_command
 from ..topics.policies import disable_option, enable_option, on_or_off, parse_bytes, threshold_option, when
 from ..topics.subscription_commands import parse_duration
 from ..topics.topics import namespace_path
@@ -22,81 +20,56 @@ def namespaces() -> None:
     """Create, inspect and change namespaces; NAMESPACE is tenant/namespace."""
 
 
-def admin(ctx: click.Context) -> Admin:
-    """Return the REST connection of a call."""
-    return Admin(current(ctx).admin_url)
-
-
 def path_of(namespace: str) -> str:
     """Return the REST path of a namespace."""
     return f"/admin/v2/namespaces/{namespace_path(namespace)}"
 
 
-@namespaces.command("list")
+@rest_command(namespaces, "list")
 @click.argument("tenant", default="public")
-@output_option
-@click.pass_context
-def list_namespaces(ctx: click.Context, tenant: str) -> None:
+def list_namespaces(rest: Admin, tenant: str) -> Names:
     """List the namespaces of a tenant."""
-    with admin(ctx) as rest:
-        show_list(ctx, rest.get(f"/admin/v2/namespaces/{segment(tenant)}"))
+    return Names(rest.get(f"/admin/v2/namespaces/{segment(tenant)}"))
 
 
-@namespaces.command("topics")
+@rest_command(namespaces, "topics")
 @namespace_argument
-@output_option
-@click.pass_context
-def topics_of_namespace(ctx: click.Context, namespace: str) -> None:
+def topics_of_namespace(rest: Admin, namespace: str) -> Names:
     """List the persistent topics of a namespace."""
-    with admin(ctx) as rest:
-        show_list(ctx, rest.get(f"/admin/v2/persistent/{namespace_path(namespace)}"))
+    return Names(rest.get(f"/admin/v2/persistent/{namespace_path(namespace)}"))
 
 
-@namespaces.command()
+@rest_command(namespaces)
 @namespace_argument
 @click.option("-c", "--clusters", help="Replication clusters, separated by commas.")
-@output_option
-@click.pass_context
-def create(ctx: click.Context, namespace: str, clusters: str | None) -> None:
+def create(rest: Admin, namespace: str, clusters: str | None) -> str:
     """Create a namespace."""
     body = {"replication_clusters": clusters.split(",")} if clusters else None
-    with admin(ctx) as rest:
-        rest.put(path_of(namespace), body)
-    show_done(ctx, f"Created namespace {namespace}")
+    rest.put(path_of(namespace), body)
+    return f"Created namespace {namespace}"
 
 
-@namespaces.command()
+@rest_command(namespaces)
 @namespace_argument
 @click.option("-f", "--force", is_flag=True, help="Delete the topics of the namespace too.")
-@output_option
-@click.pass_context
-def delete(ctx: click.Context, namespace: str, force: bool) -> None:
+def delete(rest: Admin, namespace: str, force: bool) -> str:
     """Delete a namespace."""
-    with admin(ctx) as rest:
-        rest.delete(path_of(namespace), force=force or None)
-    show_done(ctx, f"Deleted namespace {namespace}")
+    rest.delete(path_of(namespace), force=force or None)
+    return f"Deleted namespace {namespace}"
 
 
-@namespaces.command()
+@rest_command(namespaces)
 @namespace_argument
-@output_option
-@click.pass_context
-def policies(ctx: click.Context, namespace: str) -> None:
+def policies(rest: Admin, namespace: str) -> Record:
     """Show all policies of a namespace."""
-    with admin(ctx) as rest:
-        show_record(ctx, rest.get(path_of(namespace)), key_value_table)
+    return Record(rest.get(path_of(namespace)), key_value_table)
 
 
 def _add_getter(command_name: str, policy: str) -> None:
-    @namespaces.command(command_name, help=f"Show the policy {policy} of a namespace; nothing if it is not set.")
+    @rest_command(namespaces, command_name, help=f"Show the policy {policy} of a namespace; nothing if it is not set.")
     @namespace_argument
-    @output_option
-    @click.pass_context
-    def getter(ctx: click.Context, namespace: str) -> None:
-        with admin(ctx) as rest:
-            value: Any = rest.get(f"{path_of(namespace)}/{policy}")
-        if value is not None or current(ctx).output == "json":
-            show_record(ctx, value)
+    def getter(rest: Admin, namespace: str) -> Setting:
+        return Setting(rest.get(f"{path_of(namespace)}/{policy}"))
 
 
 _add_getter("get-retention", "retention")
@@ -105,79 +78,61 @@ _add_getter("get-deduplication", "deduplication")
 _add_getter("get-compaction-threshold", "compactionThreshold")
 
 
-@namespaces.command("set-deduplication")
+@rest_command(namespaces, "set-deduplication")
 @namespace_argument
 @enable_option
 @disable_option
-@output_option
-@click.pass_context
-def set_deduplication(ctx: click.Context, namespace: str, enable: bool, disable: bool) -> None:
+def set_deduplication(rest: Admin, namespace: str, enable: bool, disable: bool) -> str:
     """Set the default for deduplication of the namespace's topics."""
     is_on = on_or_off(enable, disable)
-    with admin(ctx) as rest:
-        rest.post(f"{path_of(namespace)}/deduplication", is_on)
-    show_done(ctx, f"Deduplication in {namespace} is {'on' if is_on else 'off'}")
+    rest.post(f"{path_of(namespace)}/deduplication", is_on)
+    return f"Deduplication in {namespace} is {'on' if is_on else 'off'}"
 
 
-@namespaces.command("remove-deduplication")
+@rest_command(namespaces, "remove-deduplication")
 @namespace_argument
-@output_option
-@click.pass_context
-def remove_deduplication(ctx: click.Context, namespace: str) -> None:
+def remove_deduplication(rest: Admin, namespace: str) -> str:
     """Remove the namespace's setting for deduplication; the broker's default applies."""
-    with admin(ctx) as rest:
-        rest.delete(f"{path_of(namespace)}/deduplication")
-    show_done(ctx, f"Deduplication in {namespace} is up to the broker")
+    rest.delete(f"{path_of(namespace)}/deduplication")
+    return f"Deduplication in {namespace} is up to the broker"
 
 
-@namespaces.command("set-compaction-threshold")
+@rest_command(namespaces, "set-compaction-threshold")
 @namespace_argument
 @threshold_option
-@output_option
-@click.pass_context
-def set_compaction_threshold(ctx: click.Context, namespace: str, threshold: str) -> None:
+def set_compaction_threshold(rest: Admin, namespace: str, threshold: str) -> str:
     """Set the default compaction threshold of the namespace's topics."""
     size = parse_bytes(threshold)
-    with admin(ctx) as rest:
-        rest.put(f"{path_of(namespace)}/compactionThreshold", size)
-    show_done(ctx, f"Topics in {namespace} are compacted {when(size)}")
+    rest.put(f"{path_of(namespace)}/compactionThreshold", size)
+    return f"Topics in {namespace} are compacted {when(size)}"
 
 
-@namespaces.command("remove-compaction-threshold")
+@rest_command(namespaces, "remove-compaction-threshold")
 @namespace_argument
-@output_option
-@click.pass_context
-def remove_compaction_threshold(ctx: click.Context, namespace: str) -> None:
+def remove_compaction_threshold(rest: Admin, namespace: str) -> str:
     """Remove the namespace's compaction threshold; the broker's default applies."""
-    with admin(ctx) as rest:
-        rest.delete(f"{path_of(namespace)}/compactionThreshold")
-    show_done(ctx, f"The broker says when topics in {namespace} are compacted")
+    rest.delete(f"{path_of(namespace)}/compactionThreshold")
+    return f"The broker says when topics in {namespace} are compacted"
 
 
-@namespaces.command("set-retention")
+@rest_command(namespaces, "set-retention")
 @namespace_argument
 @click.option("-t", "--time", "time_", required=True, metavar="DURATION", help="Such as 3h; 0 none, -1 for ever.")
 @click.option("-s", "--size", required=True, metavar="SIZE", help="Such as 500M or 10G; 0 none, -1 without limit.")
-@output_option
-@click.pass_context
-def set_retention(ctx: click.Context, namespace: str, time_: str, size: str) -> None:
+def set_retention(rest: Admin, namespace: str, time_: str, size: str) -> str:
     """Set how long acknowledged messages are retained."""
     minutes = -1 if time_ == "-1" else -(-parse_duration(time_) // 60)
     body = {"retentionTimeInMinutes": minutes, "retentionSizeInMB": parse_megabytes(size)}
-    with admin(ctx) as rest:
-        rest.post(f"{path_of(namespace)}/retention", body)
-    show_done(ctx, f"Set the retention of {namespace}")
+    rest.post(f"{path_of(namespace)}/retention", body)
+    return f"Set the retention of {namespace}"
 
 
-@namespaces.command("remove-retention")
+@rest_command(namespaces, "remove-retention")
 @namespace_argument
-@output_option
-@click.pass_context
-def remove_retention(ctx: click.Context, namespace: str) -> None:
+def remove_retention(rest: Admin, namespace: str) -> str:
     """Remove the namespace's retention; the broker's default applies."""
-    with admin(ctx) as rest:
-        rest.delete(f"{path_of(namespace)}/retention")
-    show_done(ctx, f"Removed the retention of {namespace}")
+    rest.delete(f"{path_of(namespace)}/retention")
+    return f"Removed the retention of {namespace}"
 
 
 def parse_megabytes(text: str) -> int:

@@ -8,15 +8,16 @@ from typing import Any
 import click
 
 from ..failure import Failure
-from ..output import output_option, show_done
 from ..rest import Admin
-from ..settings import current
+from ..rest_command import rest_command
 from .target import find_target, target_options
 
 LATEST_ID = {"ledgerId": (1 << 63) - 1, "entryId": (1 << 63) - 1}
 
 
-@click.command("reset-cursor", epilog="\b\nmagnetar functions reset-cursor --name exclamation --message-id earliest")
+@rest_command(
+    None, "reset-cursor", epilog="\b\nmagnetar functions reset-cursor --name exclamation --message-id earliest"
+)
 @target_options
 @click.option("-t", "--time", "back", metavar="DURATION", help="To the first message after that long ago, such as 10m.")
 @click.option(
@@ -24,11 +25,9 @@ LATEST_ID = {"ledgerId": (1 << 63) - 1, "entryId": (1 << 63) - 1}
     help="Position: latest, earliest, ledger:entry or ledger:entry:partition.",
 )  # fmt: skip
 @click.option("--topic", help="Only this input topic, of several.")
-@output_option
-@click.pass_context
 def reset_cursor(
-    ctx: click.Context, /, back: str | None, message_id: str | None, topic: str | None, **target: str | None
-) -> None:
+    rest: Admin, /, back: str | None, message_id: str | None, topic: str | None, **target: str | None
+) -> str:
     """Have a function begin again at an earlier or later message of its inputs.
 
     Its instances stop, the cursors move, and the instances start again. Under EFFECTIVELY_ONCE this is the only way to
@@ -44,6 +43,5 @@ def reset_cursor(
     else:
         body["messageId"] = parse_message_id(message_id or "") or LATEST_ID
     path = find_target(**target).path
-    with Admin(current(ctx).admin_url) as rest:
-        rest.post(f"{path}/reset-cursor", body)
-    show_done(ctx, "Reset successfully")
+    rest.post(f"{path}/reset-cursor", body)
+    return "Reset successfully"

@@ -12,9 +12,9 @@ import click
 
 from ..failure import Failure
 from ..lazy import Group
-from ..output import Table, output_option, show_done, show_list, show_record
+from ..output import Table
 from ..rest import Admin, segment
-from ..settings import current
+from ..rest_command import Names, Record, rest_command
 from .cursor import reset_cursor
 from .flags import build_config, complete_names, config_options, is_remote
 from .state import putstate, querystate
@@ -40,11 +40,6 @@ magnetar functions create --py exclamation.py --classname exclamation.process \\
 @click.group(cls=Group, not_here=NOT_HERE)
 def functions() -> None:
     """Create, change and watch functions."""
-
-
-def admin(ctx: click.Context) -> Admin:
-    """Return the REST connection of a call."""
-    return Admin(current(ctx).admin_url)
 
 
 def package_part(package: str) -> dict[str, tuple[str | None, str | bytes, str]]:
@@ -82,13 +77,12 @@ def prepare(names: tuple[str | None, str | None, str | None, str | None], flags:
     return config
 
 
-@functions.command(epilog=_CREATE_EXAMPLE)
+@rest_command(functions, has_output=False, epilog=_CREATE_EXAMPLE)
 @target_options
 @config_options
-@click.pass_context
 def create(
-    ctx: click.Context, /, fqfn: str | None, tenant: str | None, namespace: str | None, name: str | None, **flags: Any
-) -> None:
+    rest: Admin, /, fqfn: str | None, tenant: str | None, namespace: str | None, name: str | None, **flags: Any
+) -> str:
     """Deploy a function."""
     config = prepare((fqfn, tenant, namespace, name), flags)
     if not config.get("className"):
@@ -97,64 +91,52 @@ def create(
     if not package and not config.get("jar") and not config.get("go") and not config.get("functionType"):
         raise Failure("no code given: add --py FILE (a .py, .zip or .whl file)")
     parts = config_part(config) | (package_part(str(package)) if package else {})
-    with admin(ctx) as rest:
-        rest.send_parts("POST", _path(config), parts)
-    show_done(ctx, "Created successfully")
+    rest.send_parts("POST", _path(config), parts)
+    return "Created successfully"
 
 
-@functions.command()
+@rest_command(functions, has_output=False)
 @target_options
 @config_options
 @click.option("--update-auth-data", is_flag=True, help="Renew the function's credentials (refused: there are none).")
-@click.pass_context
 def update(
-    ctx: click.Context, /, fqfn: str | None, tenant: str | None, namespace: str | None, name: str | None, **flags: Any
-) -> None:
+    rest: Admin, /, fqfn: str | None, tenant: str | None, namespace: str | None, name: str | None, **flags: Any
+) -> str:
     """Change a function; options that are not given stay unchanged."""
     options = {"updateAuthData": flags.pop("update_auth_data")}
     config = prepare((fqfn, tenant, namespace, name), flags)
     package = config.get("py")
     parts = config_part(config) | (package_part(str(package)) if package else {})
     parts["updateOptions"] = (None, json.dumps(options), "application/json")
-    with admin(ctx) as rest:
-        rest.send_parts("PUT", _path(config), parts)
-    show_done(ctx, "Updated successfully")
+    rest.send_parts("PUT", _path(config), parts)
+    return "Updated successfully"
 
 
 def _path(config: dict[str, Any]) -> str:
     return Target(str(config["tenant"]), str(config["namespace"]), str(config["name"])).path
 
 
-@functions.command()
+@rest_command(functions)
 @target_options
-@output_option
-@click.pass_context
-def delete(ctx: click.Context, /, **target: str | None) -> None:
+def delete(rest: Admin, /, **target: str | None) -> str:
     """Stop a function and remove it."""
-    with admin(ctx) as rest:
-        rest.delete(find_target(**target).path)
-    show_done(ctx, "Deleted successfully")
+    rest.delete(find_target(**target).path)
+    return "Deleted successfully"
 
 
-@functions.command()
+@rest_command(functions)
 @target_options
-@output_option
-@click.pass_context
-def get(ctx: click.Context, /, **target: str | None) -> None:
+def get(rest: Admin, /, **target: str | None) -> Record:
     """Show a function's config."""
-    with admin(ctx) as rest:
-        show_record(ctx, rest.get(find_target(**target).path))
+    return Record(rest.get(find_target(**target).path))
 
 
-@functions.command("list")
+@rest_command(functions, "list")
 @click.option("--tenant", default=DEFAULT_TENANT, show_default=True)
 @click.option("--namespace", default=DEFAULT_NAMESPACE, show_default=True)
-@output_option
-@click.pass_context
-def list_functions(ctx: click.Context, /, tenant: str, namespace: str) -> None:
+def list_functions(rest: Admin, /, tenant: str, namespace: str) -> Names:
     """List the functions of a namespace."""
-    with admin(ctx) as rest:
-        show_list(ctx, sorted(rest.get(f"/admin/v3/functions/{segment(tenant)}/{segment(namespace)}")))
+    return Names(sorted(rest.get(f"/admin/v3/functions/{segment(tenant)}/{segment(namespace)}")))
 
 
 def status_table(status: dict[str, Any]) -> Table:
@@ -189,20 +171,18 @@ def _in_short(error: str) -> str:
 
 
 def _add_status(verb: str) -> None:
-    @functions.command(
-        verb, hidden=verb != "status", help="Show a function's status: whether it runs, its counters, its last errors."
+    @rest_command(
+        functions,
+        verb,
+        hidden=verb != "status",
+        help="Show a function's status: whether it runs, its counters, its last errors.",
     )
     @target_options
     @click.option("--instance-id", type=int, help="Only this instance.")
-    @output_option
-    @click.pass_context
-    def status(ctx: click.Context, /, instance_id: int | None, **target: str | None) -> None:
-        path = find_target(**target).path
-        with admin(ctx) as rest:
-            if instance_id is None:
-                show_record(ctx, rest.get(f"{path}/status"), status_table)
-            else:
-                show_record(ctx, rest.get(f"{path}/{instance_id}/status"))
+    def status(rest: Admin, /, instance_id: int | None, **target: str | None) -> Record:
+        if instance_id is None:
+            return Record(rest.get(f"{find_target(**target).path}/status"), status_table)
+        return Record(rest.get(f"{find_target(**target).path}/{instance_id}/status"))
 
 
 _add_status("status")
@@ -223,32 +203,24 @@ def stats_table(stats: dict[str, Any]) -> Table:
     return Table(columns, [*rows, row("all", stats)])
 
 
-@functions.command()
+@rest_command(functions)
 @target_options
 @click.option("--instance-id", type=int, help="Only this instance.")
-@output_option
-@click.pass_context
-def stats(ctx: click.Context, /, instance_id: int | None, **target: str | None) -> None:
+def stats(rest: Admin, /, instance_id: int | None, **target: str | None) -> Record:
     """Show a function's counters and latency."""
-    path = find_target(**target).path
-    with admin(ctx) as rest:
-        if instance_id is None:
-            show_record(ctx, rest.get(f"{path}/stats"), stats_table)
-        else:
-            show_record(ctx, rest.get(f"{path}/{instance_id}/stats"))
+    if instance_id is None:
+        return Record(rest.get(f"{find_target(**target).path}/stats"), stats_table)
+    return Record(rest.get(f"{find_target(**target).path}/{instance_id}/stats"))
 
 
 def _add_switch(verb: str, done: str, summary: str) -> None:
-    @functions.command(verb, help=summary)
+    @rest_command(functions, verb, help=summary)
     @target_options
     @click.option("--instance-id", type=int, help="Only this instance.")
-    @output_option
-    @click.pass_context
-    def switch(ctx: click.Context, /, instance_id: int | None, **target: str | None) -> None:
+    def switch(rest: Admin, /, instance_id: int | None, **target: str | None) -> str:
         path = find_target(**target).path
-        with admin(ctx) as rest:
-            rest.post(f"{path}/{verb}" if instance_id is None else f"{path}/{instance_id}/{verb}")
-        show_done(ctx, done)
+        rest.post(f"{path}/{verb}" if instance_id is None else f"{path}/{instance_id}/{verb}")
+        return done
 
 
 _add_switch("start", "Started successfully", "Start a stopped function.")
@@ -256,7 +228,7 @@ _add_switch("stop", "Stopped successfully", "Stop a function; it keeps its place
 _add_switch("restart", "Restarted successfully", "Stop and start a function.")
 
 
-@functions.command()
+@rest_command(functions, has_output=False)
 @target_options
 @click.option("--instance-id", type=int, help="Only this instance.")
 @click.option(
@@ -267,35 +239,31 @@ _add_switch("restart", "Restarted successfully", "Stop and start a function.")
     help="Number of lines to show from the end of the log.",
 )
 @click.option("-f", "--follow", is_flag=True, help="Follow the log.")
-@click.pass_context
-def logs(ctx: click.Context, /, instance_id: int | None, tail: int, follow: bool, **target: str | None) -> None:
+def logs(rest: Admin, /, instance_id: int | None, tail: int, follow: bool, **target: str | None) -> None:
     """Print what a function's instances logged: print, logging and tracebacks."""
     path = find_target(**target).path
     path = f"{path}/logs" if instance_id is None else f"{path}/{instance_id}/logs"
     out = sys.stdout.buffer
-    with admin(ctx) as rest, rest.stream(path, {"tail": tail, "follow": follow}) as response:
+    with rest.stream(path, {"tail": tail, "follow": follow}) as response:
         for piece in response.iter_bytes(CHUNK_BYTES if not follow else None):
             out.write(piece)
             out.flush()
 
 
-@functions.command()
+@rest_command(functions)
 @target_options
 @click.option("--destination-file", "--destinationFile", required=True, metavar="FILE", help="Destination file.")
 @click.option("--path", "package_path", metavar="PATH", help="Path of a stored package, instead of a function's own.")
-@output_option
-@click.pass_context
-def download(ctx: click.Context, /, destination_file: str, package_path: str | None, **target: str | None) -> None:
+def download(rest: Admin, /, destination_file: str, package_path: str | None, **target: str | None) -> str:
     """Save the code of a function."""
     source = "/admin/v3/functions" if package_path is not None else find_target(**target).path
     with (
-        admin(ctx) as rest,
         rest.stream(f"{source}/download", {"path": package_path}) as response,
         Path(destination_file).open("wb") as file,
     ):
         for piece in response.iter_bytes(CHUNK_BYTES):
             file.write(piece)
-    show_done(ctx, "Downloaded successfully")
+    return "Downloaded successfully"
 
 
 functions.add_command(trigger)

@@ -10,9 +10,9 @@ from typing import Any
 import click
 
 from ..failure import Failure
-from ..output import output_option, print_json, show_done
+from ..output import print_json
 from ..rest import Admin, segment
-from ..settings import current
+from ..rest_command import rest_command
 from .target import find_target, target_options
 
 WATCH_EVERY_S = 1.0
@@ -22,45 +22,39 @@ _PUT_EXAMPLE = """magnetar functions putstate --name WordCount --state '{"key": 
 _NOT_FOUND = 404
 
 
-@click.command()
+@rest_command(None)
 @target_options
 @click.option("-k", "--key", required=True, help="The key.")
 @click.option("-w", "--watch", is_flag=True, help="Repeat every second, also while the key does not exist.")
-@output_option
-@click.pass_context
-def querystate(ctx: click.Context, /, key: str, watch: bool, **target: str | None) -> None:
+def querystate(rest: Admin, /, key: str, watch: bool, **target: str | None) -> None:
     """Show the value of a key of a function's state."""
     path = _path(key, target)
-    with Admin(current(ctx).admin_url) as rest:
-        while True:
-            try:
-                print_json(as_printed(rest.get(path)))
-            except Failure as failure:
-                if not watch or failure.status != _NOT_FOUND:
-                    raise
-                click.echo(failure.format_message(), err=True)
-            if not watch:
-                return
-            time.sleep(WATCH_EVERY_S)
+    while True:
+        try:
+            print_json(as_printed(rest.get(path)))
+        except Failure as failure:
+            if not watch or failure.status != _NOT_FOUND:
+                raise
+            click.echo(failure.format_message(), err=True)
+        if not watch:
+            return
+        time.sleep(WATCH_EVERY_S)
 
 
-@click.command(epilog=f"\b\n{_PUT_EXAMPLE}")
+@rest_command(None, epilog=f"\b\n{_PUT_EXAMPLE}")
 @target_options
 @click.option(
     "-s", "--state", required=True, metavar="JSON", help='The key and its value: {"key": "k", "stringValue": "v"}.'
 )
-@output_option
-@click.pass_context
-def putstate(ctx: click.Context, /, state: str, **target: str | None) -> None:
+def putstate(rest: Admin, /, state: str, **target: str | None) -> str:
     """Set a key of a function's state.
 
     The value is a stringValue, a byteValue (base64) or a numberValue. What querystate shows may be put again.
     """
     record = _record(state)
     parts = {"state": (None, json.dumps(record), "application/json")}
-    with Admin(current(ctx).admin_url) as rest:
-        rest.send_parts("POST", _path(record["key"], target), parts)
-    show_done(ctx, f"Put state {record['key']} successfully")
+    rest.send_parts("POST", _path(record["key"], target), parts)
+    return f"Put state {record['key']} successfully"
 
 
 def as_printed(state: dict[str, Any]) -> dict[str, Any]:

@@ -7,9 +7,8 @@ from typing import NamedTuple
 import click
 
 from ..failure import Failure
-from ..output import output_option, print_json, show_done, show_record
 from ..rest import Admin
-from ..settings import current
+from ..rest_command import Line, Record, rest_command
 from .subscription_commands import parse_duration, print_messages, split_entry, topic_argument, topic_path
 
 
@@ -49,81 +48,57 @@ CALLS = (
 )
 
 
-def admin(ctx: click.Context) -> Admin:
-    """Return the REST connection of a call."""
-    return Admin(current(ctx).admin_url)
-
-
 def _command(call: Call) -> click.Command:
-    @click.command(call.name, help=call.help)
+    @rest_command(None, call.name, help=call.help)
     @topic_argument
-    @output_option
-    @click.pass_context
-    def command(ctx: click.Context, topic: str) -> None:
-        with admin(ctx) as rest:
-            answer = rest.call(call.method, f"{topic_path(topic)}/{call.path}")
-        if call.done:
-            show_done(ctx, call.done)
-        else:
-            show_record(ctx, answer)
+    def command(rest: Admin, topic: str) -> str | Record:
+        response = rest.call(call.method, f"{topic_path(topic)}/{call.path}")
+        return call.done or Record(response)
 
     return command
 
 
-@click.command("bundle-range")
+@rest_command(None, "bundle-range")
 @topic_argument
-@click.pass_context
-def bundle_range(ctx: click.Context, topic: str) -> None:
+def bundle_range(rest: Admin, topic: str) -> Line:
     """Show the range of the bundle that a topic belongs to."""
-    with admin(ctx) as rest:
-        click.echo(rest.raw("GET", f"{topic_path(topic).replace('/admin/v2', '/lookup/v2/topic')}/bundle").text)
+    text = rest.raw("GET", f"{topic_path(topic).replace('/admin/v2', '/lookup/v2/topic')}/bundle").text
+    return Line(text, text)
 
 
-@click.command("expire-messages-all-subscriptions")
+@rest_command(None, "expire-messages-all-subscriptions")
 @topic_argument
 @click.option("-t", "--expireTime", "--expire-time", "expire_time", required=True, metavar="DURATION")
-@output_option
-@click.pass_context
-def expire_all(ctx: click.Context, topic: str, expire_time: str) -> None:
+def expire_all(rest: Admin, topic: str, expire_time: str) -> str:
     """Acknowledge what is older than a given age, for every subscription."""
-    with admin(ctx) as rest:
-        rest.post(f"{topic_path(topic)}/all_subscription/expireMessages/{parse_duration(expire_time)}")
-    show_done(ctx, f"Expired the messages older than {expire_time}")
+    rest.post(f"{topic_path(topic)}/all_subscription/expireMessages/{parse_duration(expire_time)}")
+    return f"Expired the messages older than {expire_time}"
 
 
-@click.command("examine-messages")
+@rest_command(None, "examine-messages")
 @topic_argument
 @click.option("-i", "--initialPosition", "--initial-position", "start", default="latest", show_default=True)
 @click.option("-m", "--messagePosition", "--message-position", "position", type=click.IntRange(1), default=1)
-@output_option
-@click.pass_context
-def examine_messages(ctx: click.Context, topic: str, start: str, position: int) -> None:
+def examine_messages(rest: Admin, topic: str, start: str, position: int) -> None:
     """Show a message, counted from the earliest or the latest."""
     if start not in ("earliest", "latest"):
         raise Failure(f"--initialPosition {start!r} must be earliest or latest")
     path = f"{topic_path(topic)}/examinemessage?initialPosition={start}&messagePosition={position}"
-    _show_entry(ctx, path)
+    _show_entry(rest, path)
 
 
-@click.command("get-message-by-id")
+@rest_command(None, "get-message-by-id")
 @topic_argument
 @click.option("-l", "--ledgerId", "--ledger-id", "ledger_id", type=int, required=True)
 @click.option("-e", "--entryId", "--entry-id", "entry_id", type=int, required=True)
-@output_option
-@click.pass_context
-def get_message_by_id(ctx: click.Context, topic: str, ledger_id: int, entry_id: int) -> None:
+def get_message_by_id(rest: Admin, topic: str, ledger_id: int, entry_id: int) -> None:
     """Show the messages of one entry."""
-    _show_entry(ctx, f"{topic_path(topic)}/ledger/{ledger_id}/entry/{entry_id}")
+    _show_entry(rest, f"{topic_path(topic)}/ledger/{ledger_id}/entry/{entry_id}")
 
 
-def _show_entry(ctx: click.Context, path: str) -> None:
-    with admin(ctx) as rest:
-        response = rest.raw("GET", path)
-    found = split_entry(response.content, dict(response.headers))
-    if current(ctx).output == "json":
-        print_json(found)
-    else:
-        print_messages(ctx, found)
+def _show_entry(rest: Admin, path: str) -> None:
+    response = rest.raw("GET", path)
+    print_messages(split_entry(response.content, dict(response.headers)))
 
 
 COMMANDS: tuple[click.Command, ...] = (

@@ -5,15 +5,12 @@ Pulsar has them twice: as ``topics set-…`` and as ``topicPolicies set-…``.
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from ..failure import Failure
 from ..lazy import Group
-from ..output import output_option, show_done, show_record
 from ..rest import Admin
-from ..settings import current
+from ..rest_command import Setting, rest_command
 from .subscription_commands import topic_argument, topic_path
 
 enable_option = click.option("-e", "--enable", is_flag=True, help="Enable it.")
@@ -21,11 +18,6 @@ disable_option = click.option("-d", "--disable", is_flag=True, help="Disable it.
 applied_option = click.option(
     "-ap", "--applied", is_flag=True, help="Show the effective value, from topic, namespace or broker."
 )
-
-
-def admin(ctx: click.Context) -> Admin:
-    """Return the REST connection of a call."""
-    return Admin(current(ctx).admin_url)
 
 
 def on_or_off(enable: bool, disable: bool) -> bool:
@@ -39,46 +31,31 @@ def on_or_off(enable: bool, disable: bool) -> bool:
     return enable
 
 
-def show_policy(ctx: click.Context, value: Any) -> None:
-    """Show a policy; nothing if it is not set."""
-    if value is not None or current(ctx).output == "json":
-        show_record(ctx, value)
-
-
-@click.command("get-deduplication")
+@rest_command(None, "get-deduplication")
 @topic_argument
 @applied_option
-@output_option
-@click.pass_context
-def get_deduplication(ctx: click.Context, topic: str, applied: bool) -> None:
+def get_deduplication(rest: Admin, topic: str, applied: bool) -> Setting:
     """Show a topic's setting for deduplication; nothing if it has none of its own."""
-    with admin(ctx) as rest:
-        show_policy(ctx, rest.get(f"{topic_path(topic)}/deduplicationEnabled", applied=applied or None))
+    return Setting(rest.get(f"{topic_path(topic)}/deduplicationEnabled", applied=applied or None))
 
 
-@click.command("set-deduplication")
+@rest_command(None, "set-deduplication")
 @topic_argument
 @enable_option
 @disable_option
-@output_option
-@click.pass_context
-def set_deduplication(ctx: click.Context, topic: str, enable: bool, disable: bool) -> None:
+def set_deduplication(rest: Admin, topic: str, enable: bool, disable: bool) -> str:
     """Set deduplication of a topic; it overrides the namespace."""
     is_on = on_or_off(enable, disable)
-    with admin(ctx) as rest:
-        rest.post(f"{topic_path(topic)}/deduplicationEnabled", is_on)
-    show_done(ctx, f"Deduplication of {topic} is {'on' if is_on else 'off'}")
+    rest.post(f"{topic_path(topic)}/deduplicationEnabled", is_on)
+    return f"Deduplication of {topic} is {'on' if is_on else 'off'}"
 
 
-@click.command("remove-deduplication")
+@rest_command(None, "remove-deduplication")
 @topic_argument
-@output_option
-@click.pass_context
-def remove_deduplication(ctx: click.Context, topic: str) -> None:
+def remove_deduplication(rest: Admin, topic: str) -> str:
     """Remove a topic's setting for deduplication; the namespace's applies."""
-    with admin(ctx) as rest:
-        rest.delete(f"{topic_path(topic)}/deduplicationEnabled")
-    show_done(ctx, f"Deduplication of {topic} is up to its namespace")
+    rest.delete(f"{topic_path(topic)}/deduplicationEnabled")
+    return f"Deduplication of {topic} is up to its namespace"
 
 
 _UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4}
@@ -103,39 +80,30 @@ threshold_option = click.option(
 )
 
 
-@click.command("get-compaction-threshold")
+@rest_command(None, "get-compaction-threshold")
 @topic_argument
 @applied_option
-@output_option
-@click.pass_context
-def get_compaction_threshold(ctx: click.Context, topic: str, applied: bool) -> None:
+def get_compaction_threshold(rest: Admin, topic: str, applied: bool) -> Setting:
     """Show a topic's compaction threshold; nothing if it has none of its own."""
-    with admin(ctx) as rest:
-        show_policy(ctx, rest.get(f"{topic_path(topic)}/compactionThreshold", applied=applied or None))
+    return Setting(rest.get(f"{topic_path(topic)}/compactionThreshold", applied=applied or None))
 
 
-@click.command("set-compaction-threshold")
+@rest_command(None, "set-compaction-threshold")
 @topic_argument
 @threshold_option
-@output_option
-@click.pass_context
-def set_compaction_threshold(ctx: click.Context, topic: str, threshold: str) -> None:
+def set_compaction_threshold(rest: Admin, topic: str, threshold: str) -> str:
     """Set the compaction threshold of a topic; it overrides the namespace."""
     size = parse_bytes(threshold)
-    with admin(ctx) as rest:
-        rest.post(f"{topic_path(topic)}/compactionThreshold", size)
-    show_done(ctx, f"{topic} is compacted {when(size)}")
+    rest.post(f"{topic_path(topic)}/compactionThreshold", size)
+    return f"{topic} is compacted {when(size)}"
 
 
-@click.command("remove-compaction-threshold")
+@rest_command(None, "remove-compaction-threshold")
 @topic_argument
-@output_option
-@click.pass_context
-def remove_compaction_threshold(ctx: click.Context, topic: str) -> None:
+def remove_compaction_threshold(rest: Admin, topic: str) -> str:
     """Remove a topic's compaction threshold; the namespace's applies."""
-    with admin(ctx) as rest:
-        rest.delete(f"{topic_path(topic)}/compactionThreshold")
-    show_done(ctx, f"Its namespace says when {topic} is compacted")
+    rest.delete(f"{topic_path(topic)}/compactionThreshold")
+    return f"Its namespace says when {topic} is compacted"
 
 
 def when(threshold_bytes: int) -> str:

@@ -12,8 +12,9 @@ from ...errors import ProtocolError
 from ...wire.batch import decode_batch
 from ...wire.topic_name import parse_topic_name
 from ..failure import Failure
-from ..output import output_option, print_json, show_done, show_list, wants_table
+from ..output import print_json, wants_table
 from ..rest import Admin, segment
+from ..rest_command import Names, rest_command
 from ..settings import current
 
 EARLIEST_ID = {"ledgerId": -1, "entryId": -1}
@@ -21,11 +22,6 @@ UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400, "y": 365 * 86
 
 topic_argument = click.argument("topic")
 subscription_option = click.option("-s", "--subscription", required=True, metavar="NAME", help="The subscription.")
-
-
-def admin(ctx: click.Context) -> Admin:
-    """Return the REST connection of a call."""
-    return Admin(current(ctx).admin_url)
 
 
 def topic_path(topic: str) -> str:
@@ -66,140 +62,117 @@ def parse_duration(text: str) -> int:
     return int(number) * UNITS_S[unit]
 
 
-@click.command()
+@rest_command(None)
 @topic_argument
-@output_option
-@click.pass_context
-def subscriptions(ctx: click.Context, topic: str) -> None:
+def subscriptions(rest: Admin, topic: str) -> Names:
     """List the subscriptions of a topic."""
-    with admin(ctx) as rest:
-        show_list(ctx, sorted(rest.get(f"{topic_path(topic)}/subscriptions")))
+    return Names(sorted(rest.get(f"{topic_path(topic)}/subscriptions")))
 
 
-@click.command("create-subscription")
+@rest_command(None, "create-subscription")
 @topic_argument
 @subscription_option
 @click.option(
     "-m", "--messageId", "--message-id", "message_id", default="latest", show_default=True,
     help="Initial position: latest, earliest or ledger:entry.",
 )  # fmt: skip
-@output_option
-@click.pass_context
-def create_subscription(ctx: click.Context, topic: str, subscription: str, message_id: str) -> None:
+def create_subscription(rest: Admin, topic: str, subscription: str, message_id: str) -> str:
     """Create a subscription; it keeps what is published from its position on."""
-    with admin(ctx) as rest:
-        rest.put(subscription_path(topic, subscription), parse_message_id(message_id))
-    show_done(ctx, f"Created subscription {subscription} at {message_id}")
+    rest.put(subscription_path(topic, subscription), parse_message_id(message_id))
+    return f"Created subscription {subscription} at {message_id}"
 
 
-@click.command()
+@rest_command(None)
 @topic_argument
 @subscription_option
 @click.option("-f", "--force", is_flag=True, help="Disconnect the consumers.")
-@output_option
-@click.pass_context
-def unsubscribe(ctx: click.Context, topic: str, subscription: str, force: bool) -> None:
+def unsubscribe(rest: Admin, topic: str, subscription: str, force: bool) -> str:
     """Delete a subscription; its unacknowledged messages are no longer kept for it."""
-    with admin(ctx) as rest:
-        rest.delete(subscription_path(topic, subscription), force=force or None)
-    show_done(ctx, f"Deleted subscription {subscription}")
+    rest.delete(subscription_path(topic, subscription), force=force or None)
+    return f"Deleted subscription {subscription}"
 
 
-@click.command()
+@rest_command(None)
 @topic_argument
 @subscription_option
 @click.option("-n", "--count", type=click.IntRange(0), required=True, help="How many messages.")
-@output_option
-@click.pass_context
-def skip(ctx: click.Context, topic: str, subscription: str, count: int) -> None:
+def skip(rest: Admin, topic: str, subscription: str, count: int) -> str:
     """Skip the next messages of a subscription."""
-    with admin(ctx) as rest:
-        rest.post(f"{subscription_path(topic, subscription)}/skip/{count}")
-    show_done(ctx, f"Skipped {count} messages")
+    rest.post(f"{subscription_path(topic, subscription)}/skip/{count}")
+    return f"Skipped {count} messages"
 
 
 def _clear_backlog(name: str) -> click.Command:
-    @click.command(name, hidden=name != "clear-backlog")
+    @rest_command(None, name, hidden=name != "clear-backlog")
     @topic_argument
     @subscription_option
-    @output_option
-    @click.pass_context
-    def clear_backlog(ctx: click.Context, topic: str, subscription: str) -> None:
+    def clear_backlog(rest: Admin, topic: str, subscription: str) -> str:
         """Skip all unacknowledged messages of a subscription."""
-        with admin(ctx) as rest:
-            rest.post(f"{subscription_path(topic, subscription)}/skip_all")
-        show_done(ctx, f"Cleared the backlog of {subscription}")
+        rest.post(f"{subscription_path(topic, subscription)}/skip_all")
+        return f"Cleared the backlog of {subscription}"
 
     return clear_backlog
 
 
-@click.command("reset-cursor")
+@rest_command(None, "reset-cursor")
 @topic_argument
 @subscription_option
 @click.option(
     "-t", "--time", "back", metavar="DURATION", help="Reset to the first message after that time ago, such as 10m."
 )
 @click.option("-m", "--messageId", "--message-id", "message_id", help="Position: latest, earliest or ledger:entry.")
-@output_option
-@click.pass_context
-def reset_cursor(ctx: click.Context, topic: str, subscription: str, back: str | None, message_id: str | None) -> None:
+def reset_cursor(rest: Admin, topic: str, subscription: str, back: str | None, message_id: str | None) -> str:
     """Move a subscription to another position; its consumers reconnect."""
     if (back is None) == (message_id is None):
         raise Failure("where to? Give either --time, such as 10m, or --message-id, such as earliest")
     path = f"{subscription_path(topic, subscription)}/resetcursor"
-    with admin(ctx) as rest:
-        if back is not None:
-            rest.post(f"{path}/{int((time.time() - parse_duration(back)) * 1000)}")
-        else:
-            latest = {"ledgerId": (1 << 63) - 1, "entryId": (1 << 63) - 1}
-            rest.post(path, parse_message_id(message_id or "") or latest)
-    show_done(ctx, f"Moved subscription {subscription}")
+    if back is not None:
+        rest.post(f"{path}/{int((time.time() - parse_duration(back)) * 1000)}")
+    else:
+        latest = {"ledgerId": (1 << 63) - 1, "entryId": (1 << 63) - 1}
+        rest.post(path, parse_message_id(message_id or "") or latest)
+    return f"Moved subscription {subscription}"
 
 
-@click.command("expire-messages")
+@rest_command(None, "expire-messages")
 @topic_argument
 @subscription_option
 @click.option(
     "-t", "--expireTime", "--expire-time", "expire_time", required=True, metavar="DURATION",
     help="Age in seconds or with a unit, such as 3600 or 1h.",
 )  # fmt: skip
-@output_option
-@click.pass_context
-def expire_messages(ctx: click.Context, topic: str, subscription: str, expire_time: str) -> None:
+def expire_messages(rest: Admin, topic: str, subscription: str, expire_time: str) -> str:
     """Acknowledge messages older than a given age."""
-    with admin(ctx) as rest:
-        rest.post(f"{subscription_path(topic, subscription)}/expireMessages/{parse_duration(expire_time)}")
-    show_done(ctx, f"Expired the messages of {subscription} older than {expire_time}")
+    rest.post(f"{subscription_path(topic, subscription)}/expireMessages/{parse_duration(expire_time)}")
+    return f"Expired the messages of {subscription} older than {expire_time}"
 
 
-@click.command("peek-messages")
+@rest_command(None, "peek-messages")
 @topic_argument
 @subscription_option
 @click.option("-n", "--count", type=click.IntRange(1), default=1, show_default=True, help="How many messages.")
-@output_option
-@click.pass_context
-def peek_messages(ctx: click.Context, topic: str, subscription: str, count: int) -> None:
+def peek_messages(rest: Admin, topic: str, subscription: str, count: int) -> None:
     """Show the next messages of a subscription without receiving them."""
     found: list[dict[str, Any]] = []
-    with admin(ctx) as rest:
-        position = 1
-        while len(found) < count:
-            try:
-                response = rest.raw("GET", f"{subscription_path(topic, subscription)}/position/{position}")
-            except Failure as exc:
-                if not found or "Message not found" not in exc.message:
-                    raise
-                break
-            found += split_entry(response.content, dict(response.headers))
-            position += 1
+    position = 1
+    while len(found) < count:
+        try:
+            response = rest.raw("GET", f"{subscription_path(topic, subscription)}/position/{position}")
+        except Failure as exc:
+            if not found or "Message not found" not in exc.message:
+                raise
+            break
+        found += split_entry(response.content, dict(response.headers))
+        position += 1
+    print_messages(found[:count])
+
+
+def print_messages(messages: Sequence[dict[str, Any]]) -> None:
+    """Print messages, each under a line with its id, key and properties, or as JSON."""
+    ctx = click.get_current_context()
     if current(ctx).output == "json":
-        print_json(found[:count])
+        print_json(messages)
         return
-    print_messages(ctx, found[:count])
-
-
-def print_messages(ctx: click.Context, messages: Sequence[dict[str, Any]]) -> None:
-    """Print messages, each under a line with its id, key and properties."""
     for message in messages:
         head = f"{message['messageId']}  key {message['key']}  properties {message['properties']}"
         click.echo(click.style(head, dim=True) if wants_table(ctx) else head)

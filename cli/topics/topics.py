@@ -6,12 +6,12 @@ from typing import Any
 
 import click
 
-from ...wire.topic_name import TopicName, parse_topic_name
+from ...wire.topic_name import parse_topic_name
 from ..failure import Failure
 from ..lazy import Group
-from ..output import Table, output_option, show_done, show_list, show_record
+from ..output import Table
 from ..rest import Admin, segment
-from ..settings import current
+from ..rest_command import Line, Names, Record, rest_command
 from . import details as topic_details
 from . import policies as topic_policies
 from . import subscription_commands as topic_actions
@@ -38,11 +38,6 @@ def topics() -> None:
     """
 
 
-def admin(ctx: click.Context) -> Admin:
-    """Return the REST connection of a call."""
-    return Admin(current(ctx).admin_url)
-
-
 def path_of(topic: str) -> str:
     """Return the REST path of a topic given in any form."""
     return f"/admin/v2/{parse_topic_name(topic).rest_path}"
@@ -53,84 +48,63 @@ force_option = click.option("-f", "--force", is_flag=True, help="Disconnect prod
 topic_argument = click.argument("topic")
 
 
-@topics.command()
+@rest_command(topics)
 @topic_argument
-@output_option
-@click.pass_context
-def create(ctx: click.Context, topic: str) -> None:
+def create(rest: Admin, topic: str) -> str:
     """Create a topic without partitions."""
-    with admin(ctx) as rest:
-        rest.put(path_of(topic))
-    show_done(ctx, f"Created {parse_topic_name(topic)}")
+    rest.put(path_of(topic))
+    return f"Created {parse_topic_name(topic)}"
 
 
-@topics.command("create-partitioned-topic")
+@rest_command(topics, "create-partitioned-topic")
 @topic_argument
 @partitions_option
-@output_option
-@click.pass_context
-def create_partitioned_topic(ctx: click.Context, topic: str, partitions: int) -> None:
+def create_partitioned_topic(rest: Admin, topic: str, partitions: int) -> str:
     """Create a partitioned topic."""
-    with admin(ctx) as rest:
-        rest.put(f"{path_of(topic)}/partitions", partitions)
-    show_done(ctx, f"Created {parse_topic_name(topic)} with {partitions} partitions")
+    rest.put(f"{path_of(topic)}/partitions", partitions)
+    return f"Created {parse_topic_name(topic)} with {partitions} partitions"
 
 
-@topics.command("update-partitioned-topic")
+@rest_command(topics, "update-partitioned-topic")
 @topic_argument
 @partitions_option
-@output_option
-@click.pass_context
-def update_partitioned_topic(ctx: click.Context, topic: str, partitions: int) -> None:
+def update_partitioned_topic(rest: Admin, topic: str, partitions: int) -> str:
     """Raise the number of partitions."""
-    with admin(ctx) as rest:
-        rest.post(f"{path_of(topic)}/partitions", partitions)
-    show_done(ctx, f"{parse_topic_name(topic)} has {partitions} partitions now")
+    rest.post(f"{path_of(topic)}/partitions", partitions)
+    return f"{parse_topic_name(topic)} has {partitions} partitions now"
 
 
-@topics.command("get-partitioned-topic-metadata")
+@rest_command(topics, "get-partitioned-topic-metadata")
 @topic_argument
-@output_option
-@click.pass_context
-def get_partitioned_topic_metadata(ctx: click.Context, topic: str) -> None:
+def get_partitioned_topic_metadata(rest: Admin, topic: str) -> Record:
     """Show the number of partitions; 0 for a topic without partitions."""
-    with admin(ctx) as rest:
-        show_record(ctx, rest.get(f"{path_of(topic)}/partitions"))
+    return Record(rest.get(f"{path_of(topic)}/partitions"))
 
 
-@topics.command("create-missed-partitions")
+@rest_command(topics, "create-missed-partitions")
 @topic_argument
-@output_option
-@click.pass_context
-def create_missed_partitions(ctx: click.Context, topic: str) -> None:
+def create_missed_partitions(rest: Admin, topic: str) -> str:
     """Create the missing partitions of a partitioned topic."""
-    with admin(ctx) as rest:
-        rest.post(f"{path_of(topic)}/createMissedPartitions")
-    show_done(ctx, "Created the missing partitions")
+    rest.post(f"{path_of(topic)}/createMissedPartitions")
+    return "Created the missing partitions"
 
 
-@topics.command()
+@rest_command(topics)
 @topic_argument
 @force_option
-@output_option
-@click.pass_context
-def delete(ctx: click.Context, topic: str, force: bool) -> None:
+def delete(rest: Admin, topic: str, force: bool) -> str:
     """Delete a topic without partitions, or one partition, with its subscriptions."""
-    with admin(ctx) as rest:
-        rest.delete(path_of(topic), force=force)
-    show_done(ctx, f"Deleted {parse_topic_name(topic)}")
+    rest.delete(path_of(topic), force=force)
+    return f"Deleted {parse_topic_name(topic)}"
 
 
-@topics.command("delete-partitioned-topic")
+@rest_command(topics, "delete-partitioned-topic")
 @topic_argument
 @force_option
-@output_option
-@click.pass_context
-def delete_partitioned_topic(ctx: click.Context, topic: str, force: bool) -> None:
+def delete_partitioned_topic(rest: Admin, topic: str, force: bool) -> str:
     """Delete a partitioned topic with all its partitions."""
-    with admin(ctx) as rest:
-        rest.delete(f"{path_of(topic)}/partitions", force=force)
-    show_done(ctx, f"Deleted {parse_topic_name(topic)}")
+    rest.delete(f"{path_of(topic)}/partitions", force=force)
+    return f"Deleted {parse_topic_name(topic)}"
 
 
 def namespace_path(namespace: str) -> str:
@@ -152,28 +126,22 @@ domain_option = click.option(
 system_option = click.option("-ist", "--include-system-topic", is_flag=True, help="Show system topics too.")
 
 
-@topics.command("list")
+@rest_command(topics, "list")
 @namespace_argument
 @domain_option
 @system_option
-@output_option
-@click.pass_context
-def list_topics(ctx: click.Context, namespace: str, topic_domain: str, include_system_topic: bool) -> None:
+def list_topics(rest: Admin, namespace: str, topic_domain: str, include_system_topic: bool) -> Names:
     """List the topics of a namespace, partitions one by one."""
-    with admin(ctx) as rest:
-        path = f"/admin/v2/{topic_domain}/{namespace_path(namespace)}"
-        show_list(ctx, rest.get(path, includeSystemTopic=include_system_topic or None))
+    path = f"/admin/v2/{topic_domain}/{namespace_path(namespace)}"
+    return Names(rest.get(path, includeSystemTopic=include_system_topic or None))
 
 
-@topics.command("list-partitioned-topics")
+@rest_command(topics, "list-partitioned-topics")
 @namespace_argument
 @domain_option
-@output_option
-@click.pass_context
-def list_partitioned_topics(ctx: click.Context, namespace: str, topic_domain: str) -> None:
+def list_partitioned_topics(rest: Admin, namespace: str, topic_domain: str) -> Names:
     """List the partitioned topics of a namespace."""
-    with admin(ctx) as rest:
-        show_list(ctx, rest.get(f"/admin/v2/{topic_domain}/{namespace_path(namespace)}/partitioned"))
+    return Names(rest.get(f"/admin/v2/{topic_domain}/{namespace_path(namespace)}/partitioned"))
 
 
 def stats_table(stats: dict[str, Any]) -> Table:
@@ -200,97 +168,72 @@ def stats_table(stats: dict[str, Any]) -> Table:
     )
 
 
-@topics.command()
+@rest_command(topics)
 @topic_argument
 @click.option("-gpb", "--get-precise-backlog", is_flag=True, help="Count the backlog from what is not acknowledged.")
 @click.option("-sbs", "--get-subscription-backlog-size", is_flag=True, help="Fill in backlogSize.")
 @click.option("-etb", "--get-earliest-time-in-backlog", is_flag=True, help="Find the oldest message of each backlog.")
-@output_option
-@click.pass_context
 def stats(
-    ctx: click.Context,
+    rest: Admin,
     topic: str,
     get_precise_backlog: bool,
     get_subscription_backlog_size: bool,
     get_earliest_time_in_backlog: bool,
-) -> None:
+) -> Record:
     """Show the counters of a topic, its producers, subscriptions and consumers."""
-    with admin(ctx) as rest:
-        record = rest.get(
-            f"{path_of(topic)}/stats",
-            getPreciseBacklog=get_precise_backlog or None,
-            subscriptionBacklogSize=get_subscription_backlog_size or None,
-            getEarliestTimeInBacklog=get_earliest_time_in_backlog or None,
-        )
-        show_record(ctx, record, stats_table)
+    record = rest.get(
+        f"{path_of(topic)}/stats",
+        getPreciseBacklog=get_precise_backlog or None,
+        subscriptionBacklogSize=get_subscription_backlog_size or None,
+        getEarliestTimeInBacklog=get_earliest_time_in_backlog or None,
+    )
+    return Record(record, stats_table)
 
 
-@topics.command("partitioned-stats")
+@rest_command(topics, "partitioned-stats")
 @topic_argument
 @click.option("--per-partition", is_flag=True, help="Show every partition too.")
-@output_option
-@click.pass_context
-def partitioned_stats(ctx: click.Context, topic: str, per_partition: bool) -> None:
+def partitioned_stats(rest: Admin, topic: str, per_partition: bool) -> Record:
     """Show the counters of a partitioned topic."""
-    with admin(ctx) as rest:
-        record = rest.get(f"{path_of(topic)}/partitioned-stats", perPartition=per_partition)
-        show_record(ctx, record, None if per_partition else stats_table)
+    record = rest.get(f"{path_of(topic)}/partitioned-stats", perPartition=per_partition)
+    return Record(record, None if per_partition else stats_table)
 
 
-@topics.command("stats-internal")
+@rest_command(topics, "stats-internal")
 @topic_argument
-@output_option
-@click.pass_context
-def stats_internal(ctx: click.Context, topic: str) -> None:
+def stats_internal(rest: Admin, topic: str) -> Record:
     """Show the ledgers and cursors of a topic."""
-    with admin(ctx) as rest:
-        show_record(ctx, rest.get(f"{path_of(topic)}/internalStats"))
+    return Record(rest.get(f"{path_of(topic)}/internalStats"))
 
 
-@topics.command("last-message-id")
+@rest_command(topics, "last-message-id")
 @topic_argument
-@output_option
-@click.pass_context
-def last_message_id(ctx: click.Context, topic: str) -> None:
+def last_message_id(rest: Admin, topic: str) -> Record:
     """Show the id of the newest message."""
-    with admin(ctx) as rest:
-        show_record(ctx, rest.get(f"{path_of(topic)}/lastMessageId"))
+    return Record(rest.get(f"{path_of(topic)}/lastMessageId"))
 
 
-@topics.command()
+@rest_command(topics)
 @topic_argument
-@output_option
-@click.pass_context
-def terminate(ctx: click.Context, topic: str) -> None:
+def terminate(rest: Admin, topic: str) -> Record:
     """Terminate a topic: no more messages; show the id of its last one."""
-    with admin(ctx) as rest:
-        show_record(ctx, rest.post(f"{path_of(topic)}/terminate"))
+    return Record(rest.post(f"{path_of(topic)}/terminate"))
 
 
-@topics.command()
+@rest_command(topics)
 @topic_argument
-@output_option
-@click.pass_context
-def unload(ctx: click.Context, topic: str) -> None:
+def unload(rest: Admin, topic: str) -> str:
     """Unload a topic; clients reconnect at once."""
-    with admin(ctx) as rest:
-        rest.put(f"{path_of(topic)}/unload")
-    show_done(ctx, f"Unloaded {parse_topic_name(topic)}")
+    rest.put(f"{path_of(topic)}/unload")
+    return f"Unloaded {parse_topic_name(topic)}"
 
 
-@topics.command()
+@rest_command(topics)
 @topic_argument
-@output_option
-@click.pass_context
-def lookup(ctx: click.Context, topic: str) -> None:
+def lookup(rest: Admin, topic: str) -> Line:
     """Show which broker serves a topic."""
-    name: TopicName = parse_topic_name(topic)
-    with admin(ctx) as rest:
-        record = rest.get(f"/lookup/v2/topic/{name.rest_path}")
-    if current(ctx).output == "json":
-        show_record(ctx, record)
-    else:
-        click.echo(record["brokerUrl"])
+    record = rest.get(f"/lookup/v2/topic/{parse_topic_name(topic).rest_path}")
+    return Line(record["brokerUrl"], record)
 
 
 for _command in (*topic_actions.COMMANDS, *topic_details.COMMANDS, *topic_policies.COMMANDS):
