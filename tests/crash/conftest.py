@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import pytest
 
@@ -25,6 +25,7 @@ class Logged(Protocol):
 
 
 SERVER = pytest.StashKey[Logged]()
+AnyCluster = TypeVar("AnyCluster", bound=Cluster)
 
 
 @pytest.fixture
@@ -47,9 +48,7 @@ def _started(kind: str, directory: Path, request: pytest.FixtureRequest) -> Iter
         it.stop()
 
 
-@pytest.fixture(scope="module")
-def stateful_started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StatefulCluster]:
-    cluster = StatefulCluster(tmp_path_factory.mktemp("cluster"))
+def _running(cluster: AnyCluster) -> Iterator[AnyCluster]:
     try:
         cluster.start()
         yield cluster
@@ -57,13 +56,23 @@ def stateful_started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[State
         cluster.stop()
 
 
+def _whole(cluster: AnyCluster, request: pytest.FixtureRequest) -> AnyCluster:
+    """Return a cluster with all its processes; its log is shown if the test fails."""
+    request.node.stash[SERVER] = cluster
+    cluster.revive()
+    cluster.assemble()
+    return cluster
+
+
+@pytest.fixture(scope="module")
+def stateful_started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StatefulCluster]:
+    yield from _running(StatefulCluster(tmp_path_factory.mktemp("cluster")))
+
+
 @pytest.fixture
 def stateful(stateful_started: StatefulCluster, request: pytest.FixtureRequest) -> StatefulCluster:
     """Broker, state store and three workers, whole."""
-    request.node.stash[SERVER] = stateful_started
-    stateful_started.revive()
-    stateful_started.assemble()
-    return stateful_started
+    return _whole(stateful_started, request)
 
 
 @pytest.fixture(scope="module", params=BROKERS)
@@ -71,21 +80,13 @@ def started(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     """A broker and three workers. A module that leaves the broker alive says so: PULSAR names the fixture to take."""
     name = getattr(request.module, "PULSAR", "mortal_pulsar")
     pulsar = request.getfixturevalue(name) if request.param == "pulsar" else None
-    cluster = Cluster(tmp_path_factory.mktemp("cluster"), pulsar)
-    try:
-        cluster.start()
-        yield cluster
-    finally:
-        cluster.stop()
+    yield from _running(Cluster(tmp_path_factory.mktemp("cluster"), pulsar))
 
 
 @pytest.fixture
 def cluster(started: Cluster, request: pytest.FixtureRequest) -> Cluster:
     """The cluster with all its workers and a leader that stays."""
-    request.node.stash[SERVER] = started
-    started.revive()
-    started.assemble()
-    return started
+    return _whole(started, request)
 
 
 @pytest.hookimpl(wrapper=True)
