@@ -29,7 +29,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("runtime",),
     ("worker",),
     ("cli",),
-    ("testing",),
+    ("testing", "__main__"),
 )
 """Packages from the lowest layer to the highest. A package imports packages of lower layers only; those of one layer do
 not know each other."""

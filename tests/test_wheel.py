@@ -83,7 +83,8 @@ def test_wheel_runs_in_an_empty_environment(tmp_path: Path) -> None:
     import click
 
     shutil.copytree(Path(click.__file__).parent, Path(where) / "click")
-    shown = subprocess.run(
-        [str(python), "-m", "magnetar.cli", "--version"], check=True, capture_output=True, text=True, cwd=tmp_path
-    )
-    assert shown.stdout.strip() == f"magnetar, version {magnetar.__version__}"
+    for module in ("magnetar", "magnetar.cli"):
+        shown = subprocess.run(
+            [str(python), "-m", module, "--version"], check=True, capture_output=True, text=True, cwd=tmp_path
+        )
+        assert shown.stdout.strip() == f"magnetar, version {magnetar.__version__}"
