@@ -397,7 +397,7 @@ def third_party_of(statement: str) -> set[str]:
     return {name for name in found if name not in known and not name.startswith("_")}
 
 
-WIRE = {"google", "google_crc32c", "cramjam", "cython_runtime"}
+WIRE = {"google", "google_crc32c", "cramjam", "cython_runtime", "mmh3"}
 HTTP_SERVER = {"anyio", "httptools", "python_multipart", "starlette", "typing_extensions", "uvicorn"}
 HTTP_CLIENT = {"anyio", "certifi", "h11", "httpcore", "httpx", "idna"}
 TABLES = {"pygments", "rich"}  # httpx brings them to the commands; no server may have them

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from struct import unpack_from
 
+from mmh3 import mmh3_32_uintdigest
+
 _MASK_31 = 0x7FFFFFFF
 _MASK_32 = 0xFFFFFFFF
 _MASK_64 = 0xFFFFFFFFFFFFFFFF
@@ -14,27 +16,7 @@ _MASK_64 = 0xFFFFFFFFFFFFFFFF
 
 def murmur3_32(data: bytes) -> int:
     """Return MurmurHash3 (x86, 32 bits, seed 0) without its sign bit: 0 … 2^31-1."""
-    size = len(data)
-    blocks = size // 4
-    h = 0
-    for k in unpack_from(f"<{blocks}I", data):
-        k = (k * 0xCC9E2D51) & _MASK_32
-        k = ((k << 15) | (k >> 17)) & _MASK_32
-        h ^= (k * 0x1B873593) & _MASK_32
-        h = ((h << 13) | (h >> 19)) & _MASK_32
-        h = (h * 5 + 0xE6546B64) & _MASK_32
-    tail = data[blocks * 4 :]
-    if tail:
-        k = (int.from_bytes(tail, "little") * 0xCC9E2D51) & _MASK_32
-        k = ((k << 15) | (k >> 17)) & _MASK_32
-        h ^= (k * 0x1B873593) & _MASK_32
-    h ^= size
-    h ^= h >> 16
-    h = (h * 0x85EBCA6B) & _MASK_32
-    h ^= h >> 13
-    h = (h * 0xC2B2AE35) & _MASK_32
-    h ^= h >> 16
-    return h & _MASK_31
+    return mmh3_32_uintdigest(data) & _MASK_31
 
 
 def java_string_hash(text: str) -> int:
