@@ -1,13 +1,15 @@
 """Serverless functions in Python on a bundled broker that speaks the Apache Pulsar protocol.
 
-Authors of functions import `Function`, `Context` and the SerDe classes from here, users of topics `Client` or
-`AsyncClient`. Names are imported when they are asked for: a function's process must not pay for the client.
+Public are the names in ``__all__`` of this package, `magnetar.api` (for authors of functions), `magnetar.client`
+(topics, and deploying from Python), `magnetar.spark` and `magnetar.testing`; everything else may change. Names are
+imported at their first use: a function's process must not pay for the client.
 """
 
 from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,29 +20,45 @@ if TYPE_CHECKING:
     from .api.serde import IdentitySerDe, PickleSerDe, SerDe
     from .client.blocking import Client
     from .client.client import AsyncClient
+    from .errors import MagnetarError
 
 __version__ = "0.1.0"
-__all__ = ["AsyncClient", "Client", "Context", "Function", "IdentitySerDe", "PickleSerDe", "SerDe"]
-
-_HOMES = {
-    "AsyncClient": "client.client",
-    "Client": "client.blocking",
-    "Context": "api.context",
-    "Function": "api.function",
-    "IdentitySerDe": "api.serde",
-    "PickleSerDe": "api.serde",
-    "SerDe": "api.serde",
-}
+__all__ = ["AsyncClient", "Client", "Context", "Function", "IdentitySerDe", "MagnetarError", "PickleSerDe", "SerDe"]
 
 
-def __getattr__(name: str) -> object:
-    """Import a public name at its first use."""
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(importlib.import_module(f".{home}", __name__), name)
-    globals()[name] = value
-    return value
+def lazy_names(package: str, modules: Mapping[str, str]) -> Callable[[str], object]:
+    """Return a ``__getattr__`` for a package that imports its public names at their first use.
+
+    Args:
+        package: its ``__name__``.
+        modules: name -> the module that has it, relative to the package.
+    """
+
+    def get(name: str) -> object:
+        module = modules.get(name)
+        if module is None:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value: object = getattr(importlib.import_module(module, package), name)
+        vars(sys.modules[package])[name] = value
+        return value
+
+    return get
+
+
+if not TYPE_CHECKING:  # a type checker would take any name for one of the package
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "AsyncClient": ".client.client",
+            "Client": ".client.blocking",
+            "Context": ".api.context",
+            "Function": ".api.function",
+            "IdentitySerDe": ".api.serde",
+            "MagnetarError": ".errors",
+            "PickleSerDe": ".api.serde",
+            "SerDe": ".api.serde",
+        },
+    )
 
 
 class _MovedModules:

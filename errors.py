@@ -11,7 +11,7 @@ network went away, the broker refused. A message is fact, numbers, remedy, on on
     │   └── PatternNotSupported  it is one of Java's, with what is not supported here
     ├── InvalidConfig          a setting is unknown, out of range or not supported
     ├── PackageError           a function's package is unreadable or lacks what it should hold
-    │   └── FunctionCannotTravel  a function holds on to something of its process
+    │   └── UnpicklableFunction  a function refers to something that belongs to its process
     ├── FunctionExists         a function of that name is there already
     ├── OutOfDate              the function changed since the request was made
     ├── NotLeader              another worker decides
@@ -71,8 +71,12 @@ class PackageError(MagnetarError):
     """A function's package cannot be read, is too large, or lacks what the function names."""
 
 
-class FunctionCannotTravel(PackageError):
-    """A function cannot be pickled, for it holds on to something of its process; nothing was sent."""
+class UnpicklableFunction(PackageError):
+    """A function cannot be pickled, for it refers to something that belongs to its process; nothing was sent."""
+
+
+FunctionCannotTravel = UnpicklableFunction
+"""Its name in earlier versions."""
 
 
 class FunctionExists(MagnetarError):

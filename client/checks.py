@@ -18,7 +18,7 @@ INT64_MAX = 2**63 - 1
 BATCH_SIZE_MAX = 2**24
 """Messages of an entry; an acknowledgement of one of them has a bit for each."""
 TEXT_BYTES_MAX = 64 * 1024
-"""Of names and properties in settings; they travel in every request that creates a producer or consumer."""
+"""Of names and properties in settings; they are part of every request that creates a producer or consumer."""
 
 
 def check_text(what: str, text: object, bytes_max: int | None = None) -> None:

@@ -1,5 +1,45 @@
 """Topics as Spark data: the data source ``magnetar``, and how a session is started.
 
-Nothing is imported here. What plans and reads (`options`, `ranges`, `survey`, `range_reader`) needs neither pyspark nor
-pyarrow; `columns`, `source` and `writer` need both, `session` pyspark and a Java.
+Names are imported at their first use. What plans and reads (`source.options`, `source.ranges`, `source.survey`,
+`source.range_reader`) needs neither pyspark nor pyarrow; `MagnetarSource` needs both, `open_session` pyspark and a
+Java.
 """
+
+from typing import TYPE_CHECKING
+
+from .. import lazy_names
+
+if TYPE_CHECKING:
+    from ..errors import DataLoss, InvalidConfig, SparkFailed
+    from .java import Java, find_java, standalone_environment
+    from .session import Session, SessionConfig, open_session
+    from .source.source import MagnetarSource
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "DataLoss": "..errors",
+            "InvalidConfig": "..errors",
+            "Java": ".java",
+            "MagnetarSource": ".source.source",
+            "Session": ".session",
+            "SessionConfig": ".session",
+            "SparkFailed": "..errors",
+            "find_java": ".java",
+            "open_session": ".session",
+            "standalone_environment": ".java",
+        },
+    )
+
+__all__ = [
+    "DataLoss",
+    "InvalidConfig",
+    "Java",
+    "MagnetarSource",
+    "Session",
+    "SessionConfig",
+    "SparkFailed",
+    "find_java",
+    "open_session",
+    "standalone_environment",
+]

@@ -96,8 +96,8 @@ class AsyncFunctions:
         """Create a function, or give an existing one new code and settings; what is not named stays as it is.
 
         Args:
-            function: a function, a lambda, or a class or object with ``process(self, input, context)``. It travels with
-                what it refers to, except for installed packages, which the workers must have.
+            function: a function, a lambda, or a class or object with ``process(self, input, context)``. What it
+                refers to is sent with it, except for installed packages, which the workers must have.
             inputs: input topics, or the only one.
             output: output topic.
             **settings: ``name``, ``tenant``, ``namespace``, ``runtime`` (``"process"``, ``"thread"`` or
@@ -107,7 +107,8 @@ class AsyncFunctions:
         Returns: the function's config, as `get` does.
 
         Raises:
-            FunctionCannotTravel: it holds on to something of this process; says what. Nothing was sent.
+            UnpicklableFunction: it refers to something that belongs to this process; says what. Nothing was
+                sent.
             InvalidConfig: a setting is unknown or wrong. Nothing was sent.
         """
         return await self.send(_prepare(function, inputs, output, settings))

@@ -6,7 +6,7 @@ well, for as far as the function reaches into them. A module that is imported in
 among its globals, so the code is searched for imports, and such modules follow the function in the stream.
 
 What cannot be pickled is refused here, before anything is sent, by the name that the author knows it by
-(`find_hindrance`).
+(`find_unpicklable`).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from typing import Any
 import cloudpickle
 from cloudpickle.cloudpickle import dynamic_subimport
 
-from ...errors import FunctionCannotTravel
+from ...errors import UnpicklableFunction
 from .local_modules import LocalModules
-from .unpicklable import find_hindrance
+from .unpicklable import find_unpicklable
 
 _MODULE_STATE_LEFT_OUT = ("__builtins__", "__cached__", "__loader__", "__spec__")
 _REASON_CHARACTERS_MAX = 300
@@ -41,7 +41,7 @@ def pickle_function(function: Any, name: str) -> bytes:
         name: the function's name, for messages.
 
     Raises:
-        FunctionCannotTravel: names what hinders it.
+        UnpicklableFunction: names the part that cannot be pickled.
     """
     stream = io.BytesIO()
     local = LocalModules()
@@ -57,10 +57,10 @@ def pickle_function(function: Any, name: str) -> bytes:
         except Exception as error:  # whatever an object's own __reduce__ raises
             parts = (function, *pickler.imported.values())
             found = next(
-                filter(None, (find_hindrance(part, lambda one: _why_not(one, local), local) for part in parts)), ""
+                filter(None, (find_unpicklable(part, lambda one: _why_not(one, local), local) for part in parts)), ""
             )
             reason = found or f"{type(error).__name__}: {_one_line(error)}"
-            raise FunctionCannotTravel(f"function {name} cannot travel: {reason}; {_REMEDY}") from error
+            raise UnpicklableFunction(f"function {name} cannot be pickled: {reason}; {_REMEDY}") from error
     return stream.getvalue()
 
 
@@ -79,7 +79,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
     def reducer_override(self, obj: Any) -> Any:
         """See pickle."""
         if isinstance(obj, io.TextIOWrapper) and obj not in (sys.stdin, sys.stdout, sys.stderr):
-            raise TypeError("an open file stays on its machine")  # cloudpickle would send all that it holds
+            raise TypeError("cannot pickle an open file")  # cloudpickle would send all that it holds
         if isinstance(obj, ModuleType | BuiltinFunctionType):
             self._refuse_compiled(obj)
         if isinstance(obj, ModuleType) and obj in self._local:

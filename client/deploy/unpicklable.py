@@ -1,8 +1,8 @@
-"""Finds what keeps a function from travelling, and by which name its author knows it.
+"""Finds the part of a function that cannot be pickled, and the name by which its author knows it.
 
-Design: walk from the function along the names that its author wrote (closures, globals, defaults, attributes of objects
-of their own classes, items of containers) and at each step on to a part that cannot travel by itself. The walk ends at
-the first object whose insides are somebody else's: ``client`` is an answer, ``client._thread._lock`` is not.
+Design: the search goes from the function along the names that its author wrote (closures, globals, defaults, attributes
+of objects of their own classes, items of containers) and at each step on to a part that cannot be pickled by itself. It
+ends at the first object whose class is somebody else's: ``client`` is an answer, ``client._thread._lock`` is not.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class _Named(NamedTuple):
         return _Named(part, self.kind, f"{self.path}{path}", self.owner)
 
 
-def find_hindrance(function: Any, why_not: Callable[[Any], str], local: Container[ModuleType]) -> str:
-    """Return the words for the part that hinders; empty if no single part does.
+def find_unpicklable(function: Any, why_not: Callable[[Any], str], local: Container[ModuleType]) -> str:
+    """Describe the part that cannot be pickled; empty if no single part is the cause.
 
     Args:
-        function: what may be unable to travel.
-        why_not: tells why an object cannot, empty if it can.
+        function: what could not be pickled.
+        why_not: tells why an object cannot be pickled, empty if it can.
         local: the author's own modules.
     """
     found, reason = _Named(function), why_not(function)

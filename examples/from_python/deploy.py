@@ -7,7 +7,7 @@ import json
 import sys
 
 import magnetar
-from magnetar.errors import FunctionCannotTravel
+from magnetar.client import UnpicklableFunction
 from tariff import Ride
 
 BASE = 2.5
@@ -28,10 +28,10 @@ def main(service_url, admin_url):
         client.functions.deploy(fare, user_config={"minute": 0.5})
         print(client.functions.get(fare)["userConfig"])
 
-        # What belongs to this process cannot travel, and the refusal names it.
+        # What belongs to this process cannot be pickled, and the refusal names it.
         try:
             client.functions.deploy(lambda text: client.functions.list(), name="stuck", inputs="rides")
-        except FunctionCannotTravel as error:
+        except UnpicklableFunction as error:
             print(error)
 
 

@@ -1,4 +1,4 @@
-"""A module of one's own, which no worker has: it travels with the function that uses it."""
+"""A module of one's own, which no worker has: it is sent with the function that uses it."""
 
 from dataclasses import dataclass
 

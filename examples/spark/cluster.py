@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 import pyspark
-from magnetar.spark.java import find_java, standalone_environment
+from magnetar.spark import find_java, standalone_environment
 
 WORKERS = 2
 MEMORY = "1536m"  # of each worker; an executor takes 1 GiB of it, unless spark.executor.memory says otherwise

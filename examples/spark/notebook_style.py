@@ -17,7 +17,7 @@ RUN = uuid.uuid4().hex[:8]
 READINGS, AVERAGES = f"readings-{RUN}", f"averages-{RUN}"
 
 # %% A session, on whatever Java there is
-from magnetar.spark.session import SessionConfig, open_session  # noqa: E402
+from magnetar.spark import SessionConfig, open_session  # noqa: E402
 
 directory = tempfile.TemporaryDirectory(prefix="spark-")
 log_file = Path(directory.name) / "jvm.log"

@@ -20,7 +20,7 @@ from magnetar.api.pickled_function import MODULE, VERSION_FILE
 from magnetar.client import ConsumerConfig
 from magnetar.client.deploy.deployment import pack
 from magnetar.client.deploy.functions import Processor
-from magnetar.errors import ConnectionLost, FunctionCannotTravel, InvalidConfig, RequestRefused
+from magnetar.errors import ConnectionLost, InvalidConfig, RequestRefused, UnpicklableFunction
 
 from tests.support.servers import Server, running
 from tests.support.waiting import wait_for
@@ -226,8 +226,8 @@ def test_module_of_the_workers_that_is_missing_is_in_the_status(client: magnetar
     wait_for(said, "reason in the status")
 
 
-def test_function_that_cannot_travel_is_not_sent(client: magnetar.Client) -> None:
-    with pytest.raises(FunctionCannotTravel, match="function stuck cannot travel: closure variable client of"):
+def test_function_that_cannot_be_pickled_is_not_sent(client: magnetar.Client) -> None:
+    with pytest.raises(UnpicklableFunction, match="function stuck cannot be pickled: closure variable client of"):
         client.functions.deploy(lambda text: client, name="stuck", inputs="stuck-in")
     assert "stuck" not in client.functions.list()
 

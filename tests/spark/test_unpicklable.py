@@ -1,4 +1,4 @@
-"""A DataFrame function that gives Spark what cannot travel."""
+"""A DataFrame function that gives Spark an unpicklable object."""
 
 from __future__ import annotations
 

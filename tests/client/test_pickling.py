@@ -1,4 +1,4 @@
-"""Functions become packages: what travels by value, what by name, and what is refused by its name."""
+"""Functions become packages: what is sent by value, what by name, and what is refused by its name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import magnetar
 import pytest
 from magnetar.api.pickled_function import MODULE, PICKLE_FILE, VERSION_FILE, version_refusal
 from magnetar.client.deploy.deployment import function_config, pack
-from magnetar.errors import FunctionCannotTravel, InvalidConfig, PackageError
+from magnetar.errors import InvalidConfig, PackageError, UnpicklableFunction
 
 LOCK = threading.Lock()
 RATES = {"pear": 2}
@@ -74,7 +74,7 @@ def elsewhere(tmp_path: Path) -> Path:
 
 
 def refusal(function: Any) -> str:
-    with pytest.raises(FunctionCannotTravel) as caught:
+    with pytest.raises(UnpicklableFunction) as caught:
         pack(function)
     text = str(caught.value)
     assert "\n" not in text
@@ -87,35 +87,35 @@ def test_function_brings_its_globals_from_a_module_that_is_not_installed(elsewhe
 
 
 @pytest.mark.slow
-def test_closures_lambdas_and_partials_travel(elsewhere: Path) -> None:
+def test_closures_lambdas_and_partials_are_sent(elsewhere: Path) -> None:
     for number, function in enumerate((lambda value: value * rated("pear"), functools.partial(pow, 3))):
         (directory := elsewhere / str(number)).mkdir()
         assert run(function, 2, directory) == (4, 9)[number]
 
 
 @pytest.mark.slow
-def test_modules_that_import_each_other_travel(home: Callable[..., ModuleType], elsewhere: Path) -> None:
+def test_modules_that_import_each_other_are_sent(home: Callable[..., ModuleType], elsewhere: Path) -> None:
     module = home(
-        travel_left="import travel_right\nFACTOR = 3\n",
-        travel_right="import travel_left\ndef times(value): return value * travel_left.FACTOR\n",
-        travel_top="import travel_right\ndef go(value): return travel_right.times(value)\n",
+        sent_left="import sent_right\nFACTOR = 3\n",
+        sent_right="import sent_left\ndef times(value): return value * sent_left.FACTOR\n",
+        sent_top="import sent_right\ndef go(value): return sent_right.times(value)\n",
     )
     assert run(module.go, 5, elsewhere) == 15
 
 
 @pytest.mark.slow
-def test_modules_imported_in_the_body_travel(home: Callable[..., ModuleType], elsewhere: Path) -> None:
+def test_modules_imported_in_the_body_are_sent(home: Callable[..., ModuleType], elsewhere: Path) -> None:
     module = home(
-        travel_late="def back(text): return text[::-1]\n",
-        travel_pack____init__="",
-        travel_pack__near="from . import far\n",
-        travel_pack__far="import travel_late\ndef twice(text): return travel_late.back(text) * 2\n",
-        travel_pack__go="def go(text):\n    from .far import twice\n    import travel_pack.near, json\n"
-        "    return json.dumps([twice(text), travel_pack.near.far.__name__])\n",
+        sent_late="def back(text): return text[::-1]\n",
+        sent_pack____init__="",
+        sent_pack__near="from . import far\n",
+        sent_pack__far="import sent_late\ndef twice(text): return sent_late.back(text) * 2\n",
+        sent_pack__go="def go(text):\n    from .far import twice\n    import sent_pack.near, json\n"
+        "    return json.dumps([twice(text), sent_pack.near.far.__name__])\n",
     )
     for name in ("near", "far"):
-        assert f"travel_pack.{name}" not in sys.modules
-    assert json.loads(run(module.go, "ab", elsewhere)) == ["baba", "travel_pack.far"]
+        assert f"sent_pack.{name}" not in sys.modules
+    assert json.loads(run(module.go, "ab", elsewhere)) == ["baba", "sent_pack.far"]
 
 
 @pytest.mark.slow
@@ -145,7 +145,7 @@ def test_same_function_makes_the_same_package() -> None:
     assert pack(rated).class_name == f"{MODULE}.rated"
 
 
-def test_installed_packages_travel_by_name() -> None:
+def test_installed_packages_are_sent_by_name() -> None:
     stream = zipfile.ZipFile(io.BytesIO(pack(lambda value: pytest.approx(value)).content)).read(PICKLE_FILE)
     assert len(stream) < 3000
 
@@ -154,14 +154,14 @@ def test_cloudpickle_is_left_as_it_was() -> None:
     import cloudpickle
 
     pack(rated)
-    with pytest.raises(FunctionCannotTravel):
+    with pytest.raises(UnpicklableFunction):
         pack(locked)
     assert not cloudpickle.list_registry_pickle_by_value()
 
 
 def test_hindering_global_is_named() -> None:
     assert "global variable LOCK of locked is of type _thread.lock" in refusal(locked)
-    assert refusal(locked).startswith("function locked cannot travel: ")
+    assert refusal(locked).startswith("function locked cannot be pickled: ")
 
 
 def test_hindering_global_of_a_called_function_is_named() -> None:
@@ -209,7 +209,7 @@ def test_object_that_refuses_for_its_own_reasons_is_named_with_them() -> None:
     assert "SparkContext (it belongs to the driver)" in text
 
 
-async def test_clients_do_not_travel() -> None:
+async def test_clients_cannot_be_pickled() -> None:
     async with magnetar.AsyncClient("pulsar://127.0.0.1:1") as client:
         assert "closure variable client of " in refusal(lambda value: client)
     assert "a client stays with its event loop" in refusal(lambda value: client)
@@ -217,12 +217,12 @@ async def test_clients_do_not_travel() -> None:
 
 def test_variable_of_a_local_module_is_named(home: Callable[..., ModuleType]) -> None:
     module = home(
-        travel_door="import threading\nDOOR = threading.Lock()\n",
-        travel_in="import travel_door\ndef go(value): return travel_door\n"
-        "def late(value):\n    import travel_door\n    return travel_door\n",
+        sent_lock="import threading\nLOCK = threading.Lock()\n",
+        sent_in="import sent_lock\ndef go(value): return sent_lock\n"
+        "def late(value):\n    import sent_lock\n    return sent_lock\n",
     )
     for function in (module.go, module.late):
-        assert "variable DOOR of module travel_door is of type _thread.lock" in refusal(function)
+        assert "variable LOCK of module sent_lock is of type _thread.lock" in refusal(function)
 
 
 def test_what_cannot_process_is_refused() -> None:
