@@ -29,7 +29,8 @@ from .consumers.merged import MergedConsumer
 from .consumers.reader import Reader
 from .consumers.received import DamagedEntry, Message, ReceivedEntry
 from .lock import Lock
-from .producers.outgoing import OutgoingEntry, OutgoingMessage, encode_entry
+from .outgoing_message import OutgoingMessage
+from .producers.outgoing import OutgoingEntry, encode_entry
 from .producers.partitioned import PartitionedProducer
 from .producers.producer import Producer
 

@@ -59,6 +59,36 @@ def check_finite(what: str, number: float) -> None:
         raise InvalidConfig(f"{what}={number} is not finite; give a number")
 
 
+def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    """Refuse a text that is not one of ``choices``."""
+    if value not in choices:
+        raise InvalidConfig(f"{name}={value!r} is not one of {', '.join(choices)}")
+
+
+def check_least(name: str, value: float, least: float) -> None:
+    """Refuse what is no number, or a smaller one than ``least``."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidConfig(f"{name}={value!a} is {type(value).__name__}; give a number from {least} on")
+    check_finite(name, value)
+    if value < least:
+        raise InvalidConfig(f"{name}={value} is less than {least}")
+
+
+def check_range(name: str, value: int, least: int, most: int) -> None:
+    """Refuse what is no int from ``least`` to ``most``."""
+    check_least(name, value, least)
+    check_integer(name, value, least, most)
+
+
+def check_name(name: str | None, remedy: str) -> None:
+    """Refuse an empty name; None is none."""
+    if name is None:
+        return
+    check_text("name", name, TEXT_BYTES_MAX)
+    if not name:
+        raise InvalidConfig(f"name='' is empty; leave it out to {remedy}")
+
+
 def check_options(
     key: Any = None, ordering_key: Any = None, properties: Any = None, event_time_ms: Any = 0, sequence_id: Any = None
 ) -> None:

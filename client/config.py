@@ -1,4 +1,4 @@
-"""Settings of clients, producers, consumers and readers.
+"""Settings of producers, consumers and readers; those of clients are in `connections.config`.
 
 Every field works; what is not supported yet is not here, so that nothing is accepted and ignored. Defaults are those
 of Apache Pulsar's own clients unless a line says why not. Units are in the names.
@@ -12,81 +12,50 @@ from typing import TYPE_CHECKING, Literal
 
 from ..errors import InvalidConfig
 from ..wire.compression import NAMES as COMPRESSIONS
-from .checks import INT32_MAX, INT64_MAX, TEXT_BYTES_MAX, check_finite, check_integer, check_text, check_texts
+from .checks import (
+    INT32_MAX,
+    INT64_MAX,
+    TEXT_BYTES_MAX,
+    check_choice,
+    check_least,
+    check_name,
+    check_range,
+    check_text,
+    check_texts,
+)
+from .connections.config import ClientConfig
+from .outgoing_message import OutgoingMessage
 
 if TYPE_CHECKING:
     from .connections.connection import Connection
-    from .producers.outgoing import OutgoingMessage
+
+__all__ = [
+    "SERVICE_BACKOFF_MAX_MS",
+    "AccessMode",
+    "ClientConfig",
+    "Compression",
+    "ConsumerConfig",
+    "Guard",
+    "Hashing",
+    "InitialPosition",
+    "ProducerConfig",
+    "ReaderConfig",
+    "Routing",
+    "SubscriptionType",
+]
 
 SERVICE_BACKOFF_MAX_MS = 3_000
 """The longest wait before a retry in workers and instances: however long their broker was away, they are back so soon
 after it. The default would have them stay away for up to a minute more, as long again as the broker was."""
 
 Guard = Callable[["Connection"], Awaitable[None]]
+"""Awaited with the connection before a producer or consumer attaches to it; what it raises fails the attempt."""
 AccessMode = Literal["Shared", "Exclusive", "WaitForExclusive", "ExclusiveWithFencing"]
 Compression = Literal["NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY"]
 Routing = Literal["RoundRobin", "SinglePartition"]
 Hashing = Literal["JavaStringHash", "Murmur3_32Hash", "BoostHash"]
 SubscriptionType = Literal["Exclusive", "Failover", "Shared", "Key_Shared"]
 InitialPosition = Literal["Latest", "Earliest"]
-
-
-def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise InvalidConfig(f"{name}={value!r} is not one of {', '.join(choices)}")
-
-
-def _check_least(name: str, value: float, least: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InvalidConfig(f"{name}={value!a} is {type(value).__name__}; give a number from {least} on")
-    check_finite(name, value)
-    if value < least:
-        raise InvalidConfig(f"{name}={value} is less than {least}")
-
-
-def _check_range(name: str, value: int, least: int, most: int) -> None:
-    _check_least(name, value, least)
-    check_integer(name, value, least, most)
-
-
-def _check_name(name: str | None, remedy: str) -> None:
-    if name is None:
-        return
-    check_text("name", name, TEXT_BYTES_MAX)
-    if not name:
-        raise InvalidConfig(f"name='' is empty; leave it out to {remedy}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClientConfig:
-    """Settings of a client.
-
-    Attributes:
-        operation_timeout_s: how long one request, and creating a producer or consumer with its retries, may take.
-        connection_timeout_s: how long connecting and the handshake may take.
-        keep_alive_s: a PING goes out this often; a broker silent for one more such time is taken for dead.
-        backoff_initial_ms: first wait before a retry; doubles with each.
-        backoff_max_ms: longest wait before a retry.
-        max_redirects: how many times a lookup may be sent to another broker.
-        description: is added to the client version that brokers show.
-    """
-
-    operation_timeout_s: float = 30.0
-    connection_timeout_s: float = 10.0
-    keep_alive_s: float = 30.0
-    backoff_initial_ms: int = 100
-    backoff_max_ms: int = 60_000
-    max_redirects: int = 20
-    description: str = ""
-
-    def __post_init__(self) -> None:
-        _check_least("operation_timeout_s", self.operation_timeout_s, 0.001)
-        _check_least("connection_timeout_s", self.connection_timeout_s, 0.001)
-        _check_least("keep_alive_s", self.keep_alive_s, 0.001)
-        _check_least("backoff_initial_ms", self.backoff_initial_ms, 1)
-        _check_least("backoff_max_ms", self.backoff_max_ms, self.backoff_initial_ms)
-        _check_least("max_redirects", self.max_redirects, 0)
-        check_text("description", self.description, TEXT_BYTES_MAX)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,22 +105,22 @@ class ProducerConfig:
     guard: Guard | None = None
 
     def __post_init__(self) -> None:
-        _check_choice(
+        check_choice(
             "access_mode", self.access_mode, ("Shared", "Exclusive", "WaitForExclusive", "ExclusiveWithFencing")
         )
-        _check_choice("compression", self.compression, tuple(COMPRESSIONS))
-        _check_choice("hashing", self.hashing, ("JavaStringHash", "Murmur3_32Hash", "BoostHash"))
+        check_choice("compression", self.compression, tuple(COMPRESSIONS))
+        check_choice("hashing", self.hashing, ("JavaStringHash", "Murmur3_32Hash", "BoostHash"))
         if isinstance(self.routing, str):
-            _check_choice("routing", self.routing, ("RoundRobin", "SinglePartition"))
-        _check_least("batch_max_messages", self.batch_max_messages, 1)
-        _check_least("batch_max_bytes", self.batch_max_bytes, 1)
-        _check_least("batch_max_delay_ms", self.batch_max_delay_ms, 0)
-        _check_least("max_pending_messages", self.max_pending_messages, 1)
-        _check_least("max_pending_bytes", self.max_pending_bytes, 1)
-        _check_least("send_timeout_ms", self.send_timeout_ms, 0)
+            check_choice("routing", self.routing, ("RoundRobin", "SinglePartition"))
+        check_least("batch_max_messages", self.batch_max_messages, 1)
+        check_least("batch_max_bytes", self.batch_max_bytes, 1)
+        check_least("batch_max_delay_ms", self.batch_max_delay_ms, 0)
+        check_least("max_pending_messages", self.max_pending_messages, 1)
+        check_least("max_pending_bytes", self.max_pending_bytes, 1)
+        check_least("send_timeout_ms", self.send_timeout_ms, 0)
         if self.initial_sequence_id is not None:
-            _check_range("initial_sequence_id", self.initial_sequence_id, 0, INT64_MAX)
-        _check_name(self.name, "let the broker choose a name")
+            check_range("initial_sequence_id", self.initial_sequence_id, 0, INT64_MAX)
+        check_name(self.name, "let the broker choose a name")
         check_texts("properties", self.properties, TEXT_BYTES_MAX)
 
 
@@ -198,16 +167,16 @@ class ConsumerConfig:
     guard: Guard | None = None
 
     def __post_init__(self) -> None:
-        _check_choice("type", self.type, ("Exclusive", "Failover", "Shared", "Key_Shared"))
-        _check_choice("initial_position", self.initial_position, ("Latest", "Earliest"))
-        _check_range("receiver_queue_size", self.receiver_queue_size, 0, INT32_MAX)
-        _check_least("max_receiver_queue_size_across_partitions", self.max_receiver_queue_size_across_partitions, 1)
-        _check_least("ack_grouping_ms", self.ack_grouping_ms, 0)
-        _check_least("ack_grouping_max", self.ack_grouping_max, 1)
-        _check_least("negative_ack_delay_ms", self.negative_ack_delay_ms, 0)
-        _check_range("priority_level", self.priority_level, 0, INT32_MAX)
-        _check_least("partition_update_s", self.partition_update_s, 0)
-        _check_name(self.name, "take a random name")
+        check_choice("type", self.type, ("Exclusive", "Failover", "Shared", "Key_Shared"))
+        check_choice("initial_position", self.initial_position, ("Latest", "Earliest"))
+        check_range("receiver_queue_size", self.receiver_queue_size, 0, INT32_MAX)
+        check_least("max_receiver_queue_size_across_partitions", self.max_receiver_queue_size_across_partitions, 1)
+        check_least("ack_grouping_ms", self.ack_grouping_ms, 0)
+        check_least("ack_grouping_max", self.ack_grouping_max, 1)
+        check_least("negative_ack_delay_ms", self.negative_ack_delay_ms, 0)
+        check_range("priority_level", self.priority_level, 0, INT32_MAX)
+        check_least("partition_update_s", self.partition_update_s, 0)
+        check_name(self.name, "take a random name")
         check_texts("properties", self.properties, TEXT_BYTES_MAX)
         check_texts("subscription_properties", self.subscription_properties, TEXT_BYTES_MAX)
         if self.read_compacted and self.type not in ("Exclusive", "Failover"):
@@ -235,7 +204,7 @@ class ReaderConfig:
     properties: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _check_range("receiver_queue_size", self.receiver_queue_size, 0, INT32_MAX)
-        _check_name(self.name, "take a random name")
+        check_range("receiver_queue_size", self.receiver_queue_size, 0, INT32_MAX)
+        check_name(self.name, "take a random name")
         check_text("subscription_prefix", self.subscription_prefix, TEXT_BYTES_MAX)
         check_texts("properties", self.properties, TEXT_BYTES_MAX)

@@ -36,8 +36,9 @@ not know each other."""
 
 INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
     "client": (
-        ("checks", "config"),
+        ("checks", "outgoing_message"),
         ("connections",),
+        ("config",),
         ("producers", "consumers"),
         ("deploy", "deduplication", "lock"),
         ("client",),
@@ -132,8 +133,6 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
     ("broker.topics.incarnations", "broker.service"): "to be removed",
     ("broker.topics.producer", "broker.session.connection"): "to be removed",
     ("broker.topics.topic", "broker.service"): "to be removed",
-    ("client.config", "client.connections.connection"): "to be removed",
-    ("client.config", "client.producers.outgoing"): "to be removed",
 }
 """Imports that point upwards, with the reason."""
 

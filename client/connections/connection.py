@@ -29,7 +29,7 @@ from ...wire.pulsar_api_pb2 import (
     CommandSendError,
     CommandSendReceipt,
 )
-from ..config import ClientConfig
+from .config import ClientConfig
 from .service_url import Address
 
 log = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ import asyncio
 
 from ...errors import ClosedError, ConnectionLost, OperationTimeout
 from ...tasks.supervised import TaskSet, awaited_elsewhere
-from ..config import ClientConfig
+from .config import ClientConfig
 from .connection import Connection
 from .service_url import Address
 

@@ -9,7 +9,8 @@ from random import Random
 from ...wire.message_id import MessageId
 from ..checks import check_options
 from ..config import ProducerConfig
-from .outgoing import OutgoingEntry, OutgoingMessage, encode_entry
+from ..outgoing_message import OutgoingMessage
+from .outgoing import OutgoingEntry, encode_entry
 from .producer import Producer
 from .routing import make_router
 

@@ -15,7 +15,8 @@ from typing import Protocol
 from ...errors import InvalidConfig
 from ...wire.hashing import boost_hash, java_string_hash, murmur3_32
 from ..config import Hashing, ProducerConfig
-from .outgoing import OutgoingEntry, OutgoingMessage
+from ..outgoing_message import OutgoingMessage
+from .outgoing import OutgoingEntry
 
 _HASHES: dict[Hashing, Callable[[str], int]] = {
     "JavaStringHash": java_string_hash,

@@ -1,0 +1,39 @@
+"""Settings of a client, all about its connections; the rules of `client.config` hold here, too."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..checks import TEXT_BYTES_MAX, check_least, check_text
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientConfig:
+    """Settings of a client.
+
+    Attributes:
+        operation_timeout_s: how long one request, and creating a producer or consumer with its retries, may take.
+        connection_timeout_s: how long connecting and the handshake may take.
+        keep_alive_s: a PING goes out this often; a broker silent for one more such time is taken for dead.
+        backoff_initial_ms: first wait before a retry; doubles with each.
+        backoff_max_ms: longest wait before a retry.
+        max_redirects: how many times a lookup may be sent to another broker.
+        description: is added to the client version that brokers show.
+    """
+
+    operation_timeout_s: float = 30.0
+    connection_timeout_s: float = 10.0
+    keep_alive_s: float = 30.0
+    backoff_initial_ms: int = 100
+    backoff_max_ms: int = 60_000
+    max_redirects: int = 20
+    description: str = ""
+
+    def __post_init__(self) -> None:
+        check_least("operation_timeout_s", self.operation_timeout_s, 0.001)
+        check_least("connection_timeout_s", self.connection_timeout_s, 0.001)
+        check_least("keep_alive_s", self.keep_alive_s, 0.001)
+        check_least("backoff_initial_ms", self.backoff_initial_ms, 1)
+        check_least("backoff_max_ms", self.backoff_max_ms, self.backoff_initial_ms)
+        check_least("max_redirects", self.max_redirects, 0)
+        check_text("description", self.description, TEXT_BYTES_MAX)
