@@ -95,14 +95,26 @@ clean:
 $(TYPES):
 	@mkdir -p .types && ln -sfn .. $(TYPES)
 
-$(RUN_STAMP): pyproject.toml constraints.txt | $(BIN)/python
+# An editable installation registers a finder, which no type checker runs: mypy and pyright look for folders on the path.
+# So the link's folder is put there, too. Its second line has Python itself ask the finder first, for the files' own paths.
+define TYPES_PTH
+$(CURDIR)/.types
+import sys; sys.meta_path.sort(key=lambda finder: getattr(finder, "__name__", "") != "_EditableFinder")
+endef
+export TYPES_PTH
+show_types = $(BIN)/python -c 'import os, sysconfig; path = sysconfig.get_path("purelib") + "/magnetar-types.pth"; \
+  open(path, "w").write(os.environ["TYPES_PTH"] + "\n")'
+
+$(RUN_STAMP): pyproject.toml constraints.txt | $(BIN)/python $(TYPES)
 	@echo "installing magnetar into $(VENV) …"
 	@$(BIN)/python -m pip install --quiet --editable . || $(call failed,installing magnetar into $(VENV),pip)
+	@$(show_types)
 	@touch $@
 
-$(DEV_STAMP): pyproject.toml constraints.txt | $(BIN)/python
+$(DEV_STAMP): pyproject.toml constraints.txt | $(BIN)/python $(TYPES)
 	@echo "installing magnetar and its tools into $(VENV) …"
 	@$(BIN)/python -m pip install --quiet --editable '.[dev]' || $(call failed,installing the tools into $(VENV),pip)
+	@$(show_types)
 	@touch $(RUN_STAMP) $@
 
 $(SPARK_STAMP): $(DEV_STAMP)
