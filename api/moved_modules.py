@@ -55,7 +55,7 @@ _MOVED = {
     "runtime.spark.options": "spark.source.options",
     "runtime.spark.session": "spark.session",
     "runtime.spark.source": "spark.source.source",
-    "runtime.spark.survey": "spark.source.survey",
+    "runtime.spark.survey": "spark.source.topic_metadata",
     "runtime.spark.writer": "spark.source.writer",
     "runtime.state.client": "state.client",
     "runtime.state.values": "state.values",

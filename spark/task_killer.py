@@ -1,9 +1,9 @@
-"""Ends what tasks do in Python as soon as nobody wants it: a connection from each to the driver, which the driver cuts.
+"""Terminates the Python tasks of a cancelled run.
 
-Design: Spark tells a Python worker that its task was cancelled only by not listening any more, and ends one that does
-not notice after two to four seconds; one in an endless loop, or asleep, does not notice. So while a task of ours runs,
-a thread of its worker holds a connection to the driver and waits for its end, which is the end of the process. It ends
-with the driver too, so that tasks of one that was killed do not go on beside those of the next. The driver's address
+Design: Spark tells a Python worker that its task was cancelled only by closing its pipe, and terminates a worker that
+does not notice after two to four seconds; one in an endless loop, or asleep, does not notice. So while a task of ours
+runs, a thread of its worker keeps a connection to the driver open; when the driver closes it, the worker exits. It does
+so too when the driver dies: tasks of a killed driver must not run beside those of the next one. The driver's address
 comes with the task, as a local property of the job; tasks without it are left alone.
 """
 
@@ -16,27 +16,28 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-PROPERTY = "magnetar.leash"
-"""Local property of a job: where its driver listens."""
+PROPERTY = "magnetar.task-killer"
+"""Local property of a job: the address on which its driver listens."""
 WORKER_MODULE = "pyspark_magnetar.worker"
-"""Has `install` done in each Python worker; Spark runs only modules whose names begin with ``pyspark``."""
+"""Calls `install` in each Python worker; Spark runs only modules whose names begin with ``pyspark``."""
 CONNECT_TIMEOUT_S = 5.0
 EXIT_CODE = 75
-_LET_GO = b"."
+_RELEASE = b"."
+"""Sent to a worker whose run has ended: it goes on without a connection."""
 _BACKLOG = 512
 
 
-class Leash:
-    """The driver's end: holds the workers of one run."""
+class TaskKiller:
+    """The driver's side: the connections of the Python workers of one run."""
 
     def __init__(self, host: str) -> None:
-        """Listen on an address of this machine that executors reach."""
+        """Listen on an address of this machine that executors can reach."""
         self._socket = socket.create_server((host, 0), backlog=_BACKLOG)
         self.address = f"{host}:{self._socket.getsockname()[1]}"
-        self._held: list[socket.socket] = []
+        self._workers: list[socket.socket] = []
         self._lock = threading.Lock()
-        self._is_cut = False
-        self._thread = threading.Thread(target=self._accept, name="leash", daemon=True)
+        self._has_killed = False
+        self._thread = threading.Thread(target=self._accept, name="task killer", daemon=True)
         self._thread.start()
 
     def _accept(self) -> None:
@@ -46,32 +47,32 @@ class Leash:
             except OSError:
                 return  # closed
             with self._lock:
-                if self._is_cut:
+                if self._has_killed:
                     connection.close()
                 else:
-                    self._held = [one for one in self._held if not _is_over(one)]
-                    self._held.append(connection)
+                    self._workers = [one for one in self._workers if not _is_over(one)]
+                    self._workers.append(connection)
 
-    def cut(self) -> None:
-        """End the workers that are held, and those that come later."""
+    def kill(self) -> None:
+        """Terminate the connected workers, and those that connect later."""
         with self._lock:
-            self._is_cut = True
-            for connection in self._held:
+            self._has_killed = True
+            for connection in self._workers:
                 connection.close()
-            self._held.clear()
+            self._workers.clear()
 
     def close(self) -> None:
-        """Let go of what is held: the tasks have ended by themselves."""
+        """Stop listening and release the connected workers: the tasks have ended by themselves."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread, which a close alone does not
         self._socket.close()
         self._thread.join()
         with self._lock:
-            for connection in self._held:
+            for connection in self._workers:
                 with contextlib.suppress(OSError):
-                    connection.send(_LET_GO)
+                    connection.send(_RELEASE)
                 connection.close()
-            self._held.clear()
+            self._workers.clear()
 
 
 def _is_over(connection: socket.socket) -> bool:
@@ -87,15 +88,15 @@ def _is_over(connection: socket.socket) -> bool:
     return over
 
 
-class _Hold:
-    """The worker's end, for one task."""
+class _Watch:
+    """The worker's side: the connection of one task, and the thread that waits for its end."""
 
     def __init__(self, address: str, end: Callable[[int], object]) -> None:
         self._address = address
         self._end = end
         self._connection: socket.socket | None = None
         self._is_released = False
-        threading.Thread(target=self._watch, name="leash", daemon=True).start()
+        threading.Thread(target=self._watch, name="task killer", daemon=True).start()
 
     def _watch(self) -> None:
         host, _, port = self._address.rpartition(":")
@@ -106,14 +107,14 @@ class _Hold:
         with connection:
             connection.settimeout(None)
             try:
-                is_wanted = self._is_released or connection.recv(1) == _LET_GO
+                may_go_on = self._is_released or connection.recv(1) == _RELEASE
             except OSError:
-                is_wanted = False
-            if not is_wanted and not self._is_released:
+                may_go_on = False
+            if not may_go_on and not self._is_released:
                 self._end(EXIT_CODE)
 
     def release(self) -> None:
-        """End the thread; the task is over."""
+        """End the thread; the task has ended."""
         self._is_released = True
         connection = self._connection
         if connection is not None:
@@ -122,21 +123,21 @@ class _Hold:
 
 
 def install(task_context: Any, end: Callable[[int], object] = os._exit) -> None:
-    """Have each task of this process be held while it runs.
+    """Have each task of this process be watched while it runs.
 
     Args:
-        task_context: PySpark's class, which is told when a task begins and when it is over.
-        end: ends this process.
+        task_context: PySpark's class, whose context is set when a task begins and when it has ended.
+        end: exits this process.
     """
-    tell = task_context._setTaskContext
-    holds: list[_Hold] = []
+    original = task_context._setTaskContext
+    watches: list[_Watch] = []
 
-    def told(_class: Any, context: Any) -> None:
-        tell(context)
-        while holds:
-            holds.pop().release()
+    def set_context(_class: Any, context: Any) -> None:
+        original(context)
+        while watches:
+            watches.pop().release()
         address = None if context is None else context.getLocalProperty(PROPERTY)
         if address:
-            holds.append(_Hold(address, end))
+            watches.append(_Watch(address, end))
 
-    task_context._setTaskContext = classmethod(told)
+    task_context._setTaskContext = classmethod(set_context)

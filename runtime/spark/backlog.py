@@ -19,8 +19,8 @@ from ...wire.topic_name import parse_topic_name
 
 KEPT_S = 1.0
 """How old an answer may be."""
-PATIENCE_S = 0.5
-"""A status does not wait longer for the broker; it shows what was known last."""
+STATUS_WAIT_S = 0.5
+"""How long a status waits for the broker; then it shows what was known last."""
 UNKNOWN = -1
 _log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class Backlog:
         if self._asking is None and is_old:
             self._asking = self._tasks.start(self._ask(), "question")
         if self._asking is not None:
-            await asyncio.wait((self._asking,), timeout=PATIENCE_S)  # `close` may cancel the question, not who waits
+            await asyncio.wait((self._asking,), timeout=STATUS_WAIT_S)  # `close` may cancel the question, not who waits
         return self._known
 
     def run_ended(self, left: int) -> None:

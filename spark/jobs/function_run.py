@@ -27,13 +27,13 @@ from ...wire.topic_name import parse_topic_name
 from ..session import Session
 from ..source.connection import Routes
 from ..source.rest import ask
-from .cursor import Subscription
 from .dataframe_run import takes_dataframe
 from .function_requirements import LIBRARIES, Installer
 from .planned_run import PlannedRun
 from .plans import PlanStore
 from .progress import RunProgress
-from .run_request import AcceptedRun
+from .run_request import RunRequest
+from .subscription import Subscription
 from .user_code import SparkHome
 
 Report = Callable[[RunProgress], None]
@@ -119,7 +119,7 @@ class SparkFunction:
         with contextlib.closing(TableClient(self.spec.state_url)) as tables:
             done = PlanStore(tables, table_of(metadata), life=life_of(metadata), owner=self.owner).claim().ends
         for subscription in self.subscriptions():
-            subscription.stand(is_known=subscription.topic in done)
+            subscription.position(is_known=subscription.topic in done)
 
     def _check(self) -> None:
         for topic, given in self.spec.details.source.inputSpecs.items():
@@ -176,7 +176,7 @@ class SparkFunction:
             MagnetarError: the state store does not answer.
         """
         with contextlib.closing(TableClient(self.spec.state_url)) as tables:
-            return AcceptedRun(tables, self.spec).find()
+            return RunRequest(tables, self.spec).find()
 
     def cancel(self) -> None:
         """Stop the run at hand within a second, if there is one; from any thread. Its plan is kept."""

@@ -24,15 +24,15 @@ from ...instance.stats import format_error
 from ...state.client import TableClient
 from ...state.naming import table_of
 from ..cluster import cores_of
-from .cursor import Subscription
 from .job_progress import JobProgress, Work
 from .planner import Planner
 from .plans import Plan, PlanStore, RunFenced
 from .progress import RunProgress, add_metrics
-from .retries import patiently
+from .retries import with_retries
 from .run_failure import RunCancelled, RunFailed, failed_job, failed_with
-from .run_request import AcceptedRun
+from .run_request import RunRequest
 from .spark_job import watched
+from .subscription import Subscription
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -78,15 +78,15 @@ class PlannedRun:
     def run(self) -> RunProgress:
         """Do all of it; whatever goes wrong is in the result."""
         with contextlib.closing(TableClient(self._spec.state_url)) as tables:
-            accepted = AcceptedRun(tables, self._spec)
-            end = self._guarded(tables, accepted)
+            request = RunRequest(tables, self._spec)
+            end = self._guarded(tables, request)
             if end.stage != "cancelled":  # the function may go on elsewhere
-                accepted.forget()
+                request.forget()
         return end
 
-    def _guarded(self, tables: TableClient, accepted: AcceptedRun) -> RunProgress:
+    def _guarded(self, tables: TableClient, request: RunRequest) -> RunProgress:
         try:
-            accepted.note(self._progress.run_id)
+            request.note(self._progress.run_id)
             self._run(tables)
         except RunCancelled:
             return self._end("cancelled")
@@ -105,7 +105,7 @@ class PlannedRun:
         metadata = self._spec.metadata
         store = PlanStore(tables, table_of(metadata), life=life_of(metadata), owner=self._function.owner)
         record = store.load()
-        found = patiently(self._function.subscriptions, self._check_cancelled)
+        found = with_retries(self._function.subscriptions, self._check_cancelled)
         subscriptions = {one.topic: one for one in found}
         self._move(store, subscriptions)
         planner = Planner(self._spec, store, self._say, self._check_cancelled)
@@ -161,7 +161,7 @@ class PlannedRun:
 
     def _deduplicate(self, output: str) -> bool:
         """Have the broker drop what is sent again, and return whether it did so already."""
-        return patiently(lambda: switch_on(self._spec.admin_url, output), self._check_cancelled)
+        return with_retries(lambda: switch_on(self._spec.admin_url, output), self._check_cancelled)
 
     def _check_outputs(self, plan: Plan) -> None:
         """Fail where the output topic is not the one that was written to: what was in it is gone."""

@@ -11,11 +11,11 @@ from ...wire.position import EARLIEST, Position
 from ...wire.topic_name import parse_topic_name
 from ..source.connection import Routes
 from ..source.ranges import TopicRange
-from ..source.survey import backlog
-from .cursor import Subscription
+from ..source.topic_metadata import backlog
 from .plans import Plan, PlanStore, make_tasks
-from .retries import patiently
+from .retries import with_retries
 from .run_failure import failed_with
+from .subscription import Subscription
 
 SHUFFLES_PER_CORE = 2
 
@@ -88,7 +88,7 @@ class Planner:
         wholes: list[TopicRange] = []
         for topic, subscription in subscriptions.items():
             done = self._store.record.ends.get(topic)
-            stands = subscription.stand(is_known=done is not None)
+            stands = subscription.position(is_known=done is not None)
             if done is not None and stands > done:
                 self._say(
                     f"the subscription on {topic} stands at {stands}, the last run reached {done}: what lies between"
@@ -128,7 +128,7 @@ class Planner:
         output = self._spec.details.sink.topic
         if not output:
             return 0
-        return patiently(lambda: self._routes.partitions(parse_topic_name(output), makes=True), self._check)
+        return with_retries(lambda: self._routes.partitions(parse_topic_name(output), makes=True), self._check)
 
     def _backlog(self, topic: str, done: Position) -> TopicRange | None:
-        return patiently(lambda: backlog(self._routes, topic, done, self._spec.admin_url or None), self._check)
+        return with_retries(lambda: backlog(self._routes, topic, done, self._spec.admin_url or None), self._check)

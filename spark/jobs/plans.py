@@ -24,7 +24,7 @@ from ...state.client import TableClient
 from ...wire.position import Position
 from ..source.ranges import Span, TopicRange
 from ..source.ranges import plan as cut
-from .retries import patiently
+from .retries import with_retries
 
 KEY = b"__spark_plan__"
 ENTRIES_PER_TASK = 1_000
@@ -233,7 +233,7 @@ class PlanStore:
 
         Raises: as `load`.
         """
-        [value] = patiently(lambda: self._client.read(self._table, [KEY]))
+        [value] = with_retries(lambda: self._client.read(self._table, [KEY]))
         if value is None:
             return self._record
         self._version = value.version
@@ -296,7 +296,7 @@ class PlanStore:
             RunFenced: somebody has.
             StateStoreUnavailable, StateStoreFailed: nobody can tell.
         """
-        [value] = patiently(lambda: self._client.read(self._table, [KEY]))
+        [value] = with_retries(lambda: self._client.read(self._table, [KEY]))
         if self._version != (0 if value is None else value.version):
             raise RunFenced(self._fenced(None if value is None else value.data))
 
@@ -313,7 +313,7 @@ class PlanStore:
                     return value.version
                 raise RunFenced(self._fenced(value.data if value is not None else None)) from None
 
-        self._version = patiently(put)
+        self._version = with_retries(put)
         self._record = record
 
     def _fenced(self, data: bytes | None) -> str:

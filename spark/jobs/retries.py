@@ -1,4 +1,4 @@
-"""Waiting for a broker or a state store that is away for a moment, such as one that is started again."""
+"""Retries of requests to a broker or a state store that is away for a moment, such as one that is restarted."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from typing import TypeVar
 
 from ...errors import BrokerError, ConnectionLost, OperationTimeout, StateStoreUnavailable
 
-PATIENCE_S = 60.0
+RETRY_DEADLINE_S = 60.0
 """How long a server may be away, or hold the connection of a driver that is gone."""
 PAUSE_S = 0.2
 _T = TypeVar("_T")
 
 
-def patiently(question: Callable[[], _T], check: Callable[[], object] = lambda: None) -> _T:
-    """Return what servers answer, asking again for `PATIENCE_S` at most.
+def with_retries(request: Callable[[], _T], check: Callable[[], object] = lambda: None) -> _T:
+    """Return what a request returns, repeating it for at most `RETRY_DEADLINE_S`.
 
     Args:
-        question: asked until it does not raise what a server that is away lets it raise.
-        check: called before each attempt; raises once nobody wants the answer any more.
+        request: repeated while it raises an error of a server that is away.
+        check: called before each attempt; raises once the answer is not needed any more.
 
     Raises:
-        Exception: what ``question`` raised the last time, or what cannot be helped by asking again.
+        Exception: what ``request`` raised at the deadline, or an error that repeating it cannot help.
     """
-    deadline_s = time.monotonic() + PATIENCE_S
+    deadline_s = time.monotonic() + RETRY_DEADLINE_S
     while True:
         check()
         try:
-            return question()
+            return request()
         except (ConnectionLost, OperationTimeout, BrokerError, StateStoreUnavailable) as error:
             if time.monotonic() > deadline_s or getattr(error, "is_final", False):
                 raise

@@ -1,4 +1,4 @@
-"""The run that a function has been asked for, kept until its end was told: whoever loads the function finishes it.
+"""The run request of a function, stored until the end of the run was reported: whoever loads the function finishes it.
 
 Who triggers a run is given its id before it is planned. So the request itself is kept, as a key beside the plan's: a
 worker that dies, or stops, leaves it there, and the instance that takes its place goes on under the same id, for which
@@ -16,15 +16,15 @@ from ...instance.exact.identity import life_of
 from ...instance.spec import InstanceSpec
 from ...state.client import TableClient
 from ...state.naming import table_of
-from .retries import patiently
+from .retries import with_retries
 
 KEY = b"__spark_run__"
 ATTEMPTS_MAX = 6
-"""Beginnings of one run; what ends a worker each time is not tried for ever, but when somebody triggers it again."""
+"""Starts of one run: one that ends its worker each time is not tried again until somebody triggers it anew."""
 
 
-class AcceptedRun:
-    """The key of one function; blocking, for one thread."""
+class RunRequest:
+    """The run request of one function, a key of its state table; blocking, for one thread."""
 
     def __init__(self, client: TableClient, spec: InstanceSpec) -> None:
         """Prepare."""
@@ -44,19 +44,19 @@ class AcceptedRun:
         return run_id if attempts < ATTEMPTS_MAX else ""
 
     def note(self, run_id: str) -> None:
-        """Keep that a run begins.
+        """Store that a run begins.
 
         Raises:
             MagnetarError: it cannot be stored.
         """
-        before, attempts = patiently(self._read)
+        before, attempts = with_retries(self._read)
         made = 1 + (attempts if before == run_id else 0)
         content = {"run": run_id, "life": self._life, "attempts": made}
         data = json.dumps(content, separators=(",", ":")).encode()
-        self._version = patiently(lambda: self._client.put(self._table, KEY, data))
+        self._version = with_retries(lambda: self._client.put(self._table, KEY, data))
 
     def forget(self) -> None:
-        """Keep that it has ended, if nobody else has begun one meanwhile; a store that is away keeps it for later."""
+        """Store that it has ended, if nobody else has begun one meanwhile; does nothing where the store is away."""
         with contextlib.suppress(BadVersion, MagnetarError):
             self._client.put(self._table, KEY, b"", self._version)
 

@@ -1,4 +1,4 @@
-"""One Spark job, or all that a function starts, looked after from a second thread and ended when it is not wanted."""
+"""Watches Spark jobs of a function from a second thread, and cancels them when their run is cancelled."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from ..task_killer import PROPERTY, Leash
+from ..task_killer import PROPERTY, TaskKiller
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -18,42 +18,42 @@ _ERROR_CHARACTERS = 8_000
 
 @contextlib.contextmanager
 def watched(context: SparkContext, tag: str, look: Callable[[], bool]) -> Iterator[None]:
-    """Have the jobs that this thread starts carry a tag, and end them once they are not wanted.
+    """Tag the jobs that this thread starts, and cancel them once ``look`` says so.
 
     Args:
         context: that runs them.
         tag: unlike that of any other function.
-        look: called every `LOOK_S` from another thread; once it returns True, jobs end.
+        look: called every `LOOK_S` from another thread; once it returns True, the jobs are cancelled.
     """
     is_over = threading.Event()
-    leash = Leash(str(context.getConf().get("spark.driver.host")))
+    killer = TaskKiller(str(context.getConf().get("spark.driver.host")))
 
     def watch() -> None:
         while not is_over.wait(LOOK_S):
             if look():
-                # Again and again: the job may not have begun when it was ended the first time.
+                # Repeated: the job may not have begun when it was cancelled the first time.
                 context.cancelJobsWithTag(tag)
-                leash.cut()
+                killer.kill()
 
     thread = threading.Thread(target=watch, name=f"watch {tag}", daemon=True)
     context.setLocalProperty("spark.scheduler.pool", tag)
-    context.setLocalProperty(PROPERTY, leash.address)
+    context.setLocalProperty(PROPERTY, killer.address)
     context.addJobTag(tag)
     thread.start()
     try:
         yield
     except BaseException:
-        leash.cut()  # whoever watches may not have looked since
+        killer.kill()  # whoever watches may not have looked since
         raise
     finally:
         is_over.set()
         thread.join()
-        leash.close()
+        killer.close()
         context.removeJobTag(tag)
 
 
 def told(error: BaseException) -> str:
-    """Return what an error out of a job says, without the stack of the JVM."""
+    """Return the message of an error of a job, without the stack of the JVM."""
     cause: Any = getattr(error, "java_exception", None)
     text = str(error) if cause is None else str(cause.getMessage() or cause.toString())
     lines = []

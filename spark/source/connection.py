@@ -44,7 +44,7 @@ _ANSWERS = {
 """The answers to what is asked here, by the name of their field."""
 
 
-class BrokerLink:
+class BlockingConnection:
     """One connection; use it from one thread.
 
     Attributes:
@@ -185,43 +185,43 @@ class Routes:
         """
         self._hosts = parse_service_url(service_url)
 
-    def service(self) -> BrokerLink:
+    def service(self) -> BlockingConnection:
         """Return a connection to the first host of the service URL that answers."""
         error: MagnetarError | None = None
         for host in self._hosts:
             try:
-                return BrokerLink(Address(host, host))
+                return BlockingConnection(Address(host, host))
             except (ConnectionLost, OperationTimeout) as failed:
                 error = failed
         assert error is not None
         raise error
 
-    def link_to(self, topic: str) -> BrokerLink:
+    def connect_to(self, topic: str) -> BlockingConnection:
         """Return a connection to the broker that owns a topic.
 
         Raises:
             ConnectionLost, OperationTimeout: a broker does not answer.
             BrokerError: there is no such topic, or it has no owner at the moment.
         """
-        link = self.service()
+        connection = self.service()
         try:
-            service = link.address.physical
+            service = connection.address.physical
             authoritative = False
             for _ in range(MAX_REDIRECTS + 1):
                 asked = authoritative
-                answer = link.request(f"lookup of {topic}", lambda id_: requests.lookup(id_, topic, asked))  # noqa: B023
+                answer = connection.request(f"lookup of {topic}", lambda id_: requests.lookup(id_, topic, asked))  # noqa: B023
                 if answer.response == CommandLookupTopicResponse.Failed:
                     raise _refusal(answer.error, f"lookup of {topic}", answer.message)
                 address = _address(answer, service)
-                if address != link.address:
-                    link.close()
-                    link = BrokerLink(address)
+                if address != connection.address:
+                    connection.close()
+                    connection = BlockingConnection(address)
                 if answer.response == CommandLookupTopicResponse.Connect:
-                    return link
+                    return connection
                 authoritative = answer.authoritative
             raise ConnectionLost(f"lookup of {topic} was redirected more than {MAX_REDIRECTS} times")
         except BaseException:
-            link.close()
+            connection.close()
             raise
 
     def partitions(self, topic: TopicName, *, makes: bool = False) -> int:
@@ -231,16 +231,16 @@ class Routes:
             topic: which.
             makes: one that is missing is created, as the broker's policy says; else nothing is.
         """
-        with contextlib.closing(self.service()) as link:
-            answer = link.request(f"partitions of {topic}", lambda id_: _ask_partitions(id_, topic.text, makes))
+        with contextlib.closing(self.service()) as connection:
+            answer = connection.request(f"partitions of {topic}", lambda id_: _ask_partitions(id_, topic.text, makes))
             if answer.response == CommandPartitionedTopicMetadataResponse.Failed:
                 raise _refusal(answer.error, f"partitions of {topic}", answer.message)
             return int(answer.partitions)
 
     def topics_of(self, namespace: str) -> list[str]:
         """Return the full names of the persistent topics of ``tenant/namespace``, partitions by their own names."""
-        with contextlib.closing(self.service()) as link:
-            answer = link.request(f"topics of {namespace}", lambda id_: _ask_topics(id_, namespace))
+        with contextlib.closing(self.service()) as connection:
+            answer = connection.request(f"topics of {namespace}", lambda id_: _ask_topics(id_, namespace))
             return list(answer.topics)
 
 

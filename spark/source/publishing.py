@@ -142,9 +142,9 @@ class TaskPublisher:
             await before.producer.flush()
             self._check(self._newest.get(topic))
             await before.producer.close()
-        # What is sent waits so long for a broker that is away; so does a task that stands between two names.
-        patience_s = 0.0 if before is None else self._config.send_timeout_ms / 1000
-        producer = await self._create(client, topic, segment.producer_name(self._name), patience_s)
+        # An entry may wait so long for a broker that is away; so may a task between two producer names.
+        retry_s = 0.0 if before is None else self._config.send_timeout_ms / 1000
+        producer = await self._create(client, topic, segment.producer_name(self._name), retry_s)
         if self._start is not None and (topic, segment) not in self._used:
             first = segment.first_number(self._start)
             if producer.last_sequence_id >= first:
@@ -156,7 +156,7 @@ class TaskPublisher:
         opened = self._opened[topic] = _Opened(producer, segment)
         return opened
 
-    async def _create(self, client: AsyncClient, topic: str, name: str, patience_s: float) -> Producer:
+    async def _create(self, client: AsyncClient, topic: str, name: str, retry_s: float) -> Producer:
         config = replace(self._config, name=name)
         if self._admin_url:
             config = replace(config, guard=memory_guard(self._admin_url, topic))
@@ -166,7 +166,7 @@ class TaskPublisher:
                 producer = await client.create_producer(topic, config)
             except (ProducerBusy, ConnectionLost, OperationTimeout) as error:
                 # Busy: an attempt that is gone, whose connection the broker has not given up yet.
-                if time.monotonic() - began_s >= (BUSY_TIMEOUT_S if isinstance(error, ProducerBusy) else patience_s):
+                if time.monotonic() - began_s >= (BUSY_TIMEOUT_S if isinstance(error, ProducerBusy) else retry_s):
                     raise
                 await asyncio.sleep(_BUSY_PAUSE_S)
             else:

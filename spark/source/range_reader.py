@@ -1,10 +1,10 @@
 """Reads one range of a topic's entries, over lost connections, and says when something of it is gone.
 
-Design: a view begins at the next entry that is wanted; after a loss of the connection a new view begins where the old
-one stopped, for as long as `ReadOptions.poll_timeout_ms` allows without an entry. What the broker leaves out inside one
-view (markers of transactions on Apache Pulsar) is not meant to be seen; but where a view or a ledger begins, the first
-entry must be the one that was planned: if a later one comes, retention or somebody has deleted what lay before it.
-Where a ledger ends early inside a view, the broker is asked which of the two it was.
+Design: a reader begins at the next entry that is wanted; after a loss of the connection a new reader begins where the
+old one stopped, for as long as `ReadOptions.poll_timeout_ms` allows without an entry. What the broker leaves out
+between two entries of one reader (markers of transactions on Apache Pulsar) is not meant to be seen; but where a reader
+or a ledger begins, the first entry must be the one that was planned: if a later one comes, retention or somebody has
+deleted what lay before it. Where a ledger ends early, the broker is asked which of the two it was.
 
 A message in chunks belongs to the range that holds its last chunk, so that it is read once however the entries are
 cut; see `chunks`.
@@ -25,9 +25,9 @@ from ...wire.payload import open_payload, verify_checksum
 from ...wire.position import Position
 from ...wire.pulsar_api_pb2 import MessageMetadata
 from .chunks import MAX_MESSAGE_BYTES, ChunkStore, is_chunk
-from .connection import BrokerLink, Routes
+from .connection import BlockingConnection, Routes
 from .ranges import Span, TopicRange
-from .view import Detached, TopicView
+from .reader import BlockingReader, ReaderClosed
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ class RangeReader:
         self._range = wanted
         self._poll_timeout_s = poll_timeout_ms / 1000
         self._fail_on_data_loss = fail_on_data_loss
-        self._link: BrokerLink | None = None
+        self._connection: BlockingConnection | None = None
         self._span = 0  # index of the span that `_next` is in
         self._next = wanted.start
         self._left = wanted.entries
@@ -104,14 +104,14 @@ class RangeReader:
         try:
             while not self._is_done:
                 try:
-                    for entry in self._view():
+                    for entry in self._read_connected():
                         pause_s = _BACKOFF_S[0]
                         yield entry
                     continue
                 except TopicNotFound as error:
                     self._lose(f"the topic does not exist any more ({error})", self._left)
                     return
-                except (ConnectionLost, OperationTimeout, Detached, BrokerError) as error:
+                except (ConnectionLost, OperationTimeout, ReaderClosed, BrokerError) as error:
                     if getattr(error, "is_final", False):
                         raise
                     setback = error
@@ -130,23 +130,23 @@ class RangeReader:
         return self._span == len(self._range.spans)
 
     def _disconnect(self) -> None:
-        if self._link is not None:
-            self._link.close()
-            self._link = None
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
-    def _view(self) -> Iterator[Entry]:
+    def _read_connected(self) -> Iterator[Entry]:
         """Yield entries for as long as one connection holds."""
-        link = self._link = self._routes.link_to(self._range.topic)
-        view = TopicView(link, self._range.topic, MessageId(*self._next))
+        connection = self._connection = self._routes.connect_to(self._range.topic)
+        reader = BlockingReader(connection, self._range.topic, MessageId(*self._next))
         permits = _Permits()
-        view.flow(permits.first(self._left))
+        reader.flow(permits.first(self._left))
         is_first = True
         while not self._is_done:
-            found = view.next_entry(min(self._deadline, time.monotonic() + _LOOK_AFTER_S))
+            found = reader.next_entry(min(self._deadline, time.monotonic() + _LOOK_AFTER_S))
             if found is None:
                 if time.monotonic() >= self._deadline:
-                    raise OperationTimeout(f"{link.address.physical} sent no entry")
-                self._look(view)
+                    raise OperationTimeout(f"{connection.address.physical} sent no entry")
+                self._look(reader)
                 continue
             position, payload = found
             if position < self._next:
@@ -157,15 +157,15 @@ class RangeReader:
             entry = self._open(position, payload)
             more = permits.used(entry.metadata.num_messages_in_batch, self._left)
             if more and not self._is_done:
-                view.flow(more)
+                reader.flow(more)
             whole = self._whole(entry)
             if whole is not None:
                 yield whole
             self._deadline = time.monotonic() + self._poll_timeout_s
 
-    def _look(self, view: TopicView) -> None:
+    def _look(self, reader: BlockingReader) -> None:
         """Find out whether nothing comes because nothing is left: what lies behind what was deleted would have come."""
-        last = view.standing().last
+        last = reader.last_message().last
         if last.entry_id < 0 or last < self._next:
             holds = "nothing" if last.entry_id < 0 else f"entries up to {last}"
             self._lose(f"the topic holds {holds}, planned was {self._next}", self._left)
@@ -202,8 +202,8 @@ class RangeReader:
 
     def _is_deleted(self, position: Position) -> bool:
         """Return whether a topic begins behind an entry now: brokers delete from the front."""
-        with contextlib.closing(self._routes.link_to(self._range.topic)) as link:
-            mark = TopicView(link, self._range.topic, EARLIEST).standing().mark_delete
+        with contextlib.closing(self._routes.connect_to(self._range.topic)) as connection:
+            mark = BlockingReader(connection, self._range.topic, EARLIEST).last_message().mark_delete
         return mark is not None and position <= mark
 
     def _lose(self, what: str, entries: int) -> None:
@@ -253,19 +253,19 @@ class RangeReader:
         (ledger_id, entry_id), metadata = last.position, last.metadata
         near = MessageId(ledger_id, max(0, entry_id - _LOOK_BACK_CHUNKS * metadata.num_chunks_from_msg))
         for start in (near, MessageId(ledger_id, 0), EARLIEST):
-            with contextlib.closing(self._routes.link_to(self._range.topic)) as link:
-                view = TopicView(link, self._range.topic, start)
-                while (found := self._next_before(view, last.position)) is not None:
+            with contextlib.closing(self._routes.connect_to(self._range.topic)) as connection:
+                reader = BlockingReader(connection, self._range.topic, start)
+                while (found := self._next_before(reader, last.position)) is not None:
                     entry = self._open(*found)
                     if entry.metadata.uuid == metadata.uuid and is_chunk(entry.metadata):
                         self._chunks.add(entry.metadata, entry.body)
             if not self._chunks.missing(metadata):
                 return
 
-    def _next_before(self, view: TopicView, end: Position) -> tuple[Position, bytes] | None:
-        """Return the next entry of a view, None at ``end``."""
-        view.flow(1)
-        found = view.next_entry(time.monotonic() + self._poll_timeout_s)
+    def _next_before(self, reader: BlockingReader, end: Position) -> tuple[Position, bytes] | None:
+        """Return the next entry of a reader, None at ``end``."""
+        reader.flow(1)
+        found = reader.next_entry(time.monotonic() + self._poll_timeout_s)
         if found is None:
             raise OperationTimeout(f"no entry of {self._range.topic} came within {self._poll_timeout_s:g} s")
         return found if found[0] < end else None

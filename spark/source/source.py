@@ -134,7 +134,7 @@ class TopicReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Return the ranges; the end of the topics is fixed here."""
-        from .survey import plan_read
+        from .topic_metadata import plan_read
 
         cores = os.cpu_count() or 1
         ranges = plan_read(self._options, RANGES_PER_CORE * cores, MIN_ENTRIES_PER_RANGE)

@@ -1,9 +1,9 @@
 """Writes the rows of a DataFrame to topics, each row once however often a task is tried.
 
 Design: each task is a producer of its own, whose name is the same for every attempt, and its entries carry the number
-of their first row as sequence id. What an attempt sends again, a broker that deduplicates the topic drops, for the cuts
-are the same (`cuts`). So nothing depends on Spark's commit: rows are visible as they are written, and commit and abort
-only report.
+of their first row as sequence id. What an attempt sends again, a broker that deduplicates the topic drops, for the
+boundaries of entries are the same (`entry_boundaries`). So nothing depends on Spark's commit: rows are visible as
+they are written, and commit and abort only report.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -25,7 +26,7 @@ from ...client.producers.outgoing import encode_entry
 from ...errors import InvalidConfig
 from ...wire.topic_name import parse_topic_name
 from .connection import Routes
-from .cuts import Cut, Cutter, partition_of
+from .entry_boundaries import EntryBuilder, RowEntry, partition_of
 from .options import WriteOptions
 from .publishing import TaskPublisher, partition_names
 from .rest import ask
@@ -71,7 +72,7 @@ class _TaskWriter:
         self.options = options
         self.task = task
         self._partitions: dict[str, list[str]] = {}
-        self._cutters: dict[str, Cutter] = {}
+        self._builders: defaultdict[str, EntryBuilder] = defaultdict(EntryBuilder)
         name = f"{options.name_prefix}-{task}"
         self._publisher = TaskPublisher(name, options.send_timeout_ms, options.admin_url or "")
 
@@ -85,8 +86,8 @@ class _TaskWriter:
                 while (batch := await loop.run_in_executor(executor, next, batches, None)) is not None:
                     await self._take(client, batch, first_row)
                     first_row += batch.num_rows
-                for topic, cutter in self._cutters.items():
-                    rest = cutter.rest()
+                for topic, builder in self._builders.items():
+                    rest = builder.rest()
                     if rest is not None:
                         await self._send(client, topic, rest)
                 await self._publisher.finish()
@@ -99,8 +100,8 @@ class _TaskWriter:
         topic = self.options.topic
         if topic is not None and is_plain(batch, topic) and len(await self._names(client, topic)) == 1:
             [name] = self._partitions[topic]
-            for cut in self._cutter(name).add_plain(first_row, payloads_of(batch)):
-                await self._send(client, name, cut)
+            for entry in self._builders[name].add_plain(first_row, payloads_of(batch)):
+                await self._send(client, name, entry)
             return
         for row, outgoing in enumerate(outgoing_rows(batch), first_row):
             target = topic if topic is not None else outgoing.topic
@@ -108,7 +109,7 @@ class _TaskWriter:
                 raise InvalidConfig(f"row {row} of task {self.task} has no __topic; fill it, or give option topic")
             names = self._partitions.get(target) or await self._names(client, target)
             name = names[partition_of(row, outgoing.key, len(names))]
-            full = self._cutter(name).add(row, outgoing.payload, outgoing.header)
+            full = self._builders[name].add(row, outgoing.payload, outgoing.header)
             if full is not None:
                 await self._send(client, name, full)
 
@@ -120,15 +121,11 @@ class _TaskWriter:
             self._partitions[topic] = names
         return names
 
-    def _cutter(self, name: str) -> Cutter:
-        cutter = self._cutters.get(name)
-        if cutter is None:
-            cutter = self._cutters[name] = Cutter()
-        return cutter
-
-    async def _send(self, client: AsyncClient, name: str, cut: Cut) -> None:
-        entry = encode_entry(cut.payloads, cut.headers, compression=self.options.compression, sequence_id=cut.first_row)
-        await self._publisher.send(client, name, len(cut.payloads), lambda producer: producer.send_entry(entry))
+    async def _send(self, client: AsyncClient, name: str, rows: RowEntry) -> None:
+        entry = encode_entry(
+            rows.payloads, rows.headers, compression=self.options.compression, sequence_id=rows.first_row
+        )
+        await self._publisher.send(client, name, len(rows.payloads), lambda producer: producer.send_entry(entry))
         await asyncio.sleep(0)  # let it leave, and receipts come in
 
 

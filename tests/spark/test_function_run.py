@@ -22,7 +22,7 @@ from magnetar.instance.stats import InstanceStats
 from magnetar.instance.unit import Unit
 from magnetar.spark.jobs.plans import Plan, PlanStore, Task
 from magnetar.spark.source.connection import Routes
-from magnetar.spark.source.survey import backlog
+from magnetar.spark.source.topic_metadata import backlog
 from magnetar.state.client import TableClient
 from magnetar.state.naming import table_of
 
@@ -303,7 +303,7 @@ def test_a_driver_that_died_before_it_moved_the_subscription_leaves_that_to_the_
     lab.fill(batches(10, 10))
     metadata = function.spec.metadata
     [subscription] = function.subscriptions()
-    whole = backlog(Routes(function.spec.service_url), subscription.topic, subscription.stand(), None)
+    whole = backlog(Routes(function.spec.service_url), subscription.topic, subscription.position(), None)
     assert whole is not None
     with contextlib.closing(TableClient(function.spec.state_url)) as tables:
         store = PlanStore(tables, table_of(metadata), life=life_of(metadata), owner="dead")

@@ -16,7 +16,7 @@ from magnetar.client.producers.producer import Producer
 from magnetar.errors import OperationTimeout
 from magnetar.spark.jobs.plans import Task
 from magnetar.spark.jobs.range_task import SealedEntry, _function, _RunningTask
-from magnetar.spark.source.cuts import Cut
+from magnetar.spark.source.entry_boundaries import RowEntry
 from magnetar.spark.source.options import write_options
 from magnetar.spark.source.publishing import _Opened
 from magnetar.spark.source.range_reader import Entry
@@ -177,6 +177,6 @@ def test_nothing_is_sent_behind_an_entry_that_has_just_failed(bench: Bench) -> N
             if sender is running:
                 await sender._send(cast(AsyncClient, None), SealedEntry(bench.output, FIRST_SEGMENT, number, 1, b""))
             else:
-                await sender._send(cast(AsyncClient, None), bench.output, Cut(number, [b""], None))
+                await sender._send(cast(AsyncClient, None), bench.output, RowEntry(number, [b""], None))
 
         asyncio.run(send_two(send, sender._publisher.check, broken))

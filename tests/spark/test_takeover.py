@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 from magnetar.errors import TopicNotFound
-from magnetar.spark.jobs.cursor import Subscription
 from magnetar.spark.jobs.function_run import make_job
 from magnetar.spark.jobs.planner import Planner
 from magnetar.spark.jobs.plans import Plan, PlanStore, RunFenced, Task
 from magnetar.spark.jobs.run_failure import RunCancelled
+from magnetar.spark.jobs.subscription import Subscription
 from magnetar.spark.source.connection import Routes
-from magnetar.spark.source.survey import backlog
+from magnetar.spark.source.topic_metadata import backlog
 from magnetar.state.client import TableClient
 from magnetar.state.server import TableServer
 from magnetar.wire.functions_pb2 import ConsumerSpec
@@ -51,7 +51,7 @@ def subscription(broker: SmallLedgers, topic: str, *, from_earliest: bool = True
 def finished(broker: SmallLedgers, tables: TableClient, topic: str) -> tuple[PlanStore, Position]:
     """A driver that has done its plan and not moved the subscription yet."""
     fill(broker.service_url, topic, [[b"%d" % number] for number in range(25)])
-    whole = backlog(Routes(broker.service_url), topic, subscription(broker, topic).stand(), None)
+    whole = backlog(Routes(broker.service_url), topic, subscription(broker, topic).position(), None)
     assert whole is not None
     assert whole.entries == 25
     driver = loaded(tables, "one that hangs", 0)
@@ -65,11 +65,11 @@ def test_a_subscription_that_was_reset_is_not_moved_by_a_driver_of_before(
 ) -> None:
     driver, end = finished(broker, tables, topic)
     mine = subscription(broker, topic)
-    stands = mine.stand()
+    stands = mine.position()
     assert PlanStore(tables, TABLE, life="uuid/1", owner="the next").claim().ends == {}
     with pytest.raises(RunFenced, match="driver the next has taken the function over"):
         mine.move(end, driver.check)
-    assert mine.stand() == stands < end
+    assert mine.position() == stands < end
     assert driver.is_fenced()
 
 
@@ -102,7 +102,7 @@ def test_a_subscription_is_moved_by_the_driver_that_is_on(
     driver, end = finished(broker, tables, topic)
     assert subscription(broker, topic).move(end, driver.check)
     assert broker.backlog(topic, NAME) == 0
-    assert subscription(broker, topic).stand() >= end
+    assert subscription(broker, topic).position() >= end
 
 
 @pytest.mark.parametrize("is_known", [True, False])
@@ -111,7 +111,7 @@ def test_a_subscription_that_is_gone_skips_nothing_where_it_is_known_how_far_the
 ) -> None:
     fill(broker.service_url, topic, [[b"%d" % number] for number in range(5)])
     mine = subscription(broker, topic, from_earliest=False)
-    mine.stand(is_known=is_known)
+    mine.position(is_known=is_known)
     assert broker.backlog(topic, NAME) == (5 if is_known else 0)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from magnetar.instance.spec import InstanceSpec
 from magnetar.runtime.spark.runtime import SparkConfig, SparkInstance, SparkRuntime
-from magnetar.spark.jobs.run_request import ATTEMPTS_MAX, AcceptedRun
+from magnetar.spark.jobs.run_request import ATTEMPTS_MAX, RunRequest
 from magnetar.state.client import TableClient
 from magnetar.state.naming import table_of
 from magnetar.state.server import TableServer
@@ -45,32 +45,32 @@ def changed(spec: InstanceSpec, **fields: int) -> InstanceSpec:
 
 
 def test_a_run_that_nobody_ended_is_found(tables: TableClient, spec: InstanceSpec) -> None:
-    assert AcceptedRun(tables, spec).find() == ""
-    dead = AcceptedRun(tables, spec)
+    assert RunRequest(tables, spec).find() == ""
+    dead = RunRequest(tables, spec)
     dead.note("r1")
-    heir = AcceptedRun(tables, spec)
+    heir = RunRequest(tables, spec)
     assert heir.find() == "r1"
     heir.note("r1")
     dead.forget()  # it wakes up, and has nothing to say any more
-    assert AcceptedRun(tables, spec).find() == "r1"
+    assert RunRequest(tables, spec).find() == "r1"
     heir.forget()
-    assert AcceptedRun(tables, spec).find() == ""
+    assert RunRequest(tables, spec).find() == ""
 
 
 @pytest.mark.parametrize("fields", [{"version": 7}, {"cursorIncarnation": 1}])
 def test_a_function_that_was_changed_or_reset_begins_nothing_by_itself(
     tables: TableClient, spec: InstanceSpec, fields: dict[str, int]
 ) -> None:
-    AcceptedRun(tables, spec).note("r1")
-    assert AcceptedRun(tables, changed(spec, **fields)).find() == ""
+    RunRequest(tables, spec).note("r1")
+    assert RunRequest(tables, changed(spec, **fields)).find() == ""
 
 
 def test_a_run_that_ends_its_workers_is_not_begun_for_ever(tables: TableClient, spec: InstanceSpec) -> None:
     for _ in range(ATTEMPTS_MAX):
-        AcceptedRun(tables, spec).note("r1")
-    assert AcceptedRun(tables, spec).find() == ""
-    AcceptedRun(tables, spec).note("r2")
-    assert AcceptedRun(tables, spec).find() == "r2"
+        RunRequest(tables, spec).note("r1")
+    assert RunRequest(tables, spec).find() == ""
+    RunRequest(tables, spec).note("r2")
+    assert RunRequest(tables, spec).find() == "r2"
 
 
 def runtime_in(directory: Path) -> SparkRuntime:

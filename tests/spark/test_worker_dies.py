@@ -19,7 +19,7 @@ from tests.support.servers import COMMAND, Server, descendants, running, server,
 from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
-PATIENCE_S = 250.0
+WAIT_S = 250.0
 """Sessions are started one after the other; the machine may be busy."""
 MESSAGES = 4_000
 
@@ -116,10 +116,10 @@ def test_who_waits_for_a_run_sees_it_through_the_death_of_its_worker(pair: Pair,
     command = [*COMMAND, "functions", "trigger", "--name", name]
     waiting = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
-        wait_for((tmp_path / "begun").exists, "a call of the function", PATIENCE_S)
+        wait_for((tmp_path / "begun").exists, "a call of the function", WAIT_S)
         owner = pair.kill_owner(name)
         (tmp_path / "slow").unlink()
-        shown, _ = waiting.communicate(timeout=PATIENCE_S)
+        shown, _ = waiting.communicate(timeout=WAIT_S)
     finally:
         waiting.kill()
         waiting.wait()
@@ -132,10 +132,10 @@ def test_who_waits_for_a_run_sees_it_through_the_death_of_its_worker(pair: Pair,
 
 def test_a_run_for_which_nobody_waits_is_finished_too(pair: Pair, name: str, tmp_path: Path) -> None:
     run_id = call("functions", "trigger", "--name", name, "--no-wait", admin_url=pair.core.web_url).ok().out.strip()
-    wait_for((tmp_path / "begun").exists, "a call of the function", PATIENCE_S)
+    wait_for((tmp_path / "begun").exists, "a call of the function", WAIT_S)
     owner = pair.kill_owner(name)
     (tmp_path / "slow").unlink()
-    run = wait_for(lambda: (it := pair.run_of(name)).get("stage") == "done" and it, "the end of the run", PATIENCE_S)
+    run = wait_for(lambda: (it := pair.run_of(name)).get("stage") == "done" and it, "the end of the run", WAIT_S)
     assert (run["runId"], run["rows"]) == (run_id, MESSAGES)
     check_outputs(pair, name)
     # What has ended is not begun again, wherever the function goes.
@@ -146,7 +146,7 @@ def test_a_run_for_which_nobody_waits_is_finished_too(pair: Pair, name: str, tmp
         status = pair.get(f"{name}/0/status")
         return bool(status["running"]) and status["workerId"] != owner
 
-    wait_for(has_moved, "the function on the other worker", PATIENCE_S)
+    wait_for(has_moved, "the function on the other worker", WAIT_S)
     deadline = time.monotonic() + 3
     while time.monotonic() < deadline:
         assert pair.run_of(name)["stage"] == "idle"

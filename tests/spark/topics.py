@@ -10,7 +10,7 @@ from magnetar.client import AsyncClient, ProducerConfig
 from magnetar.client.producers.outgoing import encode_entry
 from magnetar.spark.source.options import ReadOptions, read_options
 from magnetar.spark.source.ranges import TopicRange
-from magnetar.spark.source.survey import plan_read
+from magnetar.spark.source.topic_metadata import plan_read
 
 
 def numbered(count: int) -> list[bytes]:

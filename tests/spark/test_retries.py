@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from magnetar.errors import ConnectionLost, OperationTimeout, StateStoreUnavailable, TopicNotFound
-from magnetar.spark.jobs import retries as patience
-from magnetar.spark.jobs.retries import patiently
+from magnetar.spark.jobs import retries
+from magnetar.spark.jobs.retries import with_retries
 
 
 class Broker:
@@ -28,27 +28,27 @@ class Broker:
 
 @pytest.fixture(autouse=True)
 def without_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "PAUSE_S", 0.0)
+    monkeypatch.setattr(retries, "PAUSE_S", 0.0)
 
 
 def test_a_broker_that_is_away_is_asked_again() -> None:
     broker = Broker(ConnectionLost("away"), OperationTimeout("slow"), StateStoreUnavailable("away"))
-    assert patiently(broker.question, broker.check) == "answer"
+    assert with_retries(broker.question, broker.check) == "answer"
     assert (broker.questions, broker.checks) == (4, 4)
 
 
 def test_what_asking_again_does_not_help_is_told_at_once() -> None:
     broker = Broker(TopicNotFound("gone"))
     with pytest.raises(TopicNotFound):
-        patiently(broker.question, broker.check)
+        with_retries(broker.question, broker.check)
     assert broker.questions == 1
 
 
-def test_the_last_error_is_told_when_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "PATIENCE_S", 0.0)
+def test_the_last_error_is_told_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retries, "RETRY_DEADLINE_S", 0.0)
     broker = Broker(*[ConnectionLost(f"away {number}") for number in range(10**6)])
     with pytest.raises(ConnectionLost, match="away"):
-        patiently(broker.question, broker.check)
+        with_retries(broker.question, broker.check)
 
 
 def test_nobody_is_asked_for_a_run_that_is_not_wanted_any_more() -> None:
@@ -59,5 +59,5 @@ def test_nobody_is_asked_for_a_run_that_is_not_wanted_any_more() -> None:
             raise InterruptedError("cancelled")
 
     with pytest.raises(InterruptedError):
-        patiently(broker.question, check)
+        with_retries(broker.question, check)
     assert broker.questions == 2

@@ -1,7 +1,7 @@
-"""Cuts rows into entries: where, depends on the rows of one task alone. Pure code.
+"""Groups rows into entries whose boundaries depend on the rows of one task alone. Pure code.
 
 Design: the broker drops an entry whole when its first sequence id is not above what it has of that producer name. So a
-task that is tried again must make exactly the same entries, or rows between an old cut and a new one are lost. How
+task that is tried again must make exactly the same entries, or rows between an old boundary and a new one are lost. How
 Spark groups rows into record batches may differ from one attempt to the next; therefore an entry ends by the number and
 size of the rows in it, counted from the task's first row, and never where a record batch happens to end.
 """
@@ -23,8 +23,8 @@ older runs."""
 Header = SingleMessageMetadata | None
 
 
-class Cut(NamedTuple):
-    """An entry to be.
+class RowEntry(NamedTuple):
+    """Rows that are published as one entry.
 
     Attributes:
         first_row: number of its first row in the task, which is its sequence id.
@@ -37,8 +37,8 @@ class Cut(NamedTuple):
     headers: list[Header] | None
 
 
-class Cutter:
-    """Cuts the rows that go to one place: a topic, or a partition of one."""
+class EntryBuilder:
+    """Groups the rows that go to one topic, or to one partition of a topic."""
 
     def __init__(self) -> None:
         self._first_row = 0
@@ -47,27 +47,28 @@ class Cutter:
         self._has_headers = False
         self._bytes = 0
 
-    def add(self, row: int, payload: bytes, header: Header) -> Cut | None:
-        """Take a row; return the entry that it does not fit into any more."""
-        cut = None
+    def add(self, row: int, payload: bytes, header: Header) -> RowEntry | None:
+        """Add a row; return the entry before it if the row did not fit into that any more."""
+        entry = None
         size = len(payload) + (0 if header is None else header.ByteSize())
         if self._payloads and (len(self._payloads) == MAX_ROWS or self._bytes + size > MAX_BYTES):
-            cut = self.rest()
+            entry = self.rest()
         if not self._payloads:
             self._first_row = row
         self._payloads.append(payload)
         self._headers.append(header)
         self._has_headers = self._has_headers or header is not None
         self._bytes += size
-        return cut
+        return entry
 
-    def add_plain(self, first_row: int, payloads: Sequence[bytes]) -> Iterator[Cut]:
-        """Take rows that follow each other and have nothing but their payload; yield the entries that are full.
+    def add_plain(self, first_row: int, payloads: Sequence[bytes]) -> Iterator[RowEntry]:
+        """Add rows that follow each other and have nothing but their payload; yield the entries that are full.
 
         The same as `add` row by row, without its steps where rows are small.
         """
         start = 0
         while start < len(payloads):
+            # A piece is taken whole only where no boundary can lie inside it.
             room = MAX_ROWS - len(self._payloads)
             piece = payloads[start : start + room]
             size = sum(map(len, piece))
@@ -79,21 +80,21 @@ class Cutter:
                 self._bytes += size
                 start += len(piece)
                 continue
-            # Large rows, or an entry that is full: one by one until the next cut.
+            # Large rows, or an entry that is full: row by row up to the next boundary, as `add` sets it.
             while start < len(payloads):
-                cut = self.add(first_row + start, payloads[start], None)
+                entry = self.add(first_row + start, payloads[start], None)
                 start += 1
-                if cut is not None:
-                    yield cut
+                if entry is not None:
+                    yield entry
                     break
 
-    def rest(self) -> Cut | None:
+    def rest(self) -> RowEntry | None:
         """Return the entry that is not full, None if there is none."""
         if not self._payloads:
             return None
-        cut = Cut(self._first_row, self._payloads, self._headers if self._has_headers else None)
+        entry = RowEntry(self._first_row, self._payloads, self._headers if self._has_headers else None)
         self._payloads, self._headers, self._bytes, self._has_headers = [], [], 0, False
-        return cut
+        return entry
 
 
 def partition_of(row: int, key: str | None, partitions: int) -> int:

@@ -1,31 +1,22 @@
-"""The durable subscription of a function: where it stands, and moving it behind what is done.
+"""The durable subscription of a function on one topic: its mark-delete position, read and moved.
 
-A consumer is attached for these questions alone and is never sent a message. It is exclusive, so nobody else consumes
+A consumer is attached for these requests alone and is never sent a message. It is exclusive, so nobody else consumes
 under the subscription's name meanwhile; a cumulative acknowledgement would be refused to a shared one.
 """
 
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from ...errors import (
-    BrokerError,
-    ConnectionLost,
-    ConsumerBusy,
-    InvalidConfig,
-    OperationTimeout,
-    TopicNotFound,
-    broker_error,
-)
+from ...errors import ConsumerBusy, InvalidConfig, TopicNotFound, broker_error
 from ...wire import requests
 from ...wire.message_id import signed_64
 from ...wire.position import Position
 from ...wire.pulsar_api_pb2 import BaseCommand, CommandAck, CommandSubscribe, MessageIdData
-from ..source.connection import BrokerLink, Routes
-from .retries import PATIENCE_S, PAUSE_S
+from ..source.connection import BlockingConnection, Routes
+from .retries import with_retries
 
 _CONSUMER_ID = 1
 _T = TypeVar("_T")
@@ -52,17 +43,17 @@ class Subscription:
         self._name = name
         self._from_earliest = from_earliest
 
-    def stand(self, *, is_known: bool = False) -> Position:
-        """Return the last entry that is done, making subscription and topic where they are missing.
+    def position(self, *, is_known: bool = False) -> Position:
+        """Return the mark-delete position, creating the subscription and the topic where they are missing.
 
         Args:
             is_known: it is known elsewhere how far the topic was read: a subscription that is missing was deleted, or
                 has expired. It is made anew before all entries, so that none is left out.
 
         Raises:
-            MagnetarError: the broker does not tell, or not within `PATIENCE_S`.
+            MagnetarError: the broker does not tell, or not within `retries.RETRY_DEADLINE_S`.
         """
-        return self._patiently(self._stand, self._from_earliest or is_known, makes_topic=True)
+        return self._with_retries(self._position, self._from_earliest or is_known, makes_topic=True)
 
     def move(self, end: Position, check: Callable[[], None]) -> bool:
         """Acknowledge all entries up to and including ``end``; does nothing where that is done already.
@@ -74,14 +65,14 @@ class Subscription:
 
         Returns: whether the topic exists; it is not made anew.
 
-        Raises: as `stand`, and what ``check`` raises.
+        Raises: as `position`, and what ``check`` raises.
         """
 
-        def move(link: BrokerLink) -> None:
-            if self._stand(link) >= end:
+        def move(connection: BlockingConnection) -> None:
+            if self._position(connection) >= end:
                 return
             check()
-            answer = link.request(
+            answer = connection.request(
                 f"acknowledging {end} of {self.topic}",
                 lambda request_id: BaseCommand(
                     type=BaseCommand.ACK,
@@ -97,26 +88,26 @@ class Subscription:
                 raise broker_error(answer.error, answer.message)
 
         try:
-            self._patiently(move, True, makes_topic=False, check=check)
+            self._with_retries(move, True, makes_topic=False, check=check)
         except TopicNotFound:
             return False
         return True
 
-    def _stand(self, link: BrokerLink) -> Position:
-        answer = link.request(
+    def _position(self, connection: BlockingConnection) -> Position:
+        answer = connection.request(
             f"last message of {self.topic}", lambda request_id: requests.last_message_id(request_id, _CONSUMER_ID)
         )
         if answer.HasField("consumer_mark_delete_position"):
             data = answer.consumer_mark_delete_position
             return Position(signed_64(data.ledgerId), signed_64(data.entryId))
         raise InvalidConfig(
-            f"{link.address.physical} does not tell where subscription {self._name} stands on {self.topic}; the bundled"
-            " broker does, and so does Apache Pulsar from 2.8 on"
+            f"{connection.address.physical} does not tell where subscription {self._name} stands on {self.topic}; the"
+            " bundled broker does, and so does Apache Pulsar from 2.8 on"
         )
 
-    def _attach(self, link: BrokerLink, from_earliest: bool, makes_topic: bool) -> None:
+    def _attach(self, connection: BlockingConnection, from_earliest: bool, makes_topic: bool) -> None:
         start = CommandSubscribe.Earliest if from_earliest else CommandSubscribe.Latest
-        link.request(
+        connection.request(
             f"subscription {self._name} of {self.topic}",
             lambda request_id: requests.subscribe(
                 CommandSubscribe(
@@ -132,32 +123,28 @@ class Subscription:
             ),
         )
 
-    def _patiently(
+    def _with_retries(
         self,
-        work: Callable[[BrokerLink], _T],
+        work: Callable[[BlockingConnection], _T],
         from_earliest: bool,
         *,
         makes_topic: bool,
-        check: Callable[[], None] | None = None,
+        check: Callable[[], None] = lambda: None,
     ) -> _T:
-        deadline_s = time.monotonic() + PATIENCE_S
-        while True:
-            if check is not None:
-                check()
+        """Attach the consumer and do ``work``, repeatedly while the broker is away or the subscription is in use."""
+
+        def attempt() -> _T:
             try:
-                with contextlib.closing(self._routes.link_to(self.topic)) as link:
-                    self._attach(link, from_earliest, makes_topic)
-                    result = work(link)
-                    link.request(
-                        "end of a question", lambda request_id: requests.close_consumer(request_id, _CONSUMER_ID)
+                with contextlib.closing(self._routes.connect_to(self.topic)) as connection:
+                    self._attach(connection, from_earliest, makes_topic)
+                    result = work(connection)
+                    connection.request(
+                        "closing the consumer", lambda request_id: requests.close_consumer(request_id, _CONSUMER_ID)
                     )
                     return result
-            except (ConnectionLost, OperationTimeout, BrokerError) as error:
-                is_over = time.monotonic() > deadline_s
-                if isinstance(error, ConsumerBusy) and is_over:
-                    raise ConsumerBusy(
-                        f"subscription {self._name} of {self.topic} is in use by another consumer; stop it"
-                    ) from error
-                if is_over or (getattr(error, "is_final", False) and not isinstance(error, ConsumerBusy)):
-                    raise
-                time.sleep(PAUSE_S)
+            except ConsumerBusy as error:
+                busy = ConsumerBusy(f"subscription {self._name} of {self.topic} is in use by another consumer; stop it")
+                busy.is_final = False  # it may be of a driver that is gone, whose connection the broker gives up soon
+                raise busy from error
+
+        return with_retries(attempt, check)

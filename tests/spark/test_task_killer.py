@@ -1,4 +1,4 @@
-"""Python workers end with what the driver holds; real processes, no Spark."""
+"""Python workers end when the driver kills its tasks; real processes, no Spark."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from magnetar.spark.task_killer import EXIT_CODE, Leash
+from magnetar.spark.task_killer import EXIT_CODE, TaskKiller
 
 pytestmark = pytest.mark.spark
 TIMEOUT_S = 60.0
@@ -19,7 +19,7 @@ from magnetar.spark.task_killer import install
 
 class Context:
     def getLocalProperty(self, name):
-        return sys.argv[1] if name == "magnetar.leash" else None
+        return sys.argv[1] if name == "magnetar.task-killer" else None
 
 class TaskContext:
     @classmethod
@@ -43,9 +43,9 @@ elif what == "end":
 """
 DRIVER = """
 import sys
-from magnetar.spark.task_killer import Leash
-leash = Leash("127.0.0.1")
-print(leash.address, flush=True)
+from magnetar.spark.task_killer import TaskKiller
+killer = TaskKiller("127.0.0.1")
+print(killer.address, flush=True)
 sys.stdin.read()
 """
 
@@ -74,24 +74,24 @@ def line(process: subprocess.Popen[str]) -> str:
 
 
 @pytest.fixture
-def leash() -> Iterator[Leash]:
-    it = Leash("127.0.0.1")
+def killer() -> Iterator[TaskKiller]:
+    it = TaskKiller("127.0.0.1")
     yield it
     it.close()
 
 
 @pytest.mark.parametrize("what", ["loop", "sleep"])
-def test_a_task_that_hangs_ends_when_the_leash_is_cut(leash: Leash, what: str) -> None:
-    with python(TASK, leash.address) as task:
+def test_a_task_that_hangs_ends_when_the_driver_kills_its_tasks(killer: TaskKiller, what: str) -> None:
+    with python(TASK, killer.address) as task:
         assert line(task) == "begun"
         tell(task, what)
-        leash.cut()
+        killer.kill()
         assert task.wait(TIMEOUT_S) == EXIT_CODE
 
 
-def test_a_task_that_begins_after_the_cut_ends_too(leash: Leash) -> None:
-    leash.cut()
-    with python(TASK, leash.address) as task:
+def test_a_task_that_begins_after_the_kill_ends_too(killer: TaskKiller) -> None:
+    killer.kill()
+    with python(TASK, killer.address) as task:
         tell(task, "loop")
         assert task.wait(TIMEOUT_S) == EXIT_CODE
 
@@ -104,18 +104,18 @@ def test_a_task_ends_with_its_driver() -> None:
         assert task.wait(TIMEOUT_S) == EXIT_CODE
 
 
-def test_a_worker_whose_task_is_over_is_not_held_any_more(leash: Leash) -> None:
-    with python(TASK, leash.address) as worker:
+def test_a_worker_whose_task_is_over_is_not_killed_any_more(killer: TaskKiller) -> None:
+    with python(TASK, killer.address) as worker:
         assert line(worker) == "begun"
         tell(worker, "end")
         assert line(worker) == "ended"
-        leash.cut()
+        killer.kill()
         tell(worker, "")
         assert worker.wait(TIMEOUT_S) == 0
 
 
 def test_a_run_that_is_over_lets_its_workers_live() -> None:
-    other = Leash("127.0.0.1")
+    other = TaskKiller("127.0.0.1")
     with python(TASK, other.address) as worker:
         assert line(worker) == "begun"
         other.close()
@@ -126,7 +126,7 @@ def test_a_run_that_is_over_lets_its_workers_live() -> None:
 
 
 @pytest.mark.parametrize("address", ["", "127.0.0.1:1"])
-def test_a_task_without_a_driver_to_hold_it_is_left_alone(address: str) -> None:
+def test_a_task_without_the_address_of_a_driver_is_left_alone(address: str) -> None:
     with python(TASK, address) as worker:
         assert line(worker) == "begun"
         tell(worker, "end")

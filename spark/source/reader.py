@@ -1,4 +1,4 @@
-"""A non-durable view of a topic: a reader on a blocking connection that the broker forgets with it."""
+"""A blocking reader of one topic: a non-durable subscription that the broker drops with its connection."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from ...wire.frames import encode_frame
 from ...wire.message_id import MessageId, from_data, signed_64, to_data
 from ...wire.position import Position
 from ...wire.pulsar_api_pb2 import BaseCommand, CommandSubscribe
-from .connection import BrokerLink
+from .connection import BlockingConnection
 
 _CONSUMER_ID = 1
 _NAME_PREFIX = "magnetar-spark-"
 
 
-class Detached(Exception):
-    """The broker closed the view, not the connection: the topic moves, is deleted, or the view was moved by SEEK."""
+class ReaderClosed(Exception):
+    """The broker closed the reader, not the connection: the topic was unloaded or deleted, or SEEK moved the reader."""
 
 
-class Standing(NamedTuple):
-    """Where a topic ends and where a view stands.
+class LastMessage(NamedTuple):
+    """The broker's answer to GET_LAST_MESSAGE_ID.
 
     Attributes:
         last: the newest entry; its entry id is -1 if the topic holds none.
         last_index: of the newest message in its batch, -1 if it came alone.
-        mark_delete: the entry before the next one of the view, None if the broker does not tell.
+        mark_delete: the entry before the next one of the reader, None if the broker does not tell.
     """
 
     last: Position
@@ -34,24 +34,24 @@ class Standing(NamedTuple):
     mark_delete: Position | None
 
 
-class TopicView:
-    """Reads one topic from a place on. It never creates the topic."""
+class BlockingReader:
+    """Reads one topic from a start position on. It never creates the topic."""
 
-    def __init__(self, link: BrokerLink, topic: str, start: MessageId):
+    def __init__(self, connection: BlockingConnection, topic: str, start: MessageId):
         """Subscribe.
 
         Raises:
             TopicNotFound: there is no such topic.
             BrokerError, ConnectionLost, OperationTimeout: it cannot be had now.
         """
-        self._link = link
+        self._connection = connection
         self._topic = topic
         self._name = _NAME_PREFIX + secrets.token_hex(8)
         self._start = start
         self.attach()
 
     def attach(self) -> None:
-        """Subscribe; again under the same name, the view keeps its place."""
+        """Subscribe; again under the same name, the reader keeps its position."""
 
         def make(request_id: int) -> BaseCommand:
             return requests.subscribe(
@@ -70,31 +70,31 @@ class TopicView:
                 )
             )
 
-        self._link.request(f"reading {self._topic}", make)
+        self._connection.request(f"reading {self._topic}", make)
 
     def flow(self, messages: int) -> None:
         """Let the broker send so many more messages; it rounds up to whole entries."""
-        self._link.send(encode_frame(requests.flow(_CONSUMER_ID, messages)))
+        self._connection.send(encode_frame(requests.flow(_CONSUMER_ID, messages)))
 
     def next_entry(self, deadline: float) -> tuple[Position, bytes] | None:
         """Return the next entry and its payload section, None if none came until ``deadline``.
 
         Raises:
-            Detached: the broker closed the view.
+            ReaderClosed: the broker closed the reader.
             ConnectionLost: the connection has ended.
         """
-        while (frame := self._link.next_frame(deadline)) is not None:
+        while (frame := self._connection.next_frame(deadline)) is not None:
             command = frame.command
             if command.type == BaseCommand.MESSAGE:
                 id_ = command.message.message_id
                 return Position(id_.ledgerId, id_.entryId), frame.payload
             if command.type == BaseCommand.CLOSE_CONSUMER:
-                raise Detached
+                raise ReaderClosed
         return None
 
-    def standing(self) -> Standing:
-        """Return where the topic ends and where this view stands."""
-        answer = self._link.request(
+    def last_message(self) -> LastMessage:
+        """Ask for the newest entry of the topic and the mark-delete position of this reader."""
+        answer = self._connection.request(
             f"last message of {self._topic}", lambda id_: requests.last_message_id(id_, _CONSUMER_ID)
         )
         last = from_data(answer.last_message_id)
@@ -102,26 +102,28 @@ class TopicView:
         if answer.HasField("consumer_mark_delete_position"):
             data = answer.consumer_mark_delete_position
             mark = Position(signed_64(data.ledgerId), signed_64(data.entryId))
-        return Standing(Position(last.ledger_id, last.entry_id), last.batch_index, mark)
+        return LastMessage(Position(last.ledger_id, last.entry_id), last.batch_index, mark)
 
     def close(self) -> None:
-        """End the view; the connection stays."""
-        self._link.request(f"closing {self._topic}", lambda id_: requests.close_consumer(id_, _CONSUMER_ID))
+        """Close the reader; the connection stays open."""
+        self._connection.request(f"closing {self._topic}", lambda id_: requests.close_consumer(id_, _CONSUMER_ID))
 
     def seek_to_time(self, publish_time_ms: int) -> None:
         """Move to the first entry that was published at a time or later."""
-        self._link.request(
+        self._connection.request(
             f"seek in {self._topic}", lambda id_: requests.seek_to_time(id_, _CONSUMER_ID, publish_time_ms)
         )
         self._attach_again()
 
     def seek_to_id(self, message_id: MessageId) -> None:
         """Move to an entry, or to the next one there is."""
-        self._link.request(f"seek in {self._topic}", lambda id_: requests.seek_to_id(id_, _CONSUMER_ID, message_id, ()))
+        self._connection.request(
+            f"seek in {self._topic}", lambda id_: requests.seek_to_id(id_, _CONSUMER_ID, message_id, ())
+        )
         self._attach_again()
 
     def _attach_again(self) -> None:
         # Brokers close the consumers of a subscription that they move, and keep it for the next one of that name. What
         # came before was sent to the closed one.
         self.attach()
-        self._link.forget_frames()
+        self._connection.forget_frames()

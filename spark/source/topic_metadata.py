@@ -1,8 +1,9 @@
-"""Asks the broker what there is to read: topics, their partitions, their ledgers, and places in them.
+"""Topic metadata for planning a read: partitions, ledgers, first and last entries, positions of times.
 
-Design: everything comes over the binary protocol, so that a service URL is enough. A view of the topic tells its first
-and its last entry. The ledgers between are found one by one: a view that begins behind the end of ledger L is given the
-first entry of the next one, and says where L ends. With the address of the REST interface one request tells all of it.
+Design: everything comes over the binary protocol, so that a service URL is enough. A reader of the topic gives its
+first and its last entry. The ledgers between are found one by one: a reader that is moved behind the end of ledger L
+receives the first entry of the next one, and its mark-delete position is the end of L. With the address of the REST
+interface one request (internalStats) tells all of it.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from ...errors import DataLoss, InvalidConfig, OperationTimeout, TopicNotFound
 from ...wire.message_id import EARLIEST, MessageId
 from ...wire.position import Position
 from ...wire.topic_name import parse_topic_name
-from .connection import REQUEST_TIMEOUT_S, BrokerLink, Routes
+from .connection import REQUEST_TIMEOUT_S, BlockingConnection, Routes
 from .options import Place, ReadOptions, check_pattern
 from .ranges import Span, TopicRange, clip, holds, plan
+from .reader import BlockingReader
 from .rest import ask
-from .view import TopicView
 
 BEHIND_ANY = (1 << 62) - 1
 """An entry id that no ledger reaches."""
@@ -103,8 +104,8 @@ def _natural(text: str) -> tuple[str, int]:
 
 def extent(routes: Routes, topic: str, options: ReadOptions) -> TopicRange | None:
     """Return all of a topic that the options mean, None if that is nothing."""
-    with contextlib.closing(routes.link_to(topic)) as link:
-        spans, last_index = _spans(routes, link, topic, options.admin_url)
+    with contextlib.closing(routes.connect_to(topic)) as connection:
+        spans, last_index = _spans(routes, connection, topic, options.admin_url)
         if not spans:
             return None
         start = _starting(options, topic)
@@ -114,9 +115,9 @@ def extent(routes: Routes, topic: str, options: ReadOptions) -> TopicRange | Non
         first_index = max(start.batch_index, 0) if start is not None and begin == start[:2] else 0
         stop_index: int | None = end.batch_index if end is not None and end.batch_index >= 0 else None
         if options.starting_time_ms is not None:
-            begin, first_index = _after(_time_mark(link, topic, options.starting_time_ms)), 0
+            begin, first_index = _after(_time_mark(connection, topic, options.starting_time_ms)), 0
         if options.ending_time_ms is not None:
-            until, stop_index = _time_mark(link, topic, options.ending_time_ms + 1), None
+            until, stop_index = _time_mark(connection, topic, options.ending_time_ms + 1), None
     kept = clip(spans, begin, until)
     if not kept:
         return None
@@ -135,8 +136,8 @@ def backlog(routes: Routes, topic: str, done: Position, admin_url: str | None) -
         TopicNotFound: the topic does not exist.
         MagnetarError: the broker cannot be asked.
     """
-    with contextlib.closing(routes.link_to(topic)) as link:
-        spans, _ = _spans(routes, link, topic, admin_url)
+    with contextlib.closing(routes.connect_to(topic)) as connection:
+        spans, _ = _spans(routes, connection, topic, admin_url)
     kept = clip(spans, _after(done), None)
     return TopicRange(topic, kept) if kept else None
 
@@ -186,35 +187,37 @@ def _after(position: Position) -> Position:
     return Position(position.ledger_id, position.entry_id + 1)
 
 
-def _time_mark(link: BrokerLink, topic: str, time_ms: int) -> Position:
+def _time_mark(connection: BlockingConnection, topic: str, time_ms: int) -> Position:
     """Return the last entry before the first one that was published at a time or later."""
-    view = TopicView(link, topic, EARLIEST)
-    view.seek_to_time(time_ms)
-    standing = view.standing()
-    view.close()
-    if standing.mark_delete is None:
+    reader = BlockingReader(connection, topic, EARLIEST)
+    reader.seek_to_time(time_ms)
+    newest = reader.last_message()
+    reader.close()
+    if newest.mark_delete is None:
         raise InvalidConfig(
-            f"{link.address.physical} does not tell where a time lies; use startingOffsets and endingOffsets"
+            f"{connection.address.physical} does not tell where a time lies; use startingOffsets and endingOffsets"
         )
-    return standing.mark_delete
+    return newest.mark_delete
 
 
-def _spans(routes: Routes, link: BrokerLink, topic: str, admin_url: str | None) -> tuple[tuple[Span, ...], int]:
+def _spans(
+    routes: Routes, connection: BlockingConnection, topic: str, admin_url: str | None
+) -> tuple[tuple[Span, ...], int]:
     """Return the entries of a topic, ledger by ledger, and the index of the newest message in its batch."""
-    view = TopicView(link, topic, EARLIEST)
-    standing = view.standing()
-    last, mark = standing.last, standing.mark_delete
+    reader = BlockingReader(connection, topic, EARLIEST)
+    newest = reader.last_message()
+    last, mark = newest.last, newest.mark_delete
     if last.entry_id < 0:
-        view.close()
+        reader.close()
         return (), -1
-    first = _after(mark) if mark is not None else _first_entry(view, topic)
-    view.close()
+    first = _after(mark) if mark is not None else _first_entry(reader, topic)
+    reader.close()
     if admin_url is not None:
         statistics = ask(admin_url, "GET", f"/admin/v2/{parse_topic_name(topic).rest_path}/internalStats")
         spans = _spans_of_statistics(statistics, last)
-        return clip(spans, first, last), standing.last_index
+        return clip(spans, first, last), newest.last_index
     found: list[Span] = []
-    # A view before the first entry may stand at the end of a ledger that is gone: then nothing of it comes.
+    # A reader before the first entry may stand at the end of a ledger that is gone: then nothing of it comes.
     ledger, entry = first
     while ledger < last.ledger_id:
         end, following = _end_of_ledger(routes, topic, ledger)
@@ -222,29 +225,29 @@ def _spans(routes: Routes, link: BrokerLink, topic: str, admin_url: str | None) 
             found.append(Span(ledger, entry, end))
         ledger, entry = following
     found.append(Span(ledger, entry, last.entry_id))
-    return tuple(found), standing.last_index
+    return tuple(found), newest.last_index
 
 
 def _end_of_ledger(routes: Routes, topic: str, ledger_id: int) -> tuple[int, Position]:
     """Return the last entry of a ledger that others follow, and the first entry behind it."""
     # A connection of its own: what the broker sends beyond the entry that is waited for goes with it.
-    with contextlib.closing(routes.link_to(topic)) as link:
-        view = TopicView(link, topic, EARLIEST)
-        view.seek_to_id(MessageId(ledger_id, BEHIND_ANY))
-        mark = view.standing().mark_delete
-        following = _first_entry(view, topic)
+    with contextlib.closing(routes.connect_to(topic)) as connection:
+        reader = BlockingReader(connection, topic, EARLIEST)
+        reader.seek_to_id(MessageId(ledger_id, BEHIND_ANY))
+        mark = reader.last_message().mark_delete
+        following = _first_entry(reader, topic)
     if mark is None or mark.ledger_id > ledger_id or mark.entry_id >= BEHIND_ANY - 1:
         raise InvalidConfig(
-            f"{link.address.physical} does not tell where ledger {ledger_id} of {topic} ends; give its REST address as"
-            " option admin.url"
+            f"{connection.address.physical} does not tell where ledger {ledger_id} of {topic} ends; give its REST"
+            " address as option admin.url"
         )
     # Before the first entry that is left, when the ledger has been deleted meanwhile.
     return mark.entry_id if mark.ledger_id == ledger_id else -1, following
 
 
-def _first_entry(view: TopicView, topic: str) -> Position:
-    view.flow(1)
-    entry = view.next_entry(time.monotonic() + REQUEST_TIMEOUT_S)
+def _first_entry(reader: BlockingReader, topic: str) -> Position:
+    reader.flow(1)
+    entry = reader.next_entry(time.monotonic() + REQUEST_TIMEOUT_S)
     if entry is None:
         raise OperationTimeout(f"no entry of {topic} came within {REQUEST_TIMEOUT_S:g} s; try again")
     return entry[0]
