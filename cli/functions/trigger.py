@@ -143,10 +143,7 @@ def follow(rest: Admin, target: Target, run_id: str, show: _Show) -> Run:
                 return run
         elif now_s - known_s > LOST_AFTER_S:
             why = status.get("error") or trouble or "its function has no status of it"
-            raise Failure(
-                f"run {run_id} is unknown since {LOST_AFTER_S:g} s: {why}; trigger the function again, which finishes"
-                " what was begun"
-            )
+            raise Failure(f"run {run_id} has not been seen for {LOST_AFTER_S:g} s: {why}; trigger it again to resume")
         elif now_s - asked_s > ASK_AGAIN_S:
             asked_s = now_s
             trouble = _ask_again(rest, target, run_id)

@@ -101,7 +101,7 @@ def test_a_run_that_nobody_knows_any_more_is_given_up(
     spark_function.answer_in_turn(f"GET {FUNCTION}/0/status", [*COURSE[:2], lost])
     result = magnetar(*TRIGGER)
     assert result.code != 0
-    assert "run r1 is unknown since 0.5 s: worker w2 does not answer; trigger the function again" in result.err
+    assert "run r1 has not been seen for 0.5 s: worker w2 does not answer; trigger it again to resume" in result.err
 
 
 def test_a_run_that_nobody_knows_is_asked_for_again_under_its_id(

@@ -70,8 +70,7 @@ class Runs:
                 why = status.get("error") or trouble or "its worker is gone"
                 raise RequestRefused(
                     503,
-                    f"run {run_id} is unknown since {LOST_AFTER_S:g} s: {why}; trigger the function again, which"
-                    " finishes what was begun",
+                    f"run {run_id} has not been seen for {LOST_AFTER_S:g} s: {why}; trigger it again to resume",
                 )
             elif monotonic() - asked_s > ASK_AGAIN_S:
                 asked_s, trouble = monotonic(), await self._ask_again(name, run_id)
