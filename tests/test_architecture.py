@@ -387,6 +387,31 @@ def test_the_package_of_the_metadata_imports_nothing() -> None:
     assert not [one for one in found if one.outside != "__future__"]
 
 
+def reached_from(package: str) -> set[str]:
+    """The modules that a package imports, directly or through others."""
+    edges: dict[str, set[str]] = {}
+    for one in all_imports():
+        if one.inside is not None:
+            edges.setdefault(one.module, set()).add(one.inside)
+    found: set[str] = set()
+    to_see = [module for module in edges if within(module, package)]
+    while to_see:
+        module = to_see.pop()
+        if module not in found:
+            found.add(module)
+            to_see += edges.get(module, ())
+    return found
+
+
+def test_the_data_source_needs_nothing_of_instances() -> None:
+    below = {"errors", "tasks", "wire", "api", "config", "web", "client"}
+    others = {package for layer in LAYERS for package in layer} - below - {"spark"}
+    found = reached_from("spark.source")
+    wrong = {module for module in found if package_of(module) in others}
+    wrong |= {module for module in found if within(module, "spark") and not within(module, "spark.source")}
+    assert not wrong, f"the data source is used without functions, and reaches {sorted(wrong)}"
+
+
 def third_party_of(statement: str) -> set[str]:
     """The top-level modules outside the standard library that a statement imports, beside what each start does."""
     code = f"import json, sys; before = set(sys.modules); {statement}; print(json.dumps([*set(sys.modules) - before]))"

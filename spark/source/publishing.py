@@ -3,8 +3,9 @@
 The broker drops an entry whose number is not above the highest that it has of the producer's name. So nothing may be
 stored behind an entry that failed: when the task is tried again, the broker would take that entry for a repetition.
 
-Where the numbers are made of input positions, each segment of a ledger has a name of its own (`exact.sequence`). On a
-topic one of them is open at a time, the next one when everything before is stored: names do not change the order.
+Where the numbers are made of input positions, each segment of a ledger has a producer name of its own
+(`wire.position_sequence`). On a topic one producer is open at a time, and the next one is opened when everything before
+is stored: so names do not change the order.
 """
 
 from __future__ import annotations
