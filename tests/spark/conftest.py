@@ -20,8 +20,8 @@ from magnetar.wire.topic_name import parse_topic_name
 from tests.client.clusters import OurBroker
 from tests.client.proxy import Proxy
 from tests.spark.functions import Lab
+from tests.spark.spark_cluster import LOCAL, Master, SparkCluster, spark_cluster
 from tests.spark.specs import MakeSpec, make_spec
-from tests.spark.standalone import LOCAL, Master, SparkCluster, spark_cluster
 from tests.support.pulsar import Broker, own_name
 from tests.support.servers import Server, running
 
@@ -173,7 +173,7 @@ def spark_workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkClu
 
 @pytest.fixture(scope="session")
 def master(request: pytest.FixtureRequest) -> Master:
-    """This machine's cores, or a standalone cluster for the tests that ask for it by `standalone.ON_CLUSTER`."""
+    """This machine's cores, or a standalone cluster for the tests that ask for it by `spark_cluster.ON_CLUSTER`."""
     if getattr(request, "param", None) is None:
         return LOCAL
     workers: SparkCluster = request.getfixturevalue("spark_workers")

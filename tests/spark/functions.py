@@ -20,7 +20,7 @@ from magnetar.spark.source.rest import ask
 from magnetar.state.server import TableServer
 from magnetar.wire.functions_pb2 import EARLIEST, ConsumerSpec, FunctionDetails, FunctionMetaData, SinkSpec, SourceSpec
 
-from tests.spark.standalone import LOCAL, Master
+from tests.spark.spark_cluster import LOCAL, Master
 from tests.spark.topics import fill, options_for, values
 from tests.support.pulsar import Broker
 

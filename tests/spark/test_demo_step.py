@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.spark.test_host_standalone import HIDE
+from tests.spark.test_host_end_to_end import HIDE
 from tests.support.servers import COMMAND
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]

@@ -12,7 +12,7 @@ import magnetar
 import psutil
 import pytest
 
-from tests.spark.test_host_standalone import create, functions, numbers, outputs
+from tests.spark.deployed import create, functions, numbers, outputs
 from tests.spark.topics import fill
 from tests.support.ports import Reserved
 from tests.support.servers import descendants, running, survivors

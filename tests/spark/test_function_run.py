@@ -27,7 +27,7 @@ from magnetar.state.client import TableClient
 from magnetar.state.naming import table_of
 
 from tests.spark.functions import Lab, Running
-from tests.spark.standalone import Master
+from tests.spark.spark_cluster import Master
 from tests.spark.topics import fill, numbered, options_for, values
 from tests.support.calm import Calm
 from tests.support.pulsar import BROKERS, Broker

@@ -15,7 +15,7 @@ from magnetar.instance.spec import InstanceSpec
 from magnetar.state.server import TableServer
 
 from tests.spark.functions import Driver, make_spec
-from tests.spark.standalone import LOCAL, ON_BOTH_MASTERS, Master
+from tests.spark.spark_cluster import LOCAL, ON_BOTH_MASTERS, Master
 from tests.spark.topics import fill, options_for, values
 from tests.support.servers import Server, running, survivors
 from tests.support.waiting import wait_for

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from magnetar.spark.java import find_java
 
-from tests.spark.standalone import Master
+from tests.spark.spark_cluster import Master
 from tests.spark.topics import fill, numbered, options_for, values
 from tests.support.servers import Server, running
 from tests.support.waiting import wait_for

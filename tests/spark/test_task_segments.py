@@ -224,7 +224,7 @@ def process(value, context):
 """
 ATTEMPT = """
 import pickle, sys
-from magnetar.runtime.spark import range_task
+from magnetar.spark.jobs import range_task
 range_task.PIECE_BYTES = 1
 print(range_task.run_task(*pickle.load(sys.stdin.buffer)))
 """

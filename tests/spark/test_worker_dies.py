@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.spark.topics import fill, options_for, values
-from tests.support.command import call
+from tests.spark.deployed import create, functions, numbers, outputs, slow_function
+from tests.spark.topics import fill
 from tests.support.pulsar import own_name
 from tests.support.servers import COMMAND, Server, descendants, running, server, survivors
 from tests.support.waiting import wait_for
@@ -22,17 +22,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 WAIT_S = 250.0
 """Sessions are started one after the other; the machine may be busy."""
 MESSAGES = 4_000
-
-SLOW = """
-import pathlib, time
-HERE = pathlib.Path({directory!r})
-
-def process(message):
-    if (HERE / "slow").exists():
-        (HERE / "begun").touch()
-        time.sleep(0.05)
-    return f"{{message}}!"
-"""
 
 
 class Pair:
@@ -93,22 +82,14 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
 def name(pair: Pair, tmp_path: Path) -> str:
     """A function with a backlog, whose calls take long for now."""
     it = own_name("moves")
-    code = tmp_path / "moves.py"
-    code.write_text(SLOW.format(directory=str(tmp_path)))
-    call(
-        "functions", "create", "--runtime", "spark", "--py", str(code), "--classname", "moves.process", "--name", it,
-        "--inputs", f"{it}-in", "--output", f"{it}-out", "--subs-position", "Earliest",
-        admin_url=pair.core.web_url,
-    ).ok()  # fmt: skip
-    rows = [b"%d" % number for number in range(MESSAGES)]
-    fill(pair.core.service_url, f"{it}-in", [rows[first : first + 50] for first in range(0, MESSAGES, 50)])
+    create(pair.core, it, slow_function(tmp_path, "moves"), "process", "--runtime", "spark").ok()
+    fill(pair.core.service_url, f"{it}-in", numbers(0, MESSAGES, 50))
     (tmp_path / "slow").touch()
     return it
 
 
 def check_outputs(pair: Pair, name: str) -> None:
-    found = values(options_for(pair.core.service_url, f"{name}-out"))
-    assert sorted(found) == sorted(b"%d!" % number for number in range(MESSAGES))
+    assert sorted(outputs(pair.core, name)) == sorted(b"%d!" % number for number in range(MESSAGES))
 
 
 def test_who_waits_for_a_run_sees_it_through_the_death_of_its_worker(pair: Pair, name: str, tmp_path: Path) -> None:
@@ -131,7 +112,7 @@ def test_who_waits_for_a_run_sees_it_through_the_death_of_its_worker(pair: Pair,
 
 
 def test_a_run_for_which_nobody_waits_is_finished_too(pair: Pair, name: str, tmp_path: Path) -> None:
-    run_id = call("functions", "trigger", "--name", name, "--no-wait", admin_url=pair.core.web_url).ok().out.strip()
+    run_id = functions(pair.core, "trigger", "--name", name, "--no-wait").ok().out.strip()
     wait_for((tmp_path / "begun").exists, "a call of the function", WAIT_S)
     owner = pair.kill_owner(name)
     (tmp_path / "slow").unlink()

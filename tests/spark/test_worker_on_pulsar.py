@@ -12,15 +12,14 @@ from typing import Any
 
 import httpx
 import magnetar
-import psutil
 import pulsar
 import pytest
 from magnetar.cli.demo import demo_spark_function
 
+from tests.spark.deployed import create, functions, host, run_of, slow_function
 from tests.spark.topics import options_for, planned, read_all
-from tests.support.command import Answer, call
 from tests.support.pulsar import ApachePulsar, own_name
-from tests.support.servers import Server, descendants, running, survivors
+from tests.support.servers import Server, running, survivors
 from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.pulsar, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(400)]
@@ -28,17 +27,6 @@ READINGS = Path(magnetar.__file__).parent / "examples" / "spark" / "readings.py"
 WORDS = Path(demo_spark_function.__file__)
 RUN_S = 180.0  # the first one starts a JVM, beside that of Pulsar
 STOPS = ("done", "failed", "cancelled")
-
-SLOW = """
-import pathlib, time
-HERE = pathlib.Path({directory!r})
-
-def process(message):
-    if (HERE / "slow").exists():
-        (HERE / "begun").touch()
-        time.sleep(0.05)
-    return f"{{message}}!"
-"""
 
 
 @dataclass
@@ -48,25 +36,25 @@ class Place:
     worker: Server
     broker: ApachePulsar
 
-    def functions(self, *arguments: str) -> Answer:
-        return call("functions", *arguments, admin_url=self.worker.worker_url, service_url=self.broker.service_url)
+    @property
+    def web_url(self) -> str:
+        return self.worker.worker_url
+
+    @property
+    def service_url(self) -> str:
+        return self.broker.service_url
 
     def create(self, name: str, code: Path, function: str, *flags: str) -> None:
-        """Create a Spark function from topic `<name>-in` to topic `<name>-out`."""
-        self.functions(
-            "create", "--runtime", "spark", "--py", str(code), "--classname", f"{code.stem}.{function}", "--name", name,
-            "--inputs", f"{name}-in", "--output", f"{name}-out", "--subs-position", "Earliest", *flags,
-        ).ok()  # fmt: skip
+        create(self, name, code, function, "--runtime", "spark", *flags).ok()
 
     def run(self, name: str) -> dict[str, Any]:
         """Trigger a run; return its record at its end."""
-        self.functions("trigger", "--name", name, "--no-wait").ok()
+        functions(self, "trigger", "--name", name, "--no-wait").ok()
         return self.end_of_run(name)
 
     def end_of_run(self, name: str) -> dict[str, Any]:
         def ended() -> dict[str, Any] | None:
-            status = self.functions("status", "--name", name, "--instance-id", "0").ok().json()
-            run: dict[str, Any] = status["run"]
+            run = run_of(self, name)
             return run if run["stage"] in STOPS else None
 
         return wait_for(ended, f"end of the run of {name}", RUN_S)
@@ -143,7 +131,7 @@ def test_a_message_function_works_off_what_has_come(place: Place) -> None:
     assert place.run(name)["rows"] == 1
     found = sorted(row["value"] for row in place.outputs(name))
     assert found == sorted([*expected, b'{"sensor": "new", "fahrenheit": 32.0}'])
-    place.functions("delete", "--name", name).ok()
+    functions(place, "delete", "--name", name).ok()
 
 
 def test_a_dataframe_function_counts_over_partitions(place: Place) -> None:
@@ -160,28 +148,25 @@ def test_a_dataframe_function_counts_over_partitions(place: Place) -> None:
     found = place.outputs(name)
     assert len(found) == len(expected)
     assert {row["__key"]: int(row["value"]) for row in found} == expected
-    place.functions("delete", "--name", name).ok()
+    functions(place, "delete", "--name", name).ok()
 
 
 def test_a_killed_driver_leaves_nothing_out_and_nothing_twice(place: Place, tmp_path: Path) -> None:
     name = own_name("killed")
-    code = tmp_path / "slow.py"
-    code.write_text(SLOW.format(directory=str(tmp_path)))
-    place.create(name, code, "process", "--min-partitions", "6")
+    place.create(name, slow_function(tmp_path, "slow"), "process", "--min-partitions", "6")
     place.publish(f"{name}-in", numbers(0, 20_000))
     (tmp_path / "slow").touch()
-    place.functions("trigger", "--name", name, "--no-wait").ok()
+    functions(place, "trigger", "--name", name, "--no-wait").ok()
     wait_for(lambda: (tmp_path / "begun").exists(), "a call of the function", RUN_S)
-    titles = {one.pid: one.cmdline()[:1] for one in descendants(place.worker.pid)}
-    [host] = [psutil.Process(pid) for pid, title in titles.items() if title == ["magnetar spark host"]]
-    family = [host, *host.children(recursive=True)]
-    host.send_signal(signal.SIGKILL)
+    driver = host(place.worker)
+    family = [driver, *driver.children(recursive=True)]
+    driver.send_signal(signal.SIGKILL)
     (tmp_path / "slow").unlink()
     run = place.end_of_run(name)
     assert run["stage"] == "done", run
     assert survivors(family, 10) == []
     assert sorted(row["value"] for row in place.outputs(name)) == sorted(b"%s!" % one for one in numbers(0, 20_000))
-    place.functions("delete", "--name", name).ok()
+    functions(place, "delete", "--name", name).ok()
 
 
 def test_a_message_that_raises_is_named_and_nothing_behind_it_is_lost(place: Place, tmp_path: Path) -> None:
@@ -195,8 +180,8 @@ def test_a_message_that_raises_is_named_and_nothing_behind_it_is_lost(place: Pla
     assert "ZeroDivisionError" in run["error"]
     assert f"{name}-in" in run["error"]
     code.write_text("def process(message):\n    return str(100 // (int(message) or 50))\n")
-    place.functions("update", "--name", name, "--py", str(code), "--classname", "poison.process").ok()
+    functions(place, "update", "--name", name, "--py", str(code), "--classname", "poison.process").ok()
     run = place.run(name)
     assert run["stage"] == "done", run
     assert sorted(row["value"] for row in place.outputs(name)) == [b"100", b"2", b"20", b"50"]
-    place.functions("delete", "--name", name).ok()
+    functions(place, "delete", "--name", name).ok()

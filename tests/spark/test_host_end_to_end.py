@@ -8,16 +8,14 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import magnetar
-import psutil
 import pytest
 from magnetar.errors import RequestRefused
 
-from tests.spark.topics import fill, options_for, values
+from tests.spark.deployed import RUN_S, create, functions, host, numbers, outputs, run_of, slow_function
+from tests.spark.topics import fill
 from tests.support.calm import Calm
-from tests.support.command import Answer, call
 from tests.support.servers import COMMAND, Server, descendants, is_alive, running, survivors
 from tests.support.waiting import wait_for
 
@@ -25,19 +23,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 EXAMPLE = Path(magnetar.__file__).parent / "examples" / "spark" / "readings.py"
 CONFIG = "sparkMaster: local[2]\nsparkDriverMemory: 512m\n"
 START_S = 240.0
-RUN_S = 300.0
 ENDS_S = 30.0
-
-SLOW = """
-import pathlib, time
-HERE = pathlib.Path({directory!r})
-
-def process(message):
-    if (HERE / "slow").exists():
-        (HERE / "begun").touch()
-        time.sleep(0.05)
-    return f"{{message}}!"
-"""
 
 
 @pytest.fixture(scope="module")
@@ -47,41 +33,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     config.write_text(CONFIG)
     with running("standalone", directory / "server", "--config", str(config)) as it:
         yield it
-
-
-def functions(server: Server, *arguments: str) -> Answer:
-    return call("functions", *arguments, admin_url=server.web_url, service_url=server.service_url, timeout_s=RUN_S)
-
-
-def create(server: Server, name: str, code: Path, function: str, *flags: str) -> Answer:
-    return functions(
-        server, "create", "--py", str(code), "--classname", f"{code.stem}.{function}", "--name", name,
-        "--inputs", f"{name}-in", "--output", f"{name}-out", "--subs-position", "Earliest", *flags,
-    )  # fmt: skip
-
-
-def run_of(server: Server, name: str) -> dict[str, Any]:
-    status = functions(server, "status", "--name", name, "--instance-id", "0").ok().json()
-    run: dict[str, Any] = status["run"]
-    return run
-
-
-def outputs(server: Server, name: str) -> list[bytes]:
-    return values(options_for(server.service_url, f"{name}-out"))
-
-
-def numbers(begin: int, end: int, batch: int) -> list[list[bytes]]:
-    return [[b"%d" % number for number in range(first, first + batch)] for first in range(begin, end, batch)]
-
-
-def host(server: Server) -> psutil.Process:
-    return next(one for one in descendants(server.pid) if one.cmdline()[:1] == ["magnetar spark host"])
-
-
-def slow_function(tmp_path: Path, name: str) -> Path:
-    code = tmp_path / f"{name}.py"
-    code.write_text(SLOW.format(directory=str(tmp_path)))
-    return code
 
 
 def test_the_same_file_gives_the_same_by_spark_and_as_a_process(server: Server) -> None:

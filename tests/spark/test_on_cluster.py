@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.spark.functions import Lab, Running
-from tests.spark.standalone import ON_CLUSTER, Master
+from tests.spark.spark_cluster import ON_CLUSTER, Master
 from tests.spark.test_function_run import (  # noqa: F401  collected here once more
     SLOW,
     batches,

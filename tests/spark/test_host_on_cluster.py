@@ -12,8 +12,7 @@ import psutil
 import pytest
 from magnetar.spark.session import Session
 
-from tests.spark.standalone import ON_CLUSTER, Master, SparkCluster
-from tests.spark.test_host_standalone import (
+from tests.spark.deployed import (
     create,
     functions,
     host,
@@ -22,6 +21,7 @@ from tests.spark.test_host_standalone import (
     run_of,
     slow_function,
 )
+from tests.spark.spark_cluster import ON_CLUSTER, Master, SparkCluster
 from tests.spark.topics import fill
 from tests.support.calm import Calm
 from tests.support.servers import Server, descendants, survivors
