@@ -117,10 +117,6 @@ is not named. Modules of one line may know each other, subpackages of one line d
 
 EXCEPTIONS: dict[tuple[str, str], str] = {
     ("broker.admin.topics.topics", "broker.admin.namespaces.namespaces"): "to be removed",
-    ("broker.dispatch.shared", "broker.topics.consumer"): "to be removed",
-    ("broker.dispatch.shared", "broker.topics.subscription"): "to be removed",
-    ("broker.dispatch.single_active", "broker.topics.consumer"): "to be removed",
-    ("broker.dispatch.single_active", "broker.topics.subscription"): "to be removed",
     ("broker.session.connection", "broker.service"): "to be removed",
     ("broker.storage.catalogue.lines", "broker.storage.topic_log"): "to be removed",
     ("broker.storage.cursors.cursor", "broker.storage.topic_log"): "to be removed",

@@ -9,8 +9,8 @@ Source: Pulsar binary protocol, sections Shared and Redelivery.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ...wire import ack_set
 from ...wire.batch import MIN_MESSAGE_BYTES
@@ -18,23 +18,27 @@ from ...wire.position import Position
 from ...wire.pulsar_api_pb2 import CommandSubscribe
 from .entry_reader import EntryReader
 from .message_counts import believable
+from .ports import ConsumerPort
 from .replay import Replay
 from .shared_order import SharedOrder
 
 if TYPE_CHECKING:
+    from ..config import BrokerConfig
     from ..storage.entry import StoredEntry
-    from ..topics.consumer import Consumer, Delivery
-    from ..topics.subscription import Subscription
+    from ..storage.topic_log import TopicLog
+    from .ports import Delivery, SubscriptionPort
+
+C = TypeVar("C", bound=ConsumerPort)
 
 READS_PER_TURN = 8
 """Reads of one subscription before others get their turn of the loop."""
 
 
-def _is_available(consumer: Consumer) -> bool:
+def _is_available(consumer: ConsumerPort) -> bool:
     return consumer.is_available
 
 
-class SharedDispatcher:
+class SharedDispatcher(Generic[C]):
     """Spreads the entries of a subscription over its consumers.
 
     Attributes:
@@ -43,26 +47,31 @@ class SharedDispatcher:
         is_blocked: they hold too much; nothing new is read until half is acknowledged.
     """
 
-    active = None
+    active: C | None = None
 
-    def __init__(self, subscription: Subscription):
+    def __init__(
+        self,
+        subscription: SubscriptionPort,
+        log: TopicLog,
+        config: BrokerConfig,
+        start_task: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
+    ):
         self.kind: int = CommandSubscribe.Shared
         self.replay = Replay()
         self.unacked_messages = 0
         self.is_blocked = False
-        self._order: SharedOrder[Consumer] = SharedOrder()
+        self._order: SharedOrder[C] = SharedOrder()
         self._subscription = subscription
-        self._log = subscription.topic.log
-        self._config = subscription.topic.broker.config
+        self._log = log
+        self._config = config
         self._loop = asyncio.get_running_loop()
-        start = subscription.topic.broker.start_task
-        self._reader = EntryReader(self._log, start, self.run)
-        self._replay_reader = EntryReader(self._log, start, self.run)
+        self._reader = EntryReader(log, start_task, self.run)
+        self._replay_reader = EntryReader(log, start_task, self.run)
         self._is_scheduled = False
         self._next = Position(-1, -1)
 
     @property
-    def consumers(self) -> list[Consumer]:
+    def consumers(self) -> list[C]:
         """By priority, then in order of joining."""
         return list(self._order)
 
@@ -71,13 +80,13 @@ class SharedDispatcher:
         """Where reading of what is new goes on."""
         return self._next
 
-    def add(self, consumer: Consumer) -> None:
+    def add(self, consumer: C) -> None:
         """Let a consumer join; the first one begins at the first entry that is not acknowledged."""
         if not len(self._order):
             self._go_back()
         self._order.add(consumer)
 
-    def remove(self, consumer: Consumer) -> None:
+    def remove(self, consumer: C) -> None:
         """Let a consumer go; what it held goes to the others, without counting as redelivery."""
         if not self._order.remove(consumer):
             return
@@ -109,7 +118,7 @@ class SharedDispatcher:
         self._go_back()
         self.wake()
 
-    def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int | None) -> None:
+    def redeliver(self, consumer: C, positions: Sequence[Position] | None, epoch: int | None) -> None:
         """Give out again what a consumer holds: all of it, or those of ``positions`` that it holds."""
         wanted = list(consumer.pending) if positions is None else positions
         released = []
@@ -124,7 +133,7 @@ class SharedDispatcher:
         self._check_block()
         self.wake()
 
-    def acknowledged(self, consumer: Consumer, positions: Sequence[Position]) -> None:
+    def acknowledged(self, consumer: C, positions: Sequence[Position]) -> None:
         """Let go of entries, or of the parts of them, that the cursor has as acknowledged by now."""
         cursor = self._subscription.cursor
         touched = {consumer}
@@ -145,7 +154,7 @@ class SharedDispatcher:
                 self.wake()
         self._check_block()
 
-    def _keep_rest(self, holder: Consumer, position: Position) -> None:
+    def _keep_rest(self, holder: C, position: Position) -> None:
         wanted = self._subscription.cursor.remaining(position)
         if wanted is not None:
             held = holder.release(position) or 0
@@ -166,7 +175,7 @@ class SharedDispatcher:
         self._check_block()
         self.wake()
 
-    def _holder(self, position: Position) -> Consumer | None:
+    def _holder(self, position: Position) -> C | None:
         for consumer in self._order:
             if position in consumer.pending:
                 return consumer
@@ -240,7 +249,7 @@ class SharedDispatcher:
                 break
             index = self._serve(consumer, entries, index)
 
-    def _serve(self, consumer: Consumer, entries: list[StoredEntry], index: int) -> int:
+    def _serve(self, consumer: C, entries: list[StoredEntry], index: int) -> int:
         """Give one consumer its share from ``index`` on and return the index of the first entry not looked at."""
         cursor = self._subscription.cursor
         replay = self.replay
@@ -276,7 +285,7 @@ class SharedDispatcher:
             self._check_block()
         return index
 
-    def _room(self, consumer: Consumer) -> int:
+    def _room(self, consumer: C) -> int:
         """Return how many more messages a consumer may hold; readers may hold any number."""
         limit = self._config.max_unacked_per_consumer
         if not limit or not self._subscription.is_durable:

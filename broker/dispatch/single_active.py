@@ -10,8 +10,8 @@ Source: Pulsar binary protocol, section Exclusive and Failover.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ...wire import ack_set
 from ...wire.batch import MIN_MESSAGE_BYTES
@@ -21,17 +21,22 @@ from ..storage.ledgers.compacted_view import CompactedReading
 from .active_choice import Candidate, choose_active
 from .entry_reader import EntryReader
 from .message_counts import believable
+from .ports import ConsumerPort
 
 if TYPE_CHECKING:
+    from ...wire.topic_name import TopicName
+    from ..config import BrokerConfig
     from ..storage.entry import StoredEntry
-    from ..topics.consumer import Consumer, Delivery
-    from ..topics.subscription import Subscription
+    from ..storage.topic_log import TopicLog
+    from .ports import Delivery, SubscriptionPort
+
+C = TypeVar("C", bound=ConsumerPort)
 
 READS_PER_TURN = 8
 """Reads of one subscription before others get their turn of the loop."""
 
 
-class SingleActiveDispatcher:
+class SingleActiveDispatcher(Generic[C]):
     """Gives the entries of a subscription to its active consumer.
 
     Attributes:
@@ -39,15 +44,24 @@ class SingleActiveDispatcher:
         active: who gets the entries, None without consumers.
     """
 
-    def __init__(self, subscription: Subscription, kind: int):
+    def __init__(
+        self,
+        subscription: SubscriptionPort,
+        kind: int,
+        topic: TopicName,
+        log: TopicLog,
+        config: BrokerConfig,
+        start_task: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
+    ):
         self.kind = kind
-        self.consumers: list[Consumer] = []
-        self.active: Consumer | None = None
+        self.consumers: list[C] = []
+        self.active: C | None = None
         self._subscription = subscription
-        self._log = subscription.topic.log
-        self._config = subscription.topic.broker.config
+        self._topic = topic
+        self._log = log
+        self._config = config
         self._loop = asyncio.get_running_loop()
-        self._reader = EntryReader(self._log, subscription.topic.broker.start_task, self.run)
+        self._reader = EntryReader(log, start_task, self.run)
         self._takeover: asyncio.TimerHandle | None = None
         self._is_scheduled = False
         self._next = Position(-1, -1)
@@ -57,13 +71,13 @@ class SingleActiveDispatcher:
         """Where reading goes on."""
         return self._next
 
-    def add(self, consumer: Consumer) -> None:
+    def add(self, consumer: C) -> None:
         """Let a consumer join; under Failover it may become the active one."""
         self.consumers.append(consumer)
         if not self._choose() and self.kind == CommandSubscribe.Failover:
             consumer.notify_active(consumer is self.active)
 
-    def remove(self, consumer: Consumer) -> None:
+    def remove(self, consumer: C) -> None:
         """Let a consumer go; if it was the active one, another follows."""
         if consumer in self.consumers:
             self.consumers.remove(consumer)
@@ -71,9 +85,8 @@ class SingleActiveDispatcher:
 
     def _choose(self) -> bool:
         """Choose the active consumer and return whether that changed it."""
-        topic = self._subscription.topic.name
         candidates = [Candidate(consumer.priority, consumer.name) for consumer in self.consumers]
-        index = choose_active(candidates, str(topic), topic.partition)
+        index = choose_active(candidates, str(self._topic), self._topic.partition)
         chosen = None if index is None else self.consumers[index]
         if chosen is self.active:
             return False
@@ -116,14 +129,14 @@ class SingleActiveDispatcher:
         self._go_back()
         self.wake()
 
-    def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int | None) -> None:
+    def redeliver(self, consumer: C, positions: Sequence[Position] | None, epoch: int | None) -> None:
         """Begin again, if it is the active consumer who asks; which entries it names does not matter."""
         if epoch is not None:
             consumer.raise_epoch(epoch)
         if consumer is self.active and self._takeover is None:
             self.rewind()
 
-    def acknowledged(self, consumer: Consumer, positions: Sequence[Position]) -> None:
+    def acknowledged(self, consumer: C, positions: Sequence[Position]) -> None:
         """Nothing is kept per entry."""
 
     def acknowledged_up_to(self, position: Position) -> None:
@@ -164,7 +177,7 @@ class SingleActiveDispatcher:
             self._deliver(consumer, entries)
         self.wake()
 
-    def _deliver(self, consumer: Consumer, entries: list[StoredEntry]) -> None:
+    def _deliver(self, consumer: C, entries: list[StoredEntry]) -> None:
         """Send the wanted ones of ``entries`` as far as the permits go; a batch may overdraw them."""
         cursor = self._subscription.cursor
         deliveries: list[Delivery] = []

@@ -20,8 +20,8 @@ from .rates import Meter
 
 if TYPE_CHECKING:
     from ...wire.position import Position
+    from ..dispatch.ports import Delivery
     from ..session.connection import Connection
-    from ..storage.entry import StoredEntry
     from .subscription import Subscription
 
 SPREADING = (CommandSubscribe.Shared, CommandSubscribe.Key_Shared)
@@ -31,9 +31,6 @@ HEAD_BYTES = 40
 """About what precedes a payload in its frame; bounds what waits for the socket."""
 IGNORANT_OF_THE_END = ("Pulsar-CPP-", "Pulsar-Go-")
 """Beginnings of the versions of clients that take REACHED_END_OF_TOPIC for garbage; Python's is the one of C++."""
-
-Delivery = tuple["StoredEntry", int, ack_set.AckSet | None]
-"""An entry, how often it was redelivered, and which of its messages are still wanted (None: all)."""
 
 
 class Consumer:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Dispatcher = SingleActiveDispatcher | SharedDispatcher
+Dispatcher = SingleActiveDispatcher["Consumer"] | SharedDispatcher["Consumer"]
 
 ENTRIES_PER_TURN = 1000
 """Entries that a long walk over a cursor looks at before others get their turn of the loop."""
@@ -137,9 +137,13 @@ class Subscription:
         if self.dispatcher is None or self.dispatcher.kind != kind:
             if self.dispatcher is not None:
                 self.dispatcher.close()
-            self.dispatcher = (
-                SharedDispatcher(self) if kind == CommandSubscribe.Shared else SingleActiveDispatcher(self, kind)
-            )
+            topic, broker = self.topic, self.topic.broker
+            if kind == CommandSubscribe.Shared:
+                self.dispatcher = SharedDispatcher(self, topic.log, broker.config, broker.start_task)
+            else:
+                self.dispatcher = SingleActiveDispatcher(
+                    self, kind, topic.name, topic.log, broker.config, broker.start_task
+                )
         self.dispatcher.add(consumer)
 
     def check_open(self) -> None:

@@ -1,0 +1,86 @@
+"""What dispatchers need of the subscription that they serve and of its consumers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from ...wire.ack_set import AckSet
+    from ...wire.position import Position
+    from ..storage.cursors.cursor import Cursor, MemoryCursor
+    from ..storage.entry import StoredEntry
+
+Delivery = tuple["StoredEntry", int, "AckSet | None"]
+"""An entry, how often it was redelivered, and which of its messages are still wanted (None: all)."""
+
+
+class SubscriptionPort(Protocol):
+    """A subscription, as its dispatcher sees it."""
+
+    @property
+    def cursor(self) -> Cursor | MemoryCursor:
+        """What is acknowledged."""
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether it outlives its consumers; limits on unacknowledged messages hold for durable ones only."""
+
+    def fail(self, error: Exception) -> None:
+        """Close the consumers, as giving out entries failed."""
+
+
+class ConsumerPort(Protocol):
+    """A consumer, as its dispatcher sees it; see `broker.topics.consumer.Consumer`."""
+
+    unacked_messages: int
+    messages_redelivered: int
+
+    @property
+    def name(self) -> str:
+        """Decides, after the priority, which consumer is the active one."""
+
+    @property
+    def priority(self) -> int:
+        """0 is served first."""
+
+    @property
+    def reads_compacted(self) -> bool:
+        """Whether it reads the compacted view of the topic."""
+
+    @property
+    def permits(self) -> int:
+        """Messages that it may be sent."""
+
+    @property
+    def pending(self) -> dict[Position, int]:
+        """What it holds unacknowledged."""
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether it holds too much."""
+
+    @property
+    def is_available(self) -> bool:
+        """Whether it may be given an entry now."""
+
+    def send(self, deliveries: Iterable[Delivery]) -> int:
+        """Send entries and charge the permits."""
+
+    def hold(self, position: Position, messages: int) -> None:
+        """Note that it has an entry that it has not acknowledged."""
+
+    def release(self, position: Position) -> int | None:
+        """Note that an entry is acknowledged or goes elsewhere; returns its messages."""
+
+    def block_above(self, limit: int) -> None:
+        """Stop at ``limit`` unacknowledged messages, go on at half of it."""
+
+    def unblock(self) -> None:
+        """Give it the permits that it asked for while it was blocked."""
+
+    def raise_epoch(self, epoch: int) -> None:
+        """Stamp later messages with the epoch of a redelivery request."""
+
+    def notify_active(self, is_active: bool) -> None:
+        """Tell whether it is the active one."""
