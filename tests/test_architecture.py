@@ -117,7 +117,6 @@ is not named. Modules of one line may know each other, subpackages of one line d
 
 EXCEPTIONS: dict[tuple[str, str], str] = {
     ("broker.admin.topics.topics", "broker.admin.namespaces.namespaces"): "to be removed",
-    ("broker.session.connection", "broker.service"): "to be removed",
     ("broker.storage.catalogue.lines", "broker.storage.topic_log"): "to be removed",
     ("broker.storage.cursors.cursor", "broker.storage.topic_log"): "to be removed",
     ("broker.storage.cursors.memory", "broker.storage.topic_log"): "to be removed",
@@ -125,10 +124,6 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
     ("broker.storage.ledgers.compacted_view", "broker.storage.core"): "to be removed",
     ("broker.storage.ledgers.compacted_view", "broker.storage.topic_log"): "to be removed",
     ("broker.storage.ledgers.ledger", "broker.storage.topic_log"): "to be removed",
-    ("broker.topics.consumer", "broker.session.connection"): "to be removed",
-    ("broker.topics.incarnations", "broker.service"): "to be removed",
-    ("broker.topics.producer", "broker.session.connection"): "to be removed",
-    ("broker.topics.topic", "broker.service"): "to be removed",
 }
 """Imports that point upwards, with the reason."""
 

@@ -6,8 +6,8 @@ write is collected and leaves in one joined write at the end of the turn of the 
 * above `max_pending_publishes` entries that storage has not confirmed, or while storage is congested, the socket is
   not read; what one read brings (256 KiB, or a frame) may pass the mark;
 * above `write_buffer_bytes` waiting for the peer, `is_writable` is False: dispatchers skip its consumers, the socket is
-  not read, and requests that were read already wait: what passes the mark is one answer and `FLUSH_BYTES`. A peer
-  that takes nothing at all from one tick of the keep-alive to the next is gone;
+  not read, and requests that were read already wait: what passes the mark is one answer and what the `Outbox`
+  collects. A peer that takes nothing at all from one tick of the keep-alive to the next is gone;
 * requests that need time run as tasks of this connection, and above `max_pending_requests` of them, or
   `MAX_REQUEST_BYTES` in what they ask, the socket is not read.
 
@@ -21,7 +21,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
@@ -34,12 +35,16 @@ from ...wire.frames import Frame, FrameDecoder, encode_frame
 from ...wire.pulsar_api_pb2 import BaseCommand
 from ...wire.strings import bad_string
 from ..errors import error_code, failed
+from .closed_producers import ClosedProducers
 from .commands import HANDLERS
+from .keep_alive import KeepAlive
+from .outbox import Outbox
+from .registry import Registry
 
 if TYPE_CHECKING:
-    from ..service import BrokerService
     from ..topics.consumer import Consumer
     from ..topics.producer import Producer
+    from .ports import ServicePort
 
 log = logging.getLogger(__name__)
 
@@ -48,9 +53,6 @@ CLOSE_TIMEOUT_S = 5.0
 
 MAX_REQUEST_BYTES = 16 * 1024 * 1024
 """What the requests in progress of one connection may ask with, in bytes; what one read brings may pass it."""
-
-FLUSH_BYTES = 128 * 1024
-"""Answers of one turn that are handed to the transport at once, which knows whether the peer takes them."""
 
 _SEND = BaseCommand.SEND
 
@@ -61,27 +63,21 @@ class Connection(asyncio.Protocol):
     Attributes:
         producers: those that may send, by producer id.
         consumers: those that may receive, by consumer id.
-        opening_producers: ids whose creation is under way, with the task that does it.
-        opening_consumers: the same for consumers.
-        closed_producers: ids that the broker closed, with the loop time at which that is forgotten.
-        refused_producers: ids whose next creation is answered with an error, and that error; see `Producer.refuse`.
-        pending_publishes: entries that storage has not confirmed; whoever lowers it calls `read_on`, or answers with
-            receipts, whose writing does so once for all of them.
+        closed_producers: ids that the broker closed; their clients may not have heard of it.
+        pending_publishes: entries that are not answered. Handling a SEND raises it, and `publishes_answered` lowers
+            it; a long command counts as so many (`hold_back`).
         is_reading: False while the socket is not read.
         is_writable: False while the peer takes less than we write.
         client_version: what CONNECT said, None before it.
     """
 
-    def __init__(self, broker: BrokerService):
+    def __init__(self, broker: ServicePort):
         self.broker = broker
         self.config = broker.config
         self.loop = asyncio.get_running_loop()
-        self.producers: dict[int, Producer] = {}
-        self.consumers: dict[int, Consumer] = {}
-        self.opening_producers: dict[int, asyncio.Task[None]] = {}
-        self.opening_consumers: dict[int, asyncio.Task[None]] = {}
-        self.closed_producers: dict[int, float] = {}
-        self.refused_producers: dict[int, MagnetarError] = {}
+        self.producers: Registry[Producer] = Registry()
+        self.consumers: Registry[Consumer] = Registry()
+        self.closed_producers = ClosedProducers()
         self.is_writable = True
         self.is_closed = False
         self.client_version: str | None = None
@@ -89,21 +85,20 @@ class Connection(asyncio.Protocol):
         self.address = ""
         self._transport: asyncio.Transport | None = None
         self._decoder = FrameDecoder(self.config.max_frame_bytes)
-        self._outbox: list[bytes] = []
-        self._answering: list[Producer] = []
-        self._is_flush_planned = False
-        self._outbox_bytes = 0
+        self._outbox = Outbox(self.loop, self.config.write_buffer_bytes, self.publishes_answered)
+        # Looked up for each command, and for each message to a consumer: no method of ours stands between.
+        self.write = self._outbox.write
+        self.write_many = self._outbox.write_many
+        self.answer_later = self._outbox.answer_later
         self._tasks = TaskSet("connection")
         self._request: tuple[int, Message] | None = None
         self._request_bytes = 0
         self._postponed: Iterator[Frame] | None = None
-        self._unsent_bytes = 0
         self.pending_publishes = 0
         self.is_reading = True
-        self._is_silent = False
         self._is_released = False
-        self._probe: asyncio.Future[bool] | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._keep_alive = KeepAlive(self)
+        self._close_timer: asyncio.TimerHandle | None = None
 
     def __repr__(self) -> str:
         return f"Connection({self.address or '?'}, client={self.client_version!r})"
@@ -111,22 +106,22 @@ class Connection(asyncio.Protocol):
     # The socket
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Start: the handshake must be complete at the first tick of the keep-alive."""
+        """Take the transport and begin to watch the peer (called by the event loop)."""
         transport = cast(asyncio.Transport, transport)  # uvloop's is one without being of the class
-        self._transport = transport
+        self._transport = self._outbox.transport = transport
         peer = transport.get_extra_info("peername")
         self.address = f"/{peer[0]}:{peer[1]}" if peer else "/unknown"
         self._tasks.owner = f"connection {self.address}"
         transport.set_write_buffer_limits(high=self.config.write_buffer_bytes)
-        self._timer = self.loop.call_later(self.config.keep_alive_s, self._tick)
+        self._keep_alive.start()
         self.broker.connection_made(self)
 
     def data_received(self, data: bytes) -> None:
         """Handle every frame that is complete."""
-        self._is_silent = False
-        if self._probe is not None:
-            self._probe.set_result(True)
-            self._probe = None
+        keep_alive = self._keep_alive
+        keep_alive.is_silent = False
+        if keep_alive.probe is not None:
+            keep_alive.tell_probe(True)
         try:
             frames = self._decoder.feed(data)
         except ProtocolError as error:
@@ -137,15 +132,16 @@ class Connection(asyncio.Protocol):
 
     def _take(self, frames: Iterator[Frame]) -> None:
         """Handle frames in order; where the peer takes too little of what we write, the rest waits."""
+        producers = self.producers
+        sent = 0
         try:
-            producers = self.producers
             for command, payload in frames:
                 kind = command.type
                 if kind == _SEND:
                     send = command.send
                     producer = producers.get(send.producer_id)
                     if producer is not None:
-                        producer.publish(send, payload)
+                        sent += producer.publish(send, payload)
                     else:
                         self._send_to_nobody(send.producer_id)
                 else:
@@ -155,6 +151,7 @@ class Connection(asyncio.Protocol):
                         break
                 if self.is_closed:
                     return
+            self.pending_publishes += sent
             if self.pending_publishes:
                 self._check_load()
         except ProtocolError as error:
@@ -180,11 +177,11 @@ class Connection(asyncio.Protocol):
         self.is_closed = True
         self.is_writable = False
         self.broker.connection_lost(self)
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._probe is not None:
-            self._probe.set_result(False)
-            self._probe = None
+        self._keep_alive.stop()
+        self._keep_alive.tell_probe(False)
+        if self._close_timer is not None:
+            self._close_timer.cancel()
+        self._outbox.discard()
         self._tasks.cancel()
         self._postponed = None
         for producer in list(self.producers.values()):
@@ -193,13 +190,11 @@ class Connection(asyncio.Protocol):
             consumer.detach()
         self.producers.clear()
         self.consumers.clear()
-        self._outbox.clear()
-        self._answering.clear()
 
     def pause_writing(self) -> None:
         """Give this peer nothing more for now, and take nothing from it: it takes less than we write."""
         self.is_writable = False
-        self._unsent_bytes = 0
+        self._keep_alive.writing_paused()
         self._stop_reading()
 
     def resume_writing(self) -> None:
@@ -223,49 +218,6 @@ class Connection(asyncio.Protocol):
 
     # What handlers use
 
-    def write(self, frame: bytes) -> None:
-        """Put one frame, or a part of one, into the write at the end of this turn."""
-        if self.is_closed:
-            return
-        self._write_receipts()
-        self._flush_soon()
-        self._outbox.append(frame)
-        self._outbox_bytes += len(frame)
-        if self._outbox_bytes >= FLUSH_BYTES:
-            self.flush()
-
-    def answer_later(self, producer: Producer) -> None:
-        """Write a producer's receipts with whatever is written next, at the latest at the end of this turn."""
-        if not self.is_closed:
-            self._answering.append(producer)
-            self._flush_soon()
-
-    def _write_receipts(self) -> None:
-        if self._answering:
-            self._outbox += [producer.take_receipts() for producer in self._answering]
-            self._answering.clear()
-            if not self.is_reading:
-                self.read_on()
-
-    def _flush_soon(self) -> None:
-        if not self._is_flush_planned:
-            self._is_flush_planned = True
-            self.loop.call_soon(self._flush_planned)
-
-    def _flush_planned(self) -> None:
-        self._is_flush_planned = False
-        self.flush()
-
-    def write_many(self, parts: list[bytes], size: int) -> None:
-        """Put the parts of many frames, ``size`` bytes in all, into the write; at once where they are many bytes."""
-        if self.is_closed:
-            return
-        self._flush_soon()
-        self._outbox += parts
-        self._outbox_bytes += size
-        if self._outbox_bytes >= self.config.write_buffer_bytes:
-            self.flush()
-
     def reply(self, command: BaseCommand) -> None:
         """Send one command."""
         self.write(encode_frame(command))
@@ -276,15 +228,6 @@ class Connection(asyncio.Protocol):
             self.reply(command)
         else:
             self.close()
-
-    def flush(self) -> None:
-        """Write what was collected."""
-        self._write_receipts()
-        outbox = self._outbox
-        if outbox and self._transport is not None and not self._transport.is_closing():
-            self._transport.write(b"".join(outbox) if len(outbox) > 1 else outbox[0])
-        outbox.clear()
-        self._outbox_bytes = 0
 
     def start(self, request_id: int, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run the work of one request as a task of this connection; what it raises is the answer.
@@ -311,59 +254,63 @@ class Connection(asyncio.Protocol):
             self._stop_reading()
         return task
 
-    def open(
-        self,
-        opening: dict[int, asyncio.Task[None]],
-        id_: int,
-        request_id: int,
-        work: Coroutine[Any, Any, None],
-    ) -> None:
-        """Run the creation of a producer or consumer, known by its id in ``opening`` as long as it lasts."""
-        task = opening[id_] = self.start(request_id, work)
-
-        def ended(task: asyncio.Task[None]) -> None:
-            if opening.get(id_) is task:
-                del opening[id_]
-
-        task.add_done_callback(ended)
-
     def fail(self, request_id: int, error: Exception) -> None:
         """Answer a request with the error that it met."""
         code, message = error_code(error)
         self.reply(replies.error(request_id, code, message))
 
-    def ignore_producer(self, producer_id: int) -> None:
-        """Ignore for a while what still comes for a producer that the broker closed."""
-        self.closed_producers[producer_id] = self.loop.time() + self.config.keep_alive_s
+    def add_producer(self, producer: Producer) -> None:
+        """Hand over what comes for a producer's id."""
+        self.producers.add(producer)
+
+    def remove_producer(self, producer: Producer, *, ignores: bool = False) -> None:
+        """Forget a producer; ``ignores`` what still comes for its id for a while, else that ends the connection."""
+        self.producers.remove(producer)
+        if ignores:
+            self.closed_producers.ignore(producer.id, self.loop.time() + self.config.keep_alive_s)
+
+    def refuse_producer(self, producer_id: int, error: MagnetarError) -> None:
+        """Answer the next creation of a producer of that id with an error; see `Producer.refuse`."""
+        self.closed_producers.refuse(producer_id, error)
+
+    def remove_consumer(self, consumer: Consumer) -> None:
+        """Forget a consumer: what comes for its id is ignored."""
+        self.consumers.remove(consumer)
 
     async def is_alive(self) -> bool:
         """Return whether the peer says anything within the liveness timeout; if not, it is cut off.
 
         Cancellation: safe.
         """
-        if self.is_closed:
-            return False
-        if self._probe is None:
-            self._probe = self.loop.create_future()
-            self.reply(replies.ping())
-        try:
-            async with asyncio.timeout(self.config.liveness_timeout_s):
-                return await asyncio.shield(self._probe)
-        except TimeoutError:
-            log.info("%r did not answer within %s s and is closed", self, self.config.liveness_timeout_s)
-            self.abort()
-            return False
+        return await self._keep_alive.is_alive()
+
+    def publishes_answered(self, entries: int) -> None:
+        """Note that the client was told, or never will be, what became of so many entries."""
+        self.pending_publishes -= entries
+        if not self.is_reading:
+            self.read_on()
+
+    def hold_back(self) -> Callable[[], None]:
+        """Read no further command, as a long one is worked off in batches, until the function returned is called."""
+        charge = self.config.max_pending_publishes
+        self.pending_publishes += charge
+        return partial(self.publishes_answered, charge)
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes that the transport holds because the peer does not take them."""
+        return self._transport.get_write_buffer_size() if self._transport is not None else 0
 
     def close(self) -> None:
         """Close after what was written has left, at the latest after `CLOSE_TIMEOUT_S`."""
         if self._transport is None or self.is_closed:
             return
-        self.flush()
+        self._outbox.flush()
+        self._outbox.close()
         self.is_closed = True
         self._transport.close()
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self.loop.call_later(CLOSE_TIMEOUT_S, self._transport.abort)
+        self._keep_alive.stop()
+        self._close_timer = self.loop.call_later(CLOSE_TIMEOUT_S, self._transport.abort)
 
     def abort(self) -> None:
         """Close at once, and release at once what the peer held."""
@@ -414,8 +361,7 @@ class Connection(asyncio.Protocol):
             self._stop_reading()
 
     def _send_to_nobody(self, producer_id: int) -> None:
-        forgotten_at = self.closed_producers.get(producer_id)
-        if forgotten_at is None or forgotten_at < self.loop.time():
+        if not self.closed_producers.is_ignored(producer_id, self.loop.time()):
             raise ProtocolError(f"SEND to producer {producer_id}, which is not there")
 
     async def _answer(
@@ -456,24 +402,3 @@ class Connection(asyncio.Protocol):
         ):
             self.is_reading = True
             self._transport.resume_reading()
-
-    def _tick(self) -> None:
-        """One tick of the keep-alive: silence since the last one, although asked, ends the connection."""
-        if self.client_version is None or (self._is_silent and self.is_reading):
-            log.info("%r is silent and is closed", self)
-            self.abort()
-            return
-        if not self.is_writable and self._transport is not None:
-            unsent_bytes = self._transport.get_write_buffer_size()
-            if 0 < self._unsent_bytes <= unsent_bytes:
-                log.info("%r has taken nothing for %s s and is closed", self, self.config.keep_alive_s)
-                self.abort()
-                return
-            self._unsent_bytes = unsent_bytes
-        self._is_silent = True
-        self.reply(replies.ping())
-        now = self.loop.time()
-        self.closed_producers = {id_: end for id_, end in self.closed_producers.items() if end >= now}
-        for id_ in self.refused_producers.keys() - self.closed_producers.keys():
-            del self.refused_producers[id_]
-        self._timer = self.loop.call_later(self.config.keep_alive_s, self._tick)

@@ -62,10 +62,10 @@ def subscribe(connection: Connection, command: CommandSubscribe) -> None:
     id_ = command.consumer_id
     if id_ in connection.consumers:
         connection.reply(replies.success(command.request_id))
-    elif id_ in connection.opening_consumers:
+    elif id_ in connection.consumers.opening:
         connection.fail(command.request_id, ServiceNotReady("Consumer is already present on the connection"))
     else:
-        connection.open(connection.opening_consumers, id_, command.request_id, _create(connection, command))
+        connection.consumers.begin(id_, connection.start(command.request_id, _create(connection, command)))
 
 
 async def _create(connection: Connection, command: CommandSubscribe) -> None:
@@ -97,7 +97,7 @@ def _join(connection: Connection, subscription: Subscription, command: CommandSu
     consumer_name = command.consumer_name or secrets.token_hex(5)
     consumer = Consumer(subscription, connection, command, consumer_name)
     connection.reply(replies.success(command.request_id))  # before the first message
-    connection.consumers[consumer.id] = consumer
+    connection.consumers.add(consumer)
     subscription.add_consumer(consumer, command.subType)
 
 
@@ -269,10 +269,7 @@ def _consumer(
 
 def close_consumer(connection: Connection, command: CommandCloseConsumer) -> None:
     """Close a consumer; an id that nobody has is closed already."""
-    task = connection.opening_consumers.pop(command.consumer_id, None)
-    if task is not None:
-        task.cancel()
-    consumer = connection.consumers.pop(command.consumer_id, None)
+    consumer = connection.consumers.close(command.consumer_id)
     if consumer is not None:
         consumer.detach()
     connection.reply(replies.success(command.request_id))

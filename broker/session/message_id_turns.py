@@ -33,8 +33,7 @@ def in_turns(
     if len(ids) <= IDS_PER_TURN:
         apply(ids, done)
         return
-    charge = connection.config.max_pending_publishes
-    connection.pending_publishes += charge
+    read_on = connection.hold_back()
     answers = _Answers(-(-len(ids) // IDS_PER_TURN), done) if done is not None else None
     resets = subscription.resets
 
@@ -49,8 +48,7 @@ def in_turns(
                 apply(ids[start : start + IDS_PER_TURN], answers)
                 await asyncio.sleep(0)
         finally:
-            connection.pending_publishes -= charge
-            connection.read_on()
+            read_on()
 
     connection.start(0, work())
 

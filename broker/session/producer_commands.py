@@ -29,12 +29,12 @@ def producer(connection: Connection, command: CommandProducer) -> None:
     if existing is not None:
         existing.request_id = command.request_id
         existing.succeed(existing.topic.epoch if existing.is_ready else None)
-    elif (refusal := connection.refused_producers.pop(id_, None)) is not None:
+    elif (refusal := connection.closed_producers.take_refusal(id_)) is not None:
         connection.fail(command.request_id, refusal)
-    elif id_ in connection.opening_producers:
+    elif id_ in connection.producers.opening:
         connection.fail(command.request_id, ServiceNotReady("Producer is already present on the connection"))
     else:
-        connection.open(connection.opening_producers, id_, command.request_id, _create(connection, command))
+        connection.producers.begin(id_, connection.start(command.request_id, _create(connection, command)))
 
 
 async def _create(connection: Connection, command: CommandProducer) -> None:
@@ -61,10 +61,7 @@ async def _create(connection: Connection, command: CommandProducer) -> None:
 
 def close_producer(connection: Connection, command: CommandCloseProducer) -> None:
     """Close a producer after its last entry is answered; an id that nobody has is closed already."""
-    task = connection.opening_producers.pop(command.producer_id, None)
-    if task is not None:
-        task.cancel()
-    leaving = connection.producers.pop(command.producer_id, None)
+    leaving = connection.producers.close(command.producer_id)
     if leaving is None or not leaving.pending_entries:
         if leaving is not None:
             leaving.detach()

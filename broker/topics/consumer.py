@@ -21,7 +21,7 @@ from .rates import Meter
 if TYPE_CHECKING:
     from ...wire.position import Position
     from ..dispatch.ports import Delivery
-    from ..session.connection import Connection
+    from .ports import ConnectionPort
     from .subscription import Subscription
 
 SPREADING = (CommandSubscribe.Shared, CommandSubscribe.Key_Shared)
@@ -45,7 +45,7 @@ class Consumer:
         epoch: of its last redelivery request (Java only), None if it never told one.
     """
 
-    def __init__(self, subscription: Subscription, connection: Connection, command: CommandSubscribe, name: str):
+    def __init__(self, subscription: Subscription, connection: ConnectionPort, command: CommandSubscribe, name: str):
         self.subscription = subscription
         self.connection = connection
         self.name = name
@@ -183,8 +183,7 @@ class Consumer:
 
     def leave_connection(self) -> None:
         """Forget the consumer's id on its connection: what comes for it is ignored from now on."""
-        if self.connection.consumers.get(self.id) is self:
-            del self.connection.consumers[self.id]
+        self.connection.remove_consumer(self)
 
     def detach(self) -> None:
         """Leave the subscription, because the client, its connection or the subscription went away."""

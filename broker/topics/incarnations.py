@@ -24,7 +24,7 @@ from .topic import Topic
 from .waiting import NamedLocks, settle
 
 if TYPE_CHECKING:
-    from ..service import BrokerService
+    from .ports import BrokerPort
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 class TopicLives:
     """Opens and closes the topics of a broker."""
 
-    def __init__(self, broker: BrokerService) -> None:
+    def __init__(self, broker: BrokerPort) -> None:
         self._broker = broker
         self._topics = broker.topics
         self._storage = broker.storage

@@ -35,8 +35,8 @@ from .rates import Meter
 from .sequences import Verdict, ids_of, is_counted
 
 if TYPE_CHECKING:
-    from ..session.connection import Connection
     from ..storage.journal.journal import EntryDone
+    from .ports import ConnectionPort
     from .sequences import Sequence
     from .topic import Topic
 
@@ -77,7 +77,7 @@ class Producer:
         sequence: the ids of its name; None where the topic does not look for repetitions.
     """
 
-    def __init__(self, topic: Topic, connection: Connection, command: CommandProducer, name: str):
+    def __init__(self, topic: Topic, connection: ConnectionPort, command: CommandProducer, name: str):
         self.topic = topic
         self.connection = connection
         self.name = name
@@ -111,8 +111,11 @@ class Producer:
         """Entries that storage has not confirmed."""
         return len(self._pending)
 
-    def publish(self, send: CommandSend, payload: bytes) -> None:
+    def publish(self, send: CommandSend, payload: bytes) -> bool:
         """Store one entry; the answer follows once storage has it.
+
+        Returns:
+            Whether the entry counts as pending: its receipt, or `ConnectionPort.publishes_answered`, ends that.
 
         Raises:
             ProtocolError: the payload section is no message, or the producer may not send yet.
@@ -123,8 +126,7 @@ class Producer:
             magic, checksum, size = _HEAD.unpack_from(payload)
             if magic == MAGIC_CHECKSUM:
                 if _checksum(payload[6:]) != checksum:
-                    self._damaged(send)
-                    return
+                    return self._damaged(send)
                 body_bytes = bytes_ - 10 - size
                 if body_bytes < 0:
                     raise ProtocolError(f"SEND of {bytes_} bytes announces {size} of metadata")
@@ -144,24 +146,23 @@ class Producer:
         elif publish_time_ms > MAX_TIME_MS or (messages != 1 and not 0 < messages * MIN_MESSAGE_BYTES <= body_bytes):
             text = unacceptable(metadata, body_bytes, self.connection.config.max_message_bytes) or text
         if text is not None:
-            self.refuse(send, text)
-            return
+            return self.refuse(send, text)
         if send.is_chunk:
             self.has_chunks = True
         done: EntryDone = self._stored
         if self.sequence is not None:
             stored = self._unless_repeated(self.sequence, send, metadata)
-            if stored is None:
-                return
+            if isinstance(stored, bool):
+                return stored
             done = stored
         self._pending.append((send.sequence_id, send.highest_sequence_id, messages, bytes_))
-        self.connection.pending_publishes += 1
         self._is_appending = True
         self.topic.append(payload, messages, publish_time_ms, done)
         self._is_appending = False
+        return True
 
-    def _unless_repeated(self, sequence: Sequence, send: CommandSend, metadata: MessageMetadata) -> EntryDone | None:
-        """Return whom to tell when an entry is stored; None if it is not to be stored, and answered already."""
+    def _unless_repeated(self, sequence: Sequence, send: CommandSend, metadata: MessageMetadata) -> EntryDone | bool:
+        """Return whom to tell when an entry is stored; if it is not to be stored, whether its answer is pending."""
         if not is_counted(metadata):
             return self._stored
         first, last = ids_of(send)
@@ -171,17 +172,16 @@ class Producer:
         if verdict is Verdict.UNDECIDED:
             text = f"[{self.topic.name}][{self.name}]Cannot determine whether the message is a duplicate at this time"
             self._refuse(send, ServerError.PersistenceError, text)
-            return None
+            return False
         # The receipt must not overtake those of the entries that were sent before.
         self._pending.append((send.sequence_id, send.highest_sequence_id, 0, 0))
-        self.connection.pending_publishes += 1
         if len(self._pending) == 1:
             self._repeated(None)
         else:
             self._is_appending = True
             self.topic.deduplication.barrier(self._repeated)
             self._is_appending = False
-        return None
+        return True
 
     def _repeated(self, error: Exception | None) -> None:
         self._stored(NOWHERE, error)
@@ -195,12 +195,10 @@ class Producer:
             self._not_stored(error)
             return
         sequence_id, highest_sequence_id, messages, bytes_ = self._pending.popleft()
-        connection = self.connection
-        connection.pending_publishes -= 1
         self.messages_in += messages
         self.bytes_in += bytes_
         if not self._receipts:
-            connection.answer_later(self)
+            self.connection.answer_later(self)
         self._receipts.append((sequence_id, highest_sequence_id, position))
         self.topic.grew()
         if self._refusals:
@@ -208,26 +206,26 @@ class Producer:
         if not self._pending:
             self._became_idle()
 
-    def take_receipts(self) -> bytes:
-        """Return the frames of the receipts that have not been written."""
+    def take_receipts(self) -> tuple[bytes, int]:
+        """Return the frames of the receipts that have not been written, and how many entries they answer."""
         frames = receipt_burst(self.id, self._receipts)
+        entries = len(self._receipts)
         self._receipts.clear()
-        return frames
+        return frames, entries
 
-    def _damaged(self, send: CommandSend) -> None:
-        """Refuse an entry with a wrong checksum.
+    def _damaged(self, send: CommandSend) -> bool:
+        """Refuse an entry with a wrong checksum; returns whether its answer is pending.
 
         Where repetitions are looked for, those behind it must not be taken first: its own repetition would seem old.
         """
         text = "Checksum failed on the broker"
         if self.sequence is None:
-            self._refuse_in_order(send, ServerError.ChecksumError, text)
-            return
+            return self._refuse_in_order(send, ServerError.ChecksumError, text)
         self._pending.append((send.sequence_id, send.highest_sequence_id, 0, 0))
-        self.connection.pending_publishes += 1
         self._is_appending = True
         self._not_stored(ChecksumError(text))
         self._is_appending = False
+        return True
 
     def _not_stored(self, error: Exception) -> None:
         """Take no more entries after one that was not stored: a later one must not come before it.
@@ -237,12 +235,10 @@ class Producer:
         """
         # A refusal comes at once, while the entries before it still wait for the disk.
         sequence_id, highest_sequence_id, _, _ = self._pending.pop() if self._is_appending else self._pending.popleft()
-        self.connection.pending_publishes -= 1
-        self.connection.read_on()
+        self.connection.publishes_answered(1)
         if self._failure is None:
             self._failure = (max(sequence_id, highest_sequence_id), error)
-            self._leave_connection()
-            self.connection.ignore_producer(self.id)
+            self.connection.remove_producer(self, ignores=True)
         if self._refusals:
             self._answer_refused()
         if not self._pending:
@@ -253,7 +249,7 @@ class Producer:
             sequence_id, error = self._failure
             code, text = error_code(error)
             if isinstance(error, ProducerBlockedQuotaExceededRefused):
-                self.connection.refused_producers[self.id] = error
+                self.connection.refuse_producer(self.id, error)
             else:
                 log.warning("%r is closed, because an entry was not stored: %s", self, text)
                 self.connection.reply(replies.send_error(self.id, sequence_id, code, text))
@@ -263,8 +259,10 @@ class Producer:
             self._idle.set_result(None)
             self._idle = None
 
-    def refuse(self, send: CommandSend, text: str) -> None:
+    def refuse(self, send: CommandSend, text: str) -> bool:
         """Refuse an entry that will never be taken, so that its client fails it once and keeps its connection.
+
+        Returns whether the answer is pending.
 
         No answer does that for all clients. Java's fails the message that NotAllowedError names, C++'s and Python's
         only for ChecksumError; after anything else they connect anew and send it again, for ever. Go's does so after
@@ -278,34 +276,35 @@ class Producer:
         version = self.connection.client_version or ""
         if not version.startswith(_GO):
             is_cpp = version.startswith(_CPP)
-            self._refuse_in_order(send, ServerError.ChecksumError if is_cpp else ServerError.NotAllowedError, text)
-        elif self._failure is None:
+            code = ServerError.ChecksumError if is_cpp else ServerError.NotAllowedError
+            return self._refuse_in_order(send, code, text)
+        if self._failure is None:
             self._failure = (send.sequence_id, ProducerBlockedQuotaExceededRefused(text))
-            self._leave_connection()
-            self.connection.ignore_producer(self.id)
+            self.connection.remove_producer(self, ignores=True)
             if not self._pending:
                 self._became_idle()
+        return False
 
-    def _refuse_in_order(self, send: CommandSend, code: int, text: str) -> None:
-        """Refuse an entry once those before it are answered."""
+    def _refuse_in_order(self, send: CommandSend, code: int, text: str) -> bool:
+        """Refuse an entry once those before it are answered; returns whether it has to wait for that."""
         if not self._pending:
             self._refuse(send, code, text)
-            return
+            return False
         self._pending.append((send.sequence_id, send.highest_sequence_id, _REFUSED, 0))
         self._refusals.append((code, text))
-        self.connection.pending_publishes += 1
+        return True
 
     def _answer_refused(self) -> None:
         """Answer the refused entries at the head of the queue; after one that was not stored nothing is answered."""
-        connection = self.connection
+        answered = 0
         while self._pending and self._pending[0][2] == _REFUSED:
             sequence_id, highest_sequence_id, _, _ = self._pending.popleft()
             code, text = self._refusals.popleft()
-            connection.pending_publishes -= 1
+            answered += 1
             if self._failure is None:
                 last = max(sequence_id, highest_sequence_id)
-                connection.reply(replies.send_error(self.id, last, code, text))
-        connection.read_on()
+                self.connection.reply(replies.send_error(self.id, last, code, text))
+        self.connection.publishes_answered(answered)
 
     def _refuse(self, send: CommandSend, code: int, text: str) -> None:
         sequence_id = max(send.sequence_id, send.highest_sequence_id)
@@ -336,7 +335,7 @@ class Producer:
         Args:
             error: the answer to the creation, for one that was still waiting; None for one that was ready.
         """
-        self._leave_connection()
+        self.connection.remove_producer(self)
         self.is_detached = True
         if error is not None:
             self.connection.fail(self.request_id, error)
@@ -344,8 +343,7 @@ class Producer:
     def close_by_broker(self) -> None:
         """Tell the client that the broker closes this producer; what is still on its way is ignored for a while."""
         connection = self.connection
-        self._leave_connection()
-        connection.ignore_producer(self.id)
+        connection.remove_producer(self, ignores=True)
         connection.tell_closed(replies.close_producer(self.id))
         self.detach()
 
@@ -354,7 +352,3 @@ class Producer:
         if not self.is_detached:
             self.is_detached = True
             self.topic.remove_producer(self)
-
-    def _leave_connection(self) -> None:
-        if self.connection.producers.get(self.id) is self:
-            del self.connection.producers[self.id]

@@ -24,8 +24,8 @@ from .topic_stats import internal_stats, topic_stats
 from .waiting import settle
 
 if TYPE_CHECKING:
-    from ..service import BrokerService
     from ..storage.topic_log import TopicLog
+    from .ports import BrokerPort
     from .producer import Producer
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class Topic:
         deduplication: what it does about entries that a producer repeats.
     """
 
-    def __init__(self, broker: BrokerService, name: TopicName, log: TopicLog, epoch: int | None):
+    def __init__(self, broker: BrokerPort, name: TopicName, log: TopicLog, epoch: int | None):
         self.broker = broker
         self.name = name
         self.log = log
@@ -231,7 +231,7 @@ class Topic:
                 case Wait():
                     producer.is_ready = False
                     self.waiting.append(producer)
-                    producer.connection.producers[producer.id] = producer
+                    producer.connection.add_producer(producer)
                     producer.succeed(None)
                 case Own(epoch, fences):
                     await self._raise_epoch(epoch)
@@ -254,7 +254,7 @@ class Topic:
         producer.is_ready = True
         self.producers[producer.name] = producer
         self.deduplication.connect(producer)
-        producer.connection.producers[producer.id] = producer
+        producer.connection.add_producer(producer)
         producer.succeed(self.epoch)
 
     async def _free_name(self, producer: Producer) -> None:

@@ -28,7 +28,7 @@ def only(broker: BrokerService) -> Connection:
 def unsent_bytes(connection: Connection) -> int:
     transport = connection._transport
     assert transport is not None
-    return transport.get_write_buffer_size() + connection._outbox_bytes
+    return transport.get_write_buffer_size() + connection._outbox.bytes
 
 
 async def unread(broker: BrokerService) -> tuple[Raw, Connection]:

@@ -114,7 +114,7 @@ async def test_reader_that_goes_away_while_its_place_is_searched_leaves_nothing(
         await searching.wait()
         topic = broker.topics[TOPIC]
         assert "reader" in topic.subscriptions
-        connection = next(each for each in broker.connections if each.opening_consumers)
+        connection = next(each for each in broker.connections if each.consumers.opening)
         if is_cut:
             connection.abort()
         else:
@@ -145,7 +145,7 @@ async def test_reader_that_goes_away_while_the_other_is_asked_for_leaves_nothing
         await first.close()
         await until(lambda: not topic.subscriptions["reader"].consumers)
         assert "reader" in topic.subscriptions  # for the one that waits
-        next(each for each in broker.connections if each.opening_consumers).abort()
+        next(each for each in broker.connections if each.consumers.opening).abort()
         await until(lambda: not topic.subscriptions)
         answered.set()
         await second.close()

@@ -26,7 +26,7 @@ def check(life: Life) -> None:
         owners = [producer for producer in producers if producer.topic.exclusive is producer]
         assert not owners or len(producers) == 1, f"{owners} of {name} is not alone: {producers}"
     for peer in life.peers:
-        if not peer.is_gone and not peer.connection.is_closed and not peer.connection._is_flush_planned:
+        if not peer.is_gone and not peer.connection.is_closed and not peer.connection._outbox._is_planned:
             for consumer in peer.consumers.values():
                 if consumer.state == "attached":
                     _check_attached(life, peer, consumer)

@@ -1,0 +1,94 @@
+"""Whether the peer of a connection is there: pings, and the end of a peer that stays silent or takes nothing.
+
+Source: Pulsar binary protocol, section Keep-alive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from ...wire import replies
+
+if TYPE_CHECKING:
+    from .connection import Connection
+
+log = logging.getLogger(__name__)
+
+
+class KeepAlive:
+    """The clock of one connection.
+
+    Attributes:
+        is_silent: whether nothing was received since the last tick.
+        probe: what waits for the next sign of life; see `is_alive`.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self.is_silent = False
+        self.probe: asyncio.Future[bool] | None = None
+        self._connection = connection
+        self._loop = connection.loop
+        self._period_s = connection.config.keep_alive_s
+        self._timer: asyncio.TimerHandle | None = None
+        self._unsent_bytes = 0
+
+    def start(self) -> None:
+        """Begin to tick: the handshake must be complete at the first tick."""
+        self._timer = self._loop.call_later(self._period_s, self._tick)
+
+    def stop(self) -> None:
+        """Tick no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def tell_probe(self, is_alive: bool) -> None:
+        """Tell whoever waits in `is_alive`."""
+        if self.probe is not None:
+            self.probe.set_result(is_alive)
+            self.probe = None
+
+    def writing_paused(self) -> None:
+        """Begin to watch what the peer takes: from now on it takes less than we write."""
+        self._unsent_bytes = 0
+
+    async def is_alive(self) -> bool:
+        """Return whether the peer says anything within the liveness timeout; if not, it is cut off.
+
+        Cancellation: safe.
+        """
+        connection = self._connection
+        if connection.is_closed:
+            return False
+        if self.probe is None:
+            self.probe = self._loop.create_future()
+            connection.reply(replies.ping())
+        timeout_s = connection.config.liveness_timeout_s
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await asyncio.shield(self.probe)
+        except TimeoutError:
+            log.info("%r did not answer within %s s and is closed", connection, timeout_s)
+            connection.abort()
+            return False
+
+    def _tick(self) -> None:
+        """One tick of the keep-alive: silence since the last one, although asked, ends the connection."""
+        connection = self._connection
+        # A peer whose socket is not read cannot be heard: its silence says nothing.
+        if connection.client_version is None or (self.is_silent and connection.is_reading):
+            log.info("%r is silent and is closed", connection)
+            connection.abort()
+            return
+        if not connection.is_writable:
+            unsent_bytes = connection.unsent_bytes
+            if 0 < self._unsent_bytes <= unsent_bytes:
+                log.info("%r has taken nothing for %s s and is closed", connection, self._period_s)
+                connection.abort()
+                return
+            self._unsent_bytes = unsent_bytes
+        self.is_silent = True
+        connection.reply(replies.ping())
+        connection.closed_producers.expire(self._loop.time())
+        self._timer = self._loop.call_later(self._period_s, self._tick)

@@ -1,0 +1,47 @@
+"""What a connection and the handlers of its commands need of the broker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from ..topics.ports import BrokerPort
+
+if TYPE_CHECKING:
+    from ...wire.topic_name import TopicName
+    from ..policies.policies import AutoCreation
+    from ..topics.topic import Topic
+    from .connection import Connection
+
+
+class ServicePort(BrokerPort, Protocol):
+    """The broker, as its connections see it; see `broker.service.BrokerService`."""
+
+    is_started: bool
+
+    @property
+    def broker_url(self) -> str:
+        """Address for clients."""
+
+    def connection_made(self, connection: Connection) -> None:
+        """Note a connection."""
+
+    def connection_lost(self, connection: Connection) -> None:
+        """Forget a connection."""
+
+    def new_producer_name(self) -> str:
+        """Return a name that no producer of this cluster has or had."""
+
+    async def topic(self, name: TopicName, *, create: bool = True) -> Topic:
+        """Return a topic, loaded, and created if need be and allowed."""
+
+    def topic_names(self, namespace: str) -> list[str]:
+        """Return the topics that exist in ``tenant/namespace``."""
+
+    def auto_creation(self, name: TopicName) -> AutoCreation:
+        """Return whether a topic comes into being when first used, and with how many partitions."""
+
+    def may_create_subscription(self, name: TopicName) -> bool:
+        """Return whether a durable subscription comes into being when first used."""
+
+    async def auto_create_partitioned(self, name: TopicName, partitions: int) -> int:
+        """Create a partitioned topic on first use and return its partitions."""

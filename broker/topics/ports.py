@@ -1,0 +1,113 @@
+"""What topics need of the broker that has them, and producers and consumers of their client's connection."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from ...errors import MagnetarError
+    from ...tasks.supervised import TaskSet
+    from ...wire.pulsar_api_pb2 import BaseCommand
+    from ...wire.topic_name import TopicName
+    from ..config import BrokerConfig
+    from ..policies.namespaces import Namespaces
+    from ..storage.store import Storage
+    from .consumer import Consumer
+    from .producer import Producer
+    from .topic import Topic
+    from .topic_epochs import TopicEpochs
+
+
+class BrokerPort(Protocol):
+    """The broker, as its topics see it; see `broker.service.BrokerService`."""
+
+    config: BrokerConfig
+    storage: Storage
+    namespaces: Namespaces
+    epochs: TopicEpochs
+    topics: dict[str, Topic]
+    tasks: TaskSet
+
+    def now_ms(self) -> int:
+        """Return the wall clock in milliseconds."""
+
+    def later(self, delay_s: float, call: Callable[[], None]) -> None:
+        """Call something after a while, unless the broker stops before."""
+
+    def start_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run something that ends with the broker."""
+
+    def is_deduplicated(self, name: TopicName) -> bool:
+        """Return whether a topic drops what a producer sends a second time."""
+
+    def check_name(self, name: TopicName) -> None:
+        """Raise if a topic of that name cannot exist."""
+
+    def has_topic(self, name: TopicName) -> bool:
+        """Return whether a topic that is not partitioned, or a partition, exists."""
+
+    def partitions(self, name: TopicName) -> int:
+        """Return the number of partitions of a topic, 0 if it has none."""
+
+
+class ConnectionPort(Protocol):
+    """The connection of a client, as its producers and consumers see it; see `broker.session.connection.Connection`."""
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The broker's settings."""
+
+    @property
+    def address(self) -> str:
+        """The peer's address."""
+
+    @property
+    def client_version(self) -> str | None:
+        """What CONNECT said of the client."""
+
+    @property
+    def protocol_version(self) -> int:
+        """The highest version of the protocol that the client knows."""
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing can be sent any more."""
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether the peer takes what is written."""
+
+    async def is_alive(self) -> bool:
+        """Return whether the peer answers; if not, it is cut off."""
+
+    def reply(self, command: BaseCommand) -> None:
+        """Send one command."""
+
+    def fail(self, request_id: int, error: Exception) -> None:
+        """Answer a request with the error that it met."""
+
+    def tell_closed(self, command: BaseCommand) -> None:
+        """Send CLOSE_PRODUCER or CLOSE_CONSUMER, in whichever way the peer understands it."""
+
+    def write_many(self, parts: list[bytes], size: int) -> None:
+        """Send the parts of many frames, ``size`` bytes in all."""
+
+    def answer_later(self, producer: Producer) -> None:
+        """Send a producer's receipts (`Producer.take_receipts`) at the end of this turn of the loop."""
+
+    def publishes_answered(self, entries: int) -> None:
+        """Note that entries got another answer than a receipt; receipts count when they are taken."""
+
+    def add_producer(self, producer: Producer) -> None:
+        """Hand over what comes for a producer's id."""
+
+    def remove_producer(self, producer: Producer, *, ignores: bool = False) -> None:
+        """Forget a producer; ``ignores`` what still comes for its id for a while, else that ends the connection."""
+
+    def refuse_producer(self, producer_id: int, error: MagnetarError) -> None:
+        """Answer the next creation of a producer of that id with an error."""
+
+    def remove_consumer(self, consumer: Consumer) -> None:
+        """Forget a consumer: what comes for its id is ignored."""
