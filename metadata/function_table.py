@@ -8,7 +8,7 @@ Invariants:
 - A record of a version that is not newer than the table's changes nothing: applying the log twice is the same as once.
   Versions begin anew with each creation, so only those of one creation are compared: a reader whom compaction spared a
   deletion and the creation after it goes over from one to the other by the time of creation.
-- An unreadable record changes nothing; it is counted and the log goes on.
+- An unreadable record changes nothing; the log counts it and goes on.
 - A request that was already written, recognised by its id, is answered with success: a lost answer never becomes an
   error when the caller repeats it, and never a second change. Each record carries the ids of the requests before it
   (`earlierRequestIds`), so that this holds although others have changed or removed the function meanwhile, and for a
@@ -29,6 +29,7 @@ from google.protobuf.message import DecodeError
 
 from ..errors import FunctionExists, OutOfDate
 from ..wire.functions_pb2 import FunctionMetaData
+from .replicated_log import LogRecord
 
 VERSION = "version"
 REQUEST_ID = "requestId"
@@ -66,14 +67,6 @@ class FunctionRequest:
     is_deletion: bool = False
 
 
-class LogEntry(NamedTuple):
-    """What goes into the log: key, value (empty deletes) and properties."""
-
-    key: str
-    value: bytes
-    properties: dict[str, str]
-
-
 @dataclass(frozen=True, slots=True)
 class Change:
     """What a record did to the table; `before` or `after` is None when the function did not or does not exist."""
@@ -103,8 +96,6 @@ class FunctionTable:
     def __init__(self) -> None:
         self._held: dict[str, _Held] = {}
         self._deletions: OrderedDict[str, tuple[str, ...]] = OrderedDict()
-        self.unreadable_records = 0
-        self.last_unreadable = ""
 
     def get(self, name: str) -> FunctionMetaData | None:
         """Return the record of a function; never modify it."""
@@ -119,11 +110,12 @@ class FunctionTable:
         return [self._held[name].metadata for name in sorted(self._held)]
 
     def apply(self, key: str | None, value: bytes, properties: Mapping[str, str]) -> Change | None:
-        """Take one record of the log; returns None if it changes nothing."""
-        read = self._read(key, value, properties)
-        if read is None:
-            return None
-        name, after, version, created = read
+        """Take one record of the log; returns None if it changes nothing.
+
+        Raises:
+            ValueError: the record cannot be read, and changes nothing.
+        """
+        name, after, version, created = _parse(key, value, properties)
         held = self._held.get(name)
         if held is not None and created in (None, held.metadata.createTime) and held.metadata.version >= version:
             return None
@@ -141,15 +133,6 @@ class FunctionTable:
             del self._held[name]
         return Change(name, held.metadata if held else None, after)
 
-    def _read(self, key: str | None, value: bytes, properties: Mapping[str, str]) -> _Read | None:
-        """Return what a record says, or None if it cannot be read."""
-        try:
-            return _parse(key, value, properties)
-        except ValueError as exc:
-            self.unreadable_records += 1
-            self.last_unreadable = str(exc)
-            return None
-
     def has_seen(self, request: FunctionRequest) -> bool:
         """Return whether a request that was accepted has reached this table."""
         name = fqfn(request.metadata)
@@ -166,7 +149,7 @@ class FunctionTable:
         if len(self._deletions) > _REMEMBERED_DELETIONS:
             self._deletions.popitem(last=False)
 
-    def decide(self, request: FunctionRequest) -> LogEntry | None:
+    def decide(self, request: FunctionRequest) -> LogRecord | None:
         """Return the record that carries out a request, None if nothing is left to do.
 
         Raises:
@@ -187,7 +170,7 @@ class FunctionTable:
             raise _out_of_date(request)
         return _entry(request, name, known)
 
-    def _decide_about_missing(self, request: FunctionRequest, name: str) -> LogEntry | None:
+    def _decide_about_missing(self, request: FunctionRequest, name: str) -> LogRecord | None:
         if request.is_deletion:
             return None
         if request.metadata.version > 0:
@@ -223,7 +206,7 @@ def _ids_of(properties: Mapping[str, str], known: tuple[str, ...]) -> tuple[str,
     return (properties.get(REQUEST_ID, ""), *before)[:REMEMBERED_REQUESTS]
 
 
-def _entry(request: FunctionRequest, name: str, known: tuple[str, ...]) -> LogEntry:
+def _entry(request: FunctionRequest, name: str, known: tuple[str, ...]) -> LogRecord:
     value = b"" if request.is_deletion else request.metadata.SerializeToString()
     properties = {
         VERSION: str(request.metadata.version),
@@ -232,7 +215,7 @@ def _entry(request: FunctionRequest, name: str, known: tuple[str, ...]) -> LogEn
     }
     if request.is_deletion:
         properties[CREATE_TIME] = str(request.metadata.createTime)
-    return LogEntry(name, value, properties)
+    return LogRecord(name, value, properties)
 
 
 def _out_of_date(request: FunctionRequest) -> OutOfDate:

@@ -1,50 +1,22 @@
-"""The scheduler manager: holds all assignments and, on the leader, publishes what a decision changes.
+"""Scheduler manager: holds all assignments and, on the leader, publishes what a decision changes.
 
-The log of assignments is used like that of functions: whoever tails the assignments topic calls `apply`, the leader
-gives `append` when it starts to lead, and a round is over when its last record has come back. Key is the instance,
-value an `Assignment` with the whole record of its function (so that a worker needs nothing else to start it), an empty
-value removes. Orders to empty a worker are records of the same topic, under keys that no instance can have.
+A round is over when its last record has come back out of the log of assignments. Key is the instance, value an
+`Assignment` with the whole record of its function (so that a worker needs nothing else to start it), an empty value
+removes. Orders to drain a worker are records of the same log, under keys that no instance can have.
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from google.protobuf.message import DecodeError
-
-from ..errors import NotLeader, OperationTimeout
+from ..errors import NotLeader
+from ..metadata.replicated_log import LogRecord, LogStorage, ReplicatedLog
 from ..wire.functions_pb2 import Assignment, FunctionMetaData, Instance
 from .round_robin import InstanceKey, assign, parse_instance_key, rebalance
 
-Position = tuple[int, int]
-"""Ledger and entry of a record in the log; later records are greater."""
-
-Record = tuple[str, bytes]
-"""Key and value of a record to write."""
-
 DRAINED = "drained worker:"
-"""Begins the key of an order to empty a worker; no tenant's name holds a space. The value is `=` and the life."""
-
-APPLY_TIMEOUT_S = 30.0
-"""How long written records may take to come back out of the log."""
-
-_log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class LogAccess:
-    """What a leader needs of the log.
-
-    Attributes:
-        append: writes records in order; returns the position of the last once all are durable.
-        catch_up: returns when everything that the log held at the call has been applied.
-    """
-
-    append: Callable[[Sequence[Record]], Awaitable[Position]]
-    catch_up: Callable[[], Awaitable[None]]
+"""Begins the key of an order to drain a worker; no tenant's name has a space. The value is `=` and the incarnation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +36,7 @@ class Workforce:
 
 def plan(
     functions: Iterable[FunctionMetaData], workforce: Workforce, current: Mapping[InstanceKey, Assignment]
-) -> list[Record]:
+) -> list[LogRecord]:
     """Return the records that turn the current assignments into the wanted ones; pure.
 
     Removals come first. Without any worker an instance keeps the assignment that it has.
@@ -80,37 +52,42 @@ def plan(
     if workforce.is_evened_out:
         movable = {key: worker for key, worker in owners.items() if worker in workforce.workers}
         owners |= rebalance(workforce.workers, movable)
-    records: list[Record] = [(str(key), b"") for key in sorted(current) if key not in wanted]
+    records: list[LogRecord] = [LogRecord(str(key), b"") for key in sorted(current) if key not in wanted]
     for key in sorted(owners):
         held = current.get(key)
         metadata = wanted[key]
         if held is None or held.workerId != owners[key] or held.instance.functionMetaData != metadata:
             instance = Instance(functionMetaData=metadata, instanceId=key.instance_id)
-            records.append((str(key), Assignment(instance=instance, workerId=owners[key]).SerializeToString()))
+            assignment = Assignment(instance=instance, workerId=owners[key])
+            records.append(LogRecord(str(key), assignment.SerializeToString()))
     return records
 
 
 class SchedulerManager:
-    """Holds who runs what and, on the leader, decides it."""
+    """Holds who runs what and, on the leader, decides it.
 
-    def __init__(self, on_change: Callable[[], None]) -> None:
-        """Call `on_change` after each record that changes an assignment."""
+    Attributes:
+        log: of the assignments.
+    """
+
+    def __init__(self, storage: LogStorage, on_change: Callable[[], None]) -> None:
+        """Hold no assignments yet.
+
+        Args:
+            storage: keeps the log.
+            on_change: called after each record that changes an assignment.
+        """
+        self.log = ReplicatedLog(storage, self._apply, "assignments", "assignment")
         self._on_change = on_change
         self._assignments: dict[InstanceKey, Assignment] = {}
         self._drained: dict[str, str] = {}
-        self._applied: Position = (-1, -1)
-        self._waiting: list[tuple[Position, asyncio.Future[None]]] = []
-        self._log: LogAccess | None = None
-        self._turn = asyncio.Lock()
-        self._is_unsure = False
-        self.unreadable_records = 0
 
     def assignments(self) -> Mapping[InstanceKey, Assignment]:
         """Return every assignment; never modify them."""
         return self._assignments
 
     def drained(self) -> Mapping[str, str]:
-        """Return the workers that were ordered to be emptied, and in which life of theirs; never modify it."""
+        """Return the workers that were ordered to be drained, and in which incarnation; never modify it."""
         return self._drained
 
     def of_worker(self, worker_id: str) -> dict[str, Assignment]:
@@ -122,25 +99,13 @@ class SchedulerManager:
         found = [(key, held) for key, held in self._assignments.items() if key.function == name]
         return sorted(found, key=lambda item: item[0])
 
-    def apply(self, position: Position, key: str | None, value: bytes) -> None:
-        """Take the next record of the log; one that was seen before is passed over."""
-        if position <= self._applied:
-            return
-        self._applied = position
-        try:
-            has_changed = self._take(key, value)
-        except (ValueError, DecodeError) as exc:
-            has_changed = False
-            self.unreadable_records += 1
-            _log.warning("skipped record %d:%d of the assignments topic: %s", *position, exc)
-        self._wake()
-        if has_changed:
+    def _apply(self, key: str | None, value: bytes, _properties: Mapping[str, str]) -> None:
+        if key is not None and key.startswith(DRAINED):
+            self._apply_drain(key.removeprefix(DRAINED), value.decode())
+        elif self._apply_assignment(key, value):
             self._on_change()
 
-    def _take(self, text: str | None, value: bytes) -> bool:
-        if text is not None and text.startswith(DRAINED):
-            self._take_drain(text.removeprefix(DRAINED), value.decode())
-            return False
+    def _apply_assignment(self, text: str | None, value: bytes) -> bool:
         key = parse_instance_key(text or "")
         if not value:
             return self._assignments.pop(key, None) is not None
@@ -150,25 +115,11 @@ class SchedulerManager:
         self._assignments[key] = assignment
         return True
 
-    def _take_drain(self, worker_id: str, value: str) -> None:
+    def _apply_drain(self, worker_id: str, value: str) -> None:
         if value:
             self._drained[worker_id] = value.removeprefix("=")
         else:
             self._drained.pop(worker_id, None)
-
-    def _wake(self) -> None:
-        for position, future in self._waiting:
-            if position <= self._applied and not future.done():
-                future.set_result(None)
-
-    def lead(self, log: LogAccess) -> None:
-        """Decide from now on; the log has been caught up with."""
-        self._log = log
-        self._is_unsure = False
-
-    def follow(self) -> None:
-        """Decide nothing from now on; somebody else leads."""
-        self._log = None
 
     async def schedule(self, functions: Callable[[], Iterable[FunctionMetaData]], workforce: Workforce) -> int:
         """Publish what changed; returns the number of records, 0 when this worker does not lead.
@@ -179,49 +130,24 @@ class SchedulerManager:
 
         Cancellation: may leave a part of the records written; the next round completes them.
         """
-        async with self._turn:
-            log = self._log
-            if log is None:
+        async with self.log.turn() as turn:
+            if turn is None:
                 return 0
-            if self._is_unsure:
-                await log.catch_up()
-            self._is_unsure = False
             records = plan(functions(), workforce, self._assignments)
             if records:
-                self._is_unsure = True
-                await self._wait_for(await log.append(records))
-                self._is_unsure = False
+                await turn.append(records)
             return len(records)
 
-    async def drain(self, worker_id: str, life: str | None) -> None:
-        """Keep the order to empty a worker in this life of it, or forget it (None); returns once that is durable.
+    async def drain(self, worker_id: str, incarnation: str | None) -> None:
+        """Keep the order to drain a worker in this incarnation, or forget it (None); returns once that is durable.
 
         Cancellation: the order may be kept nevertheless.
 
         Raises:
             NotLeader: another worker decides.
         """
-        async with self._turn:
-            log = self._log
-            if log is None:
+        async with self.log.turn() as turn:
+            if turn is None:
                 raise NotLeader("this worker does not lead; a drain belongs to the leader")
-            self._is_unsure = True
-            value = b"" if life is None else f"={life}".encode()
-            await self._wait_for(await log.append([(DRAINED + worker_id, value)]))
-            self._is_unsure = False
-
-    async def _wait_for(self, position: Position) -> None:
-        if position <= self._applied:
-            return
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        entry = (position, future)
-        self._waiting.append(entry)
-        try:
-            async with asyncio.timeout(APPLY_TIMEOUT_S):
-                await future
-        except TimeoutError:
-            raise OperationTimeout(
-                f"assignment {position[0]}:{position[1]} was written but not read back within {APPLY_TIMEOUT_S:g} s"
-            ) from None
-        finally:
-            self._waiting.remove(entry)
+            value = b"" if incarnation is None else f"={incarnation}".encode()
+            await turn.append([LogRecord(DRAINED + worker_id, value)])

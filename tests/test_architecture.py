@@ -21,7 +21,7 @@ NOT_THE_PACKAGE = {"pyspark_magnetar", "tests", "examples", "benchmarks", "docs"
 
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "tasks", "wire"),
-    ("api", "config", "web", "state", "metadata.store"),
+    ("api", "config", "web", "state", "metadata.store", "metadata.replicated_log"),
     ("broker", "client", "connectors"),
     ("metadata", "membership", "scheduler"),
     ("instance",),

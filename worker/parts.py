@@ -22,7 +22,7 @@ from ..membership.roster import LIFE, SUBSCRIPTION, Member
 from ..metadata.function_table import Change, fqfn
 from ..metadata.functions import FunctionMetadataManager
 from ..metadata.packages import PackageStore
-from ..scheduler.manager import Position, SchedulerManager
+from ..scheduler.manager import SchedulerManager
 from ..tasks import TaskSet
 from ..wire.functions_pb2 import Assignment, FunctionMetaData, PackageLocationMetaData
 from .admission import MARK
@@ -30,7 +30,7 @@ from .cluster.broker_admin import BrokerAdmin
 from .cluster.hand_over import HandOver
 from .cluster.leadership import Leadership
 from .cluster.log_compaction import LogCompaction
-from .cluster.topic_log import TailedLog
+from .cluster.topic_log import TopicLog
 from .config import WorkerConfig
 from .functions.cleanup import SubscriptionCleanup
 from .functions.cursor_reset import CursorReset
@@ -91,20 +91,12 @@ class Parts:
         self._instances: Instances | None = None
         self._life = uuid.uuid4().hex
         self.cleanup = SubscriptionCleanup(admin, lambda: self.metadata.all())
-        self.metadata = FunctionMetadataManager(
-            self._function_changed, lambda: self.metadata_log.catch_up(), self.cleanup.remove
-        )
-        self.scheduler = SchedulerManager(self._assignments_changed)
         tailer = f"{me.worker_id}-function"
-        self.metadata_log = TailedLog(
-            client, config.topic(config.metadata_topic), f"{tailer}-metadata-tailer", self.metadata.apply
-        )
-        self.assignments_log = TailedLog(
-            client, config.topic(config.assignments_topic), f"{tailer}-assignment-tailer", self._apply_assignment
-        )
-        self.leadership = Leadership(
-            config, client, (self.metadata, self.metadata_log), (self.scheduler, self.assignments_log)
-        )
+        functions = TopicLog(client, config.topic(config.metadata_topic), f"{tailer}-metadata-tailer")
+        assignments = TopicLog(client, config.topic(config.assignments_topic), f"{tailer}-assignment-tailer")
+        self.metadata = FunctionMetadataManager(functions, self._function_changed, self.cleanup.remove)
+        self.scheduler = SchedulerManager(assignments, self._assignments_changed)
+        self.leadership = Leadership(config, self.metadata, self.scheduler)
         self.membership = MembershipManager(me, self._join, self._coordinate_stats, self.leadership.became)
         topics = PackageTopics(client, config.topic(PACKAGE_PREFIX))
         self.packages = PackageStore(config.data_dir / "packages", topics)
@@ -114,11 +106,11 @@ class Parts:
             config.topic(PACKAGE_PREFIX),
             self._named_packages,
             lambda: self.leadership.is_leading,
-            self.metadata.undecided,
+            self.metadata.log.undecided,
         )
         self.compaction = LogCompaction(
             admin.compact,
-            (self.metadata_log.topic, self.assignments_log.topic),
+            (functions.topic, assignments.topic),
             lambda: self.leadership.is_leading,
             config.compaction_s,
         )
@@ -152,11 +144,6 @@ class Parts:
     def _named_packages(self) -> set[str]:
         paths = {metadata.packageLocation.packagePath for metadata in self.metadata.all()}
         return {path.removeprefix(PACKAGE_PREFIX) for path in paths}
-
-    def _apply_assignment(
-        self, position: Position, key: str | None, value: bytes, properties: Mapping[str, str]
-    ) -> None:
-        self.scheduler.apply(position, key, value)
 
     async def _join(self, name: str, on_active_change: Callable[[bool], None]) -> Participation:
         return await self._client.subscribe(
@@ -216,7 +203,7 @@ class Parts:
 
     async def _applied(self) -> None:
         """Return when the runtime follows everything that the log of assignments held at the call."""
-        await self.assignments_log.catch_up()
+        await self.scheduler.log.catch_up()
         await self._is_applied.wait()
 
     def make_app(self, runtime: Runtime) -> FastAPI:
@@ -244,21 +231,19 @@ class Parts:
 
     def _gauges(self) -> list[tuple[str, str, float]]:
         me = self.membership.me.worker_id
-        counts = self.metadata.statistics()
+        unreadable_metadata = self.metadata.log.unreadable_records
+        unreadable_assignments = self.scheduler.log.unreadable_records
         gauges: list[tuple[str, str, float]] = [
             ("instance_count", "Instances assigned to this worker.", len(self.scheduler.of_worker(me))),
-            ("unreadable_metadata_records", "Records skipped in the metadata topic.", counts["unreadable_records"]),
-            (
-                "unreadable_assignment_records",
-                "Records skipped in the assignments topic.",
-                self.scheduler.unreadable_records,
-            ),
+            ("unreadable_metadata_records", "Records skipped in the metadata topic.", unreadable_metadata),
+            ("unreadable_assignment_records", "Records skipped in the assignments topic.", unreadable_assignments),
         ]
         if self.leadership.is_leading:
-            expected = sum(metadata.functionDetails.parallelism for metadata in self.metadata.all())
+            functions = list(self.metadata.all())
+            expected = sum(metadata.functionDetails.parallelism for metadata in functions)
             gauges += [
                 ("is_leader", "1 on the worker that leads.", 1),
-                ("total_function_count", "Functions of the cluster.", counts["functions"]),
+                ("total_function_count", "Functions of the cluster.", len(functions)),
                 ("total_expected_instance_count", "Sum of the functions' parallelism.", expected),
             ]
         return gauges

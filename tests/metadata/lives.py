@@ -201,7 +201,7 @@ class Lives:
                 group.create_task(self.chance.choice(kinds)())
 
     def _victim(self) -> int:
-        leading = [number for number, worker in enumerate(self.workers) if worker.metadata.is_leading]
+        leading = [number for number, worker in enumerate(self.workers) if worker.metadata.log.is_leading]
         return self.chance.choice(leading) if leading and self.chance.random() < 0.7 else self.chance.randrange(WORKERS)
 
     async def _crash(self) -> None:
@@ -261,12 +261,12 @@ class Lives:
             await asyncio.sleep(0.5)
             if self._is_quiet():
                 return
-        shown = [(one.metadata.is_leading, one.is_ready.is_set(), one.runtime._held) for one in self.workers]
+        shown = [(one.metadata.log.is_leading, one.is_ready.is_set(), one.runtime._held) for one in self.workers]
         raise AssertionError(f"the workers never agree, although nobody disturbs them any more: {shown}")
 
     def _is_quiet(self) -> bool:
         if not all(worker.is_ready.is_set() for worker in self.workers) or self.world.locks:
             return False
-        is_led = sum(worker.metadata.is_leading for worker in self.workers) == 1
+        is_led = sum(worker.metadata.log.is_leading for worker in self.workers) == 1
         is_empty = not any(worker.scheduler.assignments() or list(worker.metadata.all()) for worker in self.workers)
         return is_led and is_empty and not self.world.subscriptions

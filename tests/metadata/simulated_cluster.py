@@ -25,10 +25,10 @@ from magnetar.scheduler.manager import SchedulerManager
 from magnetar.wire.functions_pb2 import FunctionMetaData
 from magnetar.worker.cluster.hand_over import REQUEST_ID_HEADER, HandOver
 from magnetar.worker.cluster.leadership import Leadership
-from magnetar.worker.cluster.topic_log import TailedLog
+from magnetar.worker.cluster.topic_log import TopicLog
 from magnetar.worker.config import WorkerConfig
 
-from .simulated_broker import Hear, Link, Position, Spawn
+from .simulated_broker import Hear, Link, Spawn
 
 HTTP_TIMEOUT_S = 10.0
 CONFIG = WorkerConfig(service_url="pulsar://nowhere:1", admin_url="http://nowhere:2", data_dir=Path("/nonexistent"))
@@ -74,20 +74,15 @@ class Worker:
         client, self._connection = broker.client(self.link)
         self._client = client
         self._tasks: dict[asyncio.Task[Any], None] = {}  # in order: a story is drawn from its seed alone
-        self.metadata = FunctionMetadataManager(lambda change: self.leadership.reschedule())
-        self.scheduler = SchedulerManager(lambda: None)
-        self.metadata_log = TailedLog(client, METADATA, "metadata-tailer", self.metadata.apply)
-        self.assignments_log = TailedLog(client, ASSIGNMENTS, "assignments-tailer", self._assign)
-        self.leadership = Leadership(
-            CONFIG, client, (self.metadata, self.metadata_log), (self.scheduler, self.assignments_log)
-        )
+        functions = TopicLog(client, METADATA, "metadata-tailer")
+        assignments = TopicLog(client, ASSIGNMENTS, "assignments-tailer")
+        self.metadata = FunctionMetadataManager(functions, lambda change: self.leadership.reschedule())
+        self.scheduler = SchedulerManager(assignments, lambda: None)
+        self.leadership = Leadership(CONFIG, self.metadata, self.scheduler)
         self.membership = MembershipManager(member, self._join, self._stats, self.leadership.became)
         http = httpx.AsyncClient(transport=network.transport(self))
         self.hand_over = HandOver(self.metadata, self.membership, http, CONFIG.request_timeout_s)
         self.is_ready = asyncio.Event()
-
-    def _assign(self, position: Position, key: str | None, value: bytes, properties: Mapping[str, str]) -> None:
-        self.scheduler.apply(position, key, value)
 
     async def _join(self, name: str, on_active_change: Hear) -> Participation:
         return await self._broker.enter(self.link, self._client, on_active_change, self.spawn)
@@ -107,9 +102,9 @@ class Worker:
         self.spawn(self._start())
 
     async def _start(self) -> None:
-        self.spawn(self.metadata_log.run())
-        self.spawn(self.assignments_log.run())
-        for log in (self.metadata_log, self.assignments_log):
+        self.spawn(self.metadata.log.run())
+        self.spawn(self.scheduler.log.run())
+        for log in (self.metadata.log, self.scheduler.log):
             while True:
                 try:
                     await log.catch_up()

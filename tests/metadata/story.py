@@ -169,7 +169,7 @@ class Story:
                 group.create_task(self.chance.choice(kinds)())
 
     def _victim(self) -> int:
-        leading = [number for number, worker in enumerate(self.workers) if worker.metadata.is_leading]
+        leading = [number for number, worker in enumerate(self.workers) if worker.metadata.log.is_leading]
         return self.chance.choice(leading) if leading and self.chance.random() < 0.7 else self.chance.randrange(WORKERS)
 
     async def _crash(self) -> None:
@@ -236,7 +236,7 @@ class Story:
             await self.broker.look()
             if self._is_quiet():
                 return
-        shown = [(worker.metadata.is_leading, worker.is_ready.is_set()) for worker in self.workers]
+        shown = [(worker.metadata.log.is_leading, worker.is_ready.is_set()) for worker in self.workers]
         raise AssertionError(f"the workers never agree, although nobody disturbs them any more: {shown}")
 
     def _is_quiet(self) -> bool:
@@ -244,7 +244,7 @@ class Story:
             return False
         tables = [self._table(worker) for worker in self.workers]
         model = {name: state[1] for name, state in Model(self.broker.records).table.items()}
-        is_led = sum(worker.metadata.is_leading for worker in self.workers) == 1
+        is_led = sum(worker.metadata.log.is_leading for worker in self.workers) == 1
         return is_led and all(table == model for table in tables) and self._is_scheduled(set(model))
 
     def _is_scheduled(self, names: set[str]) -> bool:

@@ -1,11 +1,14 @@
 """The table of functions: versions, repeated requests, unreadable records, and a model of many leaders."""
 
+import contextlib
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from magnetar.errors import FunctionExists, OutOfDate
-from magnetar.metadata.function_table import FunctionRequest, FunctionTable, LogEntry, fqfn
+from magnetar.metadata.function_table import FunctionRequest, FunctionTable, fqfn
+from magnetar.metadata.replicated_log import LogRecord
 from magnetar.wire.functions_pb2 import FunctionDetails, FunctionMetaData
 
 
@@ -15,7 +18,7 @@ def record(name: str = "f", version: int = 0, created: int = 1, output: str = ""
     return FunctionMetaData(functionDetails=details, version=version, createTime=created)
 
 
-def carry_out(table: FunctionTable, request: FunctionRequest) -> LogEntry | None:
+def carry_out(table: FunctionTable, request: FunctionRequest) -> LogRecord | None:
     """Decide and apply, as a leader does."""
     entry = table.decide(request)
     if entry is not None:
@@ -140,18 +143,20 @@ def test_deleting_what_is_not_there_is_success() -> None:
         ("t/n/f", b"", {"version": "²"}),
     ],
 )
-def test_an_unreadable_record_is_skipped_and_counted(key: str | None, value: bytes, properties: dict[str, str]) -> None:
+def test_an_unreadable_record_is_refused_and_changes_nothing(
+    key: str | None, value: bytes, properties: dict[str, str]
+) -> None:
     table = FunctionTable()
     carry_out(table, FunctionRequest(record(version=0), "a"))
-    assert table.apply(key, value, properties) is None
-    assert table.unreadable_records == 1
-    assert table.last_unreadable
+    with pytest.raises(ValueError, match=r"record|deletion"):
+        table.apply(key, value, properties)
     assert table.get("t/n/f") == record()
 
 
 @given(key=st.none() | st.text(), value=st.binary(max_size=60), properties=st.dictionaries(st.text(), st.text()))
 def test_no_record_breaks_the_table(key: str | None, value: bytes, properties: dict[str, str]) -> None:
-    FunctionTable().apply(key, value, properties)
+    with contextlib.suppress(ValueError):
+        FunctionTable().apply(key, value, properties)
 
 
 class ManyLeaders(RuleBasedStateMachine):
@@ -162,7 +167,7 @@ class ManyLeaders(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.log: list[LogEntry] = []
+        self.log: list[LogRecord] = []
         self.leader = FunctionTable()
         self.follower = FunctionTable()
         self.follower_at = 0

@@ -175,9 +175,9 @@ class WholeWorker:
 
     async def _start(self) -> None:
         parts = self.parts
-        self.spawn(parts.metadata_log.run())
-        self.spawn(parts.assignments_log.run())
-        for log in (parts.metadata_log, parts.assignments_log):
+        self.spawn(parts.metadata.log.run())
+        self.spawn(parts.scheduler.log.run())
+        for log in (parts.metadata.log, parts.scheduler.log):
             while True:
                 try:
                     await log.catch_up()

@@ -28,7 +28,7 @@ def held(metadata: FunctionMetaData, owners: str) -> dict[InstanceKey, Assignmen
 def moves(owners: str, workforce: Workforce) -> list[str]:
     metadata = function(len(owners))
     records = plan([metadata], workforce, held(metadata, owners))
-    return [Assignment.FromString(value).workerId for _, value in records]
+    return [Assignment.FromString(value).workerId for _, value, _ in records]
 
 
 def test_a_round_alone_moves_nothing() -> None:

@@ -16,6 +16,8 @@ from magnetar.metadata.functions import FunctionMetadataManager
 from magnetar.wire.functions_pb2 import FunctionDetails, FunctionMetaData
 from magnetar.worker.cluster.hand_over import REQUEST_ID_HEADER, HandOver
 
+from tests.metadata.memory_log import MemoryLog
+
 ME = Member("me", "h", 1)
 OTHER = Member("other", "h", 2)
 REQUEST = FunctionRequest(
@@ -41,7 +43,7 @@ async def hand_over(
         active = leader.consumer_name if leader else ""
         return {"subscriptions": {"participants": {"activeConsumerName": active, "consumers": consumers}}}
 
-    metadata = FunctionMetadataManager(lambda change: None)
+    metadata = FunctionMetadataManager(MemoryLog(), lambda change: None)
     membership = MembershipManager(ME, join, stats, lambda is_leader: None)
     http = httpx.AsyncClient(transport=httpx.MockTransport(answer))
     return HandOver(metadata, membership, http, timeout_s), metadata
@@ -63,7 +65,7 @@ async def test_a_request_is_repeated_with_its_id_until_a_leader_is_ready() -> No
             return failure
         assert request.url.path == "/admin/v3/functions/leader/t/n/f"
         record = {"version": "0", "requestId": REQUEST.request_id}
-        metadata.apply((1, 0), "t/n/f", REQUEST.metadata.SerializeToString(), record)
+        metadata.log.apply((1, 0), "t/n/f", REQUEST.metadata.SerializeToString(), record)
         return httpx.Response(204)
 
     work, metadata = await hand_over(answer, OTHER, timeout_s=5)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from magnetar.client.config import ProducerConfig
 from magnetar.errors import NotAllowed
-from magnetar.worker.cluster.topic_log import LogWriter
+from magnetar.worker.cluster.topic_log import TopicLog
 
 
 class Client:
@@ -24,5 +24,5 @@ class Client:
 async def test_a_log_that_cannot_be_taken_exclusively_is_not_taken() -> None:
     client = Client()
     with pytest.raises(NotAllowed, match="two leaders could write"):
-        await LogWriter.open(client, "persistent://public/functions/metadata", "w-leader")  # type: ignore[arg-type]
+        await TopicLog(client, "persistent://public/functions/metadata", "w").open_writer("w-leader")  # type: ignore[arg-type]
     assert client.modes == ["Exclusive"]

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 import httpx
 from magnetar.client.client import AsyncClient
 from magnetar.errors import ConnectionLost
+from magnetar.metadata.replicated_log import LogRecord, ReplicatedLog
 from magnetar.worker.cluster.broker_admin import BrokerAdmin
 from magnetar.worker.cluster.log_compaction import LogCompaction
-from magnetar.worker.cluster.topic_log import LogWriter, Position, TailedLog
+from magnetar.worker.cluster.topic_log import TopicLog
 
 from tests.support.eventually import eventually
 from tests.support.pulsar import Broker, own_name
@@ -22,9 +23,9 @@ class Table:
     def __init__(self, client: AsyncClient, topic: str) -> None:
         self.held: dict[str | None, bytes] = {}
         self.records = 0
-        self.log = TailedLog(client, topic, "tailer", self._apply)
+        self.log = ReplicatedLog(TopicLog(client, topic, "tailer"), self._apply, "test")
 
-    def _apply(self, position: Position, key: str | None, value: bytes, properties: Mapping[str, str]) -> None:
+    def _apply(self, key: str | None, value: bytes, properties: Mapping[str, str]) -> None:
         self.records += 1
         if value:
             self.held[key] = value
@@ -49,19 +50,19 @@ async def test_a_compacted_log_tells_a_new_reader_and_a_late_one_the_same(broker
         BrokerAdmin(broker.web_url) as admin,
         httpx.AsyncClient(base_url=broker.web_url, timeout=60) as http,
     ):
-        writer = await LogWriter.open(client, topic, "leader")
+        writer = await TopicLog(client, topic, "tailer").open_writer("leader")
         late = Table(client, topic)
         for number in range(60):
-            await writer.append(f"k{number % 4}", b"%d" % number, {})
+            await writer.append([LogRecord(f"k{number % 4}", b"%d" % number)])
         tailing = asyncio.create_task(late.log.run())
         await late.log.catch_up()
         tailing.cancel()  # away, as a frozen worker is
         await asyncio.gather(tailing, return_exceptions=True)
         assert set(late.held) == {"k0", "k1", "k2", "k3"}
-        await writer.append("k1", b"", {})
-        await writer.append("k2", b"new", {})
+        await writer.append([LogRecord("k1", b"")])
+        await writer.append([LogRecord("k2", b"new")])
         await compacted(admin, http, topic)
-        await writer.append("k3", b"newer", {})
+        await writer.append([LogRecord("k3", b"newer")])
 
         early = Table(client, topic)
         tasks = [asyncio.create_task(table.log.run()) for table in (early, late)]

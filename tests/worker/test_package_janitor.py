@@ -6,13 +6,14 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 from magnetar.metadata.function_table import FunctionRequest
-from magnetar.metadata.functions import FunctionMetadataManager, LogAccess
+from magnetar.metadata.functions import FunctionMetadataManager
 from magnetar.metadata.packages import PackageStore
 from magnetar.wire.functions_pb2 import FunctionDetails, FunctionMetaData
 from magnetar.worker.functions.package_cleanup import KEEP_UNNAMED_S, PackageJanitor
+
+from tests.metadata.memory_log import MemoryLog
 
 PREFIX = "persistent://public/functions/package-"
 ID = "a" * 64
@@ -39,27 +40,18 @@ class World:
 
     def __init__(self, directory: Path) -> None:
         self.broker = Broker()
-        self.metadata = FunctionMetadataManager(lambda change: None)
-        self.metadata.lead(LogAccess(self._append, self._caught_up))
+        self.storage = MemoryLog()
+        self.metadata = FunctionMetadataManager(self.storage, lambda change: self.named.add(ID))
         self.packages = PackageStore(directory, None)  # type: ignore[arg-type]
         self.packages.prepare()
         self.named: set[str] = set()
         self.janitor = PackageJanitor(
-            self.packages, self.broker, PREFIX, lambda: self.named, lambda: True, self.metadata.undecided  # type: ignore[arg-type]
+            self.packages, self.broker, PREFIX, lambda: self.named, lambda: True, self.metadata.log.undecided  # type: ignore[arg-type]
         )  # fmt: skip
-        self._count = 0
-
-    async def _append(self, key: str, value: bytes, properties: Any) -> tuple[int, int]:
-        self._count += 1
-        self.named.add(ID)
-        self.metadata.apply((1, self._count), key, value, properties)
-        return 1, self._count
-
-    async def _caught_up(self) -> None:
-        pass
 
     async def name_it(self) -> None:
         metadata = FunctionMetaData(functionDetails=FunctionDetails(tenant="t", namespace="n", name="f"))
+        await self.storage.lead(self.metadata.log)
         await self.metadata.submit(FunctionRequest(metadata, "r"))
 
 
@@ -101,7 +93,7 @@ async def test_a_package_that_got_a_name_meanwhile_stays(tmp_path: Path) -> None
     world = World(tmp_path)
     world.broker.may_go.set()
     await world.janitor.tidy(0.0)
-    async with world.metadata.undecided():
+    async with world.metadata.log.undecided():
         tidying = asyncio.create_task(world.janitor.tidy(KEEP_UNNAMED_S))
         await asyncio.sleep(0.05)
         world.named.add(ID)

@@ -71,7 +71,7 @@ class HandOver:
             raise RequestRefused(503, f"{NO_LEADER}; for {self.timeout_s:g} s: {reason}") from None
 
     async def _try(self, request: FunctionRequest) -> None:
-        if self._metadata.is_leading:
+        if self._metadata.log.is_leading:
             return await self._metadata.submit(request)
         leader = (await self._membership.roster()).leader
         if leader is None or leader.worker_id == self._membership.me.worker_id:

@@ -1,4 +1,4 @@
-"""An internal topic as a log: everybody tails it, the leader appends to it.
+"""Internal topic as the storage of a replicated log: everybody tails it, the leader appends to it.
 
 The leader has the logs compacted, and readers take the compacted view: of each key the last record is enough. That
 holds for deletions too, because the leader writes them so that they stay in the view (`empty_deletes`): a reader that
@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 from ...client.client import AsyncClient
 from ...client.config import ProducerConfig, ReaderConfig
@@ -19,10 +19,8 @@ from ...client.consumers.reader import Reader
 from ...client.producers.partitioned import PartitionedProducer
 from ...client.producers.producer import Producer
 from ...errors import ConnectionLost, MagnetarError, NotAllowed
+from ...metadata.replicated_log import Apply, LogRecord, Position
 from ...wire.message_id import EARLIEST, MessageId
-
-Position = tuple[int, int]
-Apply = Callable[[Position, str | None, bytes, Mapping[str, str]], None]
 
 _RETRY_S = 1.0
 _BURST = 500
@@ -36,38 +34,38 @@ def position_of(message_id: MessageId) -> Position:
     return message_id.ledger_id, message_id.entry_id
 
 
-class TailedLog:
-    """Reads a topic from its beginning for ever and hands each record on, in order."""
+class TopicLog:
+    """Topic that is read from its beginning for ever, and written by one producer alone."""
 
-    def __init__(self, client: AsyncClient, topic: str, name: str, apply: Apply) -> None:
+    def __init__(self, client: AsyncClient, topic: str, reader_name: str) -> None:
         self.topic = topic
         self._client = client
-        self._name = name
-        self._apply = apply
+        self._reader_name = reader_name
         self._reader: Reader | None = None
         self._is_open = asyncio.Event()
         self._has_moved = asyncio.Condition()
         self._position: Position = (-1, -1)
 
-    async def run(self) -> None:
-        """Tail until cancelled; an error is logged and the reading goes on from where it was."""
+    async def tail(self, apply: Apply) -> None:
+        """Hand each record on until cancelled; an error is logged and the reading goes on from where it was."""
         while True:
             try:
-                await self._tail()
+                await self._read(apply)
             except MagnetarError as exc:
                 _log.warning("reading %s stopped at %d:%d, trying again: %s", self.topic, *self._position, exc)
             await asyncio.sleep(_RETRY_S)
 
-    async def _tail(self) -> None:
+    async def _read(self, apply: Apply) -> None:
         start = MessageId(*self._position) if self._position > (-1, -1) else EARLIEST
-        reader = await self._client.create_reader(self.topic, start, ReaderConfig(name=self._name, read_compacted=True))
+        config = ReaderConfig(name=self._reader_name, read_compacted=True)
+        reader = await self._client.create_reader(self.topic, start, config)
         self._reader = reader
         self._is_open.set()
         try:
             while True:
                 message = await reader.read_next()
                 position = position_of(message.message_id)
-                self._apply(position, message.key, message.data, message.properties)
+                apply(position, message.key, message.data, message.properties)
                 async with self._has_moved:
                     self._position = max(self._position, position)
                     self._has_moved.notify_all()
@@ -97,15 +95,7 @@ class TailedLog:
                     await self._has_moved.wait_for(lambda end=end: self._position >= end)  # type: ignore[misc]
                     return
 
-
-class LogWriter:
-    """The leader's producer of an internal topic, alone on it."""
-
-    def __init__(self, producer: Producer | PartitionedProducer) -> None:
-        self._producer = producer
-
-    @classmethod
-    async def open(cls, client: AsyncClient, topic: str, name: str) -> LogWriter:
+    async def open_writer(self, name: str) -> TopicWriter:
         """Take the topic for writing.
 
         Raises:
@@ -116,22 +106,27 @@ class LogWriter:
             name=name, access_mode="Exclusive", batching=False, empty_deletes=False, block_if_queue_full=True
         )
         try:
-            return cls(await client.create_producer(topic, config))
+            return TopicWriter(await self._client.create_producer(self.topic, config))
         except NotAllowed as exc:
             raise NotAllowed(
-                f"{topic} cannot be taken exclusively, and two leaders could write to it otherwise: {exc}; the broker"
-                " must offer the producer access mode Exclusive (Apache Pulsar 2.8 or newer)"
+                f"{self.topic} cannot be taken exclusively, and two leaders could write to it otherwise: {exc}; the"
+                " broker must offer the producer access mode Exclusive (Apache Pulsar 2.8 or newer)"
             ) from exc
 
-    async def append(self, key: str, value: bytes, properties: Mapping[str, str]) -> Position:
-        """Write one record; returns its position once it is durable."""
-        return position_of(await self._producer.send(value, key=key, properties=properties))
 
-    async def append_all(self, records: Sequence[tuple[str, bytes]]) -> Position:
+class TopicWriter:
+    """The leader's producer of an internal topic, alone on it."""
+
+    def __init__(self, producer: Producer | PartitionedProducer) -> None:
+        self._producer = producer
+
+    async def append(self, records: Sequence[LogRecord]) -> Position:
         """Write records in order; returns the position of the last once all are durable."""
+        send = self._producer.send_nowait
         last = MessageId(-1, -1)
         for begin in range(0, len(records), _BURST):
-            sent = [self._producer.send_nowait(value, key=key) for key, value in records[begin : begin + _BURST]]
+            burst = records[begin : begin + _BURST]
+            sent = [send(record.value, key=record.key, properties=record.properties) for record in burst]
             last = (await asyncio.gather(*sent))[-1]
         return position_of(last)
 

@@ -130,7 +130,7 @@ class Functions:
         """
         try:
             async with asyncio.timeout(LOOK_TIMEOUT_S):
-                await self._metadata.catch_up()
+                await self._metadata.log.catch_up()
         except (TimeoutError, MagnetarError) as exc:
             reason = str(exc) or f"nothing was heard of the broker for {LOOK_TIMEOUT_S:g} s"
             raise RequestRefused(
@@ -160,7 +160,7 @@ class Functions:
             raise RequestRefused(400, "Namespace does not exist")
         if self._metadata.get(str(name)) is not None:
             # Another worker may have answered that it is gone, which this one has not read yet.
-            await patience.ask(self._metadata.catch_up)
+            await patience.ask(self._metadata.log.catch_up)
             if self._metadata.get(str(name)) is not None:
                 raise RequestRefused(400, f"Function {name.name} already exists")
         try:
@@ -194,7 +194,7 @@ class Functions:
     async def _changed_record(self, name: FunctionName, deployment: Deployment, patience: Patience) -> FunctionMetaData:
         existing = self._metadata.get(str(name))
         if existing is None:
-            await patience.ask(self._metadata.catch_up)
+            await patience.ask(self._metadata.log.catch_up)
             existing = self._metadata.get(str(name))
         if existing is None:
             raise RequestRefused(400, f"Function {name.name} doesn't exist")
@@ -243,7 +243,7 @@ class Functions:
     async def _stopped(self, name: FunctionName, patience: Patience) -> FunctionMetaData:
         """Have all instances of a function stop; returns its record, which says so."""
         for is_last in (False, False, True):
-            await patience.ask(self._metadata.catch_up)
+            await patience.ask(self._metadata.log.catch_up)
             existing = self.find(name)
             numbers = range(existing.functionDetails.parallelism)
             if all(existing.instanceStates.get(number, RUNNING) == STOPPED for number in numbers):

@@ -1,0 +1,247 @@
+"""Replicated log: every worker applies the same records in the same order, and the leader alone appends to it.
+
+Design: the log is the truth. A state machine (the function table, the assignments) changes by no other way than by a
+record that comes back out of the log, on the leader too. The leader decides in turns: it looks at its state machine,
+appends records, and waits until its own state machine has applied them before the next turn begins.
+
+Invariants:
+- Records are applied once each, in the order of their positions; a position seen before is passed over.
+- A turn begins with everything applied that earlier turns may have written. When an append was cancelled, or its
+  record did not come back in time, the next turn first reads the log to its end.
+- Fencing: a failed append ends the leadership. The record may still arrive, but none of this writer's does once its
+  successor holds the log; so it is taken anew, and read to its end, before anything else is decided.
+
+The storage behind it is an interface, so that neither managers nor tests need a broker: `worker` plugs in a topic.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple, Protocol
+
+from google.protobuf.message import DecodeError
+
+from ..errors import MagnetarError, NotLeader, OperationTimeout
+
+Position = tuple[int, int]
+"""Ledger and entry of a record in the log; later records are greater."""
+
+APPLY_TIMEOUT_S = 30.0
+"""How long a written record may take to come back out of the log."""
+
+_log = logging.getLogger(__name__)
+
+
+class LogRecord(NamedTuple):
+    """Key, value (empty deletes) and properties of one record to write."""
+
+    key: str
+    value: bytes
+    properties: Mapping[str, str] = MappingProxyType({})
+
+
+Apply = Callable[[Position, str | None, bytes, Mapping[str, str]], None]
+"""Takes the position, key, value and properties of the next record."""
+
+
+class LogWriter(Protocol):
+    """Exclusive writer of a log."""
+
+    async def append(self, records: Sequence[LogRecord]) -> Position:
+        """Write records in order; returns the position of the last once all are durable."""
+
+    async def close(self) -> None:
+        """Give the log up for the next writer."""
+
+
+class LogStorage(Protocol):
+    """What keeps a log."""
+
+    async def tail(self, apply: Apply) -> None:
+        """Hand on every record from the first one, in order, until cancelled."""
+
+    async def catch_up(self) -> None:
+        """Return when everything that the log held at the call has been handed on. Cancellation: safe."""
+
+    async def open_writer(self, name: str) -> LogWriter:
+        """Return the only writer, called ``name``."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Term:
+    """One leadership over a log, from `ReplicatedLog.lead` to `ReplicatedLog.follow`."""
+
+    writer: LogWriter
+    on_failure: Callable[[], None]
+
+
+class Turn:
+    """The leader's right to decide: nothing else is appended until it ends."""
+
+    def __init__(self, log: ReplicatedLog, term: _Term) -> None:
+        self._log = log
+        self._term = term
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the leadership in which it began goes on."""
+        return self._log._term is self._term
+
+    async def append(self, records: Sequence[LogRecord]) -> None:
+        """Write records in order; returns when they are durable and applied here.
+
+        Raises:
+            NotLeader: the log could not be written, and this worker does not lead any more.
+            OperationTimeout: the records did not come back in time.
+        """
+        log = self._log
+        # Until the records have come back, nobody knows whether those of a failed append reached the log.
+        log._is_unsure = True
+        try:
+            position = await self._term.writer.append(records)
+        except MagnetarError as exc:
+            self._term.on_failure()
+            raise NotLeader(f"the leader lost its log: {exc}") from exc
+        await log.wait_until(lambda: log._applied >= position, f"{log._noun} {position[0]}:{position[1]}")
+        log._is_unsure = False
+
+
+class ReplicatedLog:
+    """One log, as every worker holds it; bound to one event loop.
+
+    Attributes:
+        unreadable_records: how many records were skipped.
+    """
+
+    def __init__(
+        self,
+        storage: LogStorage,
+        apply: Callable[[str | None, bytes, Mapping[str, str]], None],
+        name: str,
+        noun: str = "record",
+    ) -> None:
+        """Hold nothing yet.
+
+        Args:
+            storage: keeps the log.
+            apply: changes the state machine by a record; ValueError and DecodeError say that it cannot be read.
+            name: of the log, in log lines.
+            noun: what one record is, in errors.
+        """
+        self._storage = storage
+        self._apply = apply
+        self._name = name
+        self._noun = noun
+        self._applied: Position = (-1, -1)
+        self._waiting: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
+        self._writer: LogWriter | None = None
+        self._term: _Term | None = None
+        self._turn = asyncio.Lock()
+        self._is_unsure = False
+        self.unreadable_records = 0
+
+    async def run(self) -> None:
+        """Apply the records of the log until cancelled."""
+        await self._storage.tail(self.apply)
+
+    async def catch_up(self) -> None:
+        """Return when everything that the log held at the call has been applied. Cancellation: safe.
+
+        Raises:
+            MagnetarError: the log cannot be read.
+        """
+        await self._storage.catch_up()
+
+    def apply(self, position: Position, key: str | None, value: bytes, properties: Mapping[str, str]) -> None:
+        """Apply the next record; one that was seen before is passed over, one that nobody can read is counted."""
+        if position <= self._applied:
+            return
+        self._applied = position
+        try:
+            self._apply(key, value, properties)
+        except (ValueError, DecodeError) as exc:
+            self.unreadable_records += 1
+            _log.warning("skipped record %d:%d of the %s topic: %s", *position, self._name, exc)
+        for is_done, future in self._waiting:
+            if not future.done() and is_done():
+                future.set_result(None)
+
+    async def open(self, name: str) -> None:
+        """Take the log for writing, under a name that the broker shows."""
+        self._writer = await self._storage.open_writer(name)
+
+    async def close(self) -> None:
+        """Give the log up for the next leader."""
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            try:
+                await writer.close()
+            except MagnetarError as exc:
+                _log.debug("closing the %s topic: %s", self._name, exc)
+
+    def lead(self, on_failure: Callable[[], None]) -> None:
+        """Decide from now on; the log is open for writing and was read to its end since.
+
+        Args:
+            on_failure: called when an append fails; has to end the leadership.
+        """
+        assert self._writer is not None
+        self._term = _Term(self._writer, on_failure)
+        self._is_unsure = False
+
+    def follow(self) -> None:
+        """Decide nothing from now on; somebody else leads."""
+        self._term = None
+
+    @property
+    def is_leading(self) -> bool:
+        """Whether decisions are taken here."""
+        return self._term is not None
+
+    def undecided(self) -> AbstractAsyncContextManager[None]:
+        """Keep every turn from beginning meanwhile. Cancellation: safe."""
+        return self._turn
+
+    @contextlib.asynccontextmanager
+    async def turn(self) -> AsyncIterator[Turn | None]:
+        """Wait for a turn to decide; None where this worker does not lead. Cancellation: safe."""
+        async with self._turn:
+            term = self._term
+            if term is None:
+                yield None
+                return
+            if self._is_unsure:
+                await self.catch_up()
+                self._is_unsure = False
+            yield Turn(self, term)
+
+    async def wait_until(self, is_done: Callable[[], bool], what: str) -> None:
+        """Return when records have made a condition true. Cancellation: safe.
+
+        Args:
+            is_done: asked now and after each record.
+            what: the log shall bring, in the error.
+
+        Raises:
+            OperationTimeout: the log did not bring it.
+        """
+        if is_done():
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        entry = (is_done, future)
+        self._waiting.append(entry)
+        try:
+            async with asyncio.timeout(APPLY_TIMEOUT_S):
+                await future
+        except TimeoutError:
+            raise OperationTimeout(
+                f"{what} was written but not read back within {APPLY_TIMEOUT_S:g} s; repeat the request"
+            ) from None
+        finally:
+            self._waiting.remove(entry)
