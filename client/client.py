@@ -34,7 +34,7 @@ from .producers.producer import Producer
 
 if TYPE_CHECKING:
     from .deploy.functions import AsyncFunctions
-    from .deploy.rest import Admin
+    from .deploy.rest import RestClient
 
 CLIENT_VERSION = f"Magnetar-Python-v{__version__}"
 """How brokers see this client. Not one of the names by which brokers recognise clients that lack commands."""
@@ -69,7 +69,7 @@ class AsyncClient:
         """
         self.service_url = service_url
         self._admin_url = admin_url
-        self._admin: Admin | None = None
+        self._rest: RestClient | None = None
         self._functions: AsyncFunctions | None = None
         self._config = config or ClientConfig()
         self._rng = rng or Random()
@@ -103,18 +103,18 @@ class AsyncClient:
         if self._functions is None:
             from .deploy.functions import AsyncFunctions  # with it come httpx and cloudpickle
 
-            self._functions = AsyncFunctions(self._open_admin)
+            self._functions = AsyncFunctions(self._open_rest)
         return self._functions
 
-    def _open_admin(self) -> Admin:
+    def _open_rest(self) -> RestClient:
         """Return the connection to the REST interface, made at its first use."""
         self._check_open()
-        if self._admin is None:
-            from .deploy.rest import Admin, derive_admin_url
+        if self._rest is None:
+            from .deploy.rest import RestClient, derive_admin_url
 
             url = self._admin_url or derive_admin_url(self.service_url)
-            self._admin = Admin(url, self._config.connection_timeout_s)
-        return self._admin
+            self._rest = RestClient(url, self._config.connection_timeout_s)
+        return self._rest
 
     # -- topics ---------------------------------------------------------------------------------------------------
 
@@ -334,8 +334,8 @@ class AsyncClient:
             await asyncio.gather(*(one.close() for one in list(self._made)), return_exceptions=True)
             await asyncio.gather(*(lock.close() for lock in list(self._locks)), return_exceptions=True)
         finally:
-            if self._admin is not None:
-                await self._admin.close()
+            if self._rest is not None:
+                await self._rest.close()
             await self._pool.close()
 
 

@@ -1,7 +1,5 @@
 """Switching the broker's deduplication on for a topic, over its REST interface, and making sure that it is on.
 
-By the standard library: an instance needs it once per producer, and should load no HTTP library for it.
-
 Design: that the policy is on is not enough. Apache Pulsar 4.0 serves a topic that it has just loaded (after an unload,
 or on another broker after a crash) while it still reads again which sequence ids it has stored, if deduplication is a
 policy of the topic; what is sent again meanwhile may be stored twice. So whoever relies on it waits, each time before a
@@ -11,13 +9,11 @@ producer attaches, until the broker says that it knows them: `memory_guard`.
 from __future__ import annotations
 
 import asyncio
-import http.client
-import json
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import urljoin, urlsplit
 
 from ..errors import ConnectionLost, MagnetarError
+from ..web.client import Answer, request
 from ..wire.topic_name import parse_topic_name
 
 if TYPE_CHECKING:
@@ -25,25 +21,15 @@ if TYPE_CHECKING:
     from .connections.connection import Connection
 
 TIMEOUT_S = 10.0
-EFFECTIVE_WITHIN_S = 10.0  # Apache Pulsar's policies travel through a topic
-REDIRECTS_MAX = 5
+EFFECTIVE_WITHIN_S = 10.0  # Apache Pulsar passes policies on through a topic
 _POLL_S = 0.05
 _NOT_FOUND = 404
 _RETRIED = (409, 429, 500, 503)
-_ANSWER_CHARACTERS = 200
+_REASON_CHARACTERS = 200
 
 
 class DeduplicationOff(MagnetarError):
     """The broker does not drop duplicates on a topic, and cannot be made to."""
-
-
-class _Answer(NamedTuple):
-    status: int
-    text: str
-
-    @property
-    def is_success(self) -> bool:
-        return 200 <= self.status < 300
 
 
 def switch_on(admin_url: str, topic: str) -> bool:
@@ -134,7 +120,7 @@ def _memory(admin_url: str, topic: str) -> _Memory:
         return _Memory("missing", True)  # nothing is stored there
     if not answer.is_success:
         raise ConnectionLost(f"{admin_url} does not tell how deduplication of {topic} is: {_shown(answer)}")
-    name = str(json.loads(answer.text).get("deduplicationStatus"))
+    name = str(answer.json().get("deduplicationStatus"))
     if name == "Disabled":
         # On its way where the policy is on: then it has not reached the topic yet.
         return _Memory(name, not _is_on(admin_url, f"/admin/v2/{parse_topic_name(topic).base.rest_path}"))
@@ -150,7 +136,7 @@ def _partitions(admin_url: str, path: str) -> int:
     answer = _call(admin_url, "GET", f"{path}/partitions")
     if not answer.is_success:
         return 0
-    return int(json.loads(answer.text).get("partitions", 0))
+    return int(answer.json().get("partitions", 0))
 
 
 def _refusal(topic: str, why: str) -> str:
@@ -160,29 +146,9 @@ def _refusal(topic: str, why: str) -> str:
     )
 
 
-def _shown(answer: _Answer) -> str:
-    return f"status {answer.status} {answer.text.strip()[:_ANSWER_CHARACTERS]}"
+def _shown(answer: Answer) -> str:
+    return f"status {answer.status} {answer.reason[:_REASON_CHARACTERS]}"
 
 
-def _call(admin_url: str, method: str, path: str, body: Any = None) -> _Answer:
-    """Make a request, following redirects to the broker that owns the topic."""
-    url = admin_url.rstrip("/") + path
-    for _ in range(REDIRECTS_MAX):
-        target = urlsplit(url)
-        make = http.client.HTTPSConnection if target.scheme == "https" else http.client.HTTPConnection
-        connection = make(target.hostname or "", target.port, timeout=TIMEOUT_S)
-        try:
-            content = None if body is None else json.dumps(body)
-            where = target.path + (f"?{target.query}" if target.query else "")
-            connection.request(method, where, content, {"Content-Type": "application/json"})
-            response = connection.getresponse()
-            text = response.read().decode("utf-8", "replace")
-        except (OSError, http.client.HTTPException) as error:
-            raise ConnectionLost(f"{method} {url}: {error or type(error).__name__}") from error
-        finally:
-            connection.close()
-        location = response.getheader("Location")
-        if response.status not in (301, 302, 307, 308) or not location:
-            return _Answer(response.status, text)
-        url = urljoin(url, location)
-    raise ConnectionLost(f"{method} {admin_url}{path} was redirected {REDIRECTS_MAX} times")
+def _call(admin_url: str, method: str, path: str, body: Any = None) -> Answer:
+    return request(method, admin_url.rstrip("/") + path, body=body, timeout_s=TIMEOUT_S)

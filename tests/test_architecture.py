@@ -421,7 +421,7 @@ FASTAPI = {"annotated_doc", "annotated_types", "fastapi", "pydantic", "pydantic_
 
 MAY_IMPORT: dict[str, tuple[str, set[str]]] = {
     "magnetar --version": ("from magnetar.cli import main", {"click"}),
-    "magnetar functions": ("from magnetar.cli.functions import functions", {"click"} | HTTP_CLIENT | TABLES),
+    "magnetar functions": ("from magnetar.cli.functions import functions", {"click"} | TABLES),
     "the client": ("import magnetar.client.client", WIRE | {"uvloop"}),
     "a function's author": ("from magnetar import Function, Context, SerDe", set()),
     "the broker": (

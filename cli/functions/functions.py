@@ -21,7 +21,6 @@ from .state import putstate, querystate
 from .target import DEFAULT_NAMESPACE, DEFAULT_TENANT, Target, find_target, target_options
 from .trigger import RUN_COLUMNS, run_cells, trigger
 
-CHUNK_BYTES = 64 * 1024
 COUNTERS = {
     "received": "numReceived",
     "processed": "numSuccessfullyProcessed",
@@ -244,8 +243,8 @@ def logs(rest: Admin, /, instance_id: int | None, tail: int, follow: bool, **tar
     path = find_target(**target).path
     path = f"{path}/logs" if instance_id is None else f"{path}/{instance_id}/logs"
     out = sys.stdout.buffer
-    with rest.stream(path, {"tail": tail, "follow": follow}) as response:
-        for piece in response.iter_bytes(CHUNK_BYTES if not follow else None):
+    with rest.stream(path, {"tail": tail, "follow": follow}) as pieces:
+        for piece in pieces:
             out.write(piece)
             out.flush()
 
@@ -258,10 +257,10 @@ def download(rest: Admin, /, destination_file: str, package_path: str | None, **
     """Save the code of a function."""
     source = "/admin/v3/functions" if package_path is not None else find_target(**target).path
     with (
-        rest.stream(f"{source}/download", {"path": package_path}) as response,
+        rest.stream(f"{source}/download", {"path": package_path}) as pieces,
         Path(destination_file).open("wb") as file,
     ):
-        for piece in response.iter_bytes(CHUNK_BYTES):
+        for piece in pieces:
             file.write(piece)
     return "Downloaded successfully"
 

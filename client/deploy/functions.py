@@ -11,8 +11,9 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from ...errors import InvalidConfig, RequestRefused
+from ...web.client import Parts, segment
 from .deployment import Package, function_config, own_name, pack
-from .rest import Admin, Parts, segment
+from .rest import RestClient
 
 DEFAULT_TENANT = "public"
 DEFAULT_NAMESPACE = "default"
@@ -81,9 +82,9 @@ class AsyncFunctions:
         ConnectionLost, OperationTimeout: nobody answers.
     """
 
-    def __init__(self, admin: Callable[[], Admin]) -> None:
+    def __init__(self, rest: Callable[[], RestClient]) -> None:
         """Ask for the connection when it is needed."""
-        self._admin = admin
+        self._rest = rest
 
     async def deploy(
         self,
@@ -116,47 +117,47 @@ class AsyncFunctions:
     async def send(self, prepared: _Prepared) -> dict[str, Any]:
         """Create or update what was prepared."""
         path, parts = prepared
-        admin = self._admin()
+        rest = self._rest()
         try:
-            await admin.send("GET", path)
+            await rest.send("GET", path)
         except RequestRefused as error:
             if error.status != _NOT_FOUND:
                 raise
-            await admin.send("POST", path, parts=parts)
+            await rest.send("POST", path, parts=parts)
         else:
-            await admin.send("PUT", path, parts=parts)
-        config: dict[str, Any] = await admin.json("GET", path)
+            await rest.send("PUT", path, parts=parts)
+        config: dict[str, Any] = await rest.json("GET", path)
         return config
 
     async def get(
         self, name: str | Callable[..., Any], *, tenant: str | None = None, namespace: str | None = None
     ) -> dict[str, Any]:
         """Return a function's config, in Pulsar's JSON."""
-        config: dict[str, Any] = await self._admin().json("GET", _path(name, tenant, namespace))
+        config: dict[str, Any] = await self._rest().json("GET", _path(name, tenant, namespace))
         return config
 
     async def list(self, *, tenant: str | None = None, namespace: str | None = None) -> list[str]:
         """Return the names of a namespace's functions."""
-        return sorted(await self._admin().json("GET", _namespace_path(tenant, namespace)))
+        return sorted(await self._rest().json("GET", _namespace_path(tenant, namespace)))
 
     async def delete(
         self, name: str | Callable[..., Any], *, tenant: str | None = None, namespace: str | None = None
     ) -> None:
         """Stop a function and remove it."""
-        await self._admin().send("DELETE", _path(name, tenant, namespace))
+        await self._rest().send("DELETE", _path(name, tenant, namespace))
 
     async def status(
         self, name: str | Callable[..., Any], *, tenant: str | None = None, namespace: str | None = None
     ) -> dict[str, Any]:
         """Return whether a function runs, what it did and what failed, in Pulsar's JSON."""
-        status: dict[str, Any] = await self._admin().json("GET", f"{_path(name, tenant, namespace)}/status")
+        status: dict[str, Any] = await self._rest().json("GET", f"{_path(name, tenant, namespace)}/status")
         return status
 
     async def stats(
         self, name: str | Callable[..., Any], *, tenant: str | None = None, namespace: str | None = None
     ) -> dict[str, Any]:
         """Return a function's counters and latency, in Pulsar's JSON."""
-        stats: dict[str, Any] = await self._admin().json("GET", f"{_path(name, tenant, namespace)}/stats")
+        stats: dict[str, Any] = await self._rest().json("GET", f"{_path(name, tenant, namespace)}/stats")
         return stats
 
     async def trigger(
@@ -184,7 +185,7 @@ class AsyncFunctions:
             parts = {"dataStream": ("value", value, "application/octet-stream")}
         if topic is not None:
             parts["topic"] = (None, topic, "text/plain")
-        return await self._admin().send("POST", f"{_path(name, tenant, namespace)}/trigger", parts=parts)
+        return await self._rest().send("POST", f"{_path(name, tenant, namespace)}/trigger", parts=parts)
 
     async def run(
         self, name: str | Callable[..., Any], *, tenant: str | None = None, namespace: str | None = None
@@ -197,7 +198,7 @@ class AsyncFunctions:
             RequestRefused: it runs already, or is not of that runtime.
         """
         path = f"{_path(name, tenant, namespace)}/trigger"
-        run: dict[str, Any] = await self._admin().json("POST", path, timeout_s=None)
+        run: dict[str, Any] = await self._rest().json("POST", path, timeout_s=None)
         return run
 
     async def logs(
@@ -210,7 +211,7 @@ class AsyncFunctions:
     ) -> str:
         """Return the last ``tail`` lines of what a function's instances printed and logged, and their tracebacks."""
         path = f"{_path(name, tenant, namespace)}/logs"
-        content = await self._admin().send("GET", path, params={"tail": str(tail), "follow": "false"})
+        content = await self._rest().send("GET", path, params={"tail": str(tail), "follow": "false"})
         return content.decode(errors="replace")
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
-from magnetar.errors import ConnectionLost, RequestRefused
+from magnetar.errors import ConnectionLost
 from magnetar.spark.source.rest import ask
 
 
@@ -61,13 +61,13 @@ def brokers() -> Iterator[Brokers]:
 
 @pytest.mark.parametrize(("method", "body"), [("GET", None), ("POST", {"on": True}), ("DELETE", None)])
 def test_a_request_goes_on_to_the_broker_that_owns_the_topic(brokers: Brokers, method: str, body: object) -> None:
-    assert ask(brokers.url, method, "/topic", body) == {"type": "application/json"}
+    assert ask(brokers.url, method, "/topic", body) == {"type": None if body is None else "application/json"}
     sent = b"" if body is None else json.dumps(body).encode()
     assert brokers.seen == [(method, "/topic", sent), (method, "/other/topic", sent)]
 
 
 def test_brokers_that_send_it_round_in_circles_are_refused(brokers: Brokers) -> None:
-    with pytest.raises(RequestRefused, match="infinite loop"):
+    with pytest.raises(ConnectionLost, match="redirected 10 times"):
         ask(brokers.url, "POST", "/loop", {})
     assert len(brokers.seen) < 20
 

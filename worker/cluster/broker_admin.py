@@ -5,22 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import quote
 
-import httpx
+from ...errors import UnknownBrokerError
+from ...web.async_client import connections, request
+from ...web.client import Answer, segment
+from ...wire.topic_name import parse_topic_name
 
-from ...errors import ConnectionLost, UnknownBrokerError
-from ...wire.topic_name import TopicName, parse_topic_name
-
-_TIMEOUT = httpx.Timeout(10.0, connect=5.0)
-_ANSWER_CHARACTERS = 200
+_TIMEOUT_S = 10.0
+_CONNECT_TIMEOUT_S = 5.0
+_REASON_CHARACTERS = 200
 
 
 class BrokerAdmin:
     """A connection to the admin REST interface; use as an async context manager."""
 
     def __init__(self, admin_url: str) -> None:
-        self._http = httpx.AsyncClient(base_url=admin_url.rstrip("/"), timeout=_TIMEOUT, follow_redirects=True)
+        self._base_url = f"{admin_url.rstrip('/')}/admin/v2/"
+        self._http = connections(_TIMEOUT_S, _CONNECT_TIMEOUT_S)
 
     async def __aenter__(self) -> Self:
         return self
@@ -28,34 +29,28 @@ class BrokerAdmin:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._http.aclose()
+        await self.close()
 
     async def close(self) -> None:
         """Close all connections."""
         await self._http.aclose()
 
-    async def _call(self, method: str, path: str, accepted: tuple[int, ...], body: Any = None) -> httpx.Response:
-        try:
-            response = await self._http.request(method, f"/admin/v2/{path}", json=body)
-        except httpx.HTTPError as exc:
-            raise ConnectionLost(
-                f"{method} {self._http.base_url}/admin/v2/{path}: {exc or type(exc).__name__}"
-            ) from exc
-        if not response.is_success and response.status_code not in accepted:
-            raise UnknownBrokerError(
-                f"{method} {path} was answered with {response.status_code}: {response.text[:_ANSWER_CHARACTERS]}"
-            )
-        return response
+    async def _call(self, method: str, path: str, accepted: tuple[int, ...], body: Any = None) -> Answer:
+        answer = await request(self._http, method, self._base_url + path, body=body)
+        if not answer.is_success and answer.status not in accepted:
+            reason = answer.reason[:_REASON_CHARACTERS]
+            raise UnknownBrokerError(f"{method} {path} was answered with {answer.status}: {reason}")
+        return answer
 
     async def has_tenant(self, tenant: str) -> bool:
         """Return whether the tenant exists."""
-        response = await self._call("GET", f"tenants/{quote(tenant, safe='')}", (404, 412))
-        return response.is_success
+        answer = await self._call("GET", f"tenants/{segment(tenant)}", (404, 412))
+        return answer.is_success
 
     async def has_namespace(self, tenant: str, namespace: str) -> bool:
         """Return whether the namespace exists in its tenant."""
-        response = await self._call("GET", f"namespaces/{quote(tenant, safe='')}", (404, 412))
-        return response.is_success and f"{tenant}/{namespace}" in response.json()
+        answer = await self._call("GET", f"namespaces/{segment(tenant)}", (404, 412))
+        return answer.is_success and f"{tenant}/{namespace}" in answer.json()
 
     async def ensure_namespace(self, name: str, cluster: str) -> None:
         """Create tenant and namespace where absent, and keep what their topics hold without limit."""
@@ -66,15 +61,15 @@ class BrokerAdmin:
             await self._call("PUT", f"tenants/{tenant}", (409,), allowed)
         if not await self.has_namespace(*name.split("/")):
             await self._call("PUT", f"namespaces/{name}", (409,))
-        for_ever = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
-        await self._call("POST", f"namespaces/{name}/retention", (), for_ever)
+        retention = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
+        await self._call("POST", f"namespaces/{name}/retention", (), retention)
         # Apache Pulsar removes topics that nobody uses for a minute; a broker without that has no such policy.
-        stay = {
+        policy = {
             "inactiveTopicDeleteMode": "delete_when_no_subscriptions",
             "maxInactiveDurationSeconds": 60,
             "deleteWhileInactive": False,
         }
-        await self._call("POST", f"namespaces/{name}/inactiveTopicPolicies", (400, 404, 405, 409, 412, 501), stay)
+        await self._call("POST", f"namespaces/{name}/inactiveTopicPolicies", (400, 404, 405, 409, 412, 501), policy)
 
     async def ensure_topic(self, topic: str) -> None:
         """Create a topic without partitions where absent."""
@@ -105,12 +100,12 @@ class BrokerAdmin:
 
     async def reset_to_time(self, topic: str, subscription: str, timestamp_ms: int) -> None:
         """Move a subscription to the first message published at a time or later."""
-        path = f"{parse_topic_name(topic).rest_path}/subscription/{quote(subscription, safe='')}"
+        path = f"{parse_topic_name(topic).rest_path}/subscription/{segment(subscription)}"
         await self._call("POST", f"{path}/resetcursor/{timestamp_ms}", ())
 
     async def reset_to_position(self, topic: str, subscription: str, ledger_id: int, entry_id: int) -> None:
         """Move a subscription to an entry, which is delivered next."""
-        path = f"{parse_topic_name(topic).rest_path}/subscription/{quote(subscription, safe='')}"
+        path = f"{parse_topic_name(topic).rest_path}/subscription/{segment(subscription)}"
         target = {"ledgerId": ledger_id, "entryId": entry_id, "partitionIndex": -1}
         await self._call("POST", f"{path}/resetcursor", (), target)
 
@@ -128,7 +123,7 @@ class BrokerAdmin:
 
     async def create_subscription(self, topic: str, subscription: str, *, is_earliest: bool = False) -> bool:
         """Create a durable subscription at the end of a topic, or its beginning; returns False if it exists."""
-        path = f"{parse_topic_name(topic).rest_path}/subscription/{quote(subscription, safe='')}"
+        path = f"{parse_topic_name(topic).rest_path}/subscription/{segment(subscription)}"
         number = -1 if is_earliest else 2**63 - 1
         position = {"ledgerId": number, "entryId": number, "partitionIndex": -1}
         return (await self._call("PUT", path, (409,), position)).is_success
@@ -143,7 +138,7 @@ class BrokerAdmin:
 
         One that does not exist counts as deleted. If it is forced, consumers are disconnected.
         """
-        name: TopicName = parse_topic_name(topic)
-        path = f"{name.rest_path}/subscription/{quote(subscription, safe='')}" + ("?force=true" if is_forced else "")
-        response = await self._call("DELETE", path, (404, 409, 412))
-        return response.is_success or response.status_code == 404
+        name = parse_topic_name(topic)
+        path = f"{name.rest_path}/subscription/{segment(subscription)}" + ("?force=true" if is_forced else "")
+        answer = await self._call("DELETE", path, (404, 409, 412))
+        return answer.is_success or answer.status == 404

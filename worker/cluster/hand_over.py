@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from urllib.parse import quote
 
 import httpx
 
@@ -13,6 +12,8 @@ from ...membership.manager import MembershipManager
 from ...membership.roster import Member
 from ...metadata.function_table import FunctionRequest, fqfn
 from ...metadata.functions import FunctionMetadataManager
+from ...web.async_client import request as send
+from ...web.client import Form, segment
 
 REQUEST_ID_HEADER = "X-Magnetar-Request-Id"
 NO_LEADER = "Leader not yet ready. Please retry again"
@@ -61,7 +62,7 @@ class HandOver:
                         return await self._try(request)
                     except (OutOfDate, FunctionExists):
                         raise
-                    except (MagnetarError, httpx.HTTPError, httpx.InvalidURL) as exc:
+                    except MagnetarError as exc:
                         if isinstance(exc, RequestRefused) and exc.status < 500:
                             raise
                         reason = str(exc) or type(exc).__name__
@@ -81,23 +82,22 @@ class HandOver:
     async def _send(self, request: FunctionRequest, leader: Member) -> None:
         details = request.metadata.functionDetails
         names = (details.tenant, details.namespace, details.name)
-        path = "/".join(quote(name, safe="") for name in names)
-        response = await self._http.put(
+        path = "/".join(map(segment, names))
+        answer = await send(
+            self._http,
+            "PUT",
             f"{leader.url}/admin/v3/functions/leader/{path}",
-            files={
-                "functionMetaData": ("metadata", request.metadata.SerializeToString(), "application/octet-stream"),
-                "delete": (None, "true" if request.is_deletion else "false"),
-            },
+            body=Form(
+                {
+                    "functionMetaData": ("metadata", request.metadata.SerializeToString(), "application/octet-stream"),
+                    "delete": (None, "true" if request.is_deletion else "false", "text/plain"),
+                }
+            ),
             headers={REQUEST_ID_HEADER: request.request_id},
         )
-        if response.is_success:
-            await self._wait_until_seen(request)
-            return
-        try:
-            reason = str(response.json()["reason"])
-        except (ValueError, KeyError, TypeError):
-            reason = response.text[:200] or response.reason_phrase
-        raise RequestRefused(response.status_code, reason)
+        if not answer.is_success:
+            raise RequestRefused(answer.status, answer.reason)
+        await self._wait_until_seen(request)
 
     async def _wait_until_seen(self, request: FunctionRequest) -> None:
         """Answer only when this worker's own table shows the change: the next request here must see it."""

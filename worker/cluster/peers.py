@@ -15,14 +15,15 @@ import httpx
 from ...errors import MagnetarError, RequestRefused
 from ...membership.manager import MembershipManager
 from ...membership.roster import Roster
+from ...web.async_client import request
+from ...web.client import Answer
+from ...wire.printable import one_line
 
 ANSWER_TIMEOUT_S = 1.5
 """How long a worker may take to tell about one instance; it takes a few milliseconds."""
 
 _AT_ONCE = 8
 """Questions to one worker: those to a silent one must leave connections for the others."""
-
-_REASON_CHARACTERS = 500
 
 Json = dict[str, Any]
 
@@ -55,34 +56,21 @@ class Round:
                 raise RequestRefused(503, peer.failure)
             try:
                 async with asyncio.timeout(timeout_s):
-                    response = await self._send(worker_id, method, path, timeout_s)
-            except (MagnetarError, httpx.HTTPError, httpx.InvalidURL, TimeoutError) as exc:
-                reason = f"nothing within {timeout_s:g} s" if isinstance(exc, TimeoutError) else _reason(exc)
+                    answer = await self._send(worker_id, method, path, timeout_s)
+            except (MagnetarError, TimeoutError) as exc:
+                reason = f"nothing within {timeout_s:g} s" if isinstance(exc, TimeoutError) else one_line(str(exc))
                 peer.failure = f"worker {worker_id} does not answer: {reason}"
                 raise RequestRefused(503, peer.failure) from exc
-        if not response.is_success:
-            raise RequestRefused(response.status_code, f"worker {worker_id} refuses: {_told(response)}")
-        answer = response.json() if response.content else {}
-        return answer if isinstance(answer, dict) else {}
+        if not answer.is_success:
+            raise RequestRefused(answer.status, f"worker {worker_id} refuses: {answer.reason}")
+        content = answer.json()
+        return content if isinstance(content, dict) else {}
 
-    async def _send(self, worker_id: str, method: str, path: str, timeout_s: float) -> httpx.Response:
+    async def _send(self, worker_id: str, method: str, path: str, timeout_s: float) -> Answer:
         async with self._looking:
             if self._roster is None:
                 self._roster = await self._membership.roster()
         member = self._roster.member(worker_id)
         if member is None:
             raise RequestRefused(503, "it is not there")
-        return await self._http.request(method, f"{member.url}{path}", timeout=timeout_s)
-
-
-def _told(response: httpx.Response) -> str:
-    """Return what an answer that is an error says."""
-    try:
-        reason = response.json()["reason"]
-    except (ValueError, LookupError, TypeError):
-        reason = response.text
-    return str(reason)[:_REASON_CHARACTERS]
-
-
-def _reason(exc: Exception) -> str:
-    return " ".join(str(exc).split()) or type(exc).__name__
+        return await request(self._http, method, f"{member.url}{path}", timeout=httpx.Timeout(timeout_s))

@@ -1,0 +1,73 @@
+"""REST calls in an event loop, on httpx; answers, errors, forms and redirects are those of `client`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+
+from .client import (
+    MAX_REDIRECTS,
+    Answer,
+    AnswerTimeout,
+    NoAnswer,
+    Unreachable,
+    encode_body,
+    redirected,
+)
+
+
+def connections(timeout_s: float, connect_timeout_s: float | None = None) -> httpx.AsyncClient:
+    """Return a pool of connections; close it in the loop that uses it.
+
+    It goes through no proxy: one for the internet is not the way to a broker.
+    """
+    return httpx.AsyncClient(timeout=httpx.Timeout(timeout_s, connect=connect_timeout_s or timeout_s), trust_env=False)
+
+
+async def request(
+    http: httpx.AsyncClient,
+    method: str,
+    url: str,
+    *,
+    body: Any = None,
+    headers: Mapping[str, str] | None = None,
+    timeout: httpx.Timeout | None = None,
+) -> Answer:
+    """Make a request and return the answer.
+
+    Args:
+        http: connections.
+        method: of HTTP.
+        url: of the resource.
+        body: a `Form`, or sent as JSON; None sends nothing.
+        headers: further ones.
+        timeout: instead of that of `http`.
+
+    Cancellation: the server may carry the request out nevertheless.
+
+    Raises:
+        NoAnswer: there is no answer; a subclass where it is known why.
+    """
+    content, own_headers = encode_body(body)
+    target = url
+    options: dict[str, Any] = {} if timeout is None else {"timeout": timeout}
+    try:
+        for _ in range(MAX_REDIRECTS):
+            response = await http.request(
+                method, target, content=content, headers={**own_headers, **(headers or {})}, **options
+            )
+            following = redirected(target, response.status_code, response.headers.get("location"))
+            if following is None:
+                status, phrase = response.status_code, response.reason_phrase
+                return Answer(method, urlsplit(url).path, status, phrase, response.headers, response.content)
+            target = following
+    except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+        raise Unreachable(method, target, str(error) or type(error).__name__) from error
+    except httpx.TimeoutException as error:
+        raise AnswerTimeout(method, target, str(error) or type(error).__name__) from error
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise NoAnswer(method, target, str(error) or type(error).__name__) from error
+    raise NoAnswer(method, url, f"it was redirected {MAX_REDIRECTS} times")

@@ -1,0 +1,275 @@
+"""REST calls: answers, their errors, forms and redirects for all callers, and a blocking client on `http.client`.
+
+It needs the standard library alone: instances and Spark tasks make a few requests each and should load no HTTP library
+for them. A process that has httpx anyway, and makes requests in its event loop, uses `async_client`.
+
+An answer with an error status is an answer: callers look at `Answer.is_success` and say `Answer.reason`. Where there is
+no answer, a subclass of ConnectionLost is raised.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, IncompleteRead
+from typing import Any, NamedTuple
+from urllib.parse import quote, urlencode, urljoin, urlsplit
+
+from ..errors import ConnectionLost
+from ..wire.printable import one_line
+
+MAX_REDIRECTS = 10
+MAX_REASON_CHARACTERS = 2000
+CHUNK_BYTES = 64 * 1024
+JSON_TYPE = "application/json"
+_REDIRECTS = (301, 302, 307, 308)
+_SAFE_IN_PATH = "/%:@!$&'()*+,;=~"
+
+Parts = Mapping[str, tuple[str | None, str | bytes, str]]
+"""The parts of a multipart form: name -> (file name or None, content, content type)."""
+
+
+class Form(NamedTuple):
+    """A body that is a multipart form."""
+
+    parts: Parts
+
+
+class NoAnswer(ConnectionLost):
+    """A request was not answered.
+
+    Attributes:
+        reason: why, without method and address, which the message has too.
+    """
+
+    def __init__(self, method: str, url: str, reason: str) -> None:
+        super().__init__(f"{method} {url}: {reason}")
+        self.reason = reason
+
+
+class Unreachable(NoAnswer):
+    """No connection to the server could be made."""
+
+
+class AnswerTimeout(NoAnswer):
+    """The server did not answer in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a server answered.
+
+    Attributes:
+        method: of the request.
+        path: of the request.
+        status: of HTTP.
+        phrase: the words beside the status.
+        headers: by names in lower case.
+        content: the body.
+    """
+
+    method: str
+    path: str
+    status: int
+    phrase: str
+    headers: Mapping[str, str]
+    content: bytes
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the status says that the request was carried out."""
+        return 200 <= self.status < 300
+
+    @property
+    def text(self) -> str:
+        """The body as text."""
+        return self.content.decode("utf-8", "replace")
+
+    @property
+    def reason(self) -> str:
+        """What an error says, as one line: its `reason`, else its text; method, path and phrase for a web page."""
+        try:
+            content = json.loads(self.content)
+        except ValueError:
+            content = None if "html" in self.headers.get("content-type", "") else self.text
+        if isinstance(content, dict):
+            content = content.get("reason") or content.get("detail")
+        return one_line(str(content or ""))[:MAX_REASON_CHARACTERS] or f"{self.method} {self.path}: {self.phrase}"
+
+    def json(self) -> Any:
+        """Return the JSON of the body, None for an empty one.
+
+        Raises:
+            NoAnswer: it is not JSON.
+        """
+        try:
+            return json.loads(self.content) if self.content else None
+        except ValueError as error:
+            raise NoAnswer(self.method, self.path, f"the answer is not JSON: {error}") from error
+
+
+def segment(text: str) -> str:
+    """Return a text as one escaped segment of a path."""
+    return quote(text, safe="")
+
+
+def with_query(url: str, params: Mapping[str, Any] | None) -> str:
+    """Return an address with the parameters that are not None, booleans as Java writes them."""
+    given = {name: value for name, value in (params or {}).items() if value is not None}
+    words = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()}
+    if not words:
+        return url
+    return f"{url}{'&' if '?' in url else '?'}{urlencode(words, quote_via=quote)}"
+
+
+def encode_body(body: Any) -> tuple[bytes | None, dict[str, str]]:
+    """Return a `Form`, or any other value as JSON, with the headers that say so; nothing for None."""
+    if body is None:
+        return None, {}
+    if isinstance(body, Form):
+        boundary = secrets.token_hex(16)
+        return _encode_form(body.parts, boundary), {"Content-Type": f"multipart/form-data; boundary={boundary}"}
+    return json.dumps(body).encode(), {"Content-Type": JSON_TYPE}
+
+
+def _encode_form(parts: Parts, boundary: str) -> bytes:
+    form = bytearray()
+    for name, (file_name, content, kind) in parts.items():
+        form += f'--{boundary}\r\nContent-Disposition: form-data; name="{_quoted(name)}"'.encode()
+        if file_name is not None:
+            form += f'; filename="{_quoted(file_name)}"'.encode()
+        form += f"\r\nContent-Type: {kind}\r\n\r\n".encode()
+        form += content.encode() if isinstance(content, str) else content
+        form += b"\r\n"
+    form += f"--{boundary}--\r\n".encode()
+    return bytes(form)
+
+
+def _quoted(name: str) -> str:
+    """Return a name as HTML forms write it between double quotes."""
+    return name.replace("\\", "\\\\").replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def redirected(url: str, status: int, location: str | None) -> str | None:
+    """Return where an answer sends the same request, body and all; None for any other answer.
+
+    A cluster's brokers and workers answer 307 to whatever belongs to another of them, whichever the method is.
+    """
+    return urljoin(url, location) if status in _REDIRECTS and location else None
+
+
+def request(
+    method: str,
+    url: str,
+    *,
+    body: Any = None,
+    timeout_s: float,
+    connect_timeout_s: float | None = None,
+) -> Answer:
+    """Make a request and return the answer. Blocking.
+
+    Args:
+        method: of HTTP.
+        url: of the resource; see `with_query`.
+        body: a `Form`, or sent as JSON; None sends nothing.
+        timeout_s: how long the server may stay silent.
+        connect_timeout_s: how long connecting may take; `timeout_s` by default.
+
+    Raises:
+        NoAnswer: there is no answer; a subclass where it is known why.
+    """
+    content, headers = encode_body(body)
+    connection, response = _send(method, url, content, headers, (connect_timeout_s or timeout_s, timeout_s))
+    with closing(connection), response:
+        return _read(method, url, response)
+
+
+@contextmanager
+def stream(url: str, *, connect_timeout_s: float) -> Iterator[tuple[Answer, Iterator[bytes]]]:
+    """Open the answer to a GET, which may take as long as it likes: an answer, and its body piece by piece. Blocking.
+
+    The body of an error is in the answer instead.
+
+    Raises:
+        NoAnswer: as `request`, also while the body is read.
+    """
+    connection, response = _send("GET", url, None, {}, (connect_timeout_s, None))
+    with closing(connection), response:
+        if 200 <= response.status < 300:
+            yield _answer("GET", url, response, b""), _pieces(url, response)
+        else:
+            yield _read("GET", url, response), iter(())
+
+
+def _pieces(url: str, response: HTTPResponse) -> Iterator[bytes]:
+    with _translated("GET", url):
+        while piece := response.read1(CHUNK_BYTES):
+            yield piece
+        if response.length:  # `read1` ends in silence where the connection does
+            raise IncompleteRead(b"", response.length)
+
+
+def _read(method: str, url: str, response: HTTPResponse) -> Answer:
+    with _translated(method, url):
+        return _answer(method, url, response, response.read())
+
+
+def _answer(method: str, url: str, response: HTTPResponse, content: bytes) -> Answer:
+    headers = {name.lower(): _decoded(value) for name, value in response.getheaders()}
+    return Answer(method, urlsplit(url).path, response.status, response.reason, headers, content)
+
+
+def _decoded(header: str) -> str:
+    try:
+        return header.encode("latin-1").decode()  # http.client reads all as latin-1; brokers send UTF-8
+    except UnicodeError:
+        return header
+
+
+def _send(
+    method: str, url: str, content: bytes | None, headers: Mapping[str, str], timeouts_s: tuple[float, float | None]
+) -> tuple[HTTPConnection, HTTPResponse]:
+    """Send a request to wherever it is redirected; the caller reads the answer and closes both."""
+    target = url
+    for _ in range(MAX_REDIRECTS):
+        with ExitStack() as stack, _translated(method, target):
+            connection = stack.enter_context(closing(_connect(method, target, *timeouts_s)))
+            parsed = urlsplit(target)
+            where = quote(parsed.path or "/", safe=_SAFE_IN_PATH) + (f"?{parsed.query}" if parsed.query else "")
+            with suppress(BrokenPipeError, ConnectionResetError):  # it may answer before it has read the whole body
+                connection.request(method, where, content, dict(headers))
+            response = stack.enter_context(connection.getresponse())
+            following = redirected(target, response.status, response.getheader("Location"))
+            if following is None:
+                stack.pop_all()
+                return connection, response
+            target = following
+    raise NoAnswer(method, url, f"it was redirected {MAX_REDIRECTS} times")
+
+
+def _connect(method: str, url: str, connect_timeout_s: float, timeout_s: float | None) -> HTTPConnection:
+    parsed = urlsplit(url)
+    if parsed.scheme not in ("http", "https") or not parsed.hostname:
+        raise NoAnswer(method, url, f"unknown url type: {url[:80]!r}")
+    make = HTTPSConnection if parsed.scheme == "https" else HTTPConnection
+    connection = make(parsed.hostname, parsed.port, timeout=connect_timeout_s)
+    try:
+        connection.connect()
+    except OSError as error:
+        raise Unreachable(method, url, str(error) or type(error).__name__) from error
+    connection.sock.settimeout(timeout_s)
+    return connection
+
+
+@contextmanager
+def _translated(method: str, url: str) -> Iterator[None]:
+    """Raise what the network does to a request as NoAnswer."""
+    try:
+        yield
+    except TimeoutError as error:
+        raise AnswerTimeout(method, url, "no answer in time") from error
+    except (OSError, ValueError, HTTPException) as error:
+        raise NoAnswer(method, url, str(error) or type(error).__name__) from error
