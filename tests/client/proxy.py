@@ -6,21 +6,20 @@ It tells clients that brokers are reached through it, as Pulsar does behind a pr
 from __future__ import annotations
 
 import asyncio
-from types import TracebackType
 
 from magnetar.client.connections.service_url import parse_service_url
 from magnetar.wire.frames import Frame, FrameDecoder, encode_frame
 from magnetar.wire.pulsar_api_pb2 import BaseCommand
 
-CHUNK_BYTES = 65536
+from tests.support.loopback import CHUNK_BYTES, LoopbackProxy
+
 ANY_SIZE = 1 << 30
 
 
-class Proxy:
+class Proxy(LoopbackProxy):
     """Passes bytes on, until it is told not to.
 
     Attributes:
-        connections: how many were made in all.
         sent: commands that clients sent, in order, over all connections.
         frames: the same with connection number (from 1) and payload.
         lose_receipts: swallow SEND_RECEIPT frames.
@@ -29,46 +28,16 @@ class Proxy:
     """
 
     def __init__(self, target_url: str) -> None:
-        self._host, self._port = parse_service_url(target_url)[0]
-        self._server: asyncio.Server | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._writers: set[asyncio.StreamWriter] = set()
+        super().__init__(*parse_service_url(target_url)[0])
         self._flowing = asyncio.Event()
         self._flowing.set()
         self._requesting = asyncio.Event()
         self._requesting.set()
-        self.connections = 0
         self.sent: list[BaseCommand] = []
         self.frames: list[tuple[int, Frame]] = []
         self.lose_receipts = False
         self.refuses = False
         self.cut_after_sends: int | None = None
-
-    async def __aenter__(self) -> Proxy:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self._server is not None
-        self._server.close()
-        self.resume()
-        self.cut()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._server.wait_closed()
-
-    @property
-    def service_url(self) -> str:
-        assert self._server is not None
-        return f"pulsar://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
-
-    def cut(self) -> None:
-        """End all connections now, with whatever was on its way."""
-        for writer in list(self._writers):
-            writer.transport.abort()
 
     def hold(self) -> None:
         """Pass nothing on until `resume`."""
@@ -86,35 +55,13 @@ class Proxy:
         """How many commands of a kind clients sent."""
         return sum(command.type == kind for command in self.sent)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        self._writers.add(writer)
-        try:
-            if self.refuses:
-                return
-            self.connections += 1
-            number = self.connections
-            there_reader, there_writer = await asyncio.open_connection(self._host, self._port)
-            self._writers.add(there_writer)
-            try:
-                async with asyncio.TaskGroup() as group:
-                    group.create_task(self._to_broker(number, reader, there_writer))
-                    group.create_task(self._to_client(there_reader, writer))
-            except* OSError:
-                pass  # one side has gone; the other goes with it
-            finally:
-                self._writers.discard(there_writer)
-                there_writer.transport.abort()
-        except OSError:
-            pass  # nobody listens there at the moment
-        finally:
-            self._writers.discard(writer)
-            self._tasks.discard(task)
-            writer.transport.abort()
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self.refuses:
+            self.connections -= 1
+        else:
+            await super().handle(reader, writer)
 
-    async def _to_broker(self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def to_server(self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         decoder = FrameDecoder(ANY_SIZE)
         while data := await reader.read(CHUNK_BYTES):
             for frame in decoder.feed(data):
@@ -134,7 +81,7 @@ class Proxy:
                 self.cut_after_sends = None
                 raise ConnectionResetError("the test wants it cut here")
 
-    async def _to_client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def to_client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         decoder = FrameDecoder(ANY_SIZE)
         while data := await reader.read(CHUNK_BYTES):
             await self._flowing.wait()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from types import TracebackType
 
 from magnetar.wire.bulk import message_frame_head, receipt_frame
 from magnetar.wire.frames import FrameDecoder, encode_frame
@@ -19,26 +18,24 @@ from magnetar.wire.pulsar_api_pb2 import (
     CommandSuccess,
 )
 
+from tests.support.loopback import CHUNK_BYTES, LoopbackServer
+
 Answer = Callable[[BaseCommand, bytes], list[bytes]]
 LEDGER = 7
 
 
-class ScriptedBroker:
+class ScriptedBroker(LoopbackServer):
     """Answers the ordinary requests as a broker does; a test replaces what it is about.
 
     Attributes:
         answers: how to answer each kind of command.
         received: commands in order of arrival, with their payload sections.
-        connections: how many were made.
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.received: list[tuple[BaseCommand, bytes]] = []
-        self.connections = 0
         self.entries = 0
-        self._server: asyncio.Server | None = None
-        self._writers: set[asyncio.StreamWriter] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
         self.answers: dict[int, Answer] = {
             BaseCommand.CONNECT: lambda _c, _p: [connected()],
             BaseCommand.PARTITIONED_METADATA: lambda c, _p: [partitions(c.partitionMetadata.request_id)],
@@ -49,25 +46,6 @@ class ScriptedBroker:
             BaseCommand.CLOSE_PRODUCER: lambda c, _p: [success(c.close_producer.request_id)],
             BaseCommand.CLOSE_CONSUMER: lambda c, _p: [success(c.close_consumer.request_id)],
         }
-
-    async def __aenter__(self) -> ScriptedBroker:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self._server is not None
-        self._server.close()
-        for writer in list(self._writers):
-            writer.transport.abort()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._server.wait_closed()
-
-    @property
-    def service_url(self) -> str:
-        assert self._server is not None
-        return f"pulsar://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     def commands(self, kind: int) -> list[BaseCommand]:
         """What came of one kind."""
@@ -91,26 +69,14 @@ class ScriptedBroker:
         self.entries += 1
         return [receipt_frame(command.send.producer_id, command.send.sequence_id, None, LEDGER, self.entries - 1)]
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        self._writers.add(writer)
-        self.connections += 1
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         decoder = FrameDecoder()
-        try:
-            while data := await reader.read(65536):
-                for command, payload in decoder.feed(data):
-                    self.received.append((command, payload))
-                    answer = self.answers.get(command.type)
-                    if answer is not None:
-                        writer.write(b"".join(answer(command, payload)))
-        except OSError:
-            pass  # the client has gone
-        finally:
-            self._writers.discard(writer)
-            self._tasks.discard(task)
-            writer.transport.abort()
+        while data := await reader.read(CHUNK_BYTES):
+            for command, payload in decoder.feed(data):
+                self.received.append((command, payload))
+                answer = self.answers.get(command.type)
+                if answer is not None:
+                    writer.write(b"".join(answer(command, payload)))
 
 
 def connected(max_message_size: int = 5 * 1024 * 1024) -> bytes:

@@ -7,7 +7,8 @@ import asyncio
 from magnetar.wire.frames import FrameDecoder, encode_frame
 from magnetar.wire.pulsar_api_pb2 import BaseCommand, MessageIdData
 
-from tests.client.proxy import ANY_SIZE, CHUNK_BYTES, Proxy
+from tests.client.proxy import ANY_SIZE, Proxy
+from tests.support.loopback import CHUNK_BYTES
 
 NONE = 2**64 - 1
 LATEST = 2**63 - 1
@@ -27,7 +28,7 @@ class ShiftingProxy(Proxy):
         if message_id.entryId not in (NONE, LATEST):
             message_id.entryId += entries
 
-    async def _to_broker(self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def to_server(self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         decoder = FrameDecoder(ANY_SIZE)
         while data := await reader.read(CHUNK_BYTES):
             for command, payload in decoder.feed(data):
@@ -44,7 +45,7 @@ class ShiftingProxy(Proxy):
             await writer.drain()
         raise ConnectionResetError("the client has gone")
 
-    async def _to_client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def to_client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         decoder = FrameDecoder(ANY_SIZE)
         while data := await reader.read(CHUNK_BYTES):
             for command, payload in decoder.feed(data):

@@ -1,0 +1,101 @@
+"""A TCP server of a test, on a free port of this machine; what it does with a connection is a subclass's matter."""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import Self
+
+CHUNK_BYTES = 65536
+
+
+class LoopbackServer:
+    """Listens while its context lasts; a connection ends when `handle` returns or raises OSError.
+
+    Attributes:
+        connections: how many were made in all.
+    """
+
+    def __init__(self) -> None:
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._writers: set[asyncio.StreamWriter] = set()
+        self.connections = 0
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._server is not None
+        self._server.close()
+        self.cut()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._server.wait_closed()
+
+    @property
+    def port(self) -> int:
+        assert self._server is not None
+        return int(self._server.sockets[0].getsockname()[1])
+
+    @property
+    def service_url(self) -> str:
+        return f"pulsar://127.0.0.1:{self.port}"
+
+    def cut(self) -> None:
+        """End all connections now, with whatever was on its way."""
+        for writer in list(self._writers):
+            writer.transport.abort()
+
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Talk to a client."""
+        raise NotImplementedError
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        self._writers.add(writer)
+        self.connections += 1
+        try:
+            await self.handle(reader, writer)
+        except OSError:
+            pass  # one side has gone
+        finally:
+            self._writers.discard(writer)
+            self._tasks.discard(task)
+            writer.transport.abort()
+
+
+class LoopbackProxy(LoopbackServer):
+    """Passes bytes between clients and a server, both directions side by side."""
+
+    def __init__(self, host: str, port: int) -> None:
+        super().__init__()
+        self._target = (host, port)
+
+    async def to_server(self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Pass on what the client of a connection (from 1) sends."""
+        raise NotImplementedError
+
+    async def to_client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Pass on what the server sends."""
+        raise NotImplementedError
+
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        number = self.connections
+        there_reader, there_writer = await asyncio.open_connection(*self._target)
+        self._writers.add(there_writer)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.to_server(number, reader, there_writer))
+                group.create_task(self.to_client(there_reader, writer))
+        except* OSError:
+            pass  # one side has gone; the other goes with it
+        finally:
+            self._writers.discard(there_writer)
+            there_writer.transport.abort()
