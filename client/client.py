@@ -18,7 +18,7 @@ from ..wire.message_id import LATEST, MessageId
 from ..wire.topic_name import TopicName, parse_topic_name
 from .checks import TEXT_BYTES_MAX, check_text
 from .config import ClientConfig, ConsumerConfig, Guard, ProducerConfig, ReaderConfig
-from .connections.attachment import FINAL_FOR_CONSUMERS, FINAL_FOR_PRODUCERS, Link, retry_within
+from .connections.attachment import FINAL_FOR_CONSUMERS, FINAL_FOR_PRODUCERS, Attachment, retry_within
 from .connections.backoff import Backoff
 from .connections.connection import Connection
 from .connections.lookup import Lookup
@@ -148,20 +148,20 @@ class AsyncClient:
     async def _connect(self, topic: TopicName) -> Connection:
         return await self._pool.connection(await self._lookup.broker_of(topic))
 
-    def _link(self, topic: TopicName, final: tuple[type[MagnetarError], ...], guard: Guard | None) -> Link:
+    def _attachment(self, topic: TopicName, final: tuple[type[MagnetarError], ...], guard: Guard | None) -> Attachment:
         async def connect(topic: TopicName) -> Connection:
             connection = await self._connect(topic)
             if guard is not None:
                 await guard(connection)
             return connection
 
-        return Link(topic, connect, self._backoff(), self._config.operation_timeout_s, final)
+        return Attachment(topic, connect, self._backoff(), self._config.operation_timeout_s, final)
 
-    def _producer_link(self, topic: TopicName, guard: Guard | None) -> Link:
-        return self._link(topic, FINAL_FOR_PRODUCERS, guard)
+    def _producer_attachment(self, topic: TopicName, guard: Guard | None) -> Attachment:
+        return self._attachment(topic, FINAL_FOR_PRODUCERS, guard)
 
-    def _consumer_link(self, topic: TopicName, guard: Guard | None = None) -> Link:
-        return self._link(topic, FINAL_FOR_CONSUMERS, guard)
+    def _consumer_attachment(self, topic: TopicName, guard: Guard | None = None) -> Attachment:
+        return self._attachment(topic, FINAL_FOR_CONSUMERS, guard)
 
     def _backoff(self) -> Backoff:
         config = self._config
@@ -182,7 +182,7 @@ class AsyncClient:
         name = _name(topic)
         parts = await self._parts(name)
         producers = [
-            Producer(part, next(self._producer_ids), config, self._producer_link(part, config.guard), self._clock)
+            Producer(part, next(self._producer_ids), config, self._producer_attachment(part, config.guard), self._clock)
             for part in parts
         ]
         await self._open_all(producers)
@@ -235,7 +235,9 @@ class AsyncClient:
             share = max(1, config.max_receiver_queue_size_across_partitions // siblings)
             config = replace(config, receiver_queue_size=min(config.receiver_queue_size, share))
         consumers = [
-            Consumer(part, subscription, next(self._consumer_ids), config, self._consumer_link(part, config.guard))
+            Consumer(
+                part, subscription, next(self._consumer_ids), config, self._consumer_attachment(part, config.guard)
+            )
             for part in parts
         ]
         await self._open_all(consumers)
@@ -277,7 +279,7 @@ class AsyncClient:
         begin = StartPosition(start, config.start_inclusive)
         subscription = f"{prefix}reader-{self._random_name()}"
         consumer = Consumer(
-            name, subscription, next(self._consumer_ids), consumer_config, self._consumer_link(name), begin
+            name, subscription, next(self._consumer_ids), consumer_config, self._consumer_attachment(name), begin
         )
         await self._open_all([consumer])
         reader = Reader(consumer, begin)
@@ -316,7 +318,7 @@ class AsyncClient:
     def _random_name(self) -> str:
         return f"{self._rng.getrandbits(40):010x}"
 
-    # -- life -----------------------------------------------------------------------------------------------------
+    # -- closing --------------------------------------------------------------------------------------------------
 
     def _check_open(self) -> None:
         if self._is_closed:

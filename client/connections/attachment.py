@@ -1,9 +1,10 @@
 """Keeps a producer or consumer attached to the broker that owns its topic.
 
-Design: attaching is always one walk (lookup, connection, guard, then PRODUCER or SUBSCRIBE) that may fail at any step.
-The first time, the caller waits and hears of the failure; what cannot get better is raised at once, the rest is tried
-again until the operation timeout. Later, the walk is repeated in the background without limit, because the messages and
-acknowledgements that the owner holds are worth more than an early error; only what the owner calls final ends it.
+Design: an attempt is always the same steps (lookup, connection, guard, then PRODUCER or SUBSCRIBE), each of which may
+fail. The first time, the caller waits and gets the error; what retrying cannot mend is raised at once, the rest is
+tried again until the operation timeout. Later, attempts are repeated in the background without limit, because the
+messages and acknowledgements that the owner holds are worth more than an early error; only what the owner calls final
+ends them.
 """
 
 from __future__ import annotations
@@ -85,18 +86,18 @@ async def retry_within(budget_s: float, backoff: Backoff, ask: Callable[[], Awai
             await asyncio.sleep(wait_s)
 
 
-class LinkOwner(Protocol):
-    """What a link needs from its producer or consumer."""
+class Attachable(Protocol):
+    """What an attachment needs from its producer or consumer."""
 
     async def attach(self, connection: Connection) -> None:
         """Create the producer or consumer on a connection."""
 
     def fail(self, error: MagnetarError) -> None:
-        """Give up: the owner stays detached for good."""
+        """Learn that no further attempt is made: the owner stays detached for good."""
 
 
-class Link:
-    """The way from one producer or consumer to its broker."""
+class Attachment:
+    """Attaches one producer or consumer to the broker of its topic, as often as it takes."""
 
     def __init__(
         self,
@@ -106,11 +107,11 @@ class Link:
         budget_s: float,
         final: tuple[type[MagnetarError], ...],
     ):
-        """Prepare the way to the broker of a topic.
+        """Prepare; `open` makes the first attempts.
 
         Args:
             topic: of the producer or consumer.
-            connect: returns a connection to its broker that may be attached to.
+            connect: returns a connection to the topic's broker that may be attached to.
             backoff: waits between attempts.
             budget_s: time for the first attempts.
             final: errors after which attaching again is pointless.
@@ -124,7 +125,7 @@ class Link:
         self._task: asyncio.Task[None] | None = None
         self._is_closed = False
 
-    async def open(self, owner: LinkOwner) -> None:
+    async def open(self, owner: Attachable) -> None:
         """Attach for the first time.
 
         Cancellation: safe; the owner closes what the broker may have created.
@@ -133,42 +134,42 @@ class Link:
             BrokerError: the broker refuses, or still is not ready at the operation timeout.
             ConnectionLost, OperationTimeout: no broker was reached within the operation timeout.
         """
-        await retry_within(self._budget_s, self._backoff, lambda: self._walk(owner))
+        await retry_within(self._budget_s, self._backoff, lambda: self._attach(owner))
 
-    def reopen(self, owner: LinkOwner, *, at_once: bool = False) -> None:
+    def reopen(self, owner: Attachable, *, at_once: bool = False) -> None:
         """Attach again in the background, after a wait unless ``at_once``; calls while it happens change nothing."""
         if self._is_closed or (self._task is not None and not self._task.done()):
             return
 
         def failed(failure: BaseException) -> None:
-            # Foreseen is only what `_reopen` tries again after; the owner must not stay detached without a word.
+            # Any other error than those that `_reopen` tries again after; the owner must not stay detached silently.
             if not isinstance(failure, ClosedError):  # of the client: everything ends
                 log.error("%s: attaching again failed for good", self._topic, exc_info=failure)
             owner.fail(failure if isinstance(failure, MagnetarError) else MagnetarError(f"{self._topic}: {failure!r}"))
 
         self._task = self._tasks.start(self._reopen(owner, at_once), f"reattach {self._topic}", failed)
 
-    async def _reopen(self, owner: LinkOwner, at_once: bool) -> None:
+    async def _reopen(self, owner: Attachable, at_once: bool) -> None:
         failures = 0
         while True:
             if not at_once:
                 await asyncio.sleep(self._backoff.next_s())
             at_once = False
             try:
-                await self._walk(owner)
+                await self._attach(owner)
             except RETRIED as error:
                 if isinstance(error, self._final):
                     log.error("%s: attaching again is refused for good: %s", self._topic, error)
                     owner.fail(error)
                     return
                 failures += 1
-                # The first failure is news, the following ones only now and then.
+                # Warnings for failures 1, 2, 4, 8, …: a broker that stays away must not flood the log.
                 level = logging.WARNING if failures & (failures - 1) == 0 else logging.DEBUG
                 log.log(level, "%s: attaching again failed (%d times so far): %s", self._topic, failures, error)
             else:
                 return
 
-    async def _walk(self, owner: LinkOwner) -> None:
+    async def _attach(self, owner: Attachable) -> None:
         await owner.attach(await self._connect(self._topic))
         self._backoff.reset()
 

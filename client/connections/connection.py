@@ -107,7 +107,7 @@ class Connection(asyncio.Protocol):
         self._on_closed: list[Callable[[Connection], None]] = []
         self._handlers = self._make_handlers()
 
-    # -- life -----------------------------------------------------------------------------------------------------
+    # -- opening and closing ---------------------------------------------------------------------------------------
 
     @property
     def is_open(self) -> bool:

@@ -21,7 +21,7 @@ from ...wire.pulsar_api_pb2 import CommandMessage, CommandSubscribe
 from ...wire.topic_name import TopicName
 from ..checks import check_integer, check_message_id
 from ..config import ConsumerConfig
-from ..connections.attachment import Link
+from ..connections.attachment import Attachment
 from ..connections.connection import Connection
 from .ack_tracker import Position, bits_of, words_of
 from .acknowledger import Acknowledger
@@ -56,7 +56,7 @@ class Consumer:
         subscription: str,
         consumer_id: int,
         config: ConsumerConfig,
-        link: Link,
+        attachment: Attachment,
         start: StartPosition | None = None,
     ):
         self.topic = topic.text
@@ -67,7 +67,7 @@ class Consumer:
         self._partition = topic.partition
         self._id = consumer_id
         self._config = config
-        self._link = link
+        self._attachment = attachment
         # Only of a non-durable subscription, whose place the broker forgets with the connection.
         self._resume = start
         # What of the first entry was seen before; the broker always sends it whole.
@@ -399,7 +399,7 @@ class Consumer:
             self._is_seeking = False
             self._queue.clear()
             if self._connection is None and not self._is_closed:
-                self._link.reopen(self, at_once=True)
+                self._attachment.reopen(self, at_once=True)
             else:
                 self._release(permits)
         await self._attached()
@@ -442,7 +442,7 @@ class Consumer:
         await connection.request(request_id, command, f"unsubscribe {self.subscription} of {self.topic}")
         await self._end()
 
-    # -- life -----------------------------------------------------------------------------------------------------
+    # -- opening and closing ---------------------------------------------------------------------------------------
 
     @property
     def is_connected(self) -> bool:
@@ -465,10 +465,10 @@ class Consumer:
 
     async def open(self) -> None:
         """Subscribe (called by the client)."""
-        await self._link.open(self)
+        await self._attachment.open(self)
 
     async def attach(self, connection: Connection) -> None:
-        """Subscribe on a connection (called by the link)."""
+        """Subscribe on a connection (called by its attachment)."""
         request_id = connection.next_request_id()
         command = encode_frame(requests.subscribe(self._subscription(request_id)))
         self._connection = connection
@@ -551,10 +551,10 @@ class Consumer:
         self._set_active(False)
         if not self._is_closed and not self._is_seeking:
             log.info("%s: consumer of %s is detached: %s", self.topic, self.subscription, reason)
-            self._link.reopen(self)
+            self._attachment.reopen(self)
 
     def fail(self, error: MagnetarError) -> None:
-        """Raise ``error`` from everything from now on (called by the link)."""
+        """Raise ``error`` from everything from now on (called by its attachment)."""
         self._error = error
         self._acks.close(error)
         self._waiting.wake()
@@ -595,4 +595,4 @@ class Consumer:
         self._waiting_for_broker.wake()
         if self.on_arrival is not None:
             self.on_arrival()
-        await self._link.close()
+        await self._attachment.close()

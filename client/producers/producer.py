@@ -46,7 +46,7 @@ from ...wire.pulsar_api_pb2 import (
 from ...wire.topic_name import TopicName
 from ..checks import INT64_MAX, as_bytes, check_integer
 from ..config import ProducerConfig
-from ..connections.attachment import Link
+from ..connections.attachment import Attachment
 from ..connections.connection import Connection
 from .command import producer_command
 from .open_batch import OpenBatch
@@ -68,7 +68,12 @@ class Producer:
     """
 
     def __init__(
-        self, topic: TopicName, producer_id: int, config: ProducerConfig, link: Link, clock: Callable[[], float]
+        self,
+        topic: TopicName,
+        producer_id: int,
+        config: ProducerConfig,
+        attachment: Attachment,
+        clock: Callable[[], float],
     ):
         self.topic = topic.text
         self.name = config.name or ""
@@ -76,7 +81,7 @@ class Producer:
         self._partition = topic.partition
         self._id = producer_id
         self._config = config
-        self._link = link
+        self._attachment = attachment
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._connection: Connection | None = None
@@ -501,7 +506,7 @@ class Producer:
                 self._admitted += 1
                 waiter.set_result(None)  # they look at the producer's state themselves
 
-    # -- life -----------------------------------------------------------------------------------------------------
+    # -- opening and closing ---------------------------------------------------------------------------------------
 
     @property
     def is_connected(self) -> bool:
@@ -510,10 +515,10 @@ class Producer:
 
     async def open(self) -> None:
         """Create the producer on the broker (called by the client)."""
-        await self._link.open(self)
+        await self._attachment.open(self)
 
     async def attach(self, connection: Connection) -> None:
-        """Create the producer on a connection (called by the link)."""
+        """Create the producer on a connection (called by its attachment)."""
         request_id = connection.next_request_id()
         command = encode_frame(requests.producer(self._creation(request_id)))
         self._epoch += 1
@@ -569,10 +574,10 @@ class Producer:
             self._is_attached = False
             if not self._is_closed:
                 log.info("%s: producer %s is detached: %s", self.topic, self.name, reason)
-                self._link.reopen(self)
+                self._attachment.reopen(self)
 
     def fail(self, error: MagnetarError) -> None:
-        """Fail what is pending and everything later (called by the link)."""
+        """Fail what is pending and everything later (called by its attachment)."""
         self._error = error
         self._fail_all(error)
 
@@ -586,7 +591,7 @@ class Producer:
         self._close_batch()
         self._is_closed = True
         try:
-            await self._link.close()
+            await self._attachment.close()
             connection = self._connection
             if connection is not None and self._is_attached:
                 request_id = connection.next_request_id()

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 from magnetar.client.config import ConsumerConfig
-from magnetar.client.connections.attachment import Link
+from magnetar.client.connections.attachment import Attachment
 from magnetar.client.consumers.consumer import Consumer
 from magnetar.client.consumers.received import ReceivedEntry
 from magnetar.errors import ClosedError, MagnetarError
@@ -23,7 +23,7 @@ from magnetar.wire.topic_name import parse_topic_name
 TOPIC = parse_topic_name("persistent://public/default/in")
 
 
-class Detached(Link):
+class Detached(Attachment):
     """The way to no broker at all."""
 
     def __init__(self) -> None:
