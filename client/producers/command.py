@@ -1,4 +1,4 @@
-"""What a producer's settings mean in the protocol."""
+"""The command PRODUCER of one producer, each time that it is attached."""
 
 from __future__ import annotations
 
@@ -6,15 +6,38 @@ from ...wire.pulsar_api_pb2 import CommandProducer, KeyValue
 from ..config import ProducerConfig
 
 
-def producer_command(config: ProducerConfig, topic: str, name: str) -> CommandProducer:
-    """Return PRODUCER without the ids of producer and request and the epochs; no name lets the broker choose one."""
-    command = CommandProducer(
-        topic=topic,
-        encrypted=False,
-        metadata=[KeyValue(key=key, value=value) for key, value in config.properties.items()],
-        user_provided_producer_name=config.name is not None,
-        producer_access_mode=config.access_mode,
-    )
-    if name:
-        command.producer_name = name
-    return command
+class Creation:
+    """What the broker is told when it creates a producer, the first time and again.
+
+    Attributes:
+        topic_epoch: of an exclusive producer, as the broker gave it: by it a producer that was fenced is known.
+    """
+
+    __slots__ = ("_config", "_epoch", "_producer_id", "_topic", "topic_epoch")
+
+    def __init__(self, topic: str, producer_id: int, config: ProducerConfig):
+        self._topic = topic
+        self._producer_id = producer_id
+        self._config = config
+        self._epoch = 0  # tells the broker which of two attempts of one producer is the later one
+        self.topic_epoch: int | None = None
+
+    def command(self, request_id: int, name: str) -> CommandProducer:
+        """Return the next PRODUCER; no name lets the broker choose one."""
+        config = self._config
+        command = CommandProducer(
+            topic=self._topic,
+            producer_id=self._producer_id,
+            request_id=request_id,
+            encrypted=False,
+            metadata=[KeyValue(key=key, value=value) for key, value in config.properties.items()],
+            epoch=self._epoch,
+            user_provided_producer_name=config.name is not None,
+            producer_access_mode=config.access_mode,
+        )
+        self._epoch += 1
+        if name:
+            command.producer_name = name
+        if self.topic_epoch is not None and config.access_mode != "Shared":
+            command.topic_epoch = self.topic_epoch
+        return command

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asyncio import Future
+from asyncio import Future, TimerHandle
 
 from ...wire.batch import encode_batch
 from ...wire.message_id import MessageId
@@ -18,9 +18,10 @@ class OpenBatch:
         futures: of each message.
         bytes: of all payloads, keys and properties.
         created_s: when the first message came, in seconds of the event loop's clock.
+        timer: closes the batch; None while it is empty.
     """
 
-    __slots__ = ("_max_bytes", "_max_messages", "bytes", "created_s", "futures", "headers", "payloads")
+    __slots__ = ("_max_bytes", "_max_messages", "bytes", "created_s", "futures", "headers", "payloads", "timer")
 
     def __init__(self, max_messages: int, max_bytes: int):
         self._max_messages = max_messages
@@ -30,6 +31,7 @@ class OpenBatch:
         self.futures: list[Future[MessageId]] = []
         self.bytes = 0
         self.created_s = 0.0
+        self.timer: TimerHandle | None = None
 
     def __len__(self) -> int:
         return len(self.payloads)
@@ -42,6 +44,12 @@ class OpenBatch:
     def is_full(self) -> bool:
         """Whether the batch must leave now."""
         return len(self.payloads) >= self._max_messages or self.bytes >= self._max_bytes
+
+    def stop_timer(self) -> None:
+        """Cancel the timer, if it runs."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
 
     def add(
         self, header: SingleMessageMetadata, payload: bytes, future: Future[MessageId], header_bytes: int = 0

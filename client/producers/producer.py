@@ -12,16 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 from ...errors import (
     ChecksumError,
     ClosedError,
     ConnectionLost,
-    InvalidConfig,
     MagnetarError,
-    MessageTooLarge,
     NotAllowed,
     OperationTimeout,
     QueueFull,
@@ -30,32 +27,29 @@ from ...errors import (
 )
 from ...wire import requests
 from ...wire.bulk import send_frame_head
-from ...wire.compression import NAMES, compress
-from ...wire.frames import DEFAULT_MAX_MESSAGE_BYTES, FRAME_PADDING_BYTES, encode_frame
+from ...wire.frames import encode_frame
 from ...wire.message_id import MessageId, signed_64
-from ...wire.payload import seal, verify_checksum
-from ...wire.plain_sends import PlainSends
+from ...wire.payload import verify_checksum
 from ...wire.pulsar_api_pb2 import (
-    CommandProducer,
     CommandProducerSuccess,
     CommandSendError,
     CommandSendReceipt,
-    MessageMetadata,
     SingleMessageMetadata,
 )
 from ...wire.topic_name import TopicName
-from ..checks import INT64_MAX, as_bytes, check_integer
+from ..checks import as_bytes, check_integer
 from ..config import ProducerConfig
 from ..connections.attachment import Attachment
 from ..connections.connection import Connection
-from .command import producer_command
+from .admission import Admission
+from .command import Creation
+from .encoder import Encoder
 from .open_batch import OpenBatch
 from .outgoing import OutgoingEntry, describe, encode_entry
 from .pending_queue import PendingQueue, PendingSend, Verdict, fail_all
+from .sequence_ids import SequenceIds
 
 log = logging.getLogger(__name__)
-
-_METADATA_ROOM_BYTES = FRAME_PADDING_BYTES - 1024  # of an entry beside its body; the rest is the command's
 
 
 class Producer:
@@ -88,21 +82,14 @@ class Producer:
         self._is_attached = False
         self._is_closed = False
         self._error: MagnetarError | None = None
-        self._epoch = 0
-        self._topic_epoch: int | None = None
-        self._max_message_bytes = DEFAULT_MAX_MESSAGE_BYTES
-        self._next_sequence_id = 0
-        self._last_assigned = -1
-        self._compression = NAMES[config.compression]
-        self._plain: PlainSends | None = None  # known with the name, if messages go out one by one as they are
+        self._creation = Creation(self.topic, producer_id, config)
+        self._ids = SequenceIds()
+        self._encoder = Encoder(producer_id, config, clock)
         self._batch = OpenBatch(config.batch_max_messages, config.batch_max_bytes)
-        self._batch_timer: asyncio.TimerHandle | None = None
         self._pending = PendingQueue()
+        self._admission = Admission(config, self._pending, self._batch)
         self._send_timer: asyncio.TimerHandle | None = None
         self._setback = ""
-        # Callers that wait for room, and how many were let on but have not run yet: their room is taken.
-        self._waiting: deque[asyncio.Future[None]] = deque()
-        self._admitted = 0
 
     def __repr__(self) -> str:
         return f"Producer(topic={self.topic!r}, name={self.name!r}, pending={self._pending.messages})"
@@ -125,17 +112,9 @@ class Producer:
         return self._config.block_if_queue_full
 
     @property
-    def _room(self) -> int:
-        """How many more messages there is room for."""
-        config = self._config
-        if self._pending.bytes + self._batch.bytes >= config.max_pending_bytes:
-            return 0
-        return config.max_pending_messages - self._pending.messages - len(self._batch.payloads)
-
-    @property
     def has_room(self) -> bool:
         """Whether `send_nowait` and `send_entry` take something more now."""
-        return self._room > 0
+        return self._admission.room > 0
 
     async def ready(self) -> None:
         """Wait until there is room for another message or entry.
@@ -147,22 +126,9 @@ class Producer:
             BrokerError: the producer was refused for good.
         """
         self._check_open()
-        if not self._waiting and self._room > self._admitted:
-            return
-        while True:
-            waiter = self._loop.create_future()
-            self._waiting.append(waiter)
-            try:
-                await waiter
-            except asyncio.CancelledError:
-                if waiter.done() and not waiter.cancelled():
-                    self._admitted -= 1
-                    self._admit()  # the turn that was given to this caller goes to the next one
-                raise
-            self._admitted -= 1
-            self._check_open()
-            if self.has_room:
-                return
+        admission = self._admission
+        if admission.waiting or admission.room <= admission.admitted:
+            await admission.wait(self._check_open)
 
     async def send(
         self,
@@ -210,33 +176,33 @@ class Producer:
         self._check_room()
         if type(payload) is not bytes:
             payload = as_bytes(payload)
-        if len(payload) > self._max_message_bytes and not self._compression:
-            self._check_size("message", len(payload))
+        encoder = self._encoder
+        if len(payload) > encoder.max_message_bytes and not encoder.compression:
+            encoder.check_size("message", len(payload))
         is_bare = key is None and not properties and ordering_key is None and not event_time_ms
-        if self._plain is not None and is_bare:
-            first = self._assign(sequence_id, 1)
-            head, section = self._plain.frame(first, int(self._clock() * 1000), payload)
+        if encoder.plain is not None and is_bare:
+            first = self._ids.assign(sequence_id, 1)
+            head, section = encoder.plain.frame(first, int(self._clock() * 1000), payload)
             future = self._loop.create_future()
             self._enqueue(PendingSend(first, first, head, section, 1, self._loop.time(), future))
             return future
         if not self._config.batching:
-            metadata = MessageMetadata(producer_name=self.name, sequence_id=0, publish_time=self._now_ms())
+            metadata = encoder.metadata(0)
             if self._config.empty_deletes:
                 metadata.uncompressed_size = len(payload)
             describe(metadata, key, ordering_key, properties, event_time_ms)
-            self._check_size("message", metadata.ByteSize())
-            metadata.sequence_id = self._assign(sequence_id, 1)
+            encoder.check_size("message", metadata.ByteSize())
+            metadata.sequence_id = self._ids.assign(sequence_id, 1)
             future = self._loop.create_future()
-            self._send_plain(metadata, payload, future)
+            self._enqueue(encoder.message(metadata, payload, future))
             return future
-        batch = self._batch
         header_bytes = 0
         if is_bare:
-            header = SingleMessageMetadata(sequence_id=self._assign(sequence_id, 1))
+            header = SingleMessageMetadata(sequence_id=self._ids.assign(sequence_id, 1))
         else:
             if sequence_id is not None:
                 check_integer("sequence_id", sequence_id, 0)
-            first = self._next_sequence_id if sequence_id is None else sequence_id
+            first = self._ids.next if sequence_id is None else sequence_id
             header = SingleMessageMetadata(sequence_id=first)
             describe(header, key, ordering_key, properties, event_time_ms)
             if properties or ordering_key:
@@ -244,15 +210,16 @@ class Producer:
                 header_bytes = header.ByteSize()
             elif key:
                 header_bytes = len(key)
-            if header_bytes + len(payload) > self._max_message_bytes:
-                self._check_size("message", header_bytes + (0 if self._compression else len(payload)))
-            self._assign(sequence_id, 1)
+            if header_bytes + len(payload) > encoder.max_message_bytes:
+                encoder.check_size("message", header_bytes + (0 if encoder.compression else len(payload)))
+            self._ids.assign(sequence_id, 1)
+        batch = self._batch
         if not batch.has_room_for(len(payload) + header_bytes):
             self._close_batch()
         future = self._loop.create_future()
         if not batch.payloads:
             batch.created_s = self._loop.time()
-            self._batch_timer = self._loop.call_later(self._config.batch_max_delay_ms / 1000, self._close_batch)
+            batch.timer = self._loop.call_later(self._config.batch_max_delay_ms / 1000, self._close_batch)
         batch.add(header, payload, future, header_bytes)
         if batch.is_full:
             self._close_batch()
@@ -271,26 +238,12 @@ class Producer:
         if not isinstance(entry, OutgoingEntry):
             entry = encode_entry(entry, compression=self._config.compression)
         self._check_room()
-        self._check_size("entry", len(entry.body))
+        self._encoder.check_size("entry", len(entry.body))
         if self._batch.payloads:
             self._close_batch()
-        first = self._assign(entry.sequence_id, entry.num_messages)
-        last = first + entry.num_messages - 1
-        metadata = MessageMetadata(
-            producer_name=self.name,
-            sequence_id=first,
-            publish_time=self._now_ms(),
-            num_messages_in_batch=entry.num_messages,
-        )
-        if last > first:
-            metadata.highest_sequence_id = last
-        if entry.compression:
-            metadata.compression = entry.compression  # type: ignore[assignment]  # the protocol's number itself
-            metadata.uncompressed_size = entry.uncompressed_bytes
-        if entry.key is not None:
-            metadata.partition_key = entry.key
+        first = self._ids.assign(entry.sequence_id, entry.num_messages)
         future: asyncio.Future[MessageId] = self._loop.create_future()
-        self._enqueue(self._sealed(metadata, entry.body, entry.num_messages, future))
+        self._enqueue(self._encoder.entry(entry, first, future))
         return future
 
     def send_sealed(self, payload: bytes, sequence_id: int, num_messages: int) -> asyncio.Future[MessageId]:
@@ -301,10 +254,10 @@ class Producer:
         Raises: as `send_nowait`.
         """
         self._check_room()
-        self._check_size("entry", len(payload))
+        self._encoder.check_size("entry", len(payload))
         if self._batch.payloads:
             self._close_batch()
-        self._assign(sequence_id, 1)
+        self._ids.assign(sequence_id, 1)
         head = send_frame_head(self._id, sequence_id, sequence_id, num_messages, False, len(payload))
         future: asyncio.Future[MessageId] = self._loop.create_future()
         self._enqueue(PendingSend(sequence_id, sequence_id, head, payload, num_messages, self._loop.time(), future))
@@ -336,62 +289,21 @@ class Producer:
     def _check_room(self) -> None:
         if self._error is not None or self._is_closed:
             self._check_open()
-        if self._room <= 0:
+        if self._admission.room <= 0:
             raise QueueFull(
                 f"{self.pending_messages} messages ({self._pending.bytes + self._batch.bytes} bytes) of producer"
                 f" {self.name} are pending, limits are max_pending_messages={self._config.max_pending_messages} and"
                 f" max_pending_bytes={self._config.max_pending_bytes}; await ready() or set block_if_queue_full"
             )
 
-    def _check_size(self, what: str, size: int) -> None:
-        if size > self._max_message_bytes:
-            raise MessageTooLarge(
-                f"{what} of {size} bytes exceeds max_message_bytes={self._max_message_bytes} of the broker"
-            )
-
-    def _assign(self, sequence_id: int | None, count: int) -> int:
-        """Return the first of ``count`` sequence ids."""
-        first = self._next_sequence_id
-        if sequence_id is not None:
-            check_integer("sequence_id", sequence_id, 0, INT64_MAX - count)
-            first = sequence_id
-        if first <= self._last_assigned:
-            raise InvalidConfig(
-                f"sequence_id={first} does not rise: producer {self.name} has already used {self._last_assigned}"
-            )
-        self._last_assigned = first + count - 1
-        self._next_sequence_id = first + count
-        return first
-
-    def _now_ms(self) -> int:
-        return int(self._clock() * 1000)
-
-    def _send_plain(self, metadata: MessageMetadata, payload: bytes, future: asyncio.Future[MessageId]) -> None:
-        if self._compression:
-            metadata.uncompressed_size = len(payload)
-            payload = compress(self._compression, payload)
-            metadata.compression = self._compression  # type: ignore[assignment]  # the protocol's number itself
-        self._check_size("entry", len(payload))
-        self._enqueue(self._sealed(metadata, payload, 1, future))
-
     def _close_batch(self) -> None:
         """Send what the open batch holds."""
-        if self._batch_timer is not None:
-            self._batch_timer.cancel()
-            self._batch_timer = None
         batch = self._batch
-        count = len(batch.payloads)
-        if not count:
+        batch.stop_timer()
+        if not batch.payloads:
             return
         try:
-            metadata = batch.metadata(self.name, self._now_ms())
-            body = batch.encode()
-            if self._compression:
-                metadata.compression = self._compression  # type: ignore[assignment]  # the protocol's number itself
-                metadata.uncompressed_size = len(body)
-                body = compress(self._compression, body)
-            self._check_size("entry", len(body))
-            send = self._sealed(metadata, body, count, None)
+            send = self._encoder.batch(batch)
         except Exception as error:  # noqa: BLE001  this may be a timer, and those who wait must hear of it
             why = error if isinstance(error, MagnetarError) else MagnetarError(f"a batch was not encoded: {error!r}")
             fail_all(batch.take_futures(), why)
@@ -399,23 +311,6 @@ class Producer:
         send.created_s = batch.created_s
         send.futures = batch.take_futures()
         self._enqueue(send)
-
-    def _sealed(
-        self, metadata: MessageMetadata, body: bytes, count: int, future: asyncio.Future[MessageId] | None
-    ) -> PendingSend:
-        payload = seal(metadata, body)
-        if len(payload) > self._max_message_bytes + _METADATA_ROOM_BYTES:
-            # A broker ends the connection at a frame beyond its limit; the entry would come again on every new one.
-            raise MessageTooLarge(
-                f"entry of {len(body)} bytes has {len(payload) - len(body)} bytes of keys and properties beside it, and"
-                f" the limit for both is {self._max_message_bytes + _METADATA_ROOM_BYTES}; send shorter keys"
-            )
-        first = last = metadata.sequence_id
-        highest: int | None = None
-        if metadata.HasField("highest_sequence_id"):
-            last = highest = metadata.highest_sequence_id
-        head = send_frame_head(self._id, first, highest, count, False, len(payload))
-        return PendingSend(first, last, head, payload, count, self._loop.time(), future)
 
     def _enqueue(self, send: PendingSend) -> None:
         self._pending.append(send)
@@ -427,30 +322,22 @@ class Producer:
     # -- results --------------------------------------------------------------------------------------------------
 
     def handle_receipt(self, receipt: CommandSendReceipt) -> None:
-        """Take the broker's word that an entry is stored (called by the connection)."""
+        """Handle a send receipt (called by the connection)."""
         send = self._pending.take(receipt.sequence_id)
         if send is not None:
             if send.last_sequence_id > self.last_sequence_id:
                 self.last_sequence_id = send.last_sequence_id
             position = receipt.message_id
             send.complete(signed_64(position.ledgerId), signed_64(position.entryId), self._partition)
-            if self._waiting:
-                self._admit()
+            if self._admission.waiting:
+                self._admission.admit()
         elif self._pending.judge(receipt.sequence_id) is Verdict.AHEAD:
             self._resend_all(f"receipt {receipt.sequence_id} is ahead of the oldest pending entry")
         else:
             log.debug("%s: receipt %d of nothing pending", self.topic, receipt.sequence_id)
 
-    def _admit(self) -> None:
-        """Let as many waiting callers go on as there is room for, in the order in which they came."""
-        while self._waiting and self._room > self._admitted:
-            waiter = self._waiting.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
-                self._admitted += 1
-
     def handle_send_error(self, error: CommandSendError) -> None:
-        """Take the broker's refusal of an entry (called by the connection)."""
+        """Handle the refusal of an entry (called by the connection)."""
         refused = broker_error(error.error, error.message)
         if isinstance(refused, TopicTerminated):
             self.fail(refused)
@@ -463,7 +350,7 @@ class Producer:
             if is_corrupt or isinstance(refused, NotAllowed):
                 # Sending the same bytes again cannot help; what follows is not concerned.
                 pending.pop().fail(refused)
-                self._admit()
+                self._admission.admit()
                 return
         self._resend_all(f"entry {error.sequence_id} was not stored: {refused}")
 
@@ -494,17 +381,11 @@ class Producer:
         )
 
     def _fail_all(self, error: MagnetarError) -> None:
-        if self._batch_timer is not None:
-            self._batch_timer.cancel()
-            self._batch_timer = None
+        self._batch.stop_timer()
         for send in self._pending.pop_all():
             send.fail(error)
         fail_all(self._batch.take_futures(), error)
-        waiting, self._waiting = self._waiting, deque()
-        for waiter in waiting:
-            if not waiter.done():
-                self._admitted += 1
-                waiter.set_result(None)  # they look at the producer's state themselves
+        self._admission.admit_all()
 
     # -- opening and closing ---------------------------------------------------------------------------------------
 
@@ -520,8 +401,7 @@ class Producer:
     async def attach(self, connection: Connection) -> None:
         """Create the producer on a connection (called by its attachment)."""
         request_id = connection.next_request_id()
-        command = encode_frame(requests.producer(self._creation(request_id)))
-        self._epoch += 1
+        command = encode_frame(requests.producer(self._creation.command(request_id, self.name)))
         self._connection = connection
         connection.add_producer(self._id, self)
         try:
@@ -534,36 +414,26 @@ class Producer:
             connection.remove_producer(self._id)
             self._connection = None
             if isinstance(error, (OperationTimeout, asyncio.CancelledError)):
-                # The broker may still create it: say that nobody wants it.
+                # The broker may still create it.
                 connection.send_command(requests.close_producer(connection.next_request_id(), self._id))
             raise
-        self._created(success)
-        self._max_message_bytes = connection.max_message_bytes
+        self._created(success, connection.max_message_bytes)
         self._is_attached = True
         for send in self._pending:
             connection.send(send.head, send.payload)
 
-    def _creation(self, request_id: int) -> CommandProducer:
-        command = producer_command(self._config, self.topic, self.name)
-        command.producer_id, command.request_id, command.epoch = self._id, request_id, self._epoch
-        if self._topic_epoch is not None and self._config.access_mode != "Shared":
-            command.topic_epoch = self._topic_epoch
-        return command
-
-    def _created(self, success: CommandProducerSuccess) -> None:
-        self.name = success.producer_name
-        config = self._config
-        if not (config.batching or config.empty_deletes or self._compression):
-            self._plain = PlainSends(self._id, self.name)
+    def _created(self, success: CommandProducerSuccess, max_message_bytes: int) -> None:
+        self.name = self._ids.producer_name = success.producer_name
+        self._encoder.attached(self.name, max_message_bytes)
         if success.HasField("topic_epoch"):
-            self._topic_epoch = success.topic_epoch
-        if self._last_assigned >= 0:
+            self._creation.topic_epoch = success.topic_epoch
+        if self._ids.last >= 0:
             return  # a reconnection: the ids in use are the ones that count
         if self._config.initial_sequence_id is not None:
-            self._next_sequence_id = self._config.initial_sequence_id
+            self._ids.next = self._config.initial_sequence_id
         else:
             self.last_sequence_id = success.last_sequence_id
-            self._next_sequence_id = success.last_sequence_id + 1
+            self._ids.next = success.last_sequence_id + 1
 
     def handle_detached(self, connection: Connection, reason: MagnetarError) -> None:
         """Find a broker again (called by the connection)."""
