@@ -24,7 +24,7 @@ from ..errors import ClosedError, ConnectionLost, ConsumerBusy, MagnetarError, O
 from ..tasks import TaskSet
 from ..wire import requests
 from ..wire.frames import encode_frame
-from ..wire.message_id import LATEST, to_data
+from ..wire.message_id import LATEST
 from ..wire.pulsar_api_pb2 import CommandMessage
 from ..wire.topic_name import TopicName
 from .config import ConsumerConfig
@@ -73,10 +73,9 @@ class Lock:
         self._id = consumer_id
         self._connect = connect
         self._backoff = backoff
-        self._command = subscribe_command(ConsumerConfig(name=owner, receiver_queue_size=0), topic.text, name)
+        config = ConsumerConfig(name=owner, receiver_queue_size=0)
+        self._command = subscribe_command(config, topic.text, name, LATEST)
         self._command.consumer_id = consumer_id
-        self._command.durable = False
-        self._command.start_message_id.CopyFrom(to_data(LATEST))
         self._asked: Connection | None = None
         self._connection: Connection | None = None
         self._error: MagnetarError | None = None
@@ -165,7 +164,7 @@ class Lock:
         except BaseException as error:
             connection.remove_consumer(self._id)
             if isinstance(error, (OperationTimeout, asyncio.CancelledError)):
-                # The broker may still grant it: say that nobody wants it.
+                # The broker may still grant it.
                 connection.send_command(requests.close_consumer(connection.next_request_id(), self._id))
             raise
         self._connection = connection
@@ -177,7 +176,7 @@ class Lock:
         self._changed = asyncio.Event()
 
     def _broke(self, failure: BaseException) -> None:
-        """Tell whoever waits, of an error that nobody foresaw, rather than have them wait for ever."""
+        """Tell whoever waits, of an unforeseen error, rather than have them wait for ever."""
         log.error("the lock %s cannot be kept: %r", self.name, failure, exc_info=failure)
         self._fail(ClosedError(f"the lock {self.name} cannot be kept: {type(failure).__name__}: {failure}"))
 

@@ -2,10 +2,6 @@
 
 Design: acknowledgements outlive connections. What is buffered or unconfirmed when a connection ends is sent again as
 the first thing on the next one, before the broker gets permits, so that it does not deliver again what is done.
-
-A *claim* is an acknowledgement that must not: it asks whether an entry is still this consumer's, before anything is
-done with it. Once the connection has ended, or another consumer is the active one, the broker may have delivered the
-entry to somebody else, and would confirm the acknowledgement all the same.
 """
 
 from __future__ import annotations
@@ -14,12 +10,13 @@ import asyncio
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from ...errors import ClosedError, ConnectionLost, InvalidConfig, MagnetarError
+from ...errors import ConnectionLost, InvalidConfig, MagnetarError
 from ...wire.bulk import ack_frame
 from ...wire.message_id import MessageId
 from ..config import ConsumerConfig
 from ..connections.connection import Connection
 from .ack_tracker import AckTracker, Outgoing, Position
+from .claims import Claims
 from .negative_acks import NegativeAcks
 
 
@@ -41,6 +38,7 @@ class Acknowledger:
 
     Attributes:
         tracker: what is acknowledged.
+        claims: acknowledgements that do not outlive the connection.
     """
 
     def __init__(
@@ -55,6 +53,7 @@ class Acknowledger:
             redeliver: is given the entries whose negative acknowledgement is due.
         """
         self.tracker = AckTracker()
+        self.claims = Claims(consumer_id, topic)
         self._negative = NegativeAcks(config.negative_ack_delay_ms / 1000)
         self._negative_timer: asyncio.TimerHandle | None = None
         self._redeliver = redeliver
@@ -71,7 +70,6 @@ class Acknowledger:
         self._buffered: asyncio.Future[None] | None = None
         self._in_flight: set[_Group] = set()
         self._lost: list[_Group] = []
-        self._claims: dict[asyncio.Future[None], asyncio.Future[object]] = {}
 
     def attach(self, connection: Connection) -> None:
         """Send on ``connection`` from now on, what is overdue first."""
@@ -86,7 +84,7 @@ class Acknowledger:
         self._connection = None
         self._lost += self._in_flight
         self._in_flight.clear()
-        self.lose_claims("the connection that delivered it has ended")
+        self.claims.lose("the connection that delivered it has ended")
 
     # -- what can be acknowledged ---------------------------------------------------------------------------------
 
@@ -132,44 +130,15 @@ class Acknowledger:
         return future
 
     def claim(self, positions: list[Position]) -> asyncio.Future[None]:
-        """Acknowledge whole entries now, on this connection only, and return the future of its receipt.
-
-        It raises ConnectionLost once the entries may be another consumer's, and what the broker answers otherwise.
-        """
-        claim: asyncio.Future[None] = self._loop.create_future()
-        connection = self._connection
-        if connection is None:
+        """Acknowledge whole entries now, on this connection only; returns as `Claims.send`."""
+        if self._connection is None:
+            claim: asyncio.Future[None] = self._loop.create_future()
             claim.set_exception(ConnectionLost(f"{self._topic}: the connection that delivered it has ended"))
             return claim
         for position in positions:
             self.tracker.forget(position)
             self._negative.discard(position)
-        request_id = connection.next_request_id()
-        ids = [(ledger_id, entry_id, ()) for ledger_id, entry_id in positions]
-        frame = ack_frame(self._consumer_id, ids, request_id=request_id)
-        answer = connection.request(request_id, frame, f"acknowledge {len(ids)} entries of {self._topic}")
-        self._claims[claim] = answer
-        answer.add_done_callback(partial(self._claim_answered, claim))
-        return claim
-
-    def _claim_answered(self, claim: asyncio.Future[None], answer: asyncio.Future[object]) -> None:
-        error = ClosedError("cancelled") if answer.cancelled() else answer.exception()
-        self._claims.pop(claim, None)
-        if claim.done():
-            return
-        if error is None:
-            claim.set_result(None)
-        else:
-            claim.set_exception(error)
-
-    def lose_claims(self, why: str) -> None:
-        """Give up claims that wait for their receipt: their entries may be somebody else's by now."""
-        claims, self._claims = self._claims, {}
-        for claim, answer in claims.items():
-            if answer.done():
-                self._claim_answered(claim, answer)  # its receipt came before
-            elif not claim.done():
-                claim.set_exception(ConnectionLost(f"{self._topic}: {why}"))
+        return self.claims.send(self._connection, positions)
 
     def all_but(self, position: Position, wanted: int) -> asyncio.Future[None]:
         """Acknowledge all messages of an entry but those whose bits are set in ``wanted``."""
@@ -257,7 +226,7 @@ class Acknowledger:
             self._timer.cancel()
             self._timer = None
         self._connection = None
-        self.lose_claims("the consumer was closed")
+        self.claims.lose("the consumer was closed")
         for future in self._forget_waiting():
             future.set_exception(error)
             future.exception()  # whoever waits gets it; where nobody does it needs no mention

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from ...errors import ClosedError, ConnectionLost, InvalidConfig, MagnetarError, OperationTimeout
 from ...wire import requests
 from ...wire.frames import DEFAULT_MAX_MESSAGE_BYTES, encode_frame
-from ...wire.message_id import EARLIEST, LATEST, MessageId, to_data
+from ...wire.message_id import EARLIEST, LATEST, MessageId
 from ...wire.pulsar_api_pb2 import CommandMessage, CommandSubscribe
 from ...wire.topic_name import TopicName
 from ..checks import check_integer, check_message_id
@@ -30,6 +30,7 @@ from .last_message import ask_last
 from .message_ids import given_id, position_of
 from .receive_queue import ReceiveQueue
 from .received import DamagedEntry, Message, ReceivedEntry, open_entry
+from .resumption import Resumption
 from .start import StartPosition
 from .waiters import Waiters
 
@@ -68,10 +69,6 @@ class Consumer:
         self._id = consumer_id
         self._config = config
         self._attachment = attachment
-        # Only of a non-durable subscription, whose place the broker forgets with the connection.
-        self._resume = start
-        # What of the first entry was seen before; the broker always sends it whole.
-        self._skip = start
         self._connection: Connection | None = None
         self._is_attached = False
         self._is_seeking = False
@@ -81,6 +78,7 @@ class Consumer:
         self._waiting = Waiters()
         self._waiting_for_broker = Waiters()
         self._acks = Acknowledger(consumer_id, config, self.topic, self._redeliver)
+        self._resumption = Resumption(start, self._acks)
         self._is_rewinding = config.type in ("Exclusive", "Failover")
         self._epoch = 0
         self._max_message_bytes = DEFAULT_MAX_MESSAGE_BYTES
@@ -101,8 +99,8 @@ class Consumer:
         if self._error is not None or self._is_closed:
             self._check_open()
         while (entry := self._queue.pop_entry()) is not None:
-            if self._resume is not None:
-                self._resume = StartPosition(entry.message_id, inclusive=False)
+            if self._resumption.start is not None:
+                self._resumption.start = StartPosition(entry.message_id, inclusive=False)
             self._release(entry.permits)
             if not self._acks.tracker.is_busy or self._acks.tracker.mask(entry):
                 return entry
@@ -128,8 +126,8 @@ class Consumer:
         if message is None:
             self._demand()
             return None
-        if self._resume is not None:
-            self._resume = StartPosition(message.message_id, inclusive=False)
+        if self._resumption.start is not None:
+            self._resumption.start = StartPosition(message.message_id, inclusive=False)
         self._release(1)
         return message
 
@@ -187,8 +185,8 @@ class Consumer:
         ):
             self._release(entry.permits)  # sent before the broker knew that it has to begin elsewhere
             return
-        if entry.ack_set or self._skip is not None or self._acks.tracker.is_busy:
-            wanted = self._wanted(entry, position)
+        if entry.ack_set or self._resumption.skip is not None or self._acks.tracker.is_busy:
+            wanted = self._resumption.new_messages(entry, position)
             if wanted == 0:
                 self._release(entry.permits)
                 return
@@ -199,26 +197,6 @@ class Consumer:
             self._waiting.wake()
         if self.on_arrival is not None:
             self.on_arrival()
-
-    def _wanted(self, entry: ReceivedEntry, position: Position) -> int | None:
-        """Return which messages of an entry are new to the application, as bits: None for all, 0 for none."""
-        tracker = self._acks.tracker
-        if entry.ack_set:
-            tracker.set_wanted(position, bits_of(entry.ack_set))
-        if tracker.is_acknowledged(position):
-            return 0  # its acknowledgement is on the way
-        wanted = tracker.wanted(position)
-        if self._skip is None:
-            return wanted
-        new = self._skip.new_messages(position, entry.num_messages if entry.is_batch else None)
-        if new is None:
-            self._skip = None
-            return wanted
-        wanted = new if wanted is None else wanted & new
-        if self._resume is None:
-            # The application has moved behind these messages: to the subscription they are done.
-            self._acks.all_but(position, wanted)
-        return wanted
 
     def discard(self, entry: ReceivedEntry, error: DamagedEntry) -> None:
         """Acknowledge an entry that cannot be read, naming the damage to the broker; it would come again for ever.
@@ -274,8 +252,8 @@ class Consumer:
         the active one, are left out; where the broker has them still they come again.
         """
         self._check_open()
-        claimed: asyncio.Future[list[ReceivedEntry]] = asyncio.get_running_loop().create_future()
         given = list(entries)
+        claimed: asyncio.Future[list[ReceivedEntry]] = asyncio.get_running_loop().create_future()
         claim = self._acks.claim([position_of(entry) for entry in given])
         claim.add_done_callback(lambda done: self._claim_settled(given, done, claimed))
         return claimed
@@ -392,9 +370,7 @@ class Consumer:
         self._acks.clear()
         try:
             await connection.request(request_id, encode_frame(command), f"seek {self.topic} to {target}")
-            self._skip = skip
-            if self._resume is not None:
-                self._resume = skip or StartPosition(target if isinstance(target, MessageId) else EARLIEST, True)
+            self._resumption.sought(target, skip)
         finally:
             self._is_seeking = False
             self._queue.clear()
@@ -403,8 +379,11 @@ class Consumer:
             else:
                 self._release(permits)
         await self._attached()
-        if self._resume is not None and not isinstance(target, MessageId):
-            await self._resume_at_mark_delete()
+        before = self._resumption.start
+        if before is not None and not isinstance(target, MessageId):
+            _, mark_delete = await self.last_and_mark_delete()
+            if self._resumption.start is before:  # nothing was taken meanwhile
+                self._resumption.stands_at(mark_delete)
 
     async def last_message_id(self) -> MessageId:
         """Return the id of the newest message of the topic; ``entry_id`` is -1 if it has none.
@@ -419,13 +398,6 @@ class Consumer:
         Cancellation: safe.
         """
         return await ask_last(await self._attached(), self._id, self.topic, self._partition)
-
-    async def _resume_at_mark_delete(self) -> None:
-        """Remember where a non-durable subscription stands, unless something was taken from it already."""
-        before = self._resume
-        _, mark_delete = await self.last_and_mark_delete()
-        if mark_delete is not None and self._resume is before:
-            self._resume = StartPosition(mark_delete, inclusive=False)
 
     async def unsubscribe(self) -> None:
         """Delete the subscription and close the consumer.
@@ -475,18 +447,16 @@ class Consumer:
         connection.add_consumer(self._id, self)
         try:
             await connection.request(request_id, command, f"subscribe {self.subscription} to {self.topic}")
-            if self._resume is not None and self._resume.message_id == LATEST and not self._resume.inclusive:
+            if self._resumption.is_latest:
                 # "Latest" must mean the same after a reconnection: note now which message that is.
-                _, mark_delete = await ask_last(connection, self._id, self.topic, self._partition)
-                if mark_delete is not None:
-                    self._resume = StartPosition(mark_delete, inclusive=False)
+                self._resumption.stands_at((await ask_last(connection, self._id, self.topic, self._partition))[1])
             if self._connection is not connection:
                 raise ConnectionLost(f"{connection.address.physical} closed the consumer at once")
         except BaseException as error:
             connection.remove_consumer(self._id)
             self._connection = None
             if isinstance(error, (OperationTimeout, asyncio.CancelledError)):
-                # The broker may still create it: say that nobody wants it.
+                # The broker may still create it.
                 connection.send_command(requests.close_consumer(connection.next_request_id(), self._id))
             raise
         self._max_message_bytes = connection.max_message_bytes
@@ -502,14 +472,12 @@ class Consumer:
         self._waiting_for_broker.wake()
 
     def _subscription(self, request_id: int) -> CommandSubscribe:
-        command = subscribe_command(self._config, self.topic, self.subscription)
+        start = self._resumption.start
+        command = subscribe_command(self._config, self.topic, self.subscription, start and start.message_id)
         command.consumer_id = self._id
         command.request_id = request_id
         if self._is_rewinding:
             command.consumer_epoch = self._epoch
-        if self._resume is not None:
-            command.durable = False
-            command.start_message_id.CopyFrom(to_data(self._resume.message_id))
         return command
 
     def handle_active_change(self, is_active: bool) -> None:
@@ -518,7 +486,7 @@ class Consumer:
             # Somebody else gets what is queued, from the first entry that is not acknowledged on. Kept until this
             # consumer is active again, it would come before what it belongs behind.
             self._release(self._queue.clear())
-            self._acks.lose_claims("another consumer is the active one")
+            self._acks.claims.lose("another consumer is the active one")
         self._set_active(is_active)
 
     def _set_active(self, is_active: bool) -> None:
@@ -544,9 +512,7 @@ class Consumer:
             return
         self._is_attached = False
         self._acks.detach()
-        if self._resume is not None:
-            self._resume = self._queue.next_position() or self._resume
-            self._skip = self._resume
+        self._resumption.detached(self._queue.next_position())
         self._queue.clear()
         self._set_active(False)
         if not self._is_closed and not self._is_seeking:
