@@ -17,7 +17,8 @@ import pytest
 from magnetar.errors import FunctionLoadError
 from magnetar.instance.loading.package_path import requirements_of
 from magnetar.instance.spec import InstanceSpec
-from magnetar.runtime.spark.runtime import SparkConfig, SparkRuntime
+from magnetar.runtime.spark.host_config import SparkConfig
+from magnetar.runtime.spark.runtime import SparkRuntime
 from magnetar.spark.jobs import function_requirements
 from magnetar.spark.jobs.function_requirements import UNUSED_S, Installer, Libraries
 from magnetar.spark.jobs.range_task import Shipment, WorkerFunction
@@ -79,7 +80,7 @@ def libraries(monkeypatch: pytest.MonkeyPatch) -> Iterator[Libraries]:
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(function_requirements, "LIBRARIES", it)
     for user in ("range_task", "function_run"):
-        monkeypatch.setattr(f"magnetar.spark.{user}.LIBRARIES", it)
+        monkeypatch.setattr(f"magnetar.spark.jobs.{user}.LIBRARIES", it)
     yield it
     for name in [name for name in sys.modules if name.startswith("greeting_parts")]:
         del sys.modules[name]
