@@ -75,7 +75,7 @@ def _process_rate(server: Server, number: int, count: int) -> float:
 def main(service_url: str, web_url: str, count: int, repeats: int) -> None:
     """Measure in this process; print JSON."""
     from magnetar.instance.spec import InstanceSpec
-    from magnetar.spark.jobs.function_run import make_job
+    from magnetar.spark.jobs.function_run import SparkFunction
     from magnetar.spark.session import SessionConfig, open_session
     from magnetar.state.server import TableServer
     from magnetar.wire.functions_pb2 import (
@@ -106,7 +106,7 @@ def main(service_url: str, web_url: str, count: int, repeats: int) -> None:
                     admin_url=web_url, log_file=directory / "log", control_socket=directory / "control",
                     last_words=directory / "words", state_url=state.url,
                 )  # fmt: skip
-                end = make_job(spec, lambda: session).run(f"r{run}", lambda progress: None)
+                end = SparkFunction(spec, lambda: session).run(f"r{run}", lambda progress: None)
                 assert (end.stage, end.rows) == ("done", count), end
                 path = f"/admin/v2/persistent/public/default/spark-output-{run}/stats"
                 assert httpx.get(web_url + path).raise_for_status().json()["msgInCounter"] == count

@@ -48,15 +48,20 @@ def is_cluster(master: str) -> bool:
     return master.startswith("spark://")
 
 
+def masters_of(master: str) -> list[tuple[str, int]]:
+    """Return host and port of each master in a ``spark://`` URL, which names those that stand by too."""
+    addresses = master.removeprefix("spark://").split(",")
+    return [(host, int(port)) for host, _, port in (address.rpartition(":") for address in addresses)]
+
+
 def ask_master(context: SparkContext) -> ClusterView | None:
     """Return what the leading master of a standalone cluster tells; None if none answers. Blocking.
 
     Raises:
         Py4JError: the driver's own JVM is gone.
     """
-    for address in context.master.removeprefix("spark://").split(","):
-        host, _, port = address.rpartition(":")
-        view = _ask(context, host, int(port))
+    for host, port in masters_of(context.master):
+        view = _ask(context, host, port)
         if view is not None:
             return view
     return None

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from ..errors import InvalidConfig
 from .java import find_java
-from .session import reach_master, spark_master
+from .session import reach_master
+from .session_config import spark_master
 from .source.requirements import READS_AND_WRITES, need
 
 FREE_BYTES_MIN = 64 * 1024 * 1024

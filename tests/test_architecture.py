@@ -81,6 +81,8 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
     "spark": (
         ("source",),
         ("java", "cluster", "task_killer"),
+        ("session_config",),
+        ("jvm",),
         ("session",),
         ("readiness",),
         ("jobs",),

@@ -9,7 +9,8 @@ from ..runtime.interface import Runtime
 from ..runtime.manager import RuntimeManager, Surroundings
 from ..runtime.process.forked import ForkedProcess
 from ..runtime.process.runtime import ProcessRuntime
-from ..runtime.spark.runtime import SparkConfig, SparkRuntime
+from ..runtime.spark.host_config import SparkConfig
+from ..runtime.spark.runtime import SparkRuntime
 from ..runtime.thread.runtime import ThreadRuntime
 from ..wire.functions_pb2 import PackageLocationMetaData
 from .config import WorkerConfig

@@ -1,16 +1,20 @@
-"""The latest run of a function, as its worker knows it; it outlives the host process that does the work."""
+"""The latest runs of functions, as their worker knows them; they outlive the host process that does the work."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, replace
 
+from ...instance.spec import InstanceSpec
 from ...instance.stats import InstanceStats
 from ...spark.jobs.progress import Recorded, RunProgress
 from ...wire.functions_pb2 import FunctionStatus
 
 RESUMES_MAX = 3
 """How often a run is begun again whose host died: what kills it each time will do so for ever."""
+
+RUNS_MAX = 10_000
+"""Latest runs that are remembered, of functions that may be gone."""
 
 
 def now_ms() -> int:
@@ -103,3 +107,29 @@ class Run:
             endedMs=self.ended_ms,
             lag=progress.lag,
         )
+
+
+class Runs:
+    """The latest run of each function since the worker started."""
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        self._runs: dict[str, Run] = {}
+
+    def of(self, spec: InstanceSpec) -> Run | None:
+        """Return the latest run of a function, None if there was none."""
+        return self._runs.get(_identity(spec))
+
+    def remember(self, spec: InstanceSpec, run: Run) -> None:
+        """Make a run the latest of its function; beyond `RUNS_MAX` the oldest that has ended is forgotten."""
+        self._runs.pop(_identity(spec), None)
+        self._runs[_identity(spec)] = run
+        if len(self._runs) > RUNS_MAX:
+            oldest = next((name for name, held in self._runs.items() if not held.is_active), None)
+            if oldest is not None:
+                del self._runs[oldest]
+
+
+def _identity(spec: InstanceSpec) -> str:
+    """Return what names a function over updates, and not one of the same name that was created later."""
+    return f"{spec.key}@{spec.metadata.functionUuid}"

@@ -206,8 +206,3 @@ def backlog_entries(spec: InstanceSpec, subscriptions: Sequence[Subscription]) -
         statistics: Any = ask(spec.admin_url, "GET", path)
         total += int(statistics["subscriptions"].get(name, {}).get("msgBacklog", 0))
     return total
-
-
-def make_job(spec: InstanceSpec, open_session: OpenSession, installer: Installer | None = None) -> SparkFunction:
-    """Load a function for the host process; raises as `SparkFunction`."""
-    return SparkFunction(spec, open_session, installer)

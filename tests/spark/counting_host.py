@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from magnetar.instance.spec import InstanceSpec
-from magnetar.runtime.spark.host import OpenSession, Sessions, serve
+from magnetar.runtime.spark.host import serve
+from magnetar.runtime.spark.hosted_function import OpenSession
+from magnetar.runtime.spark.shared_session import SharedSession
 from magnetar.spark.jobs.progress import RunProgress
 
 if TYPE_CHECKING:
@@ -70,14 +72,14 @@ class CountingJob:
 
 
 def see_ends_late() -> None:
-    see = Sessions._watch
+    see = SharedSession._watch
 
-    def see_late(self: Sessions, pid: int) -> None:
+    def see_late(self: SharedSession, pid: int) -> None:
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
         time.sleep(LATE_S)
         see(self, pid)
 
-    Sessions._watch = see_late  # type: ignore[method-assign]
+    SharedSession._watch = see_late  # type: ignore[method-assign]
 
 
 PROGRAM = (sys.executable, "-P", str(Path(__file__)))

@@ -16,7 +16,8 @@ from pathlib import Path
 
 from magnetar.errors import FunctionLoadError
 from magnetar.instance.spec import InstanceSpec
-from magnetar.runtime.spark.host import OpenSession, serve
+from magnetar.runtime.spark.host import serve
+from magnetar.runtime.spark.hosted_function import OpenSession
 from magnetar.spark.jobs.progress import RunProgress
 
 ROWS_A_TASK = 10

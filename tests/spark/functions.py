@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 from magnetar.instance.spec import InstanceSpec
-from magnetar.spark.jobs.function_run import SparkFunction, make_job
+from magnetar.spark.jobs.function_run import SparkFunction
 from magnetar.spark.jobs.progress import RunProgress
 from magnetar.spark.session import Session
 from magnetar.spark.source.rest import ask
@@ -27,7 +27,7 @@ from tests.support.pulsar import Broker
 DRIVER = """
 import json, sys
 from pathlib import Path
-from magnetar.spark.jobs.function_run import make_job
+from magnetar.spark.jobs.function_run import SparkFunction
 from magnetar.spark.session import SessionConfig, open_session
 from magnetar.instance.spec import from_json
 
@@ -43,7 +43,7 @@ def session():
     return sessions[0]
 
 try:
-    end = make_job(from_json(spec), session).run(run_id, lambda progress: print(progress.stage, flush=True))
+    end = SparkFunction(from_json(spec), session).run(run_id, lambda progress: print(progress.stage, flush=True))
     print(json.dumps({"stage": end.stage, "rows": end.rows, "error": end.error}), flush=True)
 finally:
     for one in sessions:
@@ -152,7 +152,7 @@ class Lab:
         details = {"name": self.name, "output": self.output, "inputs": {self.input: ConsumerSpec()}} | details
         session, installer = details.pop("session", self._session), details.pop("installer", None)
         spec = make_spec(self._directory, self._cluster, self._state.url, code, **details)
-        return make_job(spec, lambda: session, installer)
+        return SparkFunction(spec, lambda: session, installer)
 
     def run(self, function: SparkFunction, run_id: str = "r") -> RunProgress:
         return function.run(run_id, self.reports.append)

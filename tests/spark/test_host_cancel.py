@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from magnetar.runtime.spark.host import HostedFunction
+from magnetar.runtime.spark.hosted_function import HostedFunction
 from magnetar.spark.jobs.progress import RunProgress
 
 from tests.spark.specs import MakeSpec
@@ -45,7 +45,7 @@ def test_a_run_that_is_cancelled_while_it_begins_ends(make: MakeSpec) -> None:
     job, told = Forgetful(), list[Any]()
     host: Any = SimpleNamespace(
         router=SimpleNamespace(enter=lambda _: None, leave=lambda: None),
-        sessions=SimpleNamespace(is_dying=lambda: False),
+        session=SimpleNamespace(is_dying=lambda: False),
         make_job=lambda *_: job,
         tell=told.append,
     )

@@ -13,7 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 from magnetar.instance.spec import InstanceSpec
-from magnetar.runtime.spark.runtime import SparkConfig, SparkInstance, SparkRuntime
+from magnetar.runtime.spark.host_config import SparkConfig
+from magnetar.runtime.spark.instance import SparkInstance
+from magnetar.runtime.spark.runtime import SparkRuntime
 
 from tests.runtime.conftest import until
 from tests.spark.counting_host import LATE, PROGRAM, ROWS

@@ -6,21 +6,21 @@ from pathlib import Path
 
 import pytest
 from magnetar.instance.logs.file import FILE_BYTES_MAX, rotated
-from magnetar.runtime.spark.host import Sessions
 from magnetar.runtime.spark.host_config import config_from_text, config_to_text
+from magnetar.runtime.spark.shared_session import SharedSession
 from magnetar.spark.session import SessionConfig
 
 
 def test_a_log_that_is_too_large_is_moved_aside_while_it_is_written_to(tmp_path: Path) -> None:
     log_file = tmp_path / "spark.log"
-    sessions = Sessions(SessionConfig(directory=tmp_path, log_file=log_file), pytest.fail)
-    sessions.check_log()  # not there yet
+    session = SharedSession(SessionConfig(directory=tmp_path, log_file=log_file), pytest.fail)
+    session.check_log()  # not there yet
     with log_file.open("ab", buffering=0) as written:  # as the JVM does
         written.write(b"x" * FILE_BYTES_MAX)
-        sessions.check_log()
+        session.check_log()
         assert not rotated(log_file).exists()
         written.write(b"y")
-        sessions.check_log()
+        session.check_log()
         assert rotated(log_file).stat().st_size == FILE_BYTES_MAX + 1
         written.write(b"z")
     assert log_file.read_bytes() == b"z"

@@ -12,7 +12,8 @@ from typing import Any
 import httpx
 import pytest
 from magnetar.runtime.manager import RuntimeManager, Surroundings
-from magnetar.runtime.spark.runtime import SparkConfig, SparkRuntime
+from magnetar.runtime.spark.host_config import SparkConfig
+from magnetar.runtime.spark.runtime import SparkRuntime
 from magnetar.wire.functions_pb2 import PackageLocationMetaData
 from magnetar.worker.config import WorkerConfig
 from magnetar.worker.service import WorkerService

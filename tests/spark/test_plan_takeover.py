@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from magnetar.errors import TopicNotFound
-from magnetar.spark.jobs.function_run import make_job
+from magnetar.spark.jobs.function_run import SparkFunction
 from magnetar.spark.jobs.planner import Planner
 from magnetar.spark.jobs.plans import Plan, PlanStore, RunFenced, Task
 from magnetar.spark.jobs.run_failure import RunCancelled
@@ -157,6 +157,6 @@ def test_a_run_that_is_cancelled_while_spark_starts_may_go_on_elsewhere(
     code, inputs = "def process(value):\n    return value\n", {topic: ConsumerSpec()}
     spec = make_spec(tmp_path, place, state.url, code, output="", inputs=inputs, name="starts")
     fill(broker.service_url, topic, [[b"waits"]])
-    job = make_job(spec, open_session)
+    job = SparkFunction(spec, open_session)
     assert job.run("r", lambda _: None).stage == "cancelled"
-    assert make_job(spec, open_session).unfinished() == "r"
+    assert SparkFunction(spec, open_session).unfinished() == "r"

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 from magnetar.instance.spec import InstanceSpec
-from magnetar.runtime.spark.runtime import SparkConfig, SparkInstance, SparkRuntime
+from magnetar.runtime.spark.host_config import SparkConfig
+from magnetar.runtime.spark.instance import SparkInstance
+from magnetar.runtime.spark.runtime import SparkRuntime
 from magnetar.spark.jobs.run_request import ATTEMPTS_MAX, RunRequest
 from magnetar.state.client import TableClient
 from magnetar.state.naming import table_of

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from magnetar.errors import InvalidConfig, SparkFailed
 from magnetar.spark.java import find_java, module_options, wrapped_home
-from magnetar.spark.session import SessionConfig, open_session, spark_master
+from magnetar.spark.session import SessionConfig, open_session
+from magnetar.spark.session_config import spark_master
 from magnetar.spark.source.requirements import need
 
 from tests.spark.topics import fill, numbered

@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 from magnetar.instance.spec import from_json
-from magnetar.runtime.spark.runtime import SparkConfig, SparkRuntime
+from magnetar.runtime.spark.host_config import SparkConfig
+from magnetar.runtime.spark.runtime import SparkRuntime
 
 from tests.spark.counting_host import PROGRAM
 

@@ -1,0 +1,213 @@
+"""One function in the host process: its thread, its runs one after the other, and what the worker is told of them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from queue import SimpleQueue
+from typing import Any, Protocol
+
+from ...errors import MagnetarError
+from ...instance.logs.file import InstanceLog
+from ...instance.spec import InstanceSpec
+from ...instance.stats import format_error
+from ...spark.jobs.progress import RunProgress
+from ...spark.session import Session
+from ..thread.routing import OutputRouter
+from .shared_session import SharedSession
+
+REPORT_PERIOD_S = 0.1
+"""Progress within a stage is reported so often at most."""
+DYING_S = 10.0
+"""A JVM whose sockets are closed is gone by then."""
+_CANCEL_PERIOD_S = 0.2
+_log = logging.getLogger(__name__)
+
+
+class Job(Protocol):
+    """A loaded function."""
+
+    def run(self, run_id: str, report: Callable[[RunProgress], None]) -> RunProgress:
+        """Work the backlog off and return how it ended; raises nothing."""
+
+    def unfinished(self) -> str:
+        """Return the id of a run that another driver has begun and not ended, empty if there is none."""
+
+    def cancel(self) -> None:
+        """Stop the run within a second; from any thread."""
+
+    def close(self) -> None:
+        """End; no run goes on, and none is begun."""
+
+
+OpenSession = Callable[[], Session]
+MakeJob = Callable[[InstanceSpec, OpenSession, Callable[[], bool]], Job]
+"""Loads a function as long as the last argument says that it is wanted; FunctionLoadError or whatever its code raises
+if that fails."""
+
+
+class FunctionHost(Protocol):
+    """What a function needs of the process that it runs in; see `host.Host`."""
+
+    session: SharedSession
+    router: OutputRouter
+    make_job: MakeJob
+
+    def tell(self, event: dict[str, Any]) -> None:
+        """Send an event to the worker; from any thread."""
+
+    def forget(self, number: int) -> None:
+        """Drop a function that has ended by itself; from its thread."""
+
+
+class Throttle:
+    """Passes a run's progress on: a new stage at once, the latest of all else every `REPORT_PERIOD_S`."""
+
+    def __init__(self, tell: Callable[[RunProgress], None]) -> None:
+        """Tell by ``tell``."""
+        self._tell = tell
+        self._lock = threading.Lock()
+        self._latest: RunProgress | None = None
+        self._timer: threading.Timer | None = None
+        self._stage = ""
+
+    def take(self, progress: RunProgress) -> None:
+        """Take a report; from any thread."""
+        if progress.has_ended:
+            return  # told once `run` has returned, when another may begin
+        with self._lock:
+            self._latest = progress
+            if progress.stage != self._stage:
+                self._stage = progress.stage
+                self._flush()
+            elif self._timer is None:
+                self._timer = threading.Timer(REPORT_PERIOD_S, self._later)
+                self._timer.daemon = True
+                self._timer.start()
+
+    def _later(self) -> None:
+        with self._lock:
+            self._timer = None
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._latest is not None:
+            self._tell(self._latest)
+            self._latest = None
+
+    def end(self) -> None:
+        """Drop what was not told yet: the run has ended."""
+        with self._lock:
+            self._latest, self._stage = None, ""
+
+
+class HostedFunction:
+    """One function and its thread."""
+
+    def __init__(self, number: int, spec: InstanceSpec, host: FunctionHost) -> None:
+        """Begin to load it."""
+        self._number = number
+        self._spec = spec
+        self._host = host
+        self._job: Job | None = None
+        self._orders: SimpleQueue[str | None] = SimpleQueue()
+        self._is_wanted = True
+        self._cancelled: set[str] = set()
+        self._current = ""
+        self._reports = Throttle(self._tell_progress)
+        self._thread = threading.Thread(target=self._live, name=f"function {spec.key}", daemon=True)
+        self._thread.start()
+
+    def run(self, run_id: str) -> None:
+        """Do a run after what there is to do."""
+        self._orders.put(run_id)
+
+    def cancel(self, run_id: str) -> None:
+        """Stop a run, whether or not it has begun."""
+        self._cancelled.add(run_id)
+        # Asking the JVM may take long, or for ever; the main thread has other functions to serve.
+        threading.Thread(target=self._cancel, args=(run_id,), name=f"cancel {run_id}", daemon=True).start()
+
+    def _cancel(self, run_id: str) -> None:
+        # Until it has ended: a run that is just beginning may not hear it. One that has not begun does not begin.
+        while self._current == run_id and self._job is not None:
+            try:
+                self._job.cancel()
+            except Exception as error:  # noqa: BLE001  a JVM that is ending; the worker ends us if the run goes on
+                _log.warning("%s: run %s could not be cancelled: %s", self._spec.key, run_id, error)
+                return
+            time.sleep(_CANCEL_PERIOD_S)
+
+    def remove(self) -> None:
+        """End the thread after the run at hand; what it waits for before its first ends at once."""
+        self._is_wanted = False
+        self._orders.put(None)
+
+    def _live(self) -> None:
+        instance_log = InstanceLog(self._spec.log_file)
+        self._host.router.enter(instance_log)
+        try:
+            reason = self._load(instance_log)
+            while not reason and (run_id := self._orders.get()) is not None:
+                self._run(run_id, instance_log)
+            if self._job is not None:
+                self._job.close()
+            if reason and self._is_wanted:
+                self._host.forget(self._number)
+                self._host.tell({"event": "ended", "id": self._number, "reason": reason})
+            else:
+                self._host.tell({"event": "removed", "id": self._number})
+        finally:
+            self._host.router.leave()
+            instance_log.close()
+
+    def _load(self, instance_log: InstanceLog) -> str:
+        """Load the function; return why that failed."""
+        try:
+            self._job = self._host.make_job(self._spec, self._open_session, lambda: self._is_wanted)
+            unfinished = self._job.unfinished()
+        except MagnetarError as error:
+            reason = f"{type(error).__name__}: {error}"
+        except BaseException as error:  # noqa: BLE001  user code raises what it likes
+            reason = format_error(error)
+        else:
+            instance_log.write("INFO", f"instance {self._spec.key} is ready for runs")
+            self._host.tell({"event": "loaded", "id": self._number, "unfinished": unfinished})
+            return ""
+        instance_log.write("ERROR", f"instance {self._spec.key} ends: {reason}")
+        return reason
+
+    def _open_session(self) -> Session:
+        return self._host.session.open(lambda: self._current in self._cancelled)
+
+    def _run(self, run_id: str, instance_log: InstanceLog) -> None:
+        assert self._job is not None
+        self._current = run_id
+        instance_log.write("INFO", f"run {run_id} begins")
+        began_s = time.monotonic()
+        if run_id in self._cancelled:
+            end = RunProgress(run_id=run_id, stage="cancelled")
+        else:
+            try:
+                end = self._job.run(run_id, self._reports.take)
+            except BaseException as error:  # noqa: BLE001  the last place that can say why
+                end = RunProgress(run_id=run_id, stage="failed", error=format_error(error))
+            if run_id in self._cancelled and end.stage == "failed":
+                end = replace(end, stage="cancelled", error="")  # whatever it met on its way out
+        if end.stage == "failed" and self._host.session.is_dying():
+            # It has failed of that, and is begun again in the next host. `SharedSession` ends this process meanwhile.
+            time.sleep(DYING_S)
+        self._current = ""
+        self._cancelled.discard(run_id)
+        took_s = time.monotonic() - began_s
+        ended = {"done": "is done", "failed": "failed"}.get(end.stage, "was cancelled")
+        what = f"run {run_id} {ended} after {took_s:.1f} s: {end.rows} rows in {end.tasks_done} tasks"
+        instance_log.write("ERROR" if end.error else "INFO", f"{what}; {end.error}" if end.error else what)
+        self._reports.end()
+        self._tell_progress(end)
+
+    def _tell_progress(self, progress: RunProgress) -> None:
+        self._host.tell({"event": "progress", "id": self._number, "progress": asdict(progress)})

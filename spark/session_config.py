@@ -1,0 +1,122 @@
+"""How a Spark session is started: its settings, and what of them cannot be set."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..errors import InvalidConfig
+from .cluster import is_cluster
+from .task_killer import WORKER_MODULE
+
+TASK_ATTEMPTS = 4
+"""How often a task is tried in local mode; Spark's own default there is once."""
+
+SETTINGS = {
+    # The default manager starts `readlink` and `chmod` some twenty times per micro-batch: 60 ms. For paths of a file
+    # system; give another one for checkpoints in an object store.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    # Over TCP every job waits once for 40 ms.
+    "spark.python.unix.domain.socket.enabled": "true",
+    # A short job does not wait behind a long one.
+    "spark.scheduler.mode": "FAIR",
+    "spark.python.worker.module": WORKER_MODULE,
+    # Two attempts of one task at a time would fight for one producer name.
+    "spark.speculation": "false",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+"""What differs from Spark's defaults, and why."""
+CLUSTER_SETTINGS = {
+    # A driver takes all cores of a standalone cluster, and keeps them while it waits for work: another one would wait
+    # for ever. So executors are given back when there is nothing to do.
+    "spark.dynamicAllocation.enabled": "true",
+    "spark.dynamicAllocation.executorIdleTimeout": "20s",
+    # What a DataFrame function left behind is not needed after its run; without a limit it holds executors for ever.
+    "spark.dynamicAllocation.cachedExecutorIdleTimeout": "60s",
+    "spark.dynamicAllocation.shuffleTracking.timeout": "60s",
+}
+"""What differs beside on a standalone cluster."""
+_TOO_LATE = "the JVM of the driver is started before settings are read; remove it"
+_NOT_SETTINGS = {
+    "spark.master": "the master is given beside the settings",
+    "spark.driver.memory": "the heap is given beside the settings",
+    "spark.driver.extraJavaOptions": _TOO_LATE,
+    "spark.driver.defaultJavaOptions": _TOO_LATE,
+    "spark.driver.extraClassPath": _TOO_LATE,
+    "spark.driver.extraLibraryPath": _TOO_LATE,
+    "spark.pyspark.driver.python": "this process is the driver; remove it",
+    "spark.submit.deployMode": "this process is the driver; remove it",
+    "spark.jars.packages": "nothing fetches packages here; put jars there and name them in spark.jars",
+}
+"""What would have no effect, with the way that has."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionConfig:
+    """How a session is started.
+
+    Attributes:
+        directory: for everything that Spark writes beside results; what dead drivers left there is removed.
+        master: ``local``, ``local[N]``, ``local[*]`` or ``spark://host:port``.
+        app_name: shown by Spark.
+        heap: of the driver's JVM, as ``-Xmx`` takes it.
+        driver_host: where executors of a cluster reach this process.
+        python: the interpreter of the executors, unless settings name one as ``spark.pyspark.python``; it must have
+            magnetar and the extra ``spark``.
+        settings: of Spark; they win over ours.
+        log_file: what the JVM says; None leaves it on standard error.
+    """
+
+    directory: Path
+    master: str = "local[*]"
+    app_name: str = "magnetar"
+    heap: str = "1g"
+    driver_host: str = "127.0.0.1"
+    python: str = sys.executable
+    settings: Mapping[str, str] = field(default_factory=dict)
+    log_file: Path | None = None
+
+    def __post_init__(self) -> None:
+        spark_master(self.master)
+        if not re.fullmatch(r"\d+[kmgKMG]", self.heap):
+            raise InvalidConfig(f"heap={self.heap!r} is no size of a Java heap; for example 512m or 2g")
+        for name in self.settings:
+            if not name.startswith("spark."):
+                raise InvalidConfig(f"{name!r} is no setting of Spark: their names begin with spark.")
+            if (remedy := _NOT_SETTINGS.get(name)) is not None:
+                raise InvalidConfig(f"{name} cannot be set so; {remedy}")
+
+
+def spark_master(master: str) -> str:
+    """Return the master as Spark is told; a local one tries each task `TASK_ATTEMPTS` times.
+
+    Raises:
+        InvalidConfig: it is neither local nor a standalone cluster.
+    """
+    local = re.fullmatch(r"local(?:\[(\*|[1-9]\d*)\])?", master)
+    if local:
+        return f"local[{local[1] or 1},{TASK_ATTEMPTS}]"
+    if re.fullmatch(r"local(-cluster)?\[(\*|[1-9]\d*)( *, *\d+)+\]", master) or re.fullmatch(
+        r"spark://[^/,:]+:\d+(,[^/,:]+:\d+)*", master
+    ):
+        return master
+    raise InvalidConfig(f"Spark master {master!r} is not supported; give local[N], local[*] or spark://host:port")
+
+
+def spark_settings(config: SessionConfig, scratch: Path) -> dict[str, str]:
+    """Return all settings of a session whose temporary files lie in ``scratch``; those of the user win."""
+    return {
+        **SETTINGS,
+        **(CLUSTER_SETTINGS if is_cluster(config.master) else {}),
+        "spark.local.dir": str(scratch),
+        "spark.sql.warehouse.dir": str(config.directory / "warehouse"),
+        "spark.driver.host": config.driver_host,
+        "spark.driver.bindAddress": config.driver_host,
+        **config.settings,
+    }
