@@ -1,28 +1,18 @@
-"""How much a function has not processed yet: the backlog of its subscriptions, as the broker counts it.
-
-That is in entries: a batch counts once, however many messages it holds.
-"""
+"""The backlog of a function as its status shows it: asked for now and then, never older than the end of a run."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
-from typing import Any
 
-from ...errors import MagnetarError
-from ...instance.details import subscription_of
 from ...instance.spec import InstanceSpec
-from ...spark.source.rest import ask
+from ...spark.jobs.backlog import UNKNOWN, backlog_entries
 from ...tasks import TaskSet
-from ...wire.topic_name import parse_topic_name
 
 KEPT_S = 1.0
 """How old an answer may be."""
 STATUS_WAIT_S = 0.5
 """How long a status waits for the broker; then it shows what was known last."""
-UNKNOWN = -1
-_log = logging.getLogger(__name__)
 
 
 class Backlog:
@@ -67,11 +57,7 @@ class Backlog:
     async def _answer(self) -> int:
         while True:
             ends_seen = self._ends_seen
-            try:
-                answer = await asyncio.to_thread(read_backlog, self._spec)
-            except (MagnetarError, ValueError, LookupError, TypeError) as error:
-                _log.debug("backlog of %s: %r", self._spec.key, error)
-                answer = UNKNOWN
+            answer = await asyncio.to_thread(backlog_entries, self._spec)
             if ends_seen == self._ends_seen:
                 return answer
             # A run has ended meanwhile: the answer may be of before.
@@ -80,19 +66,3 @@ class Backlog:
         """Wait for no answer any more."""
         if self._asking is not None:
             self._asking.cancel()
-
-
-def read_backlog(spec: InstanceSpec) -> int:
-    """Return the number of entries that the function's subscriptions have not acknowledged. Blocking.
-
-    Raises:
-        MagnetarError: the broker does not tell.
-    """
-    subscription = subscription_of(spec)
-    total = 0
-    for topic in spec.details.source.inputSpecs:
-        path = f"/admin/v2/{parse_topic_name(topic).rest_path}"
-        partitions = ask(spec.admin_url, "GET", f"{path}/partitions")["partitions"]
-        stats: Any = ask(spec.admin_url, "GET", f"{path}/{'partitioned-stats' if partitions else 'stats'}")
-        total += int(stats["subscriptions"].get(subscription, {}).get("msgBacklog", 0))
-    return total

@@ -1,6 +1,6 @@
 """A function whose work is Spark jobs: loaded in the driver, run over its backlog when it is told to.
 
-The life of a run is in `PlannedRun`; this is what stays between runs: the code, the subscriptions, and the way to stop.
+One run is a `PlannedRun`; this is what stays between runs: the code, the subscriptions, and the way to stop.
 """
 
 from __future__ import annotations
@@ -9,11 +9,10 @@ import contextlib
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from ...errors import FunctionLoadError, MagnetarError
+from ...errors import FunctionLoadError
 from ...instance.details import subscription_of
 from ...instance.exact.identity import life_of
 from ...instance.loading.loader import load_function
@@ -26,7 +25,7 @@ from ...wire.functions_pb2 import EARLIEST
 from ...wire.topic_name import parse_topic_name
 from ..session import Session
 from ..source.connection import Routes
-from ..source.rest import ask
+from .backlog import backlog_entries
 from .dataframe_run import takes_dataframe
 from .function_requirements import LIBRARIES, Installer
 from .planned_run import PlannedRun
@@ -114,10 +113,10 @@ class SparkFunction:
         LIBRARIES.release(self.spec.function_name)
 
     def _begin(self) -> None:
-        """Fence drivers of an earlier life, which may hang, and make the subscriptions."""
+        """Fence drivers of an earlier incarnation, which may hang, and create the subscriptions."""
         metadata = self.spec.metadata
         with contextlib.closing(TableClient(self.spec.state_url)) as tables:
-            done = PlanStore(tables, table_of(metadata), life=life_of(metadata), owner=self.owner).claim().ends
+            done = PlanStore(tables, table_of(metadata), incarnation=life_of(metadata), owner=self.owner).claim().ends
         for subscription in self.subscriptions():
             subscription.position(is_known=subscription.topic in done)
 
@@ -187,22 +186,4 @@ class SparkFunction:
 
     def lag(self) -> int:
         """Return how many entries wait for a run, -1 where that is not known."""
-        try:
-            return backlog_entries(self.spec, self.subscriptions())
-        except MagnetarError:
-            return -1
-
-
-def backlog_entries(spec: InstanceSpec, subscriptions: Sequence[Subscription]) -> int:
-    """Return how many entries subscriptions have before them, as brokers count their backlog.
-
-    Raises:
-        MagnetarError: the broker does not tell.
-    """
-    name = subscription_of(spec)
-    total = 0
-    for subscription in subscriptions:
-        path = f"/admin/v2/{parse_topic_name(subscription.topic).rest_path}/stats"
-        statistics: Any = ask(spec.admin_url, "GET", path)
-        total += int(statistics["subscriptions"].get(name, {}).get("msgBacklog", 0))
-    return total
+        return backlog_entries(self.spec)

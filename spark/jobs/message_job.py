@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark import AccumulatorParam, SparkFiles, TaskContext
 
 from .plans import Plan, Task
-from .range_task import Shipment, TaskResult, run_task
+from .range_task import TaskResult, run_task
+from .worker_function import Shipment
 
 if TYPE_CHECKING:
     from pyspark import Accumulator, Broadcast, SparkContext

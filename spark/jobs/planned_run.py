@@ -103,7 +103,7 @@ class PlannedRun:
     def _run(self, tables: TableClient) -> None:
         self._report(self._progress)
         metadata = self._spec.metadata
-        store = PlanStore(tables, table_of(metadata), life=life_of(metadata), owner=self._function.owner)
+        store = PlanStore(tables, table_of(metadata), incarnation=life_of(metadata), owner=self._function.owner)
         record = store.load()
         found = with_retries(self._function.subscriptions, self._check_cancelled)
         subscriptions = {one.topic: one for one in found}
@@ -176,20 +176,15 @@ class PlannedRun:
 
     def _run_messages(self, context: SparkContext, store: PlanStore, plan: Plan, is_repeated: bool) -> Work:
         from .message_job import MessageJob
-        from .range_task import Shipment
         from .user_code import pack
+        from .worker_function import Shipment
 
         is_local = context.master.startswith("local")
         is_here = is_local and not context.master.startswith("local-")
         package = pack(self._spec.package, is_here, self._function.libraries)
         shipment = Shipment(self._spec.to_json(), package, plan.outputs, writes_log=not package.archive)
         job = MessageJob(context, shipment, plan, is_repeated=is_repeated)
-        failure: Exception | None = None
-        try:
-            with watched(context, self._tag, lambda: self._look(store, *_work_of(job))):
-                job.run()
-        except Exception as error:  # noqa: BLE001  of py4j; why the job ended decides what it means
-            failure = error
+        failure = self._watch(context, job.run, lambda: self._look(store, *_work_of(job)))
         bad = next((result.failure for result in job.results if result.failure is not None), None)
         if bad is not None:
             raise failed_with(plan, bad.text, bad.is_user_error)
@@ -204,15 +199,18 @@ class PlannedRun:
         spark = self._function.open_session().spark
         run = DataFrameRun(self._spec, spark, plan, self._function.call, self._function.logger)
         jobs = JobProgress(context, self._tag)
-        failure: Exception | None = None
-        try:
-            with watched(context, self._tag, lambda: self._look(store, jobs.look())):
-                run.run()
-        except Exception as error:  # noqa: BLE001  user code raises what it likes
-            failure = error
-        self._judge(failure, plan)
+        self._judge(self._watch(context, run.run, lambda: self._look(store, jobs.look())), plan)
         work = jobs.look()
         return replace(work, rows=run.rows or work.rows)  # it need not read all of the frame
+
+    def _watch(self, context: SparkContext, run: Callable[[], None], look: Callable[[], bool]) -> Exception | None:
+        """Run a job to its end, and return what it raised: why the job ended decides what that means."""
+        try:
+            with watched(context, self._tag, look):
+                run()
+        except Exception as error:  # noqa: BLE001  of py4j, and user code raises what it likes
+            return error
+        return None
 
     def _judge(self, failure: Exception | None, plan: Plan) -> None:
         """Raise for a job that did not come to its end."""

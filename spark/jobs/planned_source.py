@@ -12,10 +12,9 @@ from pyspark.sql.types import StructType
 from ..source.options import read_options
 from ..source.ranges import Span, TopicRange
 from ..source.source import MagnetarSource, TopicPartition, TopicReader
-from .plans import Task
+from .plans import RESET_REMEDY, Task
 
 FORMAT = "magnetar-plan"
-GIVE_UP = "functions reset-cursor lets the function begin with what there is"
 _RANGES = "ranges"
 
 
@@ -66,4 +65,4 @@ class _PlannedReader(TopicReader):
 
         if not isinstance(partition, TopicPartition):
             return iter(())  # what Spark makes of an empty plan
-        return read_range(partition.wanted, self._options, GIVE_UP)
+        return read_range(partition.wanted, self._options, RESET_REMEDY)

@@ -33,6 +33,10 @@ TASKS_MAX = 1_000
 """Of a run, where nobody asks for a number."""
 
 
+RESET_REMEDY = "functions reset-cursor lets the function begin with what there is"
+"""What the user of a function can do about planned entries that are gone."""
+
+
 class RunFenced(MagnetarError):
     """Another driver has taken the function over."""
 
@@ -82,14 +86,14 @@ class Record:
     """What the key holds.
 
     Attributes:
-        life: of the function; what belongs to an earlier one is over.
+        incarnation: of the function; what belongs to an earlier one is void.
         owner: the driver that wrote it.
-        plan: the latest; None before the first of this life.
+        plan: the latest; None before the first of this incarnation.
         is_done: whether its outputs are stored.
         ends: what the plans that are done have reached, by topic.
     """
 
-    life: str
+    incarnation: str
     owner: str
     plan: Plan | None = None
     is_done: bool = True
@@ -134,7 +138,7 @@ def encode(record: Record) -> bytes:
     plan = record.plan
     content: dict[str, Any] = {
         "format": 1,
-        "life": record.life,
+        "life": record.incarnation,
         "owner": record.owner,
         "done": record.is_done,
         "ends": dict(record.ends),
@@ -173,7 +177,9 @@ def decode(data: bytes) -> Record:
                 ),
             )
         ends = {topic: Position(*end) for topic, end in content["ends"].items()}
-        return Record(life=content["life"], owner=content["owner"], plan=plan, is_done=content["done"], ends=ends)
+        return Record(
+            incarnation=content["life"], owner=content["owner"], plan=plan, is_done=content["done"], ends=ends
+        )
     except (ValueError, KeyError, TypeError, zlib.error) as error:
         raise ProtocolError(
             f"key {KEY.decode()} of the function's state is no plan of this version ({error}); finish the run with the"
@@ -181,9 +187,9 @@ def decode(data: bytes) -> Record:
         ) from error
 
 
-def _is_newer(life: str, than: str) -> bool:
-    """Return whether a life began with a later reset of the cursors of the same function."""
-    function, _, reset = life.rpartition("/")
+def _is_newer(incarnation: str, than: str) -> bool:
+    """Return whether an incarnation began with a later reset of the cursors of the same function."""
+    function, _, reset = incarnation.rpartition("/")
     other, _, other_reset = than.rpartition("/")
     return function == other and reset.isdigit() and other_reset.isdigit() and int(reset) > int(other_reset)
 
@@ -191,13 +197,13 @@ def _is_newer(life: str, than: str) -> bool:
 class PlanStore:
     """The key of one function, as one driver sees it; blocking, for one thread (but `is_fenced`)."""
 
-    def __init__(self, client: TableClient, table: str, *, life: str, owner: str) -> None:
+    def __init__(self, client: TableClient, table: str, *, incarnation: str, owner: str) -> None:
         """Prepare; `load` comes first.
 
         Args:
             client: of the state store.
             table: of the function.
-            life: of the function.
+            incarnation: of the function.
             owner: names this driver, unlike any other.
         """
         self._client = client
@@ -205,23 +211,23 @@ class PlanStore:
         self._owner = owner
         self._version = 0
         self._last_number = 0
-        self._record = Record(life=life, owner=owner)
+        self._record = Record(incarnation=incarnation, owner=owner)
 
     @property
     def record(self) -> Record:
-        """What is stored, as far as it belongs to this life of the function."""
+        """What is stored, as far as it belongs to this incarnation of the function."""
         return self._record
 
     @property
     def next_number(self) -> int:
-        """Of the next plan; numbers go on over the lives of a function."""
+        """Of the next plan; numbers go on over the incarnations of a function."""
         return self._last_number + 1
 
     def load(self) -> Record:
         """Read the key, and take an unfinished plan over from whoever made it.
 
         Raises:
-            RunFenced: another driver did so at the same moment, or the function has a newer life.
+            RunFenced: another driver did so at the same moment, or the function has a newer incarnation.
             StateStoreUnavailable, StateStoreFailed: it cannot be read or written.
         """
         if self.claim().open_plan is not None:
@@ -229,7 +235,7 @@ class PlanStore:
         return self._record
 
     def claim(self) -> Record:
-        """Read the key, and give up what an earlier life of the function has left there: its driver may still live.
+        """Read the key, and void what an earlier incarnation of the function left there: its driver may still run.
 
         Raises: as `load`.
         """
@@ -240,9 +246,9 @@ class PlanStore:
         found = decode(value.data)
         if found.plan is not None:
             self._last_number = found.plan.number
-        if found.life == self._record.life:
+        if found.incarnation == self._record.incarnation:
             self._record = found
-        elif _is_newer(found.life, self._record.life):
+        elif _is_newer(found.incarnation, self._record.incarnation):
             raise RunFenced(
                 f"the cursors of the function were reset, and driver {found.owner} has begun anew; this one ends here"
             )

@@ -5,21 +5,18 @@ of an input entry are one entry (several only where they are too large), on a pa
 follow from the input's position, under a producer name that follows from the plan and the position's segment. So an
 attempt that is made again sends the same entries under the same numbers, and the broker drops those that it has.
 
-The function has a thread of its own for as long as the worker lives, as it has in other runtimes; the task's event
-loop sends meanwhile. What fails for a reason that the next attempt would meet too is not raised but reported: Spark
-would try again four times.
+The function runs on its own thread (`worker_function`); the task's event loop sends meanwhile. What fails for a reason
+that the next attempt would meet too is not raised but reported: Spark would try again four times.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Generator, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, TextIO, cast
+from typing import NamedTuple
 
 import uvloop
 
@@ -28,16 +25,11 @@ from ...client.config import ClientConfig
 from ...client.consumers.received import ReceivedEntry
 from ...client.producers.outgoing import encode_entry, seal_entry
 from ...errors import MagnetarError
-from ...instance.batch_call import BatchCall, Blame, Failure
+from ...instance.batch_call import Blame, Failure
 from ...instance.details import compression_of
 from ...instance.exact.entries import ENTRY_BYTES_MAX, cut
 from ...instance.exact.identity import producer_name
-from ...instance.loading.loader import load_function, load_serde
-from ...instance.logs.file import InstanceLog, LogHandler, LogStream
-from ...instance.markers import HeaderMaker
-from ...instance.pipeline import instance_logger
-from ...instance.spec import InstanceSpec, from_json
-from ...instance.stats import InstanceStats, format_error
+from ...instance.stats import format_error
 from ...instance.unit import Unit
 from ...wire.message_id import MessageId
 from ...wire.position_sequence import Segment, segment_of
@@ -47,39 +39,18 @@ from ..source.connection import Routes
 from ..source.options import POLL_TIMEOUT_MS, SEND_TIMEOUT_MS
 from ..source.publishing import PublishedBefore, TaskPublisher, partition_names
 from ..source.range_reader import Entry, RangeReader
-from .function_contexts import MessageContext
-from .function_requirements import LIBRARIES
-from .plans import Task
+from .plans import RESET_REMEDY, Task
 from .progress import Recorded
-from .user_code import Package, SparkHome
+from .worker_function import Shipment, WorkerFunction, worker_function
 
 PIECE_S = 0.02
 PIECE_BYTES = 1024 * 1024
-_LOADED_MAX = 16
 _STORE_REMEDY = (
     "the state store is older than the topics, and entries would be dropped that nobody has stored; functions"
     " reset-cursor to where the function is to go on"
 )
-_REMEDY = "functions reset-cursor lets the function begin with what there is"
 
 Header = SingleMessageMetadata | None
-
-
-@dataclass(frozen=True)
-class Shipment:
-    """What all tasks of a run have in common.
-
-    Attributes:
-        spec_json: of the function.
-        package: its code.
-        outputs: partitions of the output topic as the plan says, 0 for a topic without.
-        writes_log: the function's log file is on the machine of the tasks.
-    """
-
-    spec_json: str
-    package: Package
-    outputs: int
-    writes_log: bool
 
 
 @dataclass(frozen=True)
@@ -136,88 +107,6 @@ class CannotProcess(MagnetarError):
         self.is_user_error = is_user_error
 
 
-class WorkerFunction:
-    """A function in a worker of Spark, with the thread that it lives on; made once per worker and version."""
-
-    def __init__(self, shipment: Shipment, directory: Path) -> None:
-        """Load it.
-
-        Raises:
-            Exception: whatever its code raises.
-        """
-        self.spec: InstanceSpec = from_json(shipment.spec_json)
-        self.thread = ThreadPoolExecutor(1, f"function {self.spec.key}")
-        self.has_output = bool(self.spec.details.sink.topic)
-        self.headers = HeaderMaker(self.spec.details.sink.forwardSourceMessageProperty)
-        self._log = InstanceLog(self.spec.log_file) if shipment.writes_log else None
-        package = shipment.package.arrive(directory)
-        self._libraries = shipment.package.libraries_beside(package)
-        self._home = SparkHome(
-            self.spec,
-            package,
-            cast(TextIO, LogStream(self._log, "INFO")) if self._log is not None else None,
-        )
-        try:
-            self.thread.submit(self._load).result()
-        except BaseException:
-            self.close()
-            raise
-
-    def _load(self) -> None:
-        # The driver has seen to it that functions of these days go together; others here are of earlier ones.
-        LIBRARIES.use(self.spec.function_name, self._libraries, displaces=True)
-        self._home.enter_thread()
-        logger = instance_logger(self.spec)
-        if self._log is not None:
-            handler = LogHandler(self._log)
-            for one in (logger, logging.getLogger(self._home.prefix)):
-                one.setLevel(logging.INFO)
-                one.propagate = False
-                one.handlers = [handler]
-        loaded = load_function(self.spec, self._home)
-        details = self.spec.details
-        self.stats = InstanceStats(time.monotonic())
-        self.context: MessageContext | None = None
-        if loaded.takes_context:
-            self.context = MessageContext(
-                self.spec, self.stats, logger, lambda class_name: load_serde(self._home, class_name)
-            )
-        self.call = BatchCall(loaded.call, self.context, load_serde(self._home, details.sink.serDeClassName))
-        self.serdes = {
-            parse_topic_name(topic).base.text: load_serde(self._home, given.serdeClassName)
-            for topic, given in details.source.inputSpecs.items()
-        }
-
-    def is_in_place(self) -> bool:
-        """Return whether no function after it has brought other versions of what it requires."""
-        return LIBRARIES.has(self.spec.function_name, self._libraries)
-
-    def close(self) -> None:
-        """End its thread."""
-        self.thread.shutdown(wait=False)
-        if self._log is not None:
-            self._log.close()
-
-
-# A worker of Spark has no object that lives from task to task; this is the place for what is loaded once.
-_loaded: dict[str, tuple[str, WorkerFunction]] = {}
-
-
-def _function(shipment: Shipment, directory: Path) -> WorkerFunction:
-    spec = from_json(shipment.spec_json)
-    version = f"{shipment.package.digest} {shipment.spec_json}"
-    known = _loaded.pop(spec.key, None)
-    if known is not None and (known[0] != version or not known[1].is_in_place()):
-        known[1].close()
-        known = None
-    if known is None:
-        known = version, WorkerFunction(shipment, directory)
-    _loaded[spec.key] = known
-    while len(_loaded) > _LOADED_MAX:
-        _loaded.pop(next(iter(_loaded)))[1].close()
-    return known[1]
-
-
 def run_task(shipment: Shipment, task: Task, directory: Path, *, is_first: bool = False) -> TaskResult:
     """Do a task and return how it went, once all its outputs are stored.
 
@@ -228,7 +117,7 @@ def run_task(shipment: Shipment, task: Task, directory: Path, *, is_first: bool 
         is_first: neither this plan nor this task has been tried before.
     """
     try:
-        function = _function(shipment, directory)
+        function = worker_function(shipment, directory)
     except Exception as error:  # noqa: BLE001  user code raises what it likes
         return TaskResult(0, failure=TaskFailure(f"the function cannot be loaded: {format_error(error)}", True))
     function.stats.take_recorded()  # of an attempt that was given up
@@ -294,7 +183,7 @@ class _RunningTask:
         """Yield output entries as they are made, some together; runs on the function's thread."""
         routes = Routes(self.function.spec.service_url)
         reader = RangeReader(
-            routes, self.task.wanted, poll_timeout_ms=POLL_TIMEOUT_MS, fail_on_data_loss=True, remedy=_REMEDY
+            routes, self.task.wanted, poll_timeout_ms=POLL_TIMEOUT_MS, fail_on_data_loss=True, remedy=RESET_REMEDY
         )
         piece: list[SealedEntry] = []
         size, due_s = 0, time.monotonic() + PIECE_S

@@ -31,7 +31,7 @@ class RunRequest:
         metadata = spec.metadata
         self._client = client
         self._table = table_of(metadata)
-        self._life = f"{life_of(metadata)} version {metadata.version}"
+        self._incarnation = f"{life_of(metadata)} version {metadata.version}"
         self._version = 0
 
     def find(self) -> str:
@@ -51,7 +51,7 @@ class RunRequest:
         """
         before, attempts = with_retries(self._read)
         made = 1 + (attempts if before == run_id else 0)
-        content = {"run": run_id, "life": self._life, "attempts": made}
+        content = {"run": run_id, "life": self._incarnation, "attempts": made}
         data = json.dumps(content, separators=(",", ":")).encode()
         self._version = with_retries(lambda: self._client.put(self._table, KEY, data))
 
@@ -65,4 +65,4 @@ class RunRequest:
         if value is None or not value.data:
             return "", 0
         content = json.loads(value.data)
-        return (content["run"], content["attempts"]) if content["life"] == self._life else ("", 0)
+        return (content["run"], content["attempts"]) if content["life"] == self._incarnation else ("", 0)

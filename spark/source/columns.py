@@ -18,6 +18,7 @@ from ...wire.batch import decode_batch, uniform_rows
 from ...wire.bulk import varint
 from ...wire.message_id import MessageId
 from ...wire.pulsar_api_pb2 import MessageMetadata, SingleMessageMetadata
+from .options import NOT_NULL
 from .range_reader import Entry
 
 BATCH_ROWS = 10_000
@@ -37,7 +38,6 @@ ARROW_TYPES: dict[str, pa.DataType] = {
     "__messageProperties": pa.map_(pa.string(), pa.string()),
 }
 """What Spark expects for each column."""
-NOT_NULL = frozenset(("__topic", "__messageId", "__publishTime"))
 
 
 def arrow_schema(columns: Sequence[str]) -> pa.Schema:

@@ -20,6 +20,8 @@ from ...wire.topic_name import TopicName, parse_topic_name
 
 COLUMNS = ("value", "__key", "__topic", "__messageId", "__publishTime", "__eventTime", "__messageProperties")
 """The columns of a topic."""
+NOT_NULL = frozenset(("__topic", "__messageId", "__publishTime"))
+"""The columns that every message has."""
 POLL_TIMEOUT_MS = 120_000
 SEND_TIMEOUT_MS = 120_000
 

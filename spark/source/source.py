@@ -38,7 +38,7 @@ from pyspark.sql.types import (
 )
 
 from ...errors import InvalidConfig
-from .options import ReadOptions, WriteOptions, read_options, write_options
+from .options import NOT_NULL, ReadOptions, WriteOptions, read_options, write_options
 from .ranges import MIN_ENTRIES_PER_RANGE, TopicRange
 from .requirements import READS_AND_WRITES, need
 
@@ -60,7 +60,6 @@ _TYPES: dict[str, DataType] = {
     "__eventTime": TimestampType(),
     "__messageProperties": MapType(StringType(), StringType()),
 }
-_NOT_NULL = frozenset(("__topic", "__messageId", "__publishTime"))
 
 
 class MagnetarSource(DataSource):
@@ -74,7 +73,7 @@ class MagnetarSource(DataSource):
     def schema(self) -> StructType:
         """Return the columns of a read."""
         columns = read_options(self.options).columns
-        return StructType([StructField(name, _TYPES[name], name not in _NOT_NULL) for name in columns])
+        return StructType([StructField(name, _TYPES[name], name not in NOT_NULL) for name in columns])
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return what plans and reads."""

@@ -159,8 +159,8 @@ def switch_deduplication_on(options: WriteOptions) -> None:
         MagnetarError: it cannot be asked to.
     """
     topic, url = options.topic, options.admin_url
-    if topic is None or url is None:
-        raise InvalidConfig("effectivelyOnce=true needs option topic and option admin.url; give both")
+    assert topic is not None  # `write_options` has refused the option without both
+    assert url is not None
     path = f"/admin/v2/{parse_topic_name(topic).base.rest_path}/deduplicationEnabled"
     asyncio.run(_make_exist(options.service_url, topic))
     ask(url, "POST", path, body=True)

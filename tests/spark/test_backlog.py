@@ -12,7 +12,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from magnetar.instance.details import subscription_of
 from magnetar.instance.spec import InstanceSpec
-from magnetar.runtime.spark.backlog import UNKNOWN, Backlog
+from magnetar.runtime.spark.backlog import Backlog
+from magnetar.spark.jobs.backlog import UNKNOWN
 
 from tests.spark.specs import MakeSpec
 

@@ -39,7 +39,7 @@ def tables(state: TableServer) -> Iterator[TableClient]:
 
 
 def loaded(tables: TableClient, owner: str, reset: int) -> PlanStore:
-    it = PlanStore(tables, TABLE, life=f"uuid/{reset}", owner=owner)
+    it = PlanStore(tables, TABLE, incarnation=f"uuid/{reset}", owner=owner)
     it.load()
     return it
 
@@ -66,7 +66,7 @@ def test_a_subscription_that_was_reset_is_not_moved_by_a_driver_of_before(
     driver, end = finished(broker, tables, topic)
     mine = subscription(broker, topic)
     stands = mine.position()
-    assert PlanStore(tables, TABLE, life="uuid/1", owner="the next").claim().ends == {}
+    assert PlanStore(tables, TABLE, incarnation="uuid/1", owner="the next").claim().ends == {}
     with pytest.raises(RunFenced, match="driver the next has taken the function over"):
         mine.move(end, driver.check)
     assert mine.position() == stands < end

@@ -62,12 +62,12 @@ def test_every_entry_is_in_one_task_and_slots_go_up(
 def test_a_record_is_read_as_it_was_written(wholes: list[TopicRange], text: str, is_done: bool) -> None:
     tasks = make_tasks(wholes, cores=2, min_tasks=None, is_ordered=False)
     plan = Plan(number=7, run_id=text, tasks=tasks, outputs=3, shuffles=4)
-    record = Record(life=text, owner="me", plan=plan, is_done=is_done, ends=plan.ends)
+    record = Record(incarnation=text, owner="me", plan=plan, is_done=is_done, ends=plan.ends)
     assert decode(encode(record)) == record
     assert decode(encode(replace(record, plan=None))) == replace(record, plan=None)
 
 
-@pytest.mark.parametrize("data", [b"", b"hello", encode(Record(life="l", owner="o"))[:-3]])
+@pytest.mark.parametrize("data", [b"", b"hello", encode(Record(incarnation="l", owner="o"))[:-3]])
 def test_what_is_no_plan_is_said(data: bytes) -> None:
     with pytest.raises(ProtocolError, match="key __spark_plan__ of the function's state is no plan"):
         decode(data)
@@ -91,13 +91,13 @@ def plan(number: int, first: int = 0) -> Plan:
     return Plan(number=number, run_id=f"r{number}", tasks=(Task(0, TopicRange("t", (Span(1, first, first + 9),))),))
 
 
-def store(tables: TableClient, owner: str, life: str = "life") -> PlanStore:
-    it = PlanStore(tables, TABLE, life=life, owner=owner)
+def store(tables: TableClient, owner: str, incarnation: str = "incarnation") -> PlanStore:
+    it = PlanStore(tables, TABLE, incarnation=incarnation, owner=owner)
     it.load()
     return it
 
 
-def test_a_plan_goes_through_its_life(tables: TableClient) -> None:
+def test_a_plan_goes_from_begin_to_finish(tables: TableClient) -> None:
     mine = store(tables, "me")
     assert (mine.record.plan, mine.record.ends, mine.next_number) == (None, {}, 1)
     mine.begin(plan(1))
@@ -134,15 +134,15 @@ def test_a_driver_whose_plan_was_taken_over_cannot_finish_it(tables: TableClient
 
 
 def test_a_reset_gives_up_what_was_planned_before(tables: TableClient) -> None:
-    old = store(tables, "old", "life 0")
+    old = store(tables, "old", "incarnation 0")
     old.begin(plan(1))
-    new = store(tables, "new", "life 1")
+    new = store(tables, "new", "incarnation 1")
     assert (new.record.open_plan, new.record.ends, new.next_number) == (None, {}, 2)
     new.begin(plan(2))
     with pytest.raises(RunFenced):
         old.finish()
     new.finish()
-    assert store(tables, "late", "life 1").record.ends == {"t": Position(1, 9)}
+    assert store(tables, "late", "incarnation 1").record.ends == {"t": Position(1, 9)}
 
 
 class Forgetful(TableClient):

@@ -15,7 +15,8 @@ from magnetar.client.producers.outgoing import encode_entry
 from magnetar.client.producers.producer import Producer
 from magnetar.errors import OperationTimeout
 from magnetar.spark.jobs.plans import Task
-from magnetar.spark.jobs.range_task import SealedEntry, _function, _RunningTask
+from magnetar.spark.jobs.range_task import SealedEntry, _RunningTask
+from magnetar.spark.jobs.worker_function import worker_function
 from magnetar.spark.source.entry_boundaries import RowEntry
 from magnetar.spark.source.options import write_options
 from magnetar.spark.source.publishing import _Opened
@@ -121,7 +122,7 @@ def test_tasks_that_fail_anywhere_and_are_run_until_they_end_store_each_output_o
 
 def test_a_position_that_fits_no_number_is_told(bench: Bench) -> None:
     task = Task(0, TopicRange(bench.input, (Span(1 << 33, 0, 0),)))
-    running = _RunningTask(_function(bench.shipment, bench.directory), task, 0, is_first=True)
+    running = _RunningTask(worker_function(bench.shipment, bench.directory), task, 0, is_first=True)
     entry = Entry(Position(1 << 33, 0), MessageMetadata(num_messages_in_batch=1), encode_entry([b"x"]).body)
     with pytest.raises(SequenceOverflow, match="ledger id 8589934592 of the input exceeds 8589934591"):
         list(running._outputs_of(entry))
@@ -155,7 +156,7 @@ def test_nothing_is_sent_behind_an_entry_that_has_just_failed(bench: Bench) -> N
     """What is stored behind a gap makes the broker drop the gap's entries when they come again."""
     bench.fill(1)
     [task] = bench.tasks(1)
-    running = _RunningTask(_function(bench.shipment, bench.directory), task, 0, is_first=False)
+    running = _RunningTask(worker_function(bench.shipment, bench.directory), task, 0, is_first=False)
     options = write_options({"service.url": bench.broker.service_url, "topic": bench.output}, "run")
     writer = _TaskWriter(options, 0)
 

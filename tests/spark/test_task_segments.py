@@ -20,7 +20,8 @@ from magnetar.client.producers.outgoing import encode_entry, seal_entry
 from magnetar.client.producers.producer import Producer
 from magnetar.instance.exact.identity import producer_name
 from magnetar.spark.jobs.plans import Task
-from magnetar.spark.jobs.range_task import _function, _RunningTask
+from magnetar.spark.jobs.range_task import _RunningTask
+from magnetar.spark.jobs.worker_function import worker_function
 from magnetar.spark.source.connection import Routes
 from magnetar.spark.source.range_reader import Entry, RangeReader
 from magnetar.spark.source.ranges import Span, TopicRange, split
@@ -134,7 +135,7 @@ def test_a_position_has_one_name_and_number_in_all_attempts_and_ranges(
 
     def made(position: Position, *spans: Span, is_first: bool) -> tuple[str, int]:
         task = Task(slot, TopicRange(shouting.input, spans))
-        running = _RunningTask(_function(shouting.shipment, shouting.directory), task, 0, is_first=is_first)
+        running = _RunningTask(worker_function(shouting.shipment, shouting.directory), task, 0, is_first=is_first)
         entry = Entry(position, MessageMetadata(num_messages_in_batch=1), encode_entry([b"x"]).body)
         [sealed] = running._outputs_of(entry)
         metadata, _ = open_payload(sealed.payload)

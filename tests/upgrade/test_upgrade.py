@@ -151,7 +151,7 @@ def check_output(opened: Opened, name: str, text: str, expected: list[str]) -> N
 
 def test_plan_of_a_spark_function_is_read_back(opened: Opened) -> None:
     with contextlib.closing(TableClient(str(opened.server.addresses["stateStorageServiceUrl"]))) as tables:
-        record = PlanStore(tables, written.SPARK_TABLE, life=written.SPARK_LIFE, owner="another").claim()
+        record = PlanStore(tables, written.SPARK_TABLE, incarnation=written.SPARK_LIFE, owner="another").claim()
     assert record.open_plan == written.SPARK_PLAN
     assert record.owner == "a-driver"
 

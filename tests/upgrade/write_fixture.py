@@ -244,7 +244,7 @@ def first_life(life: Life) -> None:
     feed(life, EXACT, EXACT_LINES[:7], [f"{line}!" for line in EXACT_LINES[:7]])
     feed(life, FARE, [str(RIDES[0])], [fare_of(RIDES[0])])
     with contextlib.closing(TableClient(life.addresses["stateStorageServiceUrl"])) as tables:
-        store = PlanStore(tables, SPARK_TABLE, life=SPARK_LIFE, owner="a-driver")
+        store = PlanStore(tables, SPARK_TABLE, incarnation=SPARK_LIFE, owner="a-driver")
         store.load()
         store.begin(SPARK_PLAN)
 
