@@ -239,7 +239,7 @@ class TableClient:
                 return names
 
     def statistics(self, timeout_s: float = 2.0) -> dict[str, int | str]:
-        """Return figures of the service; also the question whether it lives.
+        """Return figures of the service; also a health check.
 
         Raises:
             StateStoreUnavailable: it does not answer.

@@ -1,4 +1,4 @@
-"""Between the values of `values` and the messages of ``state.proto``, both ways."""
+"""Encodes the types of `values` as messages of ``state.proto``, and decodes them."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def decode_values(message: pb.ReadResponse) -> list[Value | None]:
 
 
 def encode_position(position: Position | None) -> pb.Position | None:
-    """Return a position as a message; None stays away."""
+    """Return a position as a message; None for None."""
     return None if position is None else pb.Position(ledger_id=position.ledger_id, entry_id=position.entry_id)
 
 

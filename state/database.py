@@ -1,4 +1,4 @@
-"""The file of the table service: how it is opened, checked and laid out, and what its errors mean to a person."""
+"""The database file of the table service: opened, checked, its schema, and its errors explained."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sqlite3
 from pathlib import Path
 
 from ..errors import StateStoreFailed
-from .log_check import has_lost_transactions
+from .wal_check import has_lost_transactions
 
 FILE = "state.sqlite"
 FORMAT = 2

@@ -1,4 +1,4 @@
-"""What one call may carry. Checked by the client, which knows the function, and again by the service."""
+"""Limits of one call, checked by the client, which knows the function, and again by the service."""
 
 from __future__ import annotations
 
@@ -126,6 +126,6 @@ def address_of(url: str) -> tuple[str, int]:
 
 
 def show(key: bytes) -> str:
-    """Return a key as people know it, cut to a line."""
+    """Return a key as text for a message, cut to a line."""
     text = key[:60].decode(errors="backslashreplace")
     return repr(text) if len(key) <= 60 else f"{text!r}…"

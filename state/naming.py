@@ -1,4 +1,4 @@
-"""Which table keeps the state of a function."""
+"""The name of the table that keeps the state of a function."""
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
 Design: one file for all functions, not one each: a commit of many functions is then one sync, and a thousand functions
 need neither a thousand threads nor three thousand open files. The writer thread takes what is queued, gives each
 request a savepoint, commits when the queue is empty or the transaction has taken 5 ms or 2,000 rows, and only then
-answers: a refused request leaves its neighbours alone, and a thousand small ones cost one sync. Reads do not wait for
-it: each takes one of a few read-only connections, in the thread that asks.
+answers: a refused request leaves the others of its transaction alone, and a thousand small ones cost one sync. Reads do
+not wait for it: each takes one of a few read-only connections, in the thread that asks.
 
 Invariant: a request is answered after the commit of the transaction that it ran in, with ``synchronous=FULL``: what was
 answered is on the disk. A failed commit fails every request of its transaction, and the database is as before it.
@@ -69,12 +69,12 @@ class _Request:
 
 
 class _Transaction:
-    """What the work of a request sees of the writer thread."""
+    """The writer thread's connection and counters, for the work of a request."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
         self.tables = tables.tables(connection)
-        self.minute, self._version = _begin_life(connection)
+        self.minute, self._version = _read_meta(connection)
         self._reserved = self._version
         self.is_changed = False  # whether `tables` differs from what readers see
 
@@ -102,15 +102,17 @@ class _Transaction:
         return self._version
 
     def set_minute(self, minute: int) -> None:
-        """Keep how long the service has run in all its lives."""
+        """Store how many minutes the service has run, all its processes together."""
         self.minute = minute
         _set_meta(self.connection, "minute", minute)
 
     def forget(self) -> None:
-        """Read again what a rollback may have taken back."""
+        """Read again what a rollback may have undone."""
         if self.is_changed:
             self.tables = tables.tables(self.connection)
-        self._reserved = self._version  # the reservation may be gone: the next version makes another one
+        # The rollback may have undone the reservation in the database, so the next version reserves anew. A version
+        # that an undone request had is skipped, never given twice.
+        self._reserved = self._version
 
 
 class TableStore:
@@ -287,7 +289,7 @@ class TableStore:
             raise request.error
         return request.result
 
-    # The rest runs in the thread.
+    # The rest runs in the writer thread.
 
     def _run(self) -> None:
         is_open = True
@@ -311,6 +313,7 @@ class TableStore:
                     self._tables = dict(self._transaction.tables)
                     self._transaction.is_changed = False
             self._transactions += 1
+            # Only now: an answer promises that the change is on the disk, and that readers see a new table.
             for answered in group:
                 answered.answered.release()
 
@@ -337,6 +340,8 @@ class TableStore:
 
     def _run_one(self, request: _Request) -> None:
         connection = self._connection
+        # A savepoint for each request: a refusal in the middle of its changes undoes these alone, and the transaction
+        # goes on with the next request.
         connection.execute("SAVEPOINT request")
         try:
             request.result = request.work(self._transaction)
@@ -344,7 +349,7 @@ class TableStore:
             request.error = error
             connection.execute("ROLLBACK TO request")
             self._transaction.forget()
-        connection.execute("RELEASE request")
+        connection.execute("RELEASE request")  # after a ROLLBACK TO as well, which leaves the savepoint open
 
     def _fail(self, group: list[_Request], failure: StateStoreFailed, cause: Exception) -> None:
         if str(failure) != self._failure:  # once for a row of equal failures
@@ -361,7 +366,7 @@ class TableStore:
             logger.error("after a failed transaction: %s", explain(error, self._file))
 
     def _sweep(self) -> None:
-        """Now and then write down how long the service has run, and forget writers that are long gone."""
+        """Every `SWEEP_S` store how long the service has run, and delete writers that have been silent for long."""
         now_s = self._clock()
         if now_s - self._swept_s < SWEEP_S:
             return
@@ -370,7 +375,8 @@ class TableStore:
         tables.sweep_writers(self._connection, self._transaction.minute - WRITER_KEPT_MINUTES)
 
 
-def _begin_life(connection: sqlite3.Connection) -> tuple[int, int]:
+def _read_meta(connection: sqlite3.Connection) -> tuple[int, int]:
+    """Return for how many minutes the service has run in all, and the last version that was reserved."""
     meta = dict(connection.execute("SELECT name, value FROM meta").fetchall())
     return meta.get("minute", 0), meta.get("version", 0)
 

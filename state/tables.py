@@ -188,6 +188,7 @@ def _put_sql(table_id: int) -> str:
 def _increment(
     connection: sqlite3.Connection, table_id: int, keys: list[bytes], amounts: Iterable[int], version: int
 ) -> None:
+    # One statement for all; what it refuses is undone and made one by one, for the error to name its key.
     connection.execute("SAVEPOINT increments")
     try:
         counted = connection.executemany(
@@ -197,7 +198,7 @@ def _increment(
         ).rowcount
     except sqlite3.IntegrityError:
         counted = -1
-    if counted < len(keys):  # bytes among them, or a sum beyond 64 bits
+    if counted < len(keys):  # WHERE left out bytes, or CHECK refused a sum beyond 64 bits
         connection.execute("ROLLBACK TO increments")
         for key, amount in zip(keys, amounts, strict=True):
             increment_one(connection, table_id, key, amount, version)
@@ -271,7 +272,7 @@ def is_repeated(connection: sqlite3.Connection, table_id: int, writer: bytes, se
 
 
 def sweep_writers(connection: sqlite3.Connection, before_minute: int) -> int:
-    """Forget writers that were last used before a minute of the service's life; return how many."""
+    """Delete writers that were last used before a minute of the service's running time; return how many."""
     return connection.execute("DELETE FROM writer WHERE used_minute < ?", (before_minute,)).rowcount
 
 
@@ -288,8 +289,11 @@ def move_position(
         "SELECT id, ledger_id, entry_id FROM partition WHERE table_id = ? AND function_uuid = ? AND name = ?", where
     ).fetchone()
     stored = None if row is None else Position(row[1], row[2])
+    # First the repetition: a commit whose answer was lost is sent again, and then the stored position is its own.
     if row is not None and stored == new:
         return row[0], True
+    # The fence: whoever processes this input partition moves its position with each commit. A stored position that is
+    # not the one expected was moved by another instance, and nothing of this commit may be kept.
     if stored != expected:
         raise FencedByPosition(
             f"input {request.partition} of {request.table} stands at {_show(stored)}, not at {_show(expected)}:"
@@ -338,8 +342,8 @@ def remove_outbox(connection: sqlite3.Connection, partition_id: int, published: 
 
 
 def opened(connection: sqlite3.Connection, table_id: int, function_uuid: str, partition: str) -> Opened:
-    """Return the position of an input partition and its outbox, both of one moment."""
-    connection.execute("BEGIN")
+    """Return the position of an input partition and its outbox, both of one snapshot."""
+    connection.execute("BEGIN")  # two statements, between which the writer may commit
     try:
         row = connection.execute(
             "SELECT id, ledger_id, entry_id FROM partition WHERE table_id = ? AND function_uuid = ? AND name = ?",

@@ -1,4 +1,4 @@
-"""The values that travel between functions and the table service."""
+"""The types of the table service's calls: changes, values, positions, outbox entries."""
 
 from __future__ import annotations
 

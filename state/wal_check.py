@@ -1,9 +1,9 @@
-"""Whether the database's log lost more than a crash can take: SQLite itself would say nothing.
+"""Detects transactions that the disk lost out of the middle of SQLite's WAL, which SQLite itself does not report.
 
-Design: after a crash SQLite reads its log (the WAL file) up to the first frame that does not fit, and forgets the rest.
+Design: after a crash SQLite reads the WAL up to the first frame whose checksum does not fit, and forgets the rest.
 That is right for a transaction that was being written. But transactions are synced one after the other, so a crash can
 only break the last one. A whole transaction behind a broken one shows that the disk lost what it had confirmed; then
-the start is refused, as the broker does with its journal, instead of going back in time without a word.
+the start is refused, as the broker does with its journal, instead of silently returning to an older state.
 
 Of the frames behind those that SQLite took, two commits count as that proof if the second transaction is whole: its
 checksums follow from the first one's. Frames that a failed transaction left behind do not link up with what was written
@@ -32,6 +32,8 @@ INDEX_FRAMES_OFFSET = 16
 
 
 class _Frame(NamedTuple):
+    """One page of a transaction: a header, and the bytes that its checksum covers beside that of the frame before."""
+
     is_commit: bool
     salts: tuple[int, int]
     checksums: tuple[int, int]
@@ -52,7 +54,8 @@ def has_lost_transactions(database: Path) -> bool:
         magic, _, page_bytes, _, salt_1, salt_2, *checksums = HEADER.unpack(head)
         is_big = bool(magic & 1)
         if magic | 1 != MAGIC | 1 or _sum(head[:24], (0, 0), is_big) != tuple(checksums):
-            # The header is synced before the first frame is written: without it there is none, or it was damaged.
+            # The header is synced before the first frame is written. So behind a header that does not fit there are no
+            # frames, or they were there and the header was damaged.
             return any(file.read(1 << 20).strip(b"\0"))
         return _has_whole_transaction(_frames(file, page_bytes, taken), (salt_1, salt_2), is_big)
 
@@ -83,12 +86,13 @@ def _has_whole_transaction(frames: Iterator[_Frame], salts: tuple[int, int], is_
     before: _Frame | None = None
     for frame in frames:
         if frame.salts != salts:
-            before = None
+            before = None  # of an earlier pass over the file: each reset of the WAL draws new salts
             continue
         fits = before is not None and _sum(frame.summed, before.checksums, is_big) == frame.checksums
         if fits and frame.is_commit:
             return True
-        # A broken transaction ends with its commit; what follows it must fit from there on.
+        # The checksum of a frame goes on from that of the frame before, so a chain may begin only behind a commit: the
+        # frames of the broken transaction before it fit nothing, and must not count as a whole one.
         before = frame if frame.is_commit or fits else None
     return False
 
