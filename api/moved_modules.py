@@ -21,7 +21,7 @@ _MOVED = {
     "client.ack_tracker": "client.consumers.ack_tracker",
     "client.acknowledger": "client.consumers.acknowledger",
     "client.admin": "client.deploy.rest",
-    "client.backoff": "client.connections.backoff",
+    "client.backoff": "tasks.retry",
     "client.connection": "client.connections.connection",
     "client.connection_pool": "client.connections.pool",
     "client.consumer": "client.consumers.consumer",

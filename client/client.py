@@ -14,12 +14,12 @@ from weakref import WeakSet
 
 from .. import __version__
 from ..errors import ClosedError, InvalidConfig, MagnetarError
+from ..tasks import Backoff, Retry
 from ..wire.message_id import LATEST, MessageId
 from ..wire.topic_name import TopicName, parse_topic_name
 from .checks import TEXT_BYTES_MAX, check_text
 from .config import ClientConfig, ConsumerConfig, Guard, ProducerConfig, ReaderConfig
-from .connections.attachment import FINAL_FOR_CONSUMERS, FINAL_FOR_PRODUCERS, Attachment, retry_within
-from .connections.backoff import Backoff
+from .connections.attachment import FINAL_FOR_CONSUMERS, FINAL_FOR_PRODUCERS, RETRIED, Attachment
 from .connections.connection import Connection
 from .connections.lookup import Lookup
 from .connections.pool import ConnectionPool
@@ -143,7 +143,7 @@ class AsyncClient:
         return [name.partition_name(index) for index in range(number)] or [name]
 
     async def _retried(self, ask: Callable[[], Awaitable[_T]]) -> _T:
-        return await retry_within(self._config.operation_timeout_s, self._backoff(), ask)
+        return await Retry(RETRIED, self._backoff(), self._config.operation_timeout_s).call(ask)
 
     async def _connect(self, topic: TopicName) -> Connection:
         return await self._pool.connection(await self._lookup.broker_of(topic))

@@ -21,7 +21,7 @@ import asyncio
 import logging
 
 from ..errors import ClosedError, ConnectionLost, ConsumerBusy, MagnetarError, OperationTimeout
-from ..tasks import TaskSet
+from ..tasks import Backoff, TaskSet
 from ..wire import requests
 from ..wire.frames import encode_frame
 from ..wire.message_id import LATEST
@@ -29,7 +29,6 @@ from ..wire.pulsar_api_pb2 import CommandMessage
 from ..wire.topic_name import TopicName
 from .config import ConsumerConfig
 from .connections.attachment import FINAL_FOR_CONSUMERS, RETRIED, Connect
-from .connections.backoff import Backoff
 from .connections.connection import Connection
 from .consumers.command import subscribe_command
 

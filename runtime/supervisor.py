@@ -15,13 +15,15 @@ from collections.abc import Awaitable, Callable
 from ..errors import MagnetarError, RunNotYet, RunRefused
 from ..instance.spec import InstanceSpec
 from ..instance.stats import format_error
-from ..tasks import TaskSet, race
+from ..tasks import Backoff, TaskSet, race
 from ..wire.functions_pb2 import FunctionStatus, MetricsData
 from .interface import Instance, Runtime, Triggered
-from .restart_delay import RestartDelay
 
 log = logging.getLogger(__name__)
 
+FIRST_DELAY_S = 0.1  # before a restart: a killed process is back within 2 s, up to four times in a row
+LONGEST_DELAY_S = 30.0
+HEALTHY_S = 10.0  # after a run of this length the delays begin anew
 RESTART_TIMEOUT_S = 5.0
 LEFTOVERS_MAX = 10
 LONGEST_PAUSE_S = 5.0  # after a fault of the supervisor itself, which nobody knows
@@ -57,7 +59,7 @@ class Supervisor:
         self._make_spec = make_spec
         self._clock = clock
         self._predecessor = predecessor
-        self._delay = RestartDelay()
+        self._delay = Backoff(FIRST_DELAY_S, LONGEST_DELAY_S, settled_s=HEALTHY_S)
         self._instance: Instance | None = None
         self._failure = ""
         self._last_end: FunctionStatus.ExceptionInformation | None = None

@@ -21,6 +21,8 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from .retry import Backoff
+
 T = TypeVar("T")
 OnFailure = Callable[[BaseException], None]
 
@@ -108,17 +110,14 @@ class TaskSet:
 
         async def kept() -> None:
             loop = asyncio.get_running_loop()
-            pause_s = first_pause_s
+            backoff = Backoff(first_pause_s, longest_pause_s)
             while True:
                 began_s = loop.time()
                 try:
                     return await make_work()
                 except Exception as failure:  # noqa: BLE001 - every failure is handled, and the work goes on
                     _handle(handle, failure, name)
-                if loop.time() - began_s > longest_pause_s:
-                    pause_s = first_pause_s
-                await asyncio.sleep(pause_s)
-                pause_s = min(pause_s * 2, longest_pause_s)
+                await asyncio.sleep(backoff.after(loop.time() - began_s))
 
         return self.start(kept(), name, on_failure)
 

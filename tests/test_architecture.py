@@ -89,7 +89,7 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("",),
     ),
     "runtime": (
-        ("interface", "control", "restart_delay", "no_runtime"),
+        ("interface", "control", "no_runtime"),
         ("process", "thread"),
         ("spark",),
         ("supervisor",),

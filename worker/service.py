@@ -1,4 +1,4 @@
-"""A worker's life: what starts after what, and ends before what.
+"""One worker as a service: what starts after what, and ends before what.
 
 Start: the REST port opens (and answers that the worker is not ready), the internal topics are made sure of, both logs
 are read to their end, this worker's own instances start, and only then it takes part in the election and serves. Stop
@@ -13,7 +13,6 @@ import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 import httpx
@@ -22,7 +21,7 @@ from ..client.client import AsyncClient
 from ..client.config import SERVICE_BACKOFF_MAX_MS, ClientConfig
 from ..errors import MagnetarError
 from ..membership.roster import Member, parse_member
-from ..tasks import TaskSet
+from ..tasks import Backoff, Retry, TaskSet
 from ..web.same_site import allowed_names
 from ..web.serve import serve
 from ..wire.functions_pb2 import PackageLocationMetaData
@@ -43,6 +42,7 @@ MakeRuntime = Callable[[WorkerConfig, str, FetchPackage], Awaitable[Runtime]]
 _START_TIMEOUT_S = 60.0
 _REACH_TIMEOUT_S = 5.0
 _RETRY_S = 1.0
+_UNREACHED = (MagnetarError, TimeoutError)
 _LEAD_TIMEOUT_S = 5.0
 """How long a first worker may take to lead before it serves all the same; requests wait for a leader by themselves."""
 _log = logging.getLogger(__name__)
@@ -107,8 +107,8 @@ class WorkerService:
         self.worker_url = me.url
         admin = await stack.enter_async_context(BrokerAdmin(config.admin_url))
         http = await stack.enter_async_context(httpx.AsyncClient(timeout=10.0, trust_env=False))
-        patience = ClientConfig(backoff_max_ms=SERVICE_BACKOFF_MAX_MS)
-        client = await stack.enter_async_context(AsyncClient(config.service_url, patience))
+        settings = ClientConfig(backoff_max_ms=SERVICE_BACKOFF_MAX_MS)
+        client = await stack.enter_async_context(AsyncClient(config.service_url, settings))
         await self._reach("--admin-url", config.admin_url, lambda: admin.has_tenant("public"))
         await self._ensure_topics(admin)
         coordination = config.topic(config.coordination_topic)
@@ -140,20 +140,22 @@ class WorkerService:
 
     async def _reach(self, flag: str, url: str, ask: Callable[[], Awaitable[object]]) -> None:
         """Make sure of an address, waiting for a broker that is still to come as long as the settings say."""
-        deadline = monotonic() + self.config.broker_wait_s
-        while True:
-            try:
-                async with asyncio.timeout(_REACH_TIMEOUT_S):
-                    await ask()
-                return
-            except (MagnetarError, TimeoutError) as exc:
-                if monotonic() >= deadline:
-                    reason = " ".join(str(exc).split()) or f"no answer within {_REACH_TIMEOUT_S:g} s"
-                    raise MagnetarError(
-                        f"no broker answers at {url}: {reason}; start one (magnetar broker) or correct {flag}"
-                    ) from exc
-                _log.info("no broker answers at %s yet, trying again", url)
-            await asyncio.sleep(_RETRY_S)
+
+        async def attempt() -> None:
+            async with asyncio.timeout(_REACH_TIMEOUT_S):
+                await ask()
+
+        retry = Retry(
+            _UNREACHED, Backoff(_RETRY_S, _RETRY_S), self.config.broker_wait_s, is_final=lambda _: False,
+            on_failure=lambda _: _log.info("no broker answers at %s yet, trying again", url),
+        )  # fmt: skip
+        try:
+            await retry.call(attempt)
+        except _UNREACHED as exc:
+            reason = " ".join(str(exc).split()) or f"no answer within {_REACH_TIMEOUT_S:g} s"
+            raise MagnetarError(
+                f"no broker answers at {url}: {reason}; start one (magnetar broker) or correct {flag}"
+            ) from exc
 
     async def _ensure_topics(self, admin: BrokerAdmin) -> None:
         await admin.ensure_namespace(self.config.functions_namespace, self.config.cluster)

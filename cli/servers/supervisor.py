@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...runtime.process.forked import ForkedProcess, can_fork, fork
-from ...tasks.supervised import TaskSet
+from ...tasks import Backoff, TaskSet
 from ..failure import Failure
 from .lifetime import PARENT_VARIABLE
 
@@ -155,7 +155,7 @@ class Child:
     async def _watch(self) -> None:
         """Restart the process whenever it ends, until `stop`."""
         loop = asyncio.get_running_loop()
-        pause_s = FIRST_PAUSE_S
+        backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, settled_s=SETTLED_S)
         started_s = loop.time()
         while True:
             assert self._process is not None
@@ -163,14 +163,12 @@ class Child:
             code = await self._process.wait()
             if self._is_stopping:
                 return
-            if loop.time() - started_s > SETTLED_S:
-                pause_s = FIRST_PAUSE_S
+            pause_s = backoff.after(loop.time() - started_s)
             logger.warning(
                 "the %s (pid %d) %s; starting it again in %g s",
                 self.spec.name, self._process.pid, how_it_ended(code), pause_s,
             )  # fmt: skip
             await asyncio.sleep(pause_s)
-            pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
             started_s = loop.time()
             try:
                 await self.spawn()

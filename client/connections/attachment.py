@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from ...errors import (
     AuthorizationError,
@@ -31,9 +31,8 @@ from ...errors import (
     TopicNotFound,
     TopicTerminated,
 )
-from ...tasks.supervised import TaskSet
+from ...tasks import Backoff, Retry, TaskSet
 from ...wire.topic_name import TopicName
-from .backoff import Backoff
 from .connection import Connection
 
 log = logging.getLogger(__name__)
@@ -57,33 +56,8 @@ FINAL_FOR_CONSUMERS = (
 """Errors that end a consumer that was attached before. Not ConsumerBusy: its own half-open connection may be what keeps
 the subscription busy."""
 
-_T = TypeVar("_T")
-
 Connect = Callable[[TopicName], Awaitable[Connection]]
 """Finds the broker of a topic and returns a connection to it."""
-
-
-async def retry_within(budget_s: float, backoff: Backoff, ask: Callable[[], Awaitable[_T]]) -> _T:
-    """Return what ``ask`` gives, asking again for ``budget_s`` seconds where that can help.
-
-    Cancellation: safe if that of ``ask`` is.
-
-    Raises:
-        MagnetarError: the error of the last attempt.
-    """
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + budget_s
-    while True:
-        try:
-            return await ask()
-        except RETRIED as error:
-            remaining_s = deadline - loop.time()
-            if remaining_s <= 0 or getattr(error, "is_final", False):
-                raise
-            # One attempt is made at the very end of the budget, however long the wait would have been.
-            wait_s = min(backoff.next_s(), remaining_s)
-            log.debug("attempt failed, next in %.1f s: %s", wait_s, error)
-            await asyncio.sleep(wait_s)
 
 
 class Attachable(Protocol):
@@ -134,7 +108,7 @@ class Attachment:
             BrokerError: the broker refuses, or still is not ready at the operation timeout.
             ConnectionLost, OperationTimeout: no broker was reached within the operation timeout.
         """
-        await retry_within(self._budget_s, self._backoff, lambda: self._attach(owner))
+        await Retry(RETRIED, self._backoff, self._budget_s).call(lambda: self._attach(owner))
 
     def reopen(self, owner: Attachable, *, at_once: bool = False) -> None:
         """Attach again in the background, after a wait unless ``at_once``; calls while it happens change nothing."""

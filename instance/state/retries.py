@@ -10,6 +10,7 @@ from typing import TypeVar
 from ...errors import ClosedError, StateStoreUnavailable
 from ...state.client import TableClient
 from ...state.limits import address_of
+from ...tasks import Backoff, Retry
 from ..stopping import InstanceStopping
 from .session import Content
 
@@ -70,27 +71,30 @@ class Patience:
         Raises:
             InstanceStopping: the instance is being stopped.
         """
-        pause_s = FIRST_PAUSE_S
+
+        def attempt() -> _Answer:
+            try:
+                return action(self._client or self._open())
+            except ClosedError as error:
+                raise InstanceStopping from error
+
         began_s = self._since_s = self._clock()
+        retry = Retry(
+            (StateStoreUnavailable,), Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S),
+            on_failure=lambda error: self._note(str(error)),
+        )  # fmt: skip
         try:
-            while True:
-                try:
-                    answer = action(self._client or self._open())
-                except ClosedError as error:
-                    raise InstanceStopping from error
-                except StateStoreUnavailable as error:
-                    self._note(str(error))
-                    if self._stopping.wait(pause_s):
-                        raise InstanceStopping from error
-                    pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
-                else:
-                    if self._error:
-                        away_s = self._clock() - began_s
-                        self._report("INFO", f"the state store at {self.url} is back after {away_s:.1f} s")
-                    return answer
+            answer = retry.call_blocking(attempt, self._pause)
+            if self._error:
+                self._report("INFO", f"the state store at {self.url} is back after {self._clock() - began_s:.1f} s")
+            return answer
         finally:
             self._since_s = None
             self._error = ""
+
+    def _pause(self, pause_s: float) -> None:
+        if self._stopping.wait(pause_s):
+            raise InstanceStopping
 
     def _open(self) -> TableClient:
         with self._opening:

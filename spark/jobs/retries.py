@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import TypeVar
 
 from ...errors import BrokerError, ConnectionLost, OperationTimeout, StateStoreUnavailable
+from ...tasks import Backoff, Retry
 
 RETRY_DEADLINE_S = 60.0
 """How long a server may be away, or hold the connection of a driver that is gone."""
 PAUSE_S = 0.2
+_AWAY = (ConnectionLost, OperationTimeout, BrokerError, StateStoreUnavailable)
 _T = TypeVar("_T")
 
 
@@ -24,12 +25,9 @@ def with_retries(request: Callable[[], _T], check: Callable[[], object] = lambda
     Raises:
         Exception: what ``request`` raised at the deadline, or an error that repeating it cannot help.
     """
-    deadline_s = time.monotonic() + RETRY_DEADLINE_S
-    while True:
+
+    def attempt() -> _T:
         check()
-        try:
-            return request()
-        except (ConnectionLost, OperationTimeout, BrokerError, StateStoreUnavailable) as error:
-            if time.monotonic() > deadline_s or getattr(error, "is_final", False):
-                raise
-            time.sleep(PAUSE_S)
+        return request()
+
+    return Retry(_AWAY, Backoff(PAUSE_S, PAUSE_S), RETRY_DEADLINE_S).call_blocking(attempt)

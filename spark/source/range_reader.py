@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ...errors import BrokerError, ConnectionLost, DataLoss, OperationTimeout, ProtocolError, TopicNotFound
+from ...tasks import Backoff
 from ...wire.compression import decompress
 from ...wire.message_id import EARLIEST, MessageId
 from ...wire.payload import open_payload, verify_checksum
@@ -100,12 +101,12 @@ class RangeReader:
         """
         self._deadline = time.monotonic() + self._poll_timeout_s
         setback: Exception | None = None
-        pause_s = _BACKOFF_S[0]
+        backoff, has_moved = Backoff(*_BACKOFF_S), False
         try:
             while not self._is_done:
                 try:
                     for entry in self._read_connected():
-                        pause_s = _BACKOFF_S[0]
+                        has_moved = True
                         yield entry
                     continue
                 except TopicNotFound as error:
@@ -117,11 +118,14 @@ class RangeReader:
                     setback = error
                 finally:
                     self._disconnect()
+                if has_moved:
+                    backoff.reset()
+                    has_moved = False
+                pause_s = backoff.next_s()
                 if time.monotonic() + pause_s >= self._deadline:
                     self._time_out(setback)
                     return
                 time.sleep(pause_s)
-                pause_s = min(2 * pause_s, _BACKOFF_S[1])
         finally:
             self._disconnect()
 

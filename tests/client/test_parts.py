@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from magnetar.client import MessageId, OutgoingMessage, ProducerConfig, encode_entry
 from magnetar.client.config import ClientConfig, ConsumerConfig
-from magnetar.client.connections.backoff import Backoff
 from magnetar.client.connections.service_url import HostPort, parse_service_url
 from magnetar.client.consumers.ack_tracker import AckTracker, bits_of, words_of
 from magnetar.client.consumers.negative_acks import NegativeAcks
@@ -230,17 +229,6 @@ def test_batches_keep_both_bounds_and_every_message(payloads: list[bytes], max_m
 def test_an_entry_needs_a_message() -> None:
     with pytest.raises(ValueError, match="at least one message"):
         encode_entry([])
-
-
-@given(st.integers(1, 1000), st.integers(1, 1000), st.integers(0, 1 << 32))
-def test_waits_double_up_to_their_limit(initial_ms: int, factor: int, seed: int) -> None:
-    initial_s, max_s = initial_ms / 1000, initial_ms * factor / 1000
-    backoff = Backoff(initial_s, max_s, random.Random(seed))
-    for _ in range(2):
-        for step in range(15):
-            full_s = min(initial_s * 2**step, max_s)
-            assert max(initial_s, full_s * 0.91) <= backoff.next_s() <= full_s or step == 0
-        backoff.reset()
 
 
 # -- routing ------------------------------------------------------------------------------------------------------

@@ -20,7 +20,6 @@ from magnetar.instance.logs.file import InstanceLog, LogFollower, LogHandler, Lo
 from magnetar.instance.logs.text import LINE_CHARACTERS_MAX, bounded_lines
 from magnetar.instance.recent_acks import KEEP_S, POSITIONS_MAX, RecentAcks
 from magnetar.instance.stats import METRICS_MAX, TRACEBACK_CHARACTERS_MAX, InstanceStats, format_error, reason_of
-from magnetar.runtime.restart_delay import HEALTHY_S, RestartDelay
 
 LINE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (\w+) (.*)")
 
@@ -147,15 +146,6 @@ def test_gate_makes_wait_and_lets_one_large_piece_in() -> None:
     assert gate.enter(9, 9)
     gate.close()
     assert not gate.enter(1, 1)
-
-
-def test_restart_delay_doubles_and_begins_anew_after_a_healthy_run() -> None:
-    delay = RestartDelay()
-    waits = [delay.after(0.01) for _ in range(12)]
-    assert waits[:4] == [0.1, 0.2, 0.4, 0.8]
-    assert sum(waits[:4]) < 2
-    assert waits[-1] == 30.0
-    assert delay.after(HEALTHY_S) == 0.1
 
 
 def test_recent_acks_are_forgotten_by_age_and_number() -> None:

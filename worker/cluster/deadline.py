@@ -1,4 +1,4 @@
-"""The time that one request has, over all its steps: a client that waits 30 s must not find the third step at 40."""
+"""Deadline shared by all steps of one request."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from time import monotonic
 from typing import TypeVar
 
 from ...errors import ConnectionLost, OperationTimeout, RequestRefused
+from ...tasks import Backoff, Retry
 
 _PAUSE_S = 0.2
+_AWAY = (ConnectionLost, OperationTimeout)
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
 
-class Patience:
-    """How long a request may still take, and what held it up so far."""
+class Deadline:
+    """When a request ends, and what has held it up so far."""
 
     def __init__(self, timeout_s: float) -> None:
         """Begin now."""
@@ -27,7 +29,7 @@ class Patience:
 
     @property
     def remaining_s(self) -> float:
-        """How long the rest may take."""
+        """Seconds that are left."""
         return max(0.0, self._until - monotonic())
 
     @asynccontextmanager
@@ -50,10 +52,8 @@ class Patience:
 
     async def ask(self, question: Callable[[], Awaitable[_T]]) -> _T:
         """Return an answer of the broker, asking again while it is away; only inside `bound`. Cancellation: safe."""
-        while True:
-            try:
-                return await question()
-            except (ConnectionLost, OperationTimeout) as exc:
-                self._reason = str(exc)
-                _log.info("a request found no broker, trying again: %s", exc)
-            await asyncio.sleep(_PAUSE_S)
+        return await Retry(_AWAY, Backoff(_PAUSE_S, _PAUSE_S), on_failure=self._note).call(question)
+
+    def _note(self, failure: Exception) -> None:
+        self._reason = str(failure)
+        _log.info("a request found no broker, trying again: %s", failure)

@@ -12,6 +12,7 @@ import contextlib
 import logging
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from ...client.client import AsyncClient
 from ...client.config import ProducerConfig, ReaderConfig
@@ -20,6 +21,7 @@ from ...client.producers.partitioned import PartitionedProducer
 from ...client.producers.producer import Producer
 from ...errors import ConnectionLost, MagnetarError, NotAllowed
 from ...metadata.replicated_log import Apply, LogRecord, Position
+from ...tasks import Backoff, Retry
 from ...wire.message_id import EARLIEST, MessageId
 
 _RETRY_S = 1.0
@@ -48,14 +50,14 @@ class TopicLog:
 
     async def tail(self, apply: Apply) -> None:
         """Hand each record on until cancelled; an error is logged and the reading goes on from where it was."""
-        while True:
-            try:
-                await self._read(apply)
-            except MagnetarError as exc:
-                _log.warning("reading %s stopped at %d:%d, trying again: %s", self.topic, *self._position, exc)
-            await asyncio.sleep(_RETRY_S)
 
-    async def _read(self, apply: Apply) -> None:
+        def stopped(failure: Exception) -> None:
+            _log.warning("reading %s stopped at %d:%d, trying again: %s", self.topic, *self._position, failure)
+
+        retry = Retry((MagnetarError,), Backoff(_RETRY_S, _RETRY_S), is_final=lambda _: False, on_failure=stopped)
+        await retry.call(lambda: self._read(apply))
+
+    async def _read(self, apply: Apply) -> NoReturn:
         start = MessageId(*self._position) if self._position > (-1, -1) else EARLIEST
         config = ReaderConfig(name=self._reader_name, read_compacted=True)
         reader = await self._client.create_reader(self.topic, start, config)

@@ -26,7 +26,7 @@ from ...metadata.packages import PackageStore, Upload
 from ...metadata.packages_extract import SUFFIXES
 from ...wire.functions_pb2 import RUNNING, STOPPED, FunctionMetaData, FunctionState, PackageLocationMetaData
 from ..cluster.broker_admin import BrokerAdmin
-from ..cluster.deadline import Patience
+from ..cluster.deadline import Deadline
 from ..cluster.hand_over import NO_LEADER, HandOver
 from .exact_outputs import ExactOutputs
 from .package_check import check_package
@@ -147,20 +147,20 @@ class Functions:
 
     async def register(self, name: FunctionName, deployment: Deployment) -> None:
         """Create a function; returns when every worker can learn of it."""
-        patience = Patience(self._hand_over.timeout_s)
+        deadline = Deadline(self._hand_over.timeout_s)
         with self._used(deployment):
-            async with patience.bound():
-                metadata = await self._new_record(name, deployment, patience)
-            await self._submit_with(deployment, metadata, patience)
+            async with deadline.bound():
+                metadata = await self._new_record(name, deployment, deadline)
+            await self._submit_with(deployment, metadata, deadline)
 
-    async def _new_record(self, name: FunctionName, deployment: Deployment, patience: Patience) -> FunctionMetaData:
-        if not await patience.ask(lambda: self._admin.has_tenant(name.tenant)):
+    async def _new_record(self, name: FunctionName, deployment: Deployment, deadline: Deadline) -> FunctionMetaData:
+        if not await deadline.ask(lambda: self._admin.has_tenant(name.tenant)):
             raise RequestRefused(400, "Tenant does not exist")
-        if not await patience.ask(lambda: self._admin.has_namespace(name.tenant, name.namespace)):
+        if not await deadline.ask(lambda: self._admin.has_namespace(name.tenant, name.namespace)):
             raise RequestRefused(400, "Namespace does not exist")
         if self._metadata.get(str(name)) is not None:
             # Another worker may have answered that it is gone, which this one has not read yet.
-            await patience.ask(self._metadata.log.catch_up)
+            await deadline.ask(self._metadata.log.catch_up)
             if self._metadata.get(str(name)) is not None:
                 raise RequestRefused(400, f"Function {name.name} already exists")
         try:
@@ -169,7 +169,7 @@ class Functions:
         except InvalidConfig as exc:
             raise RequestRefused(400, str(exc)) from exc
         await self._around.spark.check(to_details(config))
-        location = await self._keep(deployment, config, patience)
+        location = await self._keep(deployment, config, deadline)
         if location is None:
             raise RequestRefused(400, "Function package is not provided")
         metadata = FunctionMetaData(
@@ -179,22 +179,22 @@ class Functions:
             createTime=self._now_ms(),
             functionUuid=uuid.uuid4().hex,
         )
-        await patience.ask(lambda: self._around.outputs.prepare(metadata.functionDetails))
-        await patience.ask(lambda: self._around.inputs.prepare(metadata.functionDetails))
+        await deadline.ask(lambda: self._around.outputs.prepare(metadata.functionDetails))
+        await deadline.ask(lambda: self._around.inputs.prepare(metadata.functionDetails))
         return metadata
 
     async def update(self, name: FunctionName, deployment: Deployment) -> None:
         """Change a function; what is not sent stays."""
-        patience = Patience(self._hand_over.timeout_s)
+        deadline = Deadline(self._hand_over.timeout_s)
         with self._used(deployment):
-            async with patience.bound():
-                metadata = await self._changed_record(name, deployment, patience)
-            await self._submit_with(deployment, metadata, patience)
+            async with deadline.bound():
+                metadata = await self._changed_record(name, deployment, deadline)
+            await self._submit_with(deployment, metadata, deadline)
 
-    async def _changed_record(self, name: FunctionName, deployment: Deployment, patience: Patience) -> FunctionMetaData:
+    async def _changed_record(self, name: FunctionName, deployment: Deployment, deadline: Deadline) -> FunctionMetaData:
         existing = self._metadata.get(str(name))
         if existing is None:
-            await patience.ask(self._metadata.log.catch_up)
+            await deadline.ask(self._metadata.log.catch_up)
             existing = self._metadata.get(str(name))
         if existing is None:
             raise RequestRefused(400, f"Function {name.name} doesn't exist")
@@ -209,7 +209,7 @@ class Functions:
                 raise InvalidConfig("Update contains no change")
         except InvalidConfig as exc:
             raise RequestRefused(400, str(exc)) from exc
-        location = await self._keep(deployment, config, patience)
+        location = await self._keep(deployment, config, deadline)
         if location is None:
             location = existing.packageLocation
             await self._check_stored(location, config)
@@ -220,7 +220,7 @@ class Functions:
         metadata.version = existing.version + 1
         for instance_id in [key for key in metadata.instanceStates if key >= (config.parallelism or 1)]:
             del metadata.instanceStates[instance_id]
-        await patience.ask(lambda: self._around.outputs.prepare(metadata.functionDetails))
+        await deadline.ask(lambda: self._around.outputs.prepare(metadata.functionDetails))
         return metadata
 
     async def deregister(self, name: FunctionName) -> None:
@@ -231,25 +231,25 @@ class Functions:
 
         Cancellation: it may stay, stopped; repeat the request.
         """
-        patience = Patience(self._hand_over.timeout_s)
-        async with patience.bound(f"{name} is not deleted, though it may be stopped,"):
-            existing = await self._stopped(name, patience)
-            await patience.ask(lambda: self._around.end_instances(name, existing))
+        deadline = Deadline(self._hand_over.timeout_s)
+        async with deadline.bound(f"{name} is not deleted, though it may be stopped,"):
+            existing = await self._stopped(name, deadline)
+            await deadline.ask(lambda: self._around.end_instances(name, existing))
         metadata = FunctionMetaData()
         metadata.CopyFrom(existing)
         metadata.version = existing.version + 1
-        await self._submit(metadata, patience, is_deletion=True)
+        await self._submit(metadata, deadline, is_deletion=True)
 
-    async def _stopped(self, name: FunctionName, patience: Patience) -> FunctionMetaData:
+    async def _stopped(self, name: FunctionName, deadline: Deadline) -> FunctionMetaData:
         """Have all instances of a function stop; returns its record, which says so."""
         for is_last in (False, False, True):
-            await patience.ask(self._metadata.log.catch_up)
+            await deadline.ask(self._metadata.log.catch_up)
             existing = self.find(name)
             numbers = range(existing.functionDetails.parallelism)
             if all(existing.instanceStates.get(number, RUNNING) == STOPPED for number in numbers):
                 break
             try:
-                await self.replace_states(name, dict.fromkeys(numbers, STOPPED), patience=patience)
+                await self.replace_states(name, dict.fromkeys(numbers, STOPPED), deadline=deadline)
             except RequestRefused as exc:
                 if exc.status != 400 or is_last:
                     raise  # another reason than that somebody changed it meanwhile
@@ -272,7 +272,7 @@ class Functions:
         states: Mapping[int, FunctionState],
         *,
         raises_incarnation: bool = False,
-        patience: Patience | None = None,
+        deadline: Deadline | None = None,
     ) -> None:
         """Start and stop instances, perhaps as a new incarnation: what they read again then is no repetition."""
         existing = self.find(name)
@@ -282,7 +282,7 @@ class Functions:
         metadata.cursorIncarnation += raises_incarnation
         for index, state in states.items():
             metadata.instanceStates[index] = state
-        await self._submit(metadata, patience)
+        await self._submit(metadata, deadline)
 
     async def start(self, name: FunctionName, instance_id: int | None) -> None:
         """Let one instance, or all, run."""
@@ -292,28 +292,28 @@ class Functions:
         """Let one instance, or all, rest."""
         await self.set_state(name, instance_id, STOPPED)
 
-    async def _submit_with(self, deployment: Deployment, metadata: FunctionMetaData, patience: Patience) -> None:
+    async def _submit_with(self, deployment: Deployment, metadata: FunctionMetaData, deadline: Deadline) -> None:
         """Submit a record that names a package, and make sure that the package is there afterwards.
 
         It may have been stored long ago, without a name, and removed between this request's look and its record. From
         the record on nobody removes it.
         """
-        await self._submit(metadata, patience)
+        await self._submit(metadata, deadline)
         upload = deployment.upload
         if upload is not None:
             name = metadata.packageLocation.originalFileName
-            async with patience.bound("the change was made, and its package could not be looked at"):
-                await patience.ask(lambda: self._packages.keep(upload, name))
+            async with deadline.bound("the change was made, and its package could not be looked at"):
+                await deadline.ask(lambda: self._packages.keep(upload, name))
 
     def _used(self, deployment: Deployment) -> contextlib.AbstractContextManager[None]:
         upload = deployment.upload
         return self._packages.used(upload.package_id) if upload else contextlib.nullcontext()
 
     async def _submit(
-        self, metadata: FunctionMetaData, patience: Patience | None = None, *, is_deletion: bool = False
+        self, metadata: FunctionMetaData, deadline: Deadline | None = None, *, is_deletion: bool = False
     ) -> None:
         request = FunctionRequest(metadata, uuid.uuid4().hex, is_deletion)
-        remaining_s = self._hand_over.timeout_s if patience is None else patience.remaining_s
+        remaining_s = self._hand_over.timeout_s if deadline is None else deadline.remaining_s
         try:
             await self._hand_over.submit(request, remaining_s)
         except (OutOfDate, FunctionExists) as exc:
@@ -329,7 +329,7 @@ class Functions:
             raise RequestRefused(503, f"{NO_LEADER}: {exc}") from exc
 
     async def _keep(
-        self, deployment: Deployment, config: FunctionConfig, patience: Patience
+        self, deployment: Deployment, config: FunctionConfig, deadline: Deadline
     ) -> PackageLocationMetaData | None:
         """Check a package and make it durable; None if the request brings none."""
         if deployment.url:
@@ -341,7 +341,7 @@ class Functions:
         try:
             package = await self._packages.unpack(upload, name)
             await asyncio.to_thread(_check, package, config)
-            await patience.ask(lambda: self._packages.keep(upload, name))
+            await deadline.ask(lambda: self._packages.keep(upload, name))
         except PackageError as exc:
             raise RequestRefused(400, str(exc)) from exc
         return PackageLocationMetaData(packagePath=PACKAGE_PREFIX + upload.package_id, originalFileName=name)

@@ -6,21 +6,21 @@ import asyncio
 
 import pytest
 from magnetar.errors import ConnectionLost, InvalidConfig, RequestRefused
-from magnetar.worker.cluster.deadline import Patience
+from magnetar.worker.cluster.deadline import Deadline
 
 
 async def test_a_broker_that_stays_away_is_named_when_the_time_is_over() -> None:
     async def ask() -> str:
         raise ConnectionLost("GET http://b/tenants: refused")
 
-    patience = Patience(0.05)
+    deadline = Deadline(0.05)
     with pytest.raises(RequestRefused) as caught:
-        async with patience.bound():
-            await patience.ask(ask)
+        async with deadline.bound():
+            await deadline.ask(ask)
     assert caught.value.status == 503
     text = "nothing was changed within 0.05 s: GET http://b/tenants: refused; repeat the request later"
     assert str(caught.value) == text
-    assert patience.remaining_s == 0
+    assert deadline.remaining_s == 0
 
 
 async def test_a_broker_that_comes_back_is_asked_again() -> None:
@@ -33,9 +33,9 @@ async def test_a_broker_that_comes_back_is_asked_again() -> None:
             raise ConnectionLost("away")
         return "there"
 
-    patience = Patience(10)
-    async with patience.bound():
-        assert await patience.ask(ask) == "there"
+    deadline = Deadline(10)
+    async with deadline.bound():
+        assert await deadline.ask(ask) == "there"
     assert asked == 2
 
 
@@ -43,14 +43,14 @@ async def test_a_refusal_is_no_absence() -> None:
     async def ask() -> str:
         raise InvalidConfig("no")
 
-    patience = Patience(10)
+    deadline = Deadline(10)
     with pytest.raises(InvalidConfig):
-        async with patience.bound():
-            await patience.ask(ask)
+        async with deadline.bound():
+            await deadline.ask(ask)
 
 
 async def test_a_step_that_hangs_is_ended() -> None:
-    patience = Patience(0.02)
+    deadline = Deadline(0.02)
     with pytest.raises(RequestRefused, match=r"^nothing was changed within 0\.02 s: the broker takes long"):
-        async with patience.bound():
+        async with deadline.bound():
             await asyncio.sleep(60)

@@ -1,0 +1,152 @@
+"""Retries: which errors of a call to repeat it after, until when, and how long to wait in between."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import TypeVar
+
+_JITTER = 0.09
+"""Up to this part of a wait is taken off, so that many clients do not come back in step."""
+
+_T = TypeVar("_T")
+_log = logging.getLogger(__name__)
+
+
+class Backoff:
+    """Waits that grow from ``initial_s`` to ``max_s``; never below ``initial_s``.
+
+    Args:
+        initial_s: the first wait.
+        max_s: the longest wait; equal to ``initial_s`` for waits that do not grow.
+        rng: shortens each wait by up to ``jitter`` of it; None for none.
+        factor: the growth from one wait to the next.
+        jitter: the largest part that is taken off.
+        settled_s: `after` begins anew with what ran so long; by default ``max_s``.
+    """
+
+    __slots__ = ("_factor", "_initial_s", "_jitter", "_max_s", "_next_s", "_rng", "_settled_s")
+
+    def __init__(
+        self,
+        initial_s: float,
+        max_s: float,
+        rng: Random | None = None,
+        *,
+        factor: float = 2.0,
+        jitter: float = _JITTER,
+        settled_s: float | None = None,
+    ) -> None:
+        self._initial_s = initial_s
+        self._max_s = max_s
+        self._next_s = initial_s
+        self._rng = rng
+        self._factor = factor
+        self._jitter = jitter
+        self._settled_s = max_s if settled_s is None else settled_s
+
+    def next_s(self) -> float:
+        """Return the next wait in seconds."""
+        wait_s = self._next_s
+        self._next_s = min(wait_s * self._factor, self._max_s)
+        if self._rng is None:
+            return wait_s
+        return max(self._initial_s, wait_s * (1 - self._jitter * self._rng.random()))
+
+    def after(self, ran_s: float) -> float:
+        """Return the wait before something is started again that ran for ``ran_s`` seconds."""
+        if ran_s >= self._settled_s:
+            self.reset()
+        return self.next_s()
+
+    def reset(self) -> None:
+        """Begin again with the shortest wait."""
+        self._next_s = self._initial_s
+
+
+def is_final(error: Exception) -> bool:
+    """Whether an error says that repeating the same request cannot help."""
+    return bool(getattr(error, "is_final", False))
+
+
+class Retry:
+    """Repeats a call that fails, asynchronous or blocking."""
+
+    def __init__(
+        self,
+        retried: tuple[type[Exception], ...],
+        backoff: Backoff,
+        within_s: float = math.inf,
+        *,
+        is_final: Callable[[Exception], bool] = is_final,
+        on_failure: Callable[[Exception], object] | None = None,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            retried: errors after which the call is repeated.
+            backoff: waits between attempts.
+            within_s: time from the first attempt to the beginning of the last.
+            is_final: asked about an error of ``retried``; True raises it at once.
+            on_failure: hears of each error after which the call is repeated.
+            clock: rising seconds; by default the event loop's, or the monotonic clock.
+        """
+        self._retried = retried
+        self._backoff = backoff
+        self._within_s = within_s
+        self._is_final = is_final
+        self._on_failure = on_failure
+        self._clock = clock
+
+    async def call(self, ask: Callable[[], Awaitable[_T]]) -> _T:
+        """Return what ``ask`` gives.
+
+        Cancellation: safe if that of ``ask`` is.
+
+        Raises:
+            Exception: the error of the last attempt, or one that is not retried.
+        """
+        clock = self._clock or asyncio.get_running_loop().time
+        deadline_s = clock() + self._within_s
+        while True:
+            try:
+                return await ask()
+            except self._retried as error:
+                wait_s = self._wait_s(error, deadline_s - clock())
+                if wait_s is None:
+                    raise
+            await asyncio.sleep(wait_s)
+
+    def call_blocking(self, ask: Callable[[], _T], wait: Callable[[float], object] = time.sleep) -> _T:
+        """Return what ``ask`` gives; as `call`, in a thread.
+
+        Args:
+            ask: what may fail.
+            wait: waits for the seconds that it is given; what it raises ends the repetition.
+        """
+        clock = self._clock or time.monotonic
+        deadline_s = clock() + self._within_s
+        while True:
+            try:
+                return ask()
+            except self._retried as error:
+                wait_s = self._wait_s(error, deadline_s - clock())
+                if wait_s is None:
+                    raise
+            wait(wait_s)
+
+    def _wait_s(self, error: Exception, remaining_s: float) -> float | None:
+        """Return how long to wait before the next attempt, None if there shall be none."""
+        if remaining_s <= 0 or self._is_final(error):
+            return None
+        if self._on_failure is not None:
+            self._on_failure(error)
+        # One attempt is made at the very end of the time, however long the wait would have been.
+        wait_s = min(self._backoff.next_s(), remaining_s)
+        _log.debug("attempt failed, next in %.1f s: %s", wait_s, error)
+        return wait_s
