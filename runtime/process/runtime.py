@@ -19,7 +19,7 @@ from . import proc
 from .exit_code import how_it_ended
 from .forked import ForkedProcess
 from .liveness import Liveness
-from .zygote_link import ZygoteLink, attach_zygote, execute_zygote
+from .zygote_client import ZygoteClient, attach_zygote, execute_zygote
 
 log = logging.getLogger(__name__)
 
@@ -34,19 +34,19 @@ LOG_LINES_OF_A_CRASH = 20
 class ProcessInstance:
     """One process."""
 
-    def __init__(self, spec: InstanceSpec, number: int, link: ZygoteLink, check_s: float) -> None:
+    def __init__(self, spec: InstanceSpec, number: int, zygote: ZygoteClient, check_s: float) -> None:
         """Prepare; the runtime starts it.
 
         Args:
             spec: what to run.
             number: its own among all that the worker ever started.
-            link: to the zygote that it is forked from.
+            zygote: it is forked from this one.
             check_s: seconds between two looks whether it answers; 0 for never.
         """
         self.process_id = 0
         self.number = number
         self.spec = spec
-        self._link = link
+        self._zygote = zygote
         self._check_s = check_s
         self._control = ControlClient(spec.control_socket)
         self._is_stopping = False
@@ -82,7 +82,7 @@ class ProcessInstance:
             if self._liveness.is_hanging and not self._is_stopping and not self._ended.done():
                 self._verdict = self._liveness.reason(time.monotonic())
                 log.error("%s is killed: %s", self.spec.key, self._verdict)
-                self._link.kill_instance(self.number)
+                self._zygote.kill_instance(self.number)
                 return
 
     async def status(self) -> FunctionStatus:  # noqa: D102  documented in ports.Instance
@@ -115,14 +115,14 @@ class ProcessInstance:
         if self._ended.done():
             return
         self._is_stopping = True
-        self._link.signal_instance(self.number, signal.SIGTERM)
+        self._zygote.signal_instance(self.number, signal.SIGTERM)
         if await self._ends_within(grace_s):
             return
-        self._link.kill_instance(self.number)
+        self._zygote.kill_instance(self.number)
         if await self._ends_within(KILL_TIMEOUT_S):
             return
         log.error("the zygote did not end %s within %g s; it is killed itself", self.spec.key, KILL_TIMEOUT_S)
-        self._link.kill()
+        self._zygote.kill()
         if not await self._ends_within(KILL_TIMEOUT_S):
             self.has_ended(f"process {self.process_id} does not end: the kernel holds it")
 
@@ -195,34 +195,34 @@ class ProcessRuntime:
         self._numbers = itertools.count(1)
         self._forked = zygote
         self._check_s = max(0.0, liveness_check_s)
-        self._link: ZygoteLink | None = None
+        self._zygote: ZygoteClient | None = None
         self._starting = asyncio.Lock()
         self._is_closed = False
 
     async def warm_up(self) -> None:  # noqa: D102  documented in ports.Runtime
-        await self._open_link()
+        await self._open_zygote()
 
-    async def _open_link(self) -> ZygoteLink:
+    async def _open_zygote(self) -> ZygoteClient:
         async with self._starting:
             if self._is_closed:
                 raise ClosedError("the worker is stopping")
-            if self._link is None or not self._link.is_open:
+            if self._zygote is None or not self._zygote.is_open:
                 forked, self._forked = self._forked, None
-                self._link = await (execute_zygote() if forked is None else attach_zygote(forked))
-            return self._link
+                self._zygote = await (execute_zygote() if forked is None else attach_zygote(forked))
+            return self._zygote
 
     async def start(self, spec: InstanceSpec) -> ProcessInstance:  # noqa: D102
-        link = await self._open_link()
+        zygote = await self._open_zygote()
         number = next(self._numbers)
         with contextlib.suppress(FileNotFoundError):
             spec.last_words.unlink()
-        instance = ProcessInstance(spec, number, link, self._check_s)
-        link.add(number, instance)
-        link.tell({"command": "start", "id": number, "spec": spec.to_json(), "ram": spec.details.resources.ram})
+        instance = ProcessInstance(spec, number, zygote, self._check_s)
+        zygote.add(number, instance)
+        zygote.tell({"command": "start", "id": number, "spec": spec.to_json(), "ram": spec.details.resources.ram})
         try:
             await instance.started()
         except (TimeoutError, MagnetarError) as error:
-            link.forget(number)
+            zygote.forget(number)
             reason = str(error) or f"the zygote did not answer within {START_TIMEOUT_S:g} s"
             raise FunctionLoadError(f"no process for {spec.key}: {reason}") from error
         return instance
@@ -230,5 +230,5 @@ class ProcessRuntime:
     async def close(self) -> None:  # noqa: D102
         self._is_closed = True
         async with self._starting:
-            if self._link is not None:
-                await self._link.close()
+            if self._zygote is not None:
+                await self._zygote.close()

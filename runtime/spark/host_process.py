@@ -1,20 +1,16 @@
-"""The host of Spark functions as the worker sees it: started, spoken to, and known to be gone."""
+"""Client of the host process of Spark functions: starts it, commands it, takes its events, and notices its end."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
-import socket
-from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...errors import ProtocolError
 from ...tasks import TaskSet
+from ..process.channel import ProcessChannel, execute
 from ..process.exit_code import how_it_ended
-from ..process.messages import LENGTH_BYTES, body_bytes, encode
 
 _log = logging.getLogger(__name__)
 
@@ -40,8 +36,7 @@ class HostProcess:
         """
         self._take_event = take_event
         self._has_ended = has_ended
-        self._process: Process | None = None
-        self._writer: asyncio.StreamWriter | None = None
+        self._channel: ProcessChannel | None = None
         self._tasks = TaskSet("Spark host")
         self._listening: asyncio.Task[None] | None = None
         self._reason = ""
@@ -51,12 +46,12 @@ class HostProcess:
     @property
     def pid(self) -> int:
         """Of the process, 0 before it is started."""
-        return self._process.pid if self._process is not None else 0
+        return self._channel.pid if self._channel is not None else 0
 
     @property
     def is_alive(self) -> bool:
         """Whether it takes commands."""
-        return self._writer is not None and not self._is_ending
+        return self._channel is not None and self._channel.is_open and not self._is_ending
 
     async def start(self, program: Sequence[str], config_text: str) -> None:
         """Start it; returns before it has imported anything.
@@ -64,35 +59,21 @@ class HostProcess:
         Raises:
             OSError: no process could be made.
         """
-        ours, theirs = socket.socketpair()
-        try:
-            with theirs:
-                self._process = await asyncio.create_subprocess_exec(
-                    *program, str(theirs.fileno()), config_text, pass_fds=(theirs.fileno(),), stdin=DEVNULL
-                )
-        except BaseException:
-            ours.close()
-            raise
-        reader, self._writer = await asyncio.open_unix_connection(sock=ours)
-        self._listening = self._tasks.start(self._listen(reader, self._process), "events")
+        self._channel = await execute(lambda number: [*program, str(number), config_text])
+        self._listening = self._tasks.start(self._listen(self._channel), "events")
 
     def tell(self, command: dict[str, Any]) -> None:
         """Send a command; one that is gone says so by `has_ended`."""
-        if self._writer is not None:
-            self._writer.write(encode(command))
+        if self._channel is not None:
+            self._channel.tell(command)
 
-    async def _listen(self, reader: asyncio.StreamReader, process: Process) -> None:
+    async def _listen(self, channel: ProcessChannel) -> None:
         try:
-            while True:
-                size = body_bytes(await reader.readexactly(LENGTH_BYTES))
-                self._take(await reader.readexactly(size))
-        except (asyncio.IncompleteReadError, OSError):
-            pass
-        except ProtocolError as error:
-            self.kill(str(error))
+            damage = await channel.listen(self._take)
+            if damage:
+                self.kill(damage)
         finally:
-            self._close_socket()
-            reason = f"the host process of Spark functions {how_it_ended(await process.wait())}"
+            reason = f"the host process of Spark functions {how_it_ended(await channel.wait())}"
             self._has_ended(self, self._reason or reason)
 
     def _take(self, body: bytes) -> None:
@@ -106,25 +87,19 @@ class HostProcess:
         except Exception:  # noqa: BLE001  it is logged, and whoever it was about hears of the end of the host
             _log.exception("an event of the host of Spark functions could not be taken: %r", body[:200])
 
-    def _close_socket(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
-
     def kill(self, reason: str) -> None:
         """End it by force; `has_ended` is told the reason."""
         self._reason = reason
         self._is_ending = True
-        if self._process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
+        if self._channel is not None:
+            self._channel.kill()
 
     async def end(self) -> None:
         """End it in order, by force after `END_TIMEOUT_S`; returns when it is gone."""
         self._is_ending = self.was_told_to_end = True
-        self._close_socket()
-        if self._listening is None:
+        if self._channel is None or self._listening is None:
             return
+        self._channel.close()
         try:
             async with asyncio.timeout(END_TIMEOUT_S):
                 await asyncio.shield(self._listening)

@@ -10,11 +10,12 @@ from typing import Any
 
 import psutil
 import pytest
+from magnetar.runtime.process.channel import ProcessChannel
 from magnetar.runtime.process.exit_code import how_it_ended
 from magnetar.runtime.process.liveness import BUSY_FACTOR, CHECKS_MAX, Liveness
 from magnetar.runtime.process.messages import encode
 from magnetar.runtime.process.runtime import ProcessInstance, ProcessRuntime
-from magnetar.runtime.process.zygote_link import ZygoteLink
+from magnetar.runtime.process.zygote_client import ZygoteClient
 
 from tests.runtime.conftest import MakeSpec, until
 
@@ -101,9 +102,10 @@ class FakeWriter:
         return self.is_closed
 
 
-def fake_link() -> tuple[ZygoteLink, asyncio.StreamReader, FakeProcess]:
+def fake_client() -> tuple[ZygoteClient, asyncio.StreamReader, FakeProcess]:
     process, reader, writer = FakeProcess(), asyncio.StreamReader(), FakeWriter()
-    return ZygoteLink(process, reader, writer), reader, process  # type: ignore[arg-type]
+    channel = ProcessChannel(process, reader, writer)  # type: ignore[arg-type]
+    return ZygoteClient(channel), reader, process
 
 
 BAD = [
@@ -116,35 +118,35 @@ BAD = [
 
 @pytest.mark.parametrize("event", BAD)
 async def test_event_that_cannot_be_taken_ends_its_instance_only(event: dict[str, Any]) -> None:
-    link, reader, process = fake_link()
+    client, reader, process = fake_client()
     instances = [FakeInstance() for _ in range(2)]
     for number, instance in enumerate(instances, 1):
-        link.add(number, instance)
+        client.add(number, instance)
     for one in ({"nothing": 1}, event, {"event": "ended", "id": 2, "code": 3, "said": "s", "verdict": "v"}):
         reader.feed_data(encode(one))
     async with asyncio.timeout(60):
         assert await instances[0].end
         assert await instances[1].end == "3 s v"
-    assert link.is_open
+    assert client.is_open
     process.kill()
     reader.feed_eof()
     async with asyncio.timeout(60):
-        await link.close()
+        await client.close()
 
 
 @pytest.mark.parametrize("last", [b"", b"\xff\xff\xff\xff", b"\x00\x00\x00\x05abc"])
-async def test_all_instances_are_told_when_the_link_ends(last: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_all_instances_are_told_when_the_client_ends(last: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also when the zygote does not end by itself."""
-    monkeypatch.setattr("magnetar.runtime.process.zygote_link.ZYGOTE_END_S", 0.01)
-    link, reader, _ = fake_link()
+    monkeypatch.setattr("magnetar.runtime.process.zygote_client.ZYGOTE_END_S", 0.01)
+    client, reader, _ = fake_client()
     instance = FakeInstance()
-    link.add(1, instance)
+    client.add(1, instance)
     reader.feed_data(last)
     reader.feed_eof()
     async with asyncio.timeout(60):
         assert await instance.end
-        await link.close()
-    assert not link.is_open
+        await client.close()
+    assert not client.is_open
 
 
 async def test_stop_ends_though_the_zygote_does_nothing(
