@@ -1,7 +1,8 @@
-"""Who counts as there although nobody sees him: absence is forgiven for a while; pure.
+"""Grace period: what is missing counts as missing only after a while; pure.
 
-Absence counts only while the leader itself sees the roster, and starts anew when it begins to lead or was cut off: a
-restart of the broker, after which everybody comes back one by one, moves nothing.
+Whoever asks passes the time, and begins anew when what was missing may have been missing for reasons of its own: a
+leader that begins to lead or was cut off itself moves nothing after a restart of the broker, when all workers come back
+one by one.
 """
 
 from __future__ import annotations
@@ -9,26 +10,24 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 
-class AbsenceClock:
-    """Remembers since when a worker has been missing."""
+class GracePeriod:
+    """Since when each of several names has been missing."""
 
-    def __init__(self, timeout_s: float) -> None:
-        """Forgive an absence of `timeout_s` seconds."""
-        self._timeout_s = timeout_s
+    def __init__(self, period_s: float) -> None:
+        """Grant ``period_s`` seconds from the first time that a name is seen to be missing."""
+        self._period_s = period_s
         self._missing_since: dict[str, float] = {}
 
     def restart(self) -> None:
-        """Begin anew: what was missing before was missing for reasons of our own."""
+        """Begin anew with all names."""
         self._missing_since.clear()
 
-    def excused(self, owners: Iterable[str], members: Iterable[str], now: float) -> frozenset[str]:
-        """Return the owners of instances that are missing, but not for long enough to count.
+    def granted(self, missing: Iterable[str], now: float) -> frozenset[str]:
+        """Return those whose period has not ended.
 
         Args:
-            owners: ids of all workers that own an instance.
-            members: ids of those that are there.
+            missing: all names that are missing now; the period of any other begins anew when it is missing again.
             now: monotonic seconds.
         """
-        missing = set(owners) - set(members)
-        self._missing_since = {worker: self._missing_since.get(worker, now) for worker in missing}
-        return frozenset(worker for worker in missing if now - self._missing_since[worker] < self._timeout_s)
+        self._missing_since = {name: self._missing_since.get(name, now) for name in missing}
+        return frozenset(name for name, since in self._missing_since.items() if now - since < self._period_s)

@@ -1,14 +1,12 @@
-"""The membership manager: takes part in the election and knows the roster.
+"""Membership manager: takes part in the election and reads the roster.
 
 This worker's consumer on the failover subscription ``participants`` is its membership; while the broker calls it
 active, the worker leads. No message ever passes.
 
-Who is active is told twice: by the broker's word to the consumer, which may come late by its failover delay, and by the
-topic's statistics. Whichever says first that another one is active ends this worker's leadership. And when that other
-one is gone before the broker has told of it, there is nothing left to tell: then the statistics alone make this worker
-lead again. The roster is read
-from the topic's statistics each time it is asked for, by whoever needs it: a cached roster would be wrong exactly when
-it matters.
+The broker shows twice who is active: by an event to the consumer, which may come late by its failover delay, and in the
+topic's statistics. Whichever shows first that another one is active ends this worker's leadership. When that other one
+is gone before the broker has sent an event about it, none comes: then the statistics alone make this worker lead again.
+The roster is read from the topic's statistics each time: a cached one would be wrong exactly when it matters.
 """
 
 from __future__ import annotations
@@ -23,31 +21,31 @@ _log = logging.getLogger(__name__)
 
 
 class Participation(Protocol):
-    """The open consumer; `worker` plugs the client in."""
+    """Open consumer; `worker` implements it with the client."""
 
     async def close(self) -> None:
         """Leave."""
 
 
 Join = Callable[[str, Callable[[bool], None]], Awaitable[Participation]]
-"""Subscribes under a consumer name; the callback hears True when it became active and False when no longer."""
+"""Subscribes under a consumer name; the callback is given True when it became active and False when no longer."""
 
 ReadStats = Callable[[], Awaitable[Mapping[str, Any]]]
 """Reads the statistics of the coordination topic."""
 
 
 class MembershipManager:
-    """This worker's place among the workers."""
+    """This worker's membership of the cluster."""
 
     def __init__(self, me: Member, join: Join, read_stats: ReadStats, on_leadership: Callable[[bool], None]) -> None:
-        """Hear about leadership by `on_leadership`, which must return quickly."""
+        """Prepare; `on_leadership` is given each change of leadership, and must return quickly."""
         self.me = me
         self._join = join
         self._read_stats = read_stats
         self._on_leadership = on_leadership
         self._participation: Participation | None = None
         self._is_leader = False
-        self._times_heard = 0
+        self._events = 0
 
     @property
     def is_leader(self) -> bool:
@@ -61,7 +59,7 @@ class MembershipManager:
         await self.roster()
 
     def _became(self, is_active: bool) -> None:
-        self._times_heard += 1
+        self._events += 1
         self._set_leader(is_active)
 
     def _set_leader(self, is_active: bool) -> None:
@@ -72,10 +70,10 @@ class MembershipManager:
         self._on_leadership(is_active)
 
     async def roster(self) -> Roster:
-        """Return who is there now, by the broker's word; it also says whether this worker leads."""
-        heard = self._times_heard
+        """Return the connected workers, as the broker shows them now; a change of the leader shown there counts."""
+        events = self._events
         roster = read_roster(await self._read_stats())
-        if roster.leader is not None and heard == self._times_heard and self._participation is not None:
+        if roster.leader is not None and events == self._events and self._participation is not None:
             self._set_leader(roster.leader == self.me)
         return roster
 

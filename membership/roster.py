@@ -1,4 +1,4 @@
-"""Reading who is there and who leads from the statistics of the coordination topic; pure.
+"""Roster of workers, read from the statistics of the coordination topic; pure.
 
 Source: worker-internals of Pulsar Functions, leader election: the consumers of the failover subscription are the
 members, named ``workerId:host:port``; the active one leads.
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 SUBSCRIPTION = "participants"
-LIFE = "life"
+INCARNATION = "life"  # what workers of earlier versions write
 """Property of a membership: another text each time that the worker is started. A reconnection keeps it."""
 
 ID_CHARACTERS_MAX = 255
@@ -64,17 +64,17 @@ def parse_member(name: str) -> Member | None:
 
 @dataclass(frozen=True, slots=True)
 class Roster:
-    """Everybody who is there, by id, and who leads.
+    """All connected workers, by id, and the leader.
 
     Attributes:
         members: sorted by id.
         leader: one of them.
-        lives: id and life of each.
+        incarnations: id and incarnation of each.
     """
 
     members: tuple[Member, ...]
     leader: Member | None
-    lives: Mapping[str, str]
+    incarnations: Mapping[str, str]
 
     def member(self, worker_id: str) -> Member | None:
         """Return the member of that id."""
@@ -101,11 +101,11 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 def read_roster(topic_stats: Mapping[str, Any]) -> Roster:
     """Return the roster that the topic's statistics show; empty without the subscription."""
-    lives: dict[Member, str] = {}
+    incarnations: dict[Member, str] = {}
     for name, properties in participants(topic_stats):
         if member := parse_member(name):
-            lives[member] = str(properties.get(LIFE, ""))
-    members = sorted(lives)
+            incarnations[member] = str(properties.get(INCARNATION, ""))
+    members = sorted(incarnations)
     active = parse_member(str(_subscription(topic_stats).get("activeConsumerName")))
     leader = active if active in members else None
-    return Roster(tuple(members), leader, {member.worker_id: lives[member] for member in members})
+    return Roster(tuple(members), leader, {member.worker_id: incarnations[member] for member in members})

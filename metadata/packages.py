@@ -36,7 +36,7 @@ PartWriter = Callable[[bytes, Mapping[str, str]], Awaitable[None]]
 
 
 class PackageTopics(Protocol):
-    """Where the parts of packages lie; `worker` plugs the client in."""
+    """Storage of the parts of packages; `worker` implements it with topics."""
 
     def write(self, package_id: str) -> AbstractAsyncContextManager[PartWriter]:
         """Open the package's topic, held by its durable subscription, for writing."""

@@ -11,7 +11,7 @@ Invariants:
 - Fencing: a failed append ends the leadership. The record may still arrive, but none of this writer's does once its
   successor holds the log; so it is taken anew, and read to its end, before anything else is decided.
 
-The storage behind it is an interface, so that neither managers nor tests need a broker: `worker` plugs in a topic.
+The storage behind it is an interface, so that managers and tests need no broker; `worker` implements it with a topic.
 """
 
 from __future__ import annotations

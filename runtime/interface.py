@@ -1,4 +1,4 @@
-"""What a runtime gives its manager: ways to run an instance, all with one face."""
+"""The interface that every runtime implements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The runtime manager: makes what runs on this worker what the assignments say.
+"""Runtime manager: makes what runs on this worker what the assignments say.
 
 Design: `apply` only compares and never waits for an instance. Each instance has a supervisor of its own, so a slow
 package, a function that does not stop or one that cannot start delays no other. What changed is stopped and started
@@ -35,8 +35,8 @@ log = logging.getLogger(__name__)
 FetchPackage = Callable[[PackageLocationMetaData], Awaitable[Path]]
 DEFAULT_RUNTIME = "process"
 STOP_GRACE_S = 10.0
-LIFE_FILE = ".function"
-"""Beside the logs of a function: the uuid of its creation."""
+INCARNATION_FILE = ".function"
+"""File beside the logs of a function: the uuid of its creation."""
 NAME_BYTES_MAX = 200  # a file's name has at most 255, and the instance's number and `.log.1` follow
 CLOSE_GRACE_S = 5.0  # a server told to end has 10 s for everything
 
@@ -172,7 +172,7 @@ class RuntimeManager:
         metadata = assignment.instance.functionMetaData
         package = await self._fetch_package(metadata.packageLocation)
         async with self._log_changes:
-            await asyncio.to_thread(_begin_life, self.log_file(key).parent, metadata.functionUuid)
+            await asyncio.to_thread(_begin_incarnation, self.log_file(key).parent, metadata.functionUuid)
         return InstanceSpec(
             metadata=metadata,
             instance_id=assignment.instance.instanceId,
@@ -299,20 +299,20 @@ def _warm_up_failed(name: str, failure: BaseException) -> None:
     log.warning("the runtime %s is not warm yet: %s", name, failure)
 
 
-def _begin_life(directory: Path, life: str) -> None:
+def _begin_incarnation(directory: Path, incarnation: str) -> None:
     """Remove the logs of a function that was deleted and created again under its name meanwhile."""
-    marker = directory / LIFE_FILE
+    marker = directory / INCARNATION_FILE
     try:
         before = marker.read_text(encoding="utf-8")
     except (OSError, ValueError):
         before = ""
-    if before == life or not life:
+    if before == incarnation or not incarnation:
         return
     if before:
         shutil.rmtree(directory, ignore_errors=True)
-    with contextlib.suppress(OSError):  # on a full disk the next life may find these logs
+    with contextlib.suppress(OSError):  # on a full disk the next incarnation may find these logs
         directory.mkdir(parents=True, exist_ok=True)
-        marker.write_text(life, encoding="utf-8")
+        marker.write_text(incarnation, encoding="utf-8")
 
 
 def _remove_others(root: Path, kept: Collection[Path]) -> None:

@@ -13,7 +13,7 @@ class NoRuntime:
     def __init__(self, reason: str) -> None:
         self._reason = reason
 
-    async def warm_up(self) -> None:  # noqa: D102  documented in ports.Runtime
+    async def warm_up(self) -> None:  # noqa: D102  documented in interface.Runtime
         pass
 
     async def start(self, spec: InstanceSpec) -> Instance:  # noqa: D102

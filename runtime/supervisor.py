@@ -1,4 +1,4 @@
-"""Keeps one instance running until it is not wanted any more, and knows why it is not running while it is not.
+"""Supervisor of one instance: keeps it running until it is stopped, and knows why it is not running while it is not.
 
 States: fetching the package, starting, running, waiting to start again, stopped. `status` has an answer in each.
 """
@@ -75,7 +75,7 @@ class Supervisor:
 
     def begin(self) -> None:
         """Start keeping it running."""
-        self._task = self._tasks.keep(self._run, "life", longest_pause_s=LONGEST_PAUSE_S, on_failure=self._run_failed)
+        self._task = self._tasks.keep(self._run, "run", longest_pause_s=LONGEST_PAUSE_S, on_failure=self._run_failed)
 
     def _run_failed(self, failure: BaseException) -> None:
         log.error("keeping instance %s running failed, and begins anew", self._key, exc_info=failure)

@@ -21,16 +21,16 @@ DRAINED = "drained worker:"
 
 @dataclass(frozen=True, slots=True)
 class Workforce:
-    """Who can run instances, and who only keeps what he has (see `round_robin.assign`).
+    """Workers to place instances on (see `round_robin.assign`).
 
     Attributes:
         workers: can run instances.
-        excused: keep what they have.
+        missing: absent within their grace period; they keep what they have.
         is_evened_out: whether instances move from full workers to empty ones (see `round_robin.rebalance`).
     """
 
     workers: frozenset[str]
-    excused: frozenset[str] = frozenset()
+    missing: frozenset[str] = frozenset()
     is_evened_out: bool = False
 
 
@@ -48,7 +48,7 @@ def plan(
         for instance_id in range(details.parallelism):
             wanted[InstanceKey(name, instance_id)] = metadata
     held_by = {key: assignment.workerId for key, assignment in current.items()}
-    owners = assign(wanted, workforce.workers, held_by, workforce.excused)
+    owners = assign(wanted, workforce.workers, held_by, workforce.missing)
     if workforce.is_evened_out:
         movable = {key: worker for key, worker in owners.items() if worker in workforce.workers}
         owners |= rebalance(workforce.workers, movable)
@@ -126,7 +126,7 @@ class SchedulerManager:
 
         Args:
             functions: asked once it is this round's turn, so that a round sees everything before it.
-            workforce: who there is to run them.
+            workforce: the workers to place them on.
 
         Cancellation: may leave a part of the records written; the next round completes them.
         """

@@ -40,7 +40,7 @@ def assign(
     instances: Iterable[InstanceKey],
     workers: Iterable[str],
     current: Mapping[InstanceKey, str],
-    excused: Collection[str] = (),
+    missing: Collection[str] = (),
 ) -> dict[InstanceKey, str]:
     """Return the worker of every instance.
 
@@ -48,11 +48,11 @@ def assign(
         instances: all that should run.
         workers: ids of those that can run instances; without any, nothing new is decided.
         current: what was decided before; entries of other instances or other workers do not count.
-        excused: ids of those that keep what they have and get nothing new, such as the briefly absent.
+        missing: ids of those that keep what they have and get nothing new: absent within their grace period.
     """
     wanted = sorted(set(instances))
     living = sorted(set(workers))
-    keeping = {*living, *excused}
+    keeping = {*living, *missing}
     decided = {key: current[key] for key in wanted if current.get(key) in keeping}
     if not living:
         return decided
@@ -85,16 +85,16 @@ def rebalance(workers: Iterable[str], current: Mapping[InstanceKey, str]) -> dic
         held[decided[key]].append(key)
     if not held:
         return decided
-    floor, extra = divmod(len(decided), len(held))
+    share, extra = divmod(len(decided), len(held))
     # The fullest workers may keep one instance more: that is what makes the number of moves the smallest.
     fullest = sorted(held, key=lambda worker: (-len(held[worker]), worker))
-    target = {worker: floor + (index < extra) for index, worker in enumerate(fullest)}
+    target = {worker: share + (index < extra) for index, worker in enumerate(fullest)}
     spare = [key for worker in fullest for key in held[worker][target[worker] :]]
-    room = [(len(keys), worker) for worker, keys in held.items() if len(keys) < target[worker]]
-    heapify(room)
+    smallest = [(len(keys), worker) for worker, keys in held.items() if len(keys) < target[worker]]
+    heapify(smallest)
     for key in spare:
-        size, worker = heappop(room)
+        size, worker = heappop(smallest)
         decided[key] = worker
         if size + 1 < target[worker]:
-            heappush(room, (size + 1, worker))
+            heappush(smallest, (size + 1, worker))
     return decided

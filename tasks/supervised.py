@@ -4,8 +4,8 @@ Design: a task that nobody awaits fails in silence, and the work it did stops wi
 an owner, the `TaskSet` of the object it works for, and a handler for its failure:
 
 - `TaskSet.start` runs a piece of work once; a failure is logged, or goes to the handler that is given;
-- `TaskSet.keep` is for work that lives as long as its owner (timers, watches, listeners): a failure is logged, and the
-  work begins anew after a pause that doubles;
+- `TaskSet.keep` is for work that goes on as long as its owner (timers, watches, listeners): a failure is logged, and
+  the work begins anew after a pause that doubles;
 - `TaskSet.close` cancels what still runs and waits for its end.
 
 Within one coroutine an `asyncio.TaskGroup` does the same and is better; `race` is for "whichever ends first".
@@ -96,7 +96,7 @@ class TaskSet:
         longest_pause_s: float = LONGEST_PAUSE_S,
         on_failure: OnFailure | None = None,
     ) -> asyncio.Task[None]:
-        """Run work that lives as long as its owner: what fails is handled and begun anew, work that returns has ended.
+        """Run work for as long as its owner exists: what fails is handled and begun anew, work that returns has ended.
 
         Args:
             make_work: makes the coroutine, once per start.

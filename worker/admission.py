@@ -54,22 +54,22 @@ def check_namespace(namespace: str, topic_stats: Mapping[str, Any], functions: I
 
 
 async def check_id(me: Member, topic_stats: Mapping[str, Any], http: httpx.AsyncClient) -> None:
-    """Refuse the id of a worker that lives.
+    """Refuse the id of another worker that runs.
 
-    A membership alone is no proof of life: the broker takes a while to notice that a machine is gone.
+    A membership alone is no proof: the broker takes a while to notice that a machine is gone.
 
     Raises:
         MagnetarError: with the remedy.
     """
     for member in read_roster(topic_stats).members:
-        if member.worker_id == me.worker_id and member != me and await _lives(member, http):
+        if member.worker_id == me.worker_id and member != me and await _answers(member, http):
             raise MagnetarError(
                 f"worker id {me.worker_id} is taken by the worker on {member.url};"
                 " give this one another --worker-id, or stop that one first"
             )
 
 
-async def _lives(member: Member, http: httpx.AsyncClient) -> bool:
+async def _answers(member: Member, http: httpx.AsyncClient) -> bool:
     try:
         await http.get(f"{member.url}/version", timeout=_PROBE_TIMEOUT_S)
     except (httpx.HTTPError, httpx.InvalidURL):

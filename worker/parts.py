@@ -1,4 +1,4 @@
-"""The parts of a worker, plugged into each other: managers, logs, packages, and the REST interface over them."""
+"""Assembly of a worker: managers, logs and packages, connected to each other, and the REST interface over them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..client.client import AsyncClient
 from ..client.config import ConsumerConfig
 from ..errors import MagnetarError
 from ..membership.manager import MembershipManager, Participation
-from ..membership.roster import LIFE, SUBSCRIPTION, Member
+from ..membership.roster import INCARNATION, SUBSCRIPTION, Member
 from ..metadata.function_table import Change, fqfn
 from ..metadata.functions import FunctionMetadataManager
 from ..metadata.packages import PackageStore
@@ -34,16 +34,16 @@ from .cluster.topic_log import TopicLog
 from .config import WorkerConfig
 from .functions.cleanup import SubscriptionCleanup
 from .functions.cursor_reset import CursorReset
-from .functions.ending import Ending
 from .functions.exact_outputs import ExactOutputs
 from .functions.instances import Instances, RunningInstances
-from .functions.package_cleanup import PackageJanitor
+from .functions.package_cleanup import PackageCleanup
 from .functions.package_topics import PackageTopics
 from .functions.runs import Runs
 from .functions.service import PACKAGE_PREFIX, FunctionName, Functions, Surroundings
 from .functions.spark_readiness import SparkReadiness
 from .functions.state_tables import StateTables
 from .functions.subscriptions import InputSubscriptions
+from .functions.termination import Termination
 from .functions.trigger import Trigger
 from .rest import metrics
 from .rest.app import make_app
@@ -76,7 +76,7 @@ def _now_ms() -> int:
 
 
 class Parts:
-    """Everything of a worker but its life."""
+    """All parts of a worker; `WorkerService` starts and stops them."""
 
     def __init__(
         self, config: WorkerConfig, me: Member, admin: BrokerAdmin, http: httpx.AsyncClient, client: AsyncClient
@@ -89,7 +89,7 @@ class Parts:
         self._is_applied = asyncio.Event()
         self._deleted = asyncio.Event()
         self._instances: Instances | None = None
-        self._life = uuid.uuid4().hex
+        self._incarnation = uuid.uuid4().hex
         self.cleanup = SubscriptionCleanup(admin, lambda: self.metadata.all())
         tailer = f"{me.worker_id}-function"
         functions = TopicLog(client, config.topic(config.metadata_topic), f"{tailer}-metadata-tailer")
@@ -100,7 +100,7 @@ class Parts:
         self.membership = MembershipManager(me, self._join, self._coordinate_stats, self.leadership.became)
         topics = PackageTopics(client, config.topic(PACKAGE_PREFIX))
         self.packages = PackageStore(config.data_dir / "packages", topics)
-        self.janitor = PackageJanitor(
+        self.package_cleanup = PackageCleanup(
             self.packages,
             admin,
             config.topic(PACKAGE_PREFIX),
@@ -133,7 +133,7 @@ class Parts:
         if self._instances is None:
             raise MagnetarError("this worker does not serve yet; try again")
         locks = self._config.topic(self._config.locks_topic)
-        await Ending(self._instances, self._admin, locks).run(name, metadata)
+        await Termination(self._instances, self._admin, locks).run(name, metadata)
 
     def _assignments_changed(self) -> None:
         self._is_applied.clear()
@@ -150,7 +150,7 @@ class Parts:
             self._config.topic(self._config.coordination_topic),
             SUBSCRIPTION,
             ConsumerConfig(
-                type="Failover", name=name, properties={"id": name, MARK: __version__, LIFE: self._life},
+                type="Failover", name=name, properties={"id": name, MARK: __version__, INCARNATION: self._incarnation},
                 initial_position="Earliest", on_active_change=on_active_change,
             ),
         )  # fmt: skip

@@ -125,7 +125,7 @@ class WorkerService:
         check_namespace(config.functions_namespace, stats, parts.metadata.all())
         self._spawn("election", lambda: parts.leadership.run_election(self.worker_id))
         self._keep("schedule", lambda: parts.leadership.run_schedule(parts.membership))
-        self._keep("janitor", parts.janitor.run)
+        self._keep("cleanup of packages", parts.package_cleanup.run)
         self._keep("compaction of the logs", parts.compaction.run)
         # A leader that is leaving answers until it has left; then others ask the next one.
         stack.callback(door.close)

@@ -1,4 +1,4 @@
-"""The life of a process instance, from the fork to its exit.
+"""Process of an instance, from the fork to its exit.
 
 The main thread runs the event loop of the client; the function has a thread of its own, so that a signal, a question
 about the status and the keep-alive of the connection are answered while the function computes.
@@ -36,7 +36,7 @@ from .. import control
 from .output import Drain, Output
 
 SWITCH_INTERVAL_S = 0.0005  # a busy function otherwise delays each turn of the event loop by 5 ms
-STOP_GRACE_S = 10.0  # the worker may lose its patience earlier
+STOP_GRACE_S = 10.0  # the worker may kill it earlier
 LAST_WORDS_CHARACTERS_MAX = 16 * 1024
 TURN_TIMEOUT_S = 1.5  # the worker waits two for the answer
 

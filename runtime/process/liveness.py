@@ -1,4 +1,4 @@
-"""Whether an instance that does not answer hangs, or only waits for its turn on a busy machine."""
+"""Liveness check: whether an instance that does not answer hangs, or only waits for a processor."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ class Liveness:
         self._busy_s = 0.0
 
     @property
-    def patience_s(self) -> float:
-        """Return how long it may be silent."""
+    def silence_max_s(self) -> float:
+        """Longest time without an answer."""
         return CHECKS_MAX * self._check_s
 
     @property
     def is_hanging(self) -> bool:
         """Return whether it had its chance."""
-        return self._counted_s >= self.patience_s or self._busy_s >= self.patience_s * BUSY_FACTOR
+        return self._counted_s >= self.silence_max_s or self._busy_s >= self.silence_max_s * BUSY_FACTOR
 
     def seen(self, now_s: float) -> None:
         """Take an answer to another question, which is no check."""
@@ -75,5 +75,5 @@ class Liveness:
             f"the instance has not answered for {now_s - self.silent_since_s:.0f} s: the function may hold Python's"
             " interpreter or event loop, as a regular expression that backtracks for ever does, or its process is"
             " stopped; after"
-            f" {self.patience_s:g} s without answers it is killed and started again (instanceLivenessCheckFreqMs)"
+            f" {self.silence_max_s:g} s without answers it is killed and started again (instanceLivenessCheckFreqMs)"
         )

@@ -6,7 +6,7 @@ file locks, which Linux has not used since version 2.4, holds a number that is t
 do the same, but they take rights that a worker need not have.
 
 The zygote adopts what loses its parent (`PR_SET_CHILD_SUBREAPER`), so all of it stays below the zygote while that
-lives. When zygote and worker are killed in the same moment nobody is left to end it; the next zygote of this machine
+runs. When zygote and worker are killed in the same moment nobody is left to end it; the next zygote of this machine
 does (`end_abandoned`).
 """
 

@@ -1,4 +1,4 @@
-"""What a worker and its zygote say to each other: JSON objects, each behind its length in four bytes."""
+"""Messages between a worker and its zygote: JSON objects, each behind its length in four bytes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LOOK_S = 0.25
 """How often the zygote looks whether a silent worker is stopped."""
 
 BEAT_S = 0.5
-"""How often a worker says that it lives."""
+"""Seconds between two heartbeats of a worker."""
 
 
 def encode(message: dict[str, Any]) -> bytes:

@@ -1,4 +1,4 @@
-"""Instances as processes of their own, seen from the worker."""
+"""Process runtime: instances as processes of their own, seen from the worker."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class ProcessInstance:
             self._tasks.keep(self._watch, "liveness")
 
     async def _watch(self) -> None:
-        """Ask every now and then whether it lives, and kill it when it has not answered for too long."""
+        """Check its health every now and then, and kill it when it has not answered for too long."""
         while not self._ended.done():
             await asyncio.sleep(self._check_s)
             try:
@@ -85,7 +85,7 @@ class ProcessInstance:
                 self._zygote.kill_instance(self.number)
                 return
 
-    async def status(self) -> FunctionStatus:  # noqa: D102  documented in ports.Instance
+    async def status(self) -> FunctionStatus:  # noqa: D102  documented in interface.Instance
         if self._ended.done():
             return FunctionStatus(failureException=self._ended.result())
         try:
@@ -137,12 +137,12 @@ class ProcessInstance:
         return await asyncio.shield(self._ended)
 
     def has_started(self, process_id: int) -> None:
-        """Take the word of the zygote that the process runs."""
+        """Note that the process runs."""
         if not self._started.done():
             self._started.set_result(process_id)
 
     def has_ended(self, reason: str) -> None:
-        """Take the word of the zygote that the process is gone."""
+        """Note that the process is gone."""
         self._tasks.cancel()
         if not self._started.done():
             self._started.set_exception(FunctionLoadError(reason))
@@ -199,7 +199,7 @@ class ProcessRuntime:
         self._starting = asyncio.Lock()
         self._is_closed = False
 
-    async def warm_up(self) -> None:  # noqa: D102  documented in ports.Runtime
+    async def warm_up(self) -> None:  # noqa: D102  documented in interface.Runtime
         await self._open_zygote()
 
     async def _open_zygote(self) -> ZygoteClient:

@@ -136,7 +136,7 @@ class Zygote:
             elif not ready and time.monotonic() - heard_at >= LEASE_S:
                 if is_stopped(worker) or time.monotonic() - beat_at >= HELD_LEASE_S:
                     return
-                heard_at = time.monotonic() - LEASE_S + LOOK_S  # it lives, and its interpreter is held: look again
+                heard_at = time.monotonic() - LEASE_S + LOOK_S  # it runs, and its interpreter is held: look again
             for key, events in ready:
                 if key.fileobj is self._commands:
                     if events & selectors.EVENT_WRITE:
@@ -227,7 +227,7 @@ class Zygote:
             os._exit(1)
 
     def _reap(self) -> None:
-        """Tell the worker which instances have ended, and bury what they left."""
+        """Tell the worker which instances have ended, and remove what they left."""
         ended: list[tuple[_Child, int]] = []
         with contextlib.suppress(ChildProcessError):
             while True:
@@ -323,7 +323,7 @@ def _kill_with_group(process_id: int) -> None:
 
 
 def _kill_group(process_id: int) -> None:
-    """End what a function has started itself; it lives in the session of its instance."""
+    """End what a function has started itself; it runs in the session of its instance."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process_id, signal.SIGKILL)
 

@@ -66,7 +66,7 @@ class SparkInstance:
         self._is_loaded = False
         self._let_go.clear()
 
-    async def status(self) -> FunctionStatus:  # noqa: D102  documented in ports.Instance
+    async def status(self) -> FunctionStatus:  # noqa: D102  documented in interface.Instance
         status = self._stats.status()
         status.running = self._is_ready and not self._ended.done()
         if self._ended.done():
@@ -192,7 +192,7 @@ class SparkInstance:
             run.cancel(self._stats)
         self._end("")
 
-    def leftover(self) -> str:  # noqa: D102  documented in ports.Instance
+    def leftover(self) -> str:  # noqa: D102  documented in interface.Instance
         return ""  # what does not stop is ended with the host
 
     async def wait(self) -> str:  # noqa: D102

@@ -145,7 +145,7 @@ class SparkRuntime:
                 _log.info("the host of Spark functions ends: no run for %g s", self.config.idle_s)
                 await host.end()
 
-    async def close(self) -> None:  # noqa: D102  documented in ports.Runtime
+    async def close(self) -> None:  # noqa: D102  documented in interface.Runtime
         self._is_closed = True
         await self._tasks.close()
         if self._host is not None:

@@ -83,7 +83,7 @@ class ThreadInstance:
         self._loading = home.loading
         self._pipeline = make_pipeline(spec, client, home, self._log)
         self._tasks = TaskSet(f"instance {spec.key}")
-        self._running = self._tasks.start(self._run(), "life", awaited_elsewhere)
+        self._running = self._tasks.start(self._run(), "run", awaited_elsewhere)
 
     async def _run(self) -> str:
         try:
@@ -98,7 +98,7 @@ class ThreadInstance:
             self._log.close()
         return reason
 
-    async def status(self) -> FunctionStatus:  # noqa: D102  documented in ports.Instance
+    async def status(self) -> FunctionStatus:  # noqa: D102  documented in interface.Instance
         status = self._pipeline.stats.status()
         status.running = self._pipeline.is_running
         if self._running.done() and not self._running.cancelled():
@@ -143,7 +143,7 @@ class ThreadRuntime:
     async def warm_up(self) -> None:
         """Do nothing: a thread needs no preparation."""
 
-    async def start(self, spec: InstanceSpec) -> ThreadInstance:  # noqa: D102  documented in ports.Runtime
+    async def start(self, spec: InstanceSpec) -> ThreadInstance:  # noqa: D102  documented in interface.Runtime
         if self._is_closed:
             raise ClosedError("the worker is stopping")
         if self._client is None:

@@ -73,13 +73,13 @@ def test_the_instances_of_one_function_are_spread() -> None:
 
 def test_the_briefly_absent_keep_what_they_have_and_get_nothing() -> None:
     f0, f1 = InstanceKey("t/n/f", 0), InstanceKey("t/n/f", 1)
-    assert assign([f0, f1], ["a"], {f0: "gone"}, excused=["gone"]) == {f0: "gone", f1: "a"}
+    assert assign([f0, f1], ["a"], {f0: "gone"}, missing=["gone"]) == {f0: "gone", f1: "a"}
     assert assign([f0, f1], ["a"], {f0: "gone"}) == {f0: "a", f1: "a"}
 
 
 def test_without_workers_nothing_new_is_decided() -> None:
     f0 = InstanceKey("t/n/f", 0)
-    assert assign([f0], [], {f0: "gone"}, excused=["gone"]) == {f0: "gone"}
+    assert assign([f0], [], {f0: "gone"}, missing=["gone"]) == {f0: "gone"}
     assert assign([f0], [], {}) == {}
 
 

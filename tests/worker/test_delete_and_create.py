@@ -12,8 +12,8 @@ from magnetar.errors import NotAllowed
 from magnetar.instance.instance_lock import lock_name
 from magnetar.wire.functions_pb2 import FunctionDetails, FunctionMetaData
 from magnetar.worker.cluster.broker_admin import BrokerAdmin
-from magnetar.worker.functions.ending import Ending
 from magnetar.worker.functions.service import FunctionName
+from magnetar.worker.functions.termination import Termination
 from magnetar.worker.service import WorkerService
 
 from tests.support.eventually import eventually
@@ -167,7 +167,7 @@ async def test_a_lock_can_be_taken_away_for_good_from_whoever_holds_it(cluster: 
 
     async with BrokerAdmin(cluster.broker.web_url) as admin:
         for _ in range(2):
-            await Ending(Silent(), admin, topic).run(FunctionName("t", "n", "f"), metadata)  # type: ignore[arg-type]
+            await Termination(Silent(), admin, topic).run(FunctionName("t", "n", "f"), metadata)  # type: ignore[arg-type]
     async with asyncio.timeout(30):
         with pytest.raises(NotAllowed):
             await lock.wait_failed()

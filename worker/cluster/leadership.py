@@ -1,4 +1,4 @@
-"""What a leader does beside answering requests: take the logs, keep the schedule, tidy up.
+"""Leadership of a worker: taking the logs, scheduling, draining.
 
 Being called active is not leading yet: first the worker takes both logs for writing and reads them to their end, so
 that whatever an earlier leader wrote is in the tables. Being called inactive ends it at once. Logs that could not be
@@ -15,7 +15,7 @@ from time import monotonic
 
 from ...errors import MagnetarError, RequestRefused
 from ...membership.drains import TOO_FEW, Drains
-from ...membership.grace_period import AbsenceClock
+from ...membership.grace_period import GracePeriod
 from ...membership.manager import MembershipManager
 from ...metadata.functions import FunctionMetadataManager
 from ...scheduler.manager import SchedulerManager, Workforce
@@ -26,14 +26,14 @@ _log = logging.getLogger(__name__)
 
 
 class Leadership:
-    """Turns the broker's word about who is active into deciding and scheduling."""
+    """Leads while the broker has this worker's consumer active: takes the logs, decides, schedules."""
 
     def __init__(self, config: WorkerConfig, metadata: FunctionMetadataManager, scheduler: SchedulerManager) -> None:
         self._config = config
         self._metadata = metadata
         self._scheduler = scheduler
         self._logs = {"leader": metadata.log, "scheduler-manager": scheduler.log}  # by what their producers are called
-        self._absence = AbsenceClock(config.reschedule_timeout_ms / 1000)
+        self._grace = GracePeriod(config.reschedule_timeout_ms / 1000)
         self._drains = Drains(self._scheduler.drained)
         self._drain_turn = asyncio.Lock()
         self._is_rebalancing = False
@@ -49,7 +49,7 @@ class Leadership:
         return self._metadata.log.is_leading
 
     def became(self, is_active: bool) -> None:
-        """Hear from the broker whether this worker's consumer is the active one; returns at once."""
+        """Note whether this worker's consumer is the active one; returns at once."""
         self._is_active = is_active
         self._has_taken.clear()
         if not is_active:
@@ -68,7 +68,7 @@ class Leadership:
                     await self._has_taken.wait()
 
     def reschedule(self) -> None:
-        """Look soon whether instances must be placed, changed or removed."""
+        """Have a round of scheduling soon."""
         self._dirty.set()
 
     async def run_election(self, worker_id: str) -> None:
@@ -102,7 +102,7 @@ class Leadership:
             self._turned.set()
             return
         self._failure = ""
-        self._absence.restart()
+        self._grace.restart()
         self._drains.restart()
         for log in self._logs.values():
             log.lead(self._lost)
@@ -123,7 +123,7 @@ class Leadership:
         self._turned.set()
 
     async def run_schedule(self, membership: MembershipManager) -> None:
-        """Schedule when something changed, and look who is there every `failure_check_ms`, until cancelled."""
+        """Schedule when something changed, and read the roster every `failure_check_ms`, until cancelled."""
         period_s = self._config.failure_check_ms / 1000
         evened_out_at = monotonic()
         while True:
@@ -134,7 +134,7 @@ class Leadership:
                 pass
             self._dirty.clear()
             if not self.is_leading:
-                await self._look(membership)
+                await self._read_roster(membership)
                 continue
             is_due = 0 < self._config.rebalance_check_s <= monotonic() - evened_out_at
             if is_due:
@@ -142,27 +142,27 @@ class Leadership:
             try:
                 await self._round(membership, is_evened_out=is_due)
             except MagnetarError as exc:
-                self._absence.restart()
+                self._grace.restart()
                 _log.warning("scheduling failed, trying again: %s", exc)
                 await asyncio.sleep(_RETRY_S)
                 self._dirty.set()
 
-    async def _look(self, membership: MembershipManager) -> None:
-        """See whether this worker leads without having been told."""
+    async def _read_roster(self, membership: MembershipManager) -> None:
+        """Read the roster: it may show that this worker leads, although no event said so."""
         with contextlib.suppress(MagnetarError):
             await membership.roster()
 
     async def _round(self, membership: MembershipManager, *, is_evened_out: bool = False) -> None:
-        members = await _lives(membership)
+        members = await _incarnations(membership)
         if membership.me.worker_id not in members:
             # The leader itself is not connected: what it sees says nothing about the others.
-            self._absence.restart()
+            self._grace.restart()
             return
         now = monotonic()
         for worker_id in self._drains.forgotten(members, now):
             await self._scheduler.drain(worker_id, None)
-        excused = self._absence.excused(self._owners(), members, now)
-        workforce = Workforce(self._drains.available(members), excused, is_evened_out)
+        missing = self._grace.granted(self._owners() - set(members), now)
+        workforce = Workforce(self._drains.available(members), missing, is_evened_out)
         written = await self._scheduler.schedule(self._metadata.all, workforce)
         if written:
             _log.info("scheduled: %d assignments changed over %d workers", written, len(members))
@@ -180,28 +180,28 @@ class Leadership:
             raise RequestRefused(400, "Rebalance already in progress")
         self._is_rebalancing = True
         try:
-            if len(self._drains.available(await _lives(membership))) < 2:
+            if len(self._drains.available(await _incarnations(membership))) < 2:
                 raise RequestRefused(400, TOO_FEW)
             await self._round(membership, is_evened_out=True)
         finally:
             self._is_rebalancing = False
 
     async def drain(self, membership: MembershipManager, worker_id: str) -> None:
-        """Begin to empty a worker, on the leader.
+        """Begin to drain a worker, on the leader.
 
         Raises:
             RequestRefused: the worker is unknown or was drained, another drain runs, or there are too few workers.
             NotLeader: another worker leads by now.
         """
         async with self._drain_turn:
-            life = self._drains.check(worker_id, await _lives(membership), self._owners())
-            await self._scheduler.drain(worker_id, life)
+            incarnation = self._drains.check(worker_id, await _incarnations(membership), self._owners())
+            await self._scheduler.drain(worker_id, incarnation)
         self.reschedule()
 
     async def drain_status(self, membership: MembershipManager, worker_id: str) -> dict[str, str]:
         """Return the JSON that says how far the drain of a worker is, on the leader."""
-        return self._drains.status(worker_id, await _lives(membership), self._owners())
+        return self._drains.status(worker_id, await _incarnations(membership), self._owners())
 
 
-async def _lives(membership: MembershipManager) -> Mapping[str, str]:
-    return (await membership.roster()).lives
+async def _incarnations(membership: MembershipManager) -> Mapping[str, str]:
+    return (await membership.roster()).incarnations

@@ -1,8 +1,8 @@
 """Having a function process its input again: all instances stop, the cursors move, a new incarnation starts.
 
 Under EFFECTIVELY_ONCE a cursor that is moved alone does nothing: what comes again is a repetition, and dropped. The
-incarnation in the function's record is what makes it a new life of the same function. The order matters: no instance
-may run between the move and the record, or it would skip what the move brings back.
+incarnation in the function's record is what makes repetitions new messages. The order matters: no instance may run
+between the move and the record, or it would skip what the move brings back.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from contextlib import AbstractAsyncContextManager
 from time import monotonic
 
 from ...errors import MagnetarError
+from ...membership.grace_period import GracePeriod
 from ...metadata.packages import PackageStore
 from ..cluster.broker_admin import BrokerAdmin
 
@@ -25,23 +26,8 @@ PERIOD_S = 300.0
 _log = logging.getLogger(__name__)
 
 
-class UnnamedClock:
-    """Remembers since when a package has been without a name; pure."""
-
-    def __init__(self, keep_s: float = KEEP_UNNAMED_S) -> None:
-        """Keep packages for `keep_s` seconds after they were first seen without a name."""
-        self._keep_s = keep_s
-        self._unnamed_since: dict[str, float] = {}
-
-    def expired(self, present: Iterable[str], named: set[str], now: float) -> list[str]:
-        """Return the packages to remove, by id."""
-        unnamed = set(present) - named
-        self._unnamed_since = {package: self._unnamed_since.get(package, now) for package in unnamed}
-        return sorted(package for package, since in self._unnamed_since.items() if now - since >= self._keep_s)
-
-
-class PackageJanitor:
-    """Looks every few minutes."""
+class PackageCleanup:
+    """Removes packages without a name, looking every few minutes."""
 
     def __init__(
         self,
@@ -68,8 +54,8 @@ class PackageJanitor:
         self._topic_prefix = topic_prefix
         self._named = named
         self._is_leading = is_leading
-        self._local = UnnamedClock()
-        self._stored = UnnamedClock()
+        self._local = GracePeriod(KEEP_UNNAMED_S)
+        self._stored = GracePeriod(KEEP_UNNAMED_S)
 
     async def run(self) -> None:
         """Tidy up until cancelled."""
@@ -80,12 +66,12 @@ class PackageJanitor:
     async def tidy(self, now: float) -> None:
         """Remove what has been without a name for long enough."""
         local = await asyncio.to_thread(self._packages.local_ids)
-        for package_id in self._local.expired(local, self._used(), now):
+        for package_id in self._expired(self._local, local, now):
             if package_id in self._used():
                 continue
             await asyncio.to_thread(self._packages.remove_local, package_id)
         if not self._is_leading():
-            self._stored = UnnamedClock()
+            self._stored.restart()
             return
         try:
             await self._tidy_topics(now)
@@ -95,11 +81,16 @@ class PackageJanitor:
     def _used(self) -> set[str]:
         return self._named() | self._packages.in_use()
 
+    def _expired(self, grace: GracePeriod, present: Iterable[str], now: float) -> list[str]:
+        """Return the packages that have been without a name for long enough, by id."""
+        unnamed = set(present) - self._used()
+        return sorted(unnamed - grace.granted(unnamed, now))
+
     async def _tidy_topics(self, now: float) -> None:
         namespace = "/".join(self._topic_prefix.split("/")[2:4])
         topics = await self._admin.topics(namespace)
         stored = [name.removeprefix(self._topic_prefix) for name in topics if name.startswith(self._topic_prefix)]
-        for package_id in self._stored.expired(stored, self._used(), now):
+        for package_id in self._expired(self._stored, stored, now):
             async with self._undecided():
                 if package_id in self._used() or not self._is_leading():
                     continue

@@ -1,4 +1,4 @@
-"""The topics of packages over the client; plugged into `metadata.packages`."""
+"""Topics of packages: what `metadata.packages` stores them in, over the client."""
 
 from __future__ import annotations
 

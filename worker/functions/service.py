@@ -289,7 +289,7 @@ class Functions:
         await self.set_state(name, instance_id, RUNNING)
 
     async def stop(self, name: FunctionName, instance_id: int | None) -> None:
-        """Let one instance, or all, rest."""
+        """Stop one instance, or all."""
         await self.set_state(name, instance_id, STOPPED)
 
     async def _submit_with(self, deployment: Deployment, metadata: FunctionMetaData, deadline: Deadline) -> None:

@@ -11,7 +11,7 @@ from magnetar.metadata.function_table import FunctionRequest
 from magnetar.metadata.functions import FunctionMetadataManager
 from magnetar.metadata.packages import PackageStore
 from magnetar.wire.functions_pb2 import FunctionDetails, FunctionMetaData
-from magnetar.worker.functions.package_cleanup import KEEP_UNNAMED_S, PackageJanitor
+from magnetar.worker.functions.package_cleanup import KEEP_UNNAMED_S, PackageCleanup
 
 from tests.metadata.memory_log import MemoryLog
 
@@ -36,7 +36,7 @@ class Broker:
 
 
 class World:
-    """A leader with a log of its own, and its janitor."""
+    """A leader with a log of its own, and its cleanup of packages."""
 
     def __init__(self, directory: Path) -> None:
         self.broker = Broker()
@@ -45,7 +45,7 @@ class World:
         self.packages = PackageStore(directory, None)  # type: ignore[arg-type]
         self.packages.prepare()
         self.named: set[str] = set()
-        self.janitor = PackageJanitor(
+        self.package_cleanup = PackageCleanup(
             self.packages, self.broker, PREFIX, lambda: self.named, lambda: True, self.metadata.log.undecided  # type: ignore[arg-type]
         )  # fmt: skip
 
@@ -57,8 +57,8 @@ class World:
 
 @contextlib.asynccontextmanager
 async def an_hour_later(world: World) -> AsyncIterator[asyncio.Task[None]]:
-    await world.janitor.tidy(0.0)
-    task = asyncio.create_task(world.janitor.tidy(KEEP_UNNAMED_S))
+    await world.package_cleanup.tidy(0.0)
+    task = asyncio.create_task(world.package_cleanup.tidy(KEEP_UNNAMED_S))
     try:
         yield task
     finally:
@@ -92,9 +92,9 @@ async def test_a_package_that_is_about_to_be_named_stays(tmp_path: Path) -> None
 async def test_a_package_that_got_a_name_meanwhile_stays(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.broker.may_go.set()
-    await world.janitor.tidy(0.0)
+    await world.package_cleanup.tidy(0.0)
     async with world.metadata.log.undecided():
-        tidying = asyncio.create_task(world.janitor.tidy(KEEP_UNNAMED_S))
+        tidying = asyncio.create_task(world.package_cleanup.tidy(KEEP_UNNAMED_S))
         await asyncio.sleep(0.05)
         world.named.add(ID)
     await tidying

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from magnetar.errors import ConnectionLost, RequestRefused
 from magnetar.wire.functions_pb2 import FunctionDetails, FunctionMetaData
-from magnetar.worker.functions.ending import Ending
 from magnetar.worker.functions.service import FunctionName
+from magnetar.worker.functions.termination import Termination
 
 NAME = FunctionName("t", "n", "f")
 METADATA = FunctionMetaData(
@@ -24,7 +24,7 @@ class World:
         self.held = {"t/n/f:0@u": 2}
         """Locks, and how often their holder gets them again."""
         self.durable: set[str] = set()
-        self.ending = Ending(self, self, LOCKS)  # type: ignore[arg-type]
+        self.ending = Termination(self, self, LOCKS)  # type: ignore[arg-type]
 
     async def settle(self, _name: FunctionName, _metadata: FunctionMetaData) -> bool:
         return self.settled.pop(0)

@@ -1,8 +1,9 @@
-"""Making sure that nothing of a stopped function runs any more, on any worker.
+"""Termination of all instances of a stopped function, on every worker.
 
-Every worker that answers says so itself, having read its assignments to the end. An instance of one that does not
-answer, and may go on at any time, loses its lock for good: the lock is replaced by a durable subscription of its name,
-which no instance of this life of the function gets past (`runtime.instance_lock`). With the lock goes its connection.
+Every worker that answers confirms the end itself, having read its assignments to the end. An instance of one that does
+not answer, and may go on at any time, loses its lock for good: the lock is replaced by a durable subscription of its
+name, which no instance of this incarnation of the function gets past (`instance.instance_lock`). With the lock goes its
+connection.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Locks(Protocol):
         """Return whether there is a durable subscription of that name."""
 
 
-class Ending:
+class Termination:
     """Waits for the end of instances, and ends those that nobody answers for."""
 
     def __init__(self, instances: Instances, admin: Locks, locks_topic: str) -> None:
