@@ -1,16 +1,23 @@
-"""What a person asks of a function: `FunctionConfig`, the values inside it, and the way from JSON to a record and back.
+"""What a person asks of a function: `FunctionConfig` and the values inside it, as the table of their fields.
 
-Design: JSON becomes a frozen `FunctionConfig` (`config_fields`), in which None always means "not sent". Registration
-fills the defaults and checks the rules (`config_rules`); an update first merges what was sent into what is stored
-(`config_merge`); the result becomes the `FunctionDetails` that the metadata topic keeps (`config_records`), and `get`
-answers from those. A setting that this version cannot honour is refused by name: nothing is taken and ignored.
+Design: JSON becomes a frozen `FunctionConfig` (`fields`), in which None always means "not sent". Registration fills the
+defaults (`table`) and checks the rules (`rules`); an update first merges what was sent into what is stored (`merge`);
+the result becomes the `FunctionDetails` that the metadata topic keeps (`records`), and `get` answers from those. A
+setting that this version cannot honour is refused by name: nothing is taken and ignored.
+
+A new field is a row here and the place that uses it; flags, reading, record, JSON, updates and the table in
+``docs/functions.md`` follow from the row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
+
+from .kinds import CLEARABLE_TEXT, FLAG, INTEGER, NUMBER, OBJECT, SWITCH, TEXT, TEXT_MAP, TEXTS, one_of
+from .table import Field, by_name, fields_of, map_of, nested, option, with_flags
 
 ATLEAST_ONCE = "ATLEAST_ONCE"
 ATMOST_ONCE = "ATMOST_ONCE"
@@ -31,91 +38,277 @@ DEFAULT_DISK_BYTES = 10 << 30
 MAX_PARALLELISM = 1000
 """Most instances of one function; a typing error must not start ten thousand processes."""
 
+_NOT_YET = "it is not supported yet; leave it out"
+_NO_SCHEMAS = "schemas are not supported yet; leave it out"
+_NO_TYPE_CLASSES = "a Python function has no type classes; leave it out"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerSpec:
     """How one input topic is read."""
 
-    schema_type: str | None = None
-    serde_class_name: str | None = None
-    is_regex_pattern: bool = False
-    schema_properties: Mapping[str, str] = field(default_factory=dict)
-    consumer_properties: Mapping[str, str] = field(default_factory=dict)
-    receiver_queue_size: int | None = None
-    crypto_config: Mapping[str, Any] | None = None
-    pool_messages: bool = False
-    payload_processor: Mapping[str, Any] | None = None
+    schema_type: str | None = option("schemaType", TEXT, "Schema of the topic.", record="schemaType", refused=_NOT_YET)
+    serde_class_name: str | None = option("serdeClassName", TEXT, "SerDe of the inputs.", record="serdeClassName")
+    schema_properties: Mapping[str, str] = option(
+        "schemaProperties", TEXT_MAP, "Properties of the schema.", unset={}, record="schemaProperties", refused=_NOT_YET
+    )
+    consumer_properties: Mapping[str, str] = option(
+        "consumerProperties", TEXT_MAP, "Properties of the consumer.",
+        unset={}, record="consumerProperties", refused=_NOT_YET,
+    )  # fmt: skip
+    receiver_queue_size: int | None = option(
+        "receiverQueueSize",
+        INTEGER._replace(store=lambda size: {"value": size}, load=lambda message: message.value),
+        "Messages that are fetched ahead.",
+        record="receiverQueueSize",
+    )
+    crypto_config: Mapping[str, Any] | None = option("cryptoConfig", OBJECT, "Decryption.", refused=_NOT_YET)
+    pool_messages: bool = option(
+        "poolMessages", FLAG, "Reuse of Java's buffers.", unset=False, record="poolMessages", refused=_NOT_YET
+    )
+    payload_processor: Mapping[str, Any] | None = option(
+        "messagePayloadProcessorConfig", OBJECT, "Reader of other formats of entries.", refused=_NOT_YET
+    )
+    is_regex_pattern: bool = option(
+        "regexPattern", FLAG, "The name is a pattern of topics.",
+        alias="isRegexPattern", unset=False, record="isRegexPattern", refused=_NOT_YET,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerSpec:
     """How the output topic is written."""
 
-    max_pending_messages: int | None = None
-    max_pending_messages_across_partitions: int | None = None
-    use_thread_local_producers: bool = False
-    crypto_config: Mapping[str, Any] | None = None
-    batch_builder: str | None = None
-    compression_type: str | None = None
-    batching_config: Mapping[str, Any] | None = None
+    max_pending_messages: int | None = option(
+        "maxPendingMessages", INTEGER, "Messages on their way.", record="maxPendingMessages", refused=_NOT_YET
+    )
+    max_pending_messages_across_partitions: int | None = option(
+        "maxPendingMessagesAcrossPartitions", INTEGER, "The same for all partitions.",
+        record="maxPendingMessagesAcrossPartitions", refused=_NOT_YET,
+    )  # fmt: skip
+    use_thread_local_producers: bool = option(
+        "useThreadLocalProducers", FLAG, "A producer for each thread.",
+        unset=False, record="useThreadLocalProducers", refused=_NOT_YET,
+    )  # fmt: skip
+    crypto_config: Mapping[str, Any] | None = option("cryptoConfig", OBJECT, "Encryption.", refused=_NOT_YET)
+    batch_builder: str = option(
+        "batchBuilder", CLEARABLE_TEXT._replace(load=str), "How outputs are put into batches.",
+        unset="", default="", record="batchBuilder", refused=_NOT_YET,
+    )  # fmt: skip
+    compression_type: str | None = option(
+        "compressionType", one_of(*COMPRESSIONS), "; ".join(COMPRESSIONS),
+        default=DEFAULT_COMPRESSION, record="compressionType",
+    )  # fmt: skip
+    batching_config: Mapping[str, Any] | None = option(
+        "batchingConfig", OBJECT, "How large batches become.", refused=_NOT_YET
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
     """What one instance may use: cores, bytes of memory, bytes of disk."""
 
-    cpu: float | None = None
-    ram: int | None = None
-    disk: int | None = None
+    cpu: float | None = option("cpu", NUMBER, "Cores per instance.", flags="--cpu", default=DEFAULT_CPU, record="cpu")
+    ram: int | None = option(
+        "ram", INTEGER, "Bytes of memory per instance.", flags="--ram", default=DEFAULT_RAM_BYTES, record="ram"
+    )
+    disk: int | None = option(
+        "disk", INTEGER, "Bytes of disk per instance.", flags="--disk", default=DEFAULT_DISK_BYTES, record="disk"
+    )
+
+
+_WINDOW_FIELDS = (
+    Field("windowLengthCount", INTEGER, "Window, messages.", "--window-length-count --windowLengthCount"),
+    Field("windowLengthDurationMs", INTEGER, "Window, ms.", "--window-length-duration-ms --windowLengthDurationMs"),
+    Field("slidingIntervalCount", INTEGER, "Slide, messages.", "--sliding-interval-count --slidingIntervalCount"),
+    Field(
+        "slidingIntervalDurationMs", INTEGER, "Slide, ms.",
+        "--sliding-interval-duration-ms --slidingIntervalDurationMs",
+    ),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionConfig:
     """Everything a request may say about a function; None means that it does not say.
 
-    The names follow the JSON names of Pulsar's FunctionConfig. `input_specs` holds the inputs of all five ways in which
-    JSON may give them; `inputs_sent` only tells whether any was given, for the rules of an update.
+    `input_specs` holds the inputs of all ways in which JSON may give them.
     """
 
-    tenant: str | None = None
-    namespace: str | None = None
-    name: str | None = None
-    class_name: str | None = None
-    input_specs: Mapping[str, ConsumerSpec] = field(default_factory=dict)
-    output: str | None = None
-    producer: ProducerSpec | None = None
-    output_schema_type: str | None = None
-    output_serde_class_name: str | None = None
-    log_topic: str | None = None
-    processing_guarantees: str | None = None
-    retain_ordering: bool | None = None
-    retain_key_ordering: bool | None = None
-    forward_source_message_property: bool | None = None
-    user_config: Mapping[str, Any] | None = None
-    secrets: Mapping[str, Any] | None = None
-    runtime: str | None = None
-    runtime_env: str | None = None
-    min_partitions: int | None = None
-    """Of a Spark function: into how many tasks the entries of a run are cut at least."""
-    auto_ack: bool | None = None
-    max_message_retries: int | None = None
-    dead_letter_topic: str | None = None
-    sub_name: str | None = None
-    subscription_position: str | None = None
-    parallelism: int | None = None
-    resources: Resources | None = None
-    window_config: Mapping[str, Any] | None = None
-    timeout_ms: int | None = None
-    cleanup_subscription: bool | None = None
-    runtime_flags: str | None = None
-    file_name: str | None = None
-    """Last part of `py`, the package's path on the client's disk; tells the file's name when an upload does not."""
-    sent_fqfn: str | None = None
-    """The name that the JSON gives as `fqfn`; it must be the function's name or be left out."""
-    refused: Mapping[str, str] = field(default_factory=dict)
+    tenant: str | None = option("tenant", TEXT, "Tenant of the function.", record="tenant")
+    namespace: str | None = option("namespace", TEXT, "Namespace of the function.", record="namespace")
+    name: str | None = option("name", TEXT, "Name of the function.", record="name")
+    class_name: str | None = option(
+        "className", TEXT, "module.Class or module.function that processes.",
+        flags="--classname --className", record="className",
+    )  # fmt: skip
+    input_specs: Mapping[str, ConsumerSpec] = option(
+        "inputSpecs", map_of(nested(ConsumerSpec)), "Input topics with their consumer settings, as JSON.",
+        flags="--input-specs", unset={}, record="source.inputSpecs",
+    )  # fmt: skip
+    output: str | None = option("output", CLEARABLE_TEXT, "Output topic.", flags="-o --output", record="sink.topic")
+    producer: ProducerSpec | None = option(  # noqa: RUF009  it makes a field()
+        "producerConfig", nested(ProducerSpec), "Settings of the output producer, as JSON.",
+        flags="--producer-config", default=ProducerSpec(), record="sink.producerSpec",
+    )  # fmt: skip
+    output_schema_type: str | None = option(
+        "outputSchemaType", TEXT, "Schema of the output topic.",
+        flags="-st --schema-type", record="sink.schemaType", fixed="Output Schema mismatch", refused=_NOT_YET,
+    )  # fmt: skip
+    output_serde_class_name: str | None = option(
+        "outputSerdeClassName", TEXT, "SerDe of outputs.",
+        flags="--output-serde-classname --outputSerdeClassName", record="sink.serDeClassName",
+        fixed="Output Serde mismatch",
+    )  # fmt: skip
+    log_topic: str | None = option(
+        "logTopic", CLEARABLE_TEXT, "Topic that receives the function's log.",
+        flags="--log-topic --logTopic", record="logTopic",
+    )  # fmt: skip
+    processing_guarantees: str | None = option(
+        "processingGuarantees", one_of(*GUARANTEES), "; ".join(GUARANTEES),
+        flags="--processing-guarantees --processingGuarantees", default=ATLEAST_ONCE, record="processingGuarantees",
+        fixed="Processing Guarantees cannot be altered",
+    )  # fmt: skip
+    retain_ordering: bool | None = option(
+        "retainOrdering", SWITCH, "Process each topic in order.",
+        flags="--retain-ordering --retainOrdering", default=False, record="retainOrdering",
+        fixed="Retain Ordering cannot be altered",
+    )  # fmt: skip
+    retain_key_ordering: bool | None = option(
+        "retainKeyOrdering", SWITCH, "Process each key in order.",
+        flags="--retain-key-ordering", default=False, record="retainKeyOrdering",
+        fixed="Retain Key Ordering cannot be altered", refused=_NOT_YET,
+    )  # fmt: skip
+    forward_source_message_property: bool | None = option(
+        "forwardSourceMessageProperty", FLAG._replace(show=lambda value: value or None), "Copy input properties.",
+        flags="--forward-source-message-property", default=True, record="sink.forwardSourceMessageProperty",
+    )  # fmt: skip
+    user_config: Mapping[str, Any] | None = option(
+        "userConfig", OBJECT, "What context.get_user_config_map gives, as JSON.",
+        flags="--user-config --userConfig", default={}, record="userConfig",
+    )  # fmt: skip
+    secrets: Mapping[str, Any] | None = option(
+        "secrets", OBJECT, "Secrets, as JSON.", flags="--secrets", record="secretsMap", refused=_NOT_YET
+    )
+    runtime: str | None = option(
+        "runtime", one_of("PYTHON", "JAVA", "GO"), "Language; follows from py.",
+        record="runtime", fixed="Runtime cannot be altered",
+    )  # fmt: skip
+    auto_ack: bool | None = option(
+        "autoAck", FLAG, "Acknowledge for the function (deprecated by Pulsar).",
+        flags="--auto-ack --autoAck", default=True, record="autoAck", fixed="AutoAck cannot be altered",
+    )  # fmt: skip
+    max_message_retries: int | None = option(
+        "maxMessageRetries", INTEGER, "How often a failing message is tried again.",
+        flags="--max-message-retries", record="retryDetails.maxMessageRetries", refused=_NOT_YET,
+    )  # fmt: skip
+    dead_letter_topic: str | None = option(
+        "deadLetterTopic", TEXT, "Where messages go that failed too often.",
+        flags="--dead-letter-topic", record="retryDetails.deadLetterTopic",
+    )  # fmt: skip
+    sub_name: str | None = option(
+        "subName", TEXT, "Name of the subscription.",
+        flags="--subs-name", record="source.subscriptionName", fixed="Subscription Name cannot be altered",
+    )  # fmt: skip
+    parallelism: int | None = option(
+        "parallelism", INTEGER, "Number of instances.", flags="--parallelism", default=1, record="parallelism"
+    )
+    resources: Resources | None = option(  # noqa: RUF009  it makes a field()
+        "resources", nested(Resources), "What an instance may use.", default=Resources(), record="resources"
+    )
+    window_config: Mapping[str, Any] | None = option(
+        "windowConfig", OBJECT._replace(members=_WINDOW_FIELDS), "Windows of messages; refused, not there in Python."
+    )
+    timeout_ms: int | None = option(
+        "timeoutMs", INTEGER, "Delay before a failed message comes again.",
+        flags="--timeout-ms --timeoutMs", record="source.timeoutMs", refused=_NOT_YET,
+    )  # fmt: skip
+    cleanup_subscription: bool | None = option(
+        "cleanupSubscription", SWITCH, "Remove the subscription with the function.",
+        flags="--cleanup-subscription", default=True, record="source.cleanupSubscription",
+    )  # fmt: skip
+    custom_runtime_options: str | None = option(
+        "customRuntimeOptions", TEXT, 'JSON text, such as {"runtimeEnv":"thread"}.',
+        flags="--custom-runtime-options", record="customRuntimeOptions", compare=False,
+    )  # fmt: skip
+    """As it was sent or stored; what it says is in `runtime_env` and `min_partitions`, from which a record gets it."""
+    subscription_position: str | None = option(
+        "subscriptionPosition", one_of(*POSITIONS)._replace(store=str.upper, load=str.capitalize),
+        "Where a new subscription starts: Latest, Earliest.",
+        flags="--subs-position", default="Latest", record="source.subscriptionPosition",
+    )  # fmt: skip
+    runtime_env: str | None = option(
+        "runtimeEnv", one_of(*RUNTIME_ENVIRONMENTS)._replace(parse=str),
+        "Where it runs: process (default), thread or spark.", flags="--runtime",
+    )  # fmt: skip
+    min_partitions: int | None = option(
+        "minPartitions", INTEGER, "Spark: tasks of a run at least.", flags="--min-partitions"
+    )
+    runtime_flags: str | None = option(
+        "runtimeFlags", TEXT, "Flags for the runtime.",
+        flags="--runtime-flags", record="runtimeFlags", refused=_NOT_YET,
+    )  # fmt: skip
+    py: str | None = option("py", TEXT, "The code: a .py, .zip or .whl file, or its URL.", flags="--py", compare=False)
+    """A path on the client's disk, of any system: it tells the language and the file's name, no more."""
+    sent_fqfn: str | None = option("fqfn", TEXT, "tenant/namespace/name of the function.", compare=False)
+    """It must be the function's name or be left out."""
+    refused: Mapping[str, str] = field(default_factory=dict, compare=False)
     """Fields that were sent but cannot be honoured, with the reason; raised after the rules that are Pulsar's."""
 
     @property
     def fqfn(self) -> str:
         """tenant/namespace/name."""
         return f"{self.tenant}/{self.namespace}/{self.name}"
+
+    @property
+    def file_name(self) -> str:
+        """Last part of `py`, for an upload that does not tell the file's name."""
+        return PureWindowsPath(PurePosixPath(self.py or "").name).name
+
+
+OTHER_FIELDS = (
+    Field("jar", TEXT, "Java code; refused, only Python functions run here.", "--jar",
+          refused="Java functions are not supported; give a Python file as py"),
+    Field("go", TEXT, "Go code; refused, only Python functions run here.", "--go",
+          refused="Go functions are not supported; give a Python file as py"),
+    Field("functionType", TEXT, "Built-in function.", "-t --function-type",
+          refused="built-in functions are not supported yet; give a Python file as py"),
+    Field("inputs", TEXTS, "Input topics, separated by commas.", "-i --inputs"),
+    Field("topicsPattern", TEXT, "Pattern of input topics.", "--topics-pattern --topicsPattern"),
+    Field("customSerdeInputs", TEXT_MAP, "Topic to SerDe class, JSON.", "--custom-serde-inputs --customSerdeInputs"),
+    Field("customSchemaInputs", OBJECT, "Topic to schema, as JSON.", "--custom-schema-inputs", refused=_NO_SCHEMAS),
+    Field("inputTypeClassName", TEXT, "Class of the input type.", "--input-type-class-name", refused=_NO_TYPE_CLASSES),
+    Field("outputTypeClassName", TEXT, "Class of the output type.", "--output-type-class-name",
+          refused=_NO_TYPE_CLASSES),
+    Field("customSchemaOutputs", OBJECT, "Topic to schema, as JSON.", "--custom-schema-outputs", refused=_NO_SCHEMAS),
+    Field("batchBuilder", TEXT, "How outputs are put into batches.", "--batch-builder", refused=_NOT_YET),
+    Field("skipToLatest", FLAG, "Skip the backlog at every start.", "--skip-to-latest",
+          refused="it is not supported yet; leave it out, or use subscriptionPosition Latest"),
+    Field("exposePulsarAdminClientEnabled", FLAG, "A client for administration in the context.", refused=_NOT_YET),
+    Field("maxPendingAsyncRequests", INTEGER, "Requests of asynchronous functions.", default=1000, refused=_NOT_YET),
+)  # fmt: skip
+"""Fields that are no attributes: ways to give inputs, and what is refused if it asks for anything."""
+
+FUNCTION_FIELDS = (*fields_of(FunctionConfig), *OTHER_FIELDS)
+"""The table: every field that the JSON may have."""
+FIELDS_BY_NAME = by_name(FUNCTION_FIELDS)
+
+_PULSARS_ORDER = (
+    "className", "py", "jar", "go", "functionType", "inputs", "topicsPattern", "inputSpecs", "customSerdeInputs",
+    "customSchemaInputs", "inputTypeClassName", "output", "outputSerdeClassName", "outputTypeClassName",
+    "outputSchemaType", "customSchemaOutputs", "producerConfig", "batchBuilder", "forwardSourceMessageProperty",
+    "logTopic", "processingGuarantees", "userConfig", "secrets", "parallelism", "runtimeEnv", "minPartitions",
+    "autoAck", "subName", "subscriptionPosition", "skipToLatest", "cleanupSubscription", "retainOrdering",
+    "retainKeyOrdering", "timeoutMs", "maxMessageRetries", "deadLetterTopic", "resources", "windowConfig",
+    "customRuntimeOptions", "runtimeFlags",
+)  # fmt: skip
+"""Of the fields with flags in the help, as in Pulsar's; others follow."""
+
+
+def _place(path_and_field: tuple[str, Field]) -> int:
+    name = path_and_field[0].partition(".")[0]
+    return _PULSARS_ORDER.index(name) if name in _PULSARS_ORDER else len(_PULSARS_ORDER)
+
+
+FUNCTION_FLAGS = tuple(sorted(with_flags(FUNCTION_FIELDS), key=_place))
+"""Path and field of every flag, in the order of the help."""

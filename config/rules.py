@@ -1,4 +1,4 @@
-"""Defaults and rules of a FunctionConfig, in Pulsar's order and with Pulsar's words.
+"""Rules of a FunctionConfig, in Pulsar's order and with Pulsar's words.
 
 After its own rules the part that is ours follows: settings which this version cannot honour yet are refused by name,
 each with the remedy. A rule that is Pulsar's keeps its text at the front, so that scripts that know it still match.
@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import TypeVar
 
 from ..errors import InvalidConfig, InvalidTopicName
 from ..wire.printable import printable
@@ -17,7 +15,6 @@ from ..wire.topic_name import TopicName, parse_topic_name
 from .function_config import (
     ATLEAST_ONCE,
     ATMOST_ONCE,
-    DEFAULT_COMPRESSION,
     DEFAULT_CPU,
     DEFAULT_DISK_BYTES,
     DEFAULT_RAM_BYTES,
@@ -25,12 +22,12 @@ from .function_config import (
     MAX_PARALLELISM,
     MIN_RAM_BYTES,
     PROCESS,
-    ConsumerSpec,
     FunctionConfig,
     ProducerSpec,
     Resources,
 )
 from .spark_rules import check_spark
+from .table import refusals
 
 MAX_NAME_BYTES = 128
 """Of tenant, namespace and name: file names, process titles, sockets and consumers' names are made of them."""
@@ -38,38 +35,6 @@ MAX_SUBSCRIPTION_BYTES = 1024
 RESERVED_SUBSCRIPTIONS = ("pulsar.repl", "pulsar.dedup", "__compaction")
 """Beginnings of names that a broker's own cursors have."""
 _INT32_MAX = (1 << 31) - 1
-_NOT_YET = "is not supported yet; leave it out"
-_T = TypeVar("_T")
-
-
-def with_defaults(config: FunctionConfig) -> FunctionConfig:
-    """Return the config with everything filled in that registration does not ask for."""
-    producer = config.producer or ProducerSpec()
-    resources = config.resources or Resources()
-    return replace(
-        config,
-        output=config.output or None,
-        log_topic=config.log_topic or None,
-        producer=replace(producer, compression_type=producer.compression_type or DEFAULT_COMPRESSION),
-        processing_guarantees=config.processing_guarantees or ATLEAST_ONCE,
-        retain_ordering=bool(config.retain_ordering),
-        retain_key_ordering=bool(config.retain_key_ordering),
-        forward_source_message_property=_either(config.forward_source_message_property, True),
-        user_config=_either(config.user_config, {}),
-        auto_ack=_either(config.auto_ack, True),
-        subscription_position=config.subscription_position or "Latest",
-        parallelism=_either(config.parallelism, 1),
-        resources=Resources(
-            cpu=_either(resources.cpu, DEFAULT_CPU),
-            ram=_either(resources.ram, DEFAULT_RAM_BYTES),
-            disk=_either(resources.disk, DEFAULT_DISK_BYTES),
-        ),
-        cleanup_subscription=_either(config.cleanup_subscription, True),
-    )
-
-
-def _either(value: _T | None, default: _T) -> _T:
-    return default if value is None else value
 
 
 def check(config: FunctionConfig) -> None:
@@ -229,21 +194,11 @@ def _check_effectively_once(config: FunctionConfig) -> None:
 
 def _unsupported(config: FunctionConfig) -> Iterator[tuple[str, str]]:
     """Yield what the config asks for and no part of this version does."""
-    simple: tuple[tuple[str, object], ...] = (
-        ("outputSchemaType", config.output_schema_type),
-        ("retainKeyOrdering", config.retain_key_ordering),
-        ("secrets", config.secrets),
-        ("maxMessageRetries", config.max_message_retries is not None),
-        ("timeoutMs", config.timeout_ms),
-        ("runtimeFlags", config.runtime_flags),
-    )
-    for name, value in simple:
-        if value:
-            yield name, f"it {_NOT_YET}"
+    yield from refusals(config)
     yield from _unsupported_resources(config.resources or Resources(), config.runtime_env or PROCESS)
     for topic, spec in config.input_specs.items():
-        yield from _unsupported_input(topic, spec)
-    yield from _unsupported_output(config.producer or ProducerSpec())
+        yield from refusals(spec, f"inputSpecs[{topic}].")
+    yield from refusals(config.producer or ProducerSpec(), "producerConfig.")
     yield from config.refused.items()
 
 
@@ -253,7 +208,7 @@ def _unsupported_resources(resources: Resources, runtime: str) -> Iterator[tuple
         ("disk", resources.disk, DEFAULT_DISK_BYTES),
     ):
         if amount not in (None, default):
-            yield f"resources.{name}", f"a limit other than {default} {_NOT_YET}"
+            yield f"resources.{name}", f"a limit other than {default} is not supported yet; leave it out"
     ram = resources.ram
     if ram in (None, DEFAULT_RAM_BYTES):
         return
@@ -261,32 +216,3 @@ def _unsupported_resources(resources: Resources, runtime: str) -> Iterator[tuple
         yield "resources.ram", f"a function with runtimeEnv {runtime} has no limit of its own; leave it out"
     elif ram is not None and ram < MIN_RAM_BYTES:
         yield "resources.ram", f"{ram} bytes are less than the {MIN_RAM_BYTES} that an instance may need; leave it out"
-
-
-def _unsupported_input(topic: str, spec: ConsumerSpec) -> Iterator[tuple[str, str]]:
-    values: tuple[tuple[str, object], ...] = (
-        ("regexPattern", spec.is_regex_pattern),
-        ("schemaType", spec.schema_type),
-        ("schemaProperties", spec.schema_properties),
-        ("consumerProperties", spec.consumer_properties),
-        ("cryptoConfig", spec.crypto_config is not None),
-        ("poolMessages", spec.pool_messages),
-        ("messagePayloadProcessorConfig", spec.payload_processor),
-    )
-    for name, value in values:
-        if value:
-            yield f"inputSpecs[{topic}].{name}", f"it {_NOT_YET}"
-
-
-def _unsupported_output(producer: ProducerSpec) -> Iterator[tuple[str, str]]:
-    values: tuple[tuple[str, object], ...] = (
-        ("maxPendingMessages", producer.max_pending_messages),
-        ("maxPendingMessagesAcrossPartitions", producer.max_pending_messages_across_partitions),
-        ("useThreadLocalProducers", producer.use_thread_local_producers),
-        ("cryptoConfig", producer.crypto_config),
-        ("batchBuilder", producer.batch_builder),
-        ("batchingConfig", producer.batching_config),
-    )
-    for name, value in values:
-        if value:
-            yield f"producerConfig.{name}", f"it {_NOT_YET}"

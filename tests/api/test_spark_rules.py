@@ -6,7 +6,8 @@ import pytest
 from magnetar.config.fields import min_partitions, read_function_config, runtime_options
 from magnetar.config.merge import merge
 from magnetar.config.records import from_details, to_details, to_json
-from magnetar.config.rules import check, with_defaults
+from magnetar.config.rules import check
+from magnetar.config.table import with_defaults
 from magnetar.errors import InvalidConfig
 from magnetar.wire.functions_pb2 import FAILOVER, FunctionMetaData
 

@@ -18,7 +18,8 @@ from ...config.fields import read_function_config
 from ...config.function_config import SPARK, FunctionConfig
 from ...config.merge import merge
 from ...config.records import from_details, to_details, to_json
-from ...config.rules import check, with_defaults
+from ...config.rules import check
+from ...config.table import with_defaults
 from ...errors import FunctionExists, InvalidConfig, MagnetarError, NotLeader, OutOfDate, PackageError, RequestRefused
 from ...metadata.function_table import FunctionRequest
 from ...metadata.functions import FunctionMetadataManager
@@ -203,7 +204,7 @@ class Functions:
             sent = _named(read_function_config(deployment.config), name)
             config = merge(before, sent)
             has_package = deployment.upload is not None or bool(deployment.url)
-            unchanged = replace(config, sent_fqfn=None, file_name=None, refused={}) == before
+            unchanged = config == before
             check(config)
             if unchanged and not has_package:
                 raise InvalidConfig("Update contains no change")
