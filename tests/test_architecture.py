@@ -105,7 +105,7 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("service",),
     ),
     "cli": (
-        ("failure", "settings", "logs", "rest", "output", "lazy"),
+        ("failure", "settings", "logs", "rest", "output", "lazy", "config_flags"),
         ("main",),
         ("topics",),
         ("functions", "messages", "servers"),

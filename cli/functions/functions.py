@@ -10,13 +10,15 @@ from typing import Any
 
 import click
 
+from ...config.function_config import FUNCTION_FLAGS
+from ..config_flags import build_config
 from ..failure import Failure
 from ..lazy import Group
 from ..output import Table
 from ..rest import Admin, segment
 from ..rest_command import Names, Record, rest_command
 from .cursor import reset_cursor
-from .flags import build_config, complete_names, config_options, is_remote
+from .flags import complete_names, function_options, is_remote
 from .state import putstate, querystate
 from .target import DEFAULT_NAMESPACE, DEFAULT_TENANT, Target, find_target, target_options
 from .trigger import RUN_COLUMNS, run_cells, trigger
@@ -69,7 +71,7 @@ def config_part(config: dict[str, Any]) -> dict[str, tuple[str | None, str | byt
 def prepare(names: tuple[str | None, str | None, str | None, str | None], flags: dict[str, Any]) -> dict[str, Any]:
     """Return the config that file and flags make together; ``names`` are fqfn, tenant, namespace, name."""
     fqfn, tenant, namespace, name = names
-    config = build_config(flags.pop("config_file"), flags)
+    config = build_config(FUNCTION_FLAGS, flags.pop("config_file"), flags)
     if name:
         config["name"] = name
     complete_names(config, fqfn, tenant, namespace)
@@ -78,7 +80,7 @@ def prepare(names: tuple[str | None, str | None, str | None, str | None], flags:
 
 @rest_command(functions, has_output=False, epilog=_CREATE_EXAMPLE)
 @target_options
-@config_options
+@function_options
 def create(
     rest: Admin, /, fqfn: str | None, tenant: str | None, namespace: str | None, name: str | None, **flags: Any
 ) -> str:
@@ -96,7 +98,7 @@ def create(
 
 @rest_command(functions, has_output=False)
 @target_options
-@config_options
+@function_options
 @click.option("--update-auth-data", is_flag=True, help="Renew the function's credentials (refused: there are none).")
 def update(
     rest: Admin, /, fqfn: str | None, tenant: str | None, namespace: str | None, name: str | None, **flags: Any

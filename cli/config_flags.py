@@ -1,0 +1,98 @@
+"""Flags that a table of fields makes: the options of a command, and the config of a file with the flags laid over it.
+
+A flag that this version cannot honour is sent like any other: the worker refuses its field by name, in the same words
+for every tool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..config.table import Field
+from ..wire.printable import one_line
+from .failure import Failure
+
+Flags = Sequence[tuple[str, Field]]
+"""Path in the config and field of each flag, in the order of the help."""
+
+
+class QuietOption(click.Option):
+    """An option whose camelCase spellings work but do not stand in the help."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """Return the help without the old spellings."""
+        spellings = self.opts
+        self.opts = [name for name in spellings if name == name.lower()]
+        try:
+            return super().get_help_record(ctx)
+        finally:
+            self.opts = spellings
+
+
+def config_options(flags: Flags, *file_names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Give a command every flag, and one under ``file_names`` for a file with the config."""
+
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        for path, field in reversed(flags):
+            # `--flag` alone is true, `--flag=false` is possible
+            extra: dict[str, Any] = {"is_flag": False, "flag_value": "true"} if field.kind.is_switch else {}
+            names = (*field.flags.split(), _variable(path))
+            command = click.option(*names, cls=QuietOption, metavar=field.kind.metavar, help=field.help, **extra)(
+                command
+            )
+        text = "YAML or JSON file with the config; flags replace its fields."
+        return click.option(*file_names, "config_file", cls=QuietOption, metavar="FILE", help=text)(command)
+
+    return add
+
+
+def _variable(path: str) -> str:
+    """Return the name under which a command receives the text of a flag."""
+    return "flag_" + path.replace(".", "__")
+
+
+def build_config(flags: Flags, config_file: str | None, given: Mapping[str, str | None]) -> dict[str, Any]:
+    """Return the config of the file with the given flags laid over it.
+
+    Raises:
+        Failure: the file is unreadable, or a flag's text is not of its kind.
+    """
+    config = read_config_file(config_file) if config_file else {}
+    for path, field in flags:
+        text = given.get(_variable(path))
+        if text is None:
+            continue
+        try:
+            value = field.kind.parse(text)
+        except ValueError as exc:
+            raise Failure(f"{field.flags.split()[0]} {text!r} is refused: {exc}") from exc
+        outer, _, inner = path.partition(".")
+        if inner:
+            nested = config.get(outer)
+            config[outer] = {**(nested if isinstance(nested, dict) else {}), inner: value}
+        else:
+            config[outer] = value
+    return config
+
+
+def read_config_file(path: str) -> dict[str, Any]:
+    """Return the content of a YAML (or JSON, which is YAML) config file.
+
+    Raises:
+        Failure: no such file, no YAML, or no mapping in it.
+    """
+    import yaml
+
+    try:
+        content = yaml.safe_load(Path(path).read_text())
+    except OSError as exc:
+        raise Failure(f"config file {path} cannot be read: {exc.strerror}") from exc
+    except (yaml.YAMLError, UnicodeDecodeError) as exc:
+        raise Failure(f"config file {path} is no YAML: {one_line(str(exc))}") from exc
+    if not isinstance(content, dict):
+        raise Failure(f"config file {path} must hold `field: value` lines, such as `className: module.function`")
+    return content
