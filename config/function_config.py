@@ -204,7 +204,7 @@ class FunctionConfig:
     )  # fmt: skip
     dead_letter_topic: str | None = option(
         "deadLetterTopic", TEXT, "Where messages go that failed too often.",
-        flags="--dead-letter-topic", record="retryDetails.deadLetterTopic",
+        flags="--dead-letter-topic", record="retryDetails.deadLetterTopic", refused=_NOT_YET,
     )  # fmt: skip
     sub_name: str | None = option(
         "subName", TEXT, "Name of the subscription.",
@@ -217,7 +217,7 @@ class FunctionConfig:
         "resources", nested(Resources), "What an instance may use.", default=Resources(), record="resources"
     )
     window_config: Mapping[str, Any] | None = option(
-        "windowConfig", OBJECT._replace(members=_WINDOW_FIELDS), "Windows of messages; refused, not there in Python."
+        "windowConfig", OBJECT._replace(members=_WINDOW_FIELDS), "Windows of messages.", refused=_NOT_YET
     )
     timeout_ms: int | None = option(
         "timeoutMs", INTEGER, "Delay before a failed message comes again.",
@@ -274,7 +274,7 @@ OTHER_FIELDS = (
     Field("functionType", TEXT, "Built-in function.", "-t --function-type",
           refused="built-in functions are not supported yet; give a Python file as py"),
     Field("inputs", TEXTS, "Input topics, separated by commas.", "-i --inputs"),
-    Field("topicsPattern", TEXT, "Pattern of input topics.", "--topics-pattern --topicsPattern"),
+    Field("topicsPattern", TEXT, "Pattern of input topics.", "--topics-pattern --topicsPattern", refused=_NOT_YET),
     Field("customSerdeInputs", TEXT_MAP, "Topic to SerDe class, JSON.", "--custom-serde-inputs --customSerdeInputs"),
     Field("customSchemaInputs", OBJECT, "Topic to schema, as JSON.", "--custom-schema-inputs", refused=_NO_SCHEMAS),
     Field("inputTypeClassName", TEXT, "Class of the input type.", "--input-type-class-name", refused=_NO_TYPE_CLASSES),
@@ -287,7 +287,7 @@ OTHER_FIELDS = (
     Field("exposePulsarAdminClientEnabled", FLAG, "A client for administration in the context.", refused=_NOT_YET),
     Field("maxPendingAsyncRequests", INTEGER, "Requests of asynchronous functions.", default=1000, refused=_NOT_YET),
 )  # fmt: skip
-"""Fields that are no attributes: ways to give inputs, and what is refused if it asks for anything."""
+"""Fields that are no attributes: ways to give inputs, and what is only read to be refused."""
 
 FUNCTION_FIELDS = (*fields_of(FunctionConfig), *OTHER_FIELDS)
 """The table: every field that the JSON may have."""

@@ -11,7 +11,7 @@ from magnetar.config.table import with_defaults
 from magnetar.errors import InvalidConfig
 from magnetar.wire.functions_pb2 import FAILOVER, FunctionMetaData
 
-from tests.api.test_config_rules import MINIMAL, refusal, registered
+from tests.config.test_rules import MINIMAL, refusal, registered
 
 
 def test_a_spark_function_keeps_its_options_and_reads_by_a_failover_subscription() -> None:
