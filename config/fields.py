@@ -11,11 +11,9 @@ from typing import Any
 
 from ..errors import InvalidConfig
 from ..wire.strict_json import NotJson, read_json
-from .function_config import FIELDS_BY_NAME, ConsumerSpec, FunctionConfig
+from .function_config import FIELDS_BY_NAME, RUNTIME_OPTIONS, ConsumerSpec, FunctionConfig
 from .kinds import read_object, shown
 from .table import Json, attributes, read_fields
-
-_RUNTIME_OPTIONS = ("runtimeEnv", "minPartitions")
 
 
 def read_function_config(json_object: Json) -> FunctionConfig:
@@ -30,9 +28,8 @@ def read_function_config(json_object: Json) -> FunctionConfig:
     config["input_specs"] = _inputs(values)
     if language := _language(values):
         config["runtime"] = language
-    options = values.get("customRuntimeOptions")
-    for attribute, option in (("runtime_env", runtime_options(options)), ("min_partitions", min_partitions(options))):
-        if option is not None and config.get(attribute) is None:
+    for attribute, option in runtime_options(values.get("customRuntimeOptions")).items():
+        if config.get(attribute) is None:
             config[attribute] = option
     return FunctionConfig(**config, refused=_refused(values))
 
@@ -66,31 +63,19 @@ def _language(values: Json) -> str | None:
     return "JAVA" if values.get("jar") else "GO" if values.get("go") else None
 
 
-def runtime_options(text: str | None) -> str | None:
-    """Return the runtimeEnv in the text of customRuntimeOptions.
+def runtime_options(text: str | None) -> dict[str, Any]:
+    """Return the attributes of a config that the text of customRuntimeOptions gives.
 
     Raises:
-        InvalidConfig: the text is no JSON object, or holds more than runtimeEnv and minPartitions.
+        InvalidConfig: the text is no JSON object, holds other fields than `RUNTIME_OPTIONS`, or a wrong value.
     """
-    chosen: str | None = _runtime_option(text, "runtimeEnv")
-    return chosen
-
-
-def min_partitions(text: str | None) -> int | None:
-    """Return the minPartitions in the text of customRuntimeOptions; raises as `runtime_options`."""
-    count: int | None = _runtime_option(text, "minPartitions")
-    return count
-
-
-def _runtime_option(text: str | None, name: str) -> Any:
     if not text:
-        return None
+        return {}
     try:
-        options = read_json(text)
+        options = read_object("customRuntimeOptions", read_json(text))
     except NotJson:
         raise InvalidConfig(f"customRuntimeOptions must be JSON, not {shown(text)}") from None
-    for key in read_object("customRuntimeOptions", options):
-        if key not in _RUNTIME_OPTIONS:
-            raise InvalidConfig(f"customRuntimeOptions: unknown field {key}; known are {', '.join(_RUNTIME_OPTIONS)}")
-    value = options.get(name)
-    return None if value is None else FIELDS_BY_NAME[name].kind.read(f"customRuntimeOptions.{name}", value)
+    for name in options:
+        if name not in RUNTIME_OPTIONS:
+            raise InvalidConfig(f"customRuntimeOptions: unknown field {name}; known are {', '.join(RUNTIME_OPTIONS)}")
+    return attributes(FIELDS_BY_NAME, read_fields(FIELDS_BY_NAME, options, "customRuntimeOptions"))

@@ -292,6 +292,8 @@ OTHER_FIELDS = (
 FUNCTION_FIELDS = (*fields_of(FunctionConfig), *OTHER_FIELDS)
 """The table: every field that the JSON may have."""
 FIELDS_BY_NAME = by_name(FUNCTION_FIELDS)
+RUNTIME_OPTIONS = ("runtimeEnv", "minPartitions")
+"""Fields of ours: a record has no place for them but in customRuntimeOptions, where Pulsar's tools can set them too."""
 
 _PULSARS_ORDER = (
     "className", "py", "jar", "go", "functionType", "inputs", "topicsPattern", "inputSpecs", "customSerdeInputs",

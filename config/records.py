@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from ..wire.functions_pb2 import FunctionDetails, FunctionMetaData
-from .fields import min_partitions, runtime_options
-from .function_config import EFFECTIVELY_ONCE, SPARK, FunctionConfig
+from .fields import runtime_options
+from .function_config import EFFECTIVELY_ONCE, FIELDS_BY_NAME, RUNTIME_OPTIONS, SPARK, FunctionConfig
 from .table import from_message, show, to_message
 
 
@@ -18,7 +18,7 @@ def to_details(config: FunctionConfig) -> FunctionDetails:
     values["source"]["subscriptionType"] = _subscription_type(config)
     values["subscriptionPosition"] = values["source"]["subscriptionPosition"]
     values["componentType"] = "FUNCTION"
-    options = {"runtimeEnv": config.runtime_env, "minPartitions": config.min_partitions}
+    options = {name: getattr(config, FIELDS_BY_NAME[name].attribute) for name in RUNTIME_OPTIONS}
     chosen = {name: value for name, value in options.items() if value is not None}
     values["customRuntimeOptions"] = json.dumps(chosen) if chosen else ""
     return FunctionDetails(**values)
@@ -33,8 +33,7 @@ def _subscription_type(config: FunctionConfig) -> str:
 def from_details(details: FunctionDetails) -> FunctionConfig:
     """Return the complete config that a record came from."""
     config = from_message(FunctionConfig, details)
-    options = config.custom_runtime_options
-    return replace(config, runtime_env=runtime_options(options), min_partitions=min_partitions(options))
+    return replace(config, **runtime_options(config.custom_runtime_options))
 
 
 def to_json(metadata: FunctionMetaData) -> dict[str, Any]:

@@ -150,7 +150,7 @@ class RuntimeManager:
     def _runtime_of(self, options: str) -> Runtime:
         """Return the runtime that a record asks for, or one with which its instance says why it cannot start."""
         try:
-            name = runtime_options(options) or DEFAULT_RUNTIME
+            name = runtime_options(options).get("runtime_env") or DEFAULT_RUNTIME
             return self._runtimes[name]
         except InvalidConfig as error:
             return NoRuntime(str(error))

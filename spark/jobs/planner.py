@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from ...config.fields import min_partitions
+from ...config.fields import runtime_options
 from ...instance.spec import InstanceSpec
 from ...wire.position import EARLIEST, Position
 from ...wire.topic_name import parse_topic_name
@@ -117,7 +117,7 @@ class Planner:
             tasks=make_tasks(
                 wholes,
                 cores=cores,
-                min_tasks=min_partitions(details.customRuntimeOptions),
+                min_tasks=runtime_options(details.customRuntimeOptions).get("min_partitions"),
                 is_ordered=details.retainOrdering or details.retainKeyOrdering,
             ),
             outputs=self._partitions_of_output(),

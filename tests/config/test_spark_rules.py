@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from magnetar.config.fields import min_partitions, read_function_config, runtime_options
+from magnetar.config.fields import read_function_config, runtime_options
 from magnetar.config.merge import merge
 from magnetar.config.records import from_details, to_details, to_json
 from magnetar.config.rules import check
@@ -16,8 +16,7 @@ from tests.config.test_rules import MINIMAL, refusal, registered
 
 def test_a_spark_function_keeps_its_options_and_reads_by_a_failover_subscription() -> None:
     details = to_details(registered(runtimeEnv="spark", minPartitions=8))
-    assert runtime_options(details.customRuntimeOptions) == "spark"
-    assert min_partitions(details.customRuntimeOptions) == 8
+    assert runtime_options(details.customRuntimeOptions) == {"runtime_env": "spark", "min_partitions": 8}
     assert details.source.subscriptionType == FAILOVER
     answer = to_json(FunctionMetaData(functionDetails=details))
     assert (answer["runtimeEnv"], answer["minPartitions"]) == ("spark", 8)

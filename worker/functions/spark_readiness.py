@@ -14,7 +14,7 @@ from ...wire.functions_pb2 import FunctionDetails
 
 def is_spark(details: FunctionDetails) -> bool:
     """Return whether a function works in runs, by Spark."""
-    return runtime_options(details.customRuntimeOptions) == SPARK
+    return runtime_options(details.customRuntimeOptions).get("runtime_env") == SPARK
 
 
 class SparkReadiness:
