@@ -20,7 +20,15 @@ from ..rest_command import Names, Record, rest_command
 from .cursor import reset_cursor
 from .flags import complete_names, function_options, is_remote
 from .state import putstate, querystate
-from .target import DEFAULT_NAMESPACE, DEFAULT_TENANT, Target, find_target, target_options
+from .target import (
+    DEFAULT_NAMESPACE,
+    DEFAULT_TENANT,
+    Target,
+    find_path,
+    find_target,
+    instance_options,
+    target_options,
+)
 from .trigger import RUN_COLUMNS, run_cells, trigger
 
 COUNTERS = {
@@ -29,7 +37,7 @@ COUNTERS = {
     "user errors": "numUserExceptions",
     "system errors": "numSystemExceptions",
 }
-"""Of the table of `functions status`, for functions that work all the time, and where they stand in a status."""
+"""Columns of the table of `functions status` and their fields in a status, for functions that run continuously."""
 NOT_HERE = ("available-functions", "localrun", "reload", "upload")
 """Commands of Pulsar that this version refuses by name."""
 
@@ -159,14 +167,14 @@ def status_table(status: dict[str, Any]) -> Table:
             )
         )
         if error:
-            errors.append(f"{instance['instanceId']}: {_in_short(error)}")
+            errors.append(f"{instance['instanceId']}: {_first_line(error)}")
     title = f"{status['numRunning']} of {status['numInstances']} instances running"
     work = RUN_COLUMNS if works_in_runs else tuple(COUNTERS)
     return Table(("instance", "state", *work, "restarts", "worker"), rows, title, errors)
 
 
-def _in_short(error: str) -> str:
-    """Return an error as one line: of one with a traceback, its head and its last line."""
+def _first_line(error: str) -> str:
+    """Return an error as one line: its first, or the text before a traceback together with the traceback's last."""
     said, traceback, frames = error.partition("Traceback (most recent call last):")
     return said + frames.splitlines()[-1] if traceback else error.splitlines()[-1]
 
@@ -178,12 +186,10 @@ def _add_status(verb: str) -> None:
         hidden=verb != "status",
         help="Show a function's status: whether it runs, its counters, its last errors.",
     )
-    @target_options
-    @click.option("--instance-id", type=int, help="Only this instance.")
+    @instance_options
     def status(rest: Admin, /, instance_id: int | None, **target: str | None) -> Record:
-        if instance_id is None:
-            return Record(rest.get(f"{find_target(**target).path}/status"), status_table)
-        return Record(rest.get(f"{find_target(**target).path}/{instance_id}/status"))
+        found = rest.get(f"{find_path(instance_id, **target)}/status")
+        return Record(found, status_table if instance_id is None else None)
 
 
 _add_status("status")
@@ -205,22 +211,18 @@ def stats_table(stats: dict[str, Any]) -> Table:
 
 
 @rest_command(functions)
-@target_options
-@click.option("--instance-id", type=int, help="Only this instance.")
+@instance_options
 def stats(rest: Admin, /, instance_id: int | None, **target: str | None) -> Record:
     """Show a function's counters and latency."""
-    if instance_id is None:
-        return Record(rest.get(f"{find_target(**target).path}/stats"), stats_table)
-    return Record(rest.get(f"{find_target(**target).path}/{instance_id}/stats"))
+    found = rest.get(f"{find_path(instance_id, **target)}/stats")
+    return Record(found, stats_table if instance_id is None else None)
 
 
 def _add_switch(verb: str, done: str, summary: str) -> None:
     @rest_command(functions, verb, help=summary)
-    @target_options
-    @click.option("--instance-id", type=int, help="Only this instance.")
+    @instance_options
     def switch(rest: Admin, /, instance_id: int | None, **target: str | None) -> str:
-        path = find_target(**target).path
-        rest.post(f"{path}/{verb}" if instance_id is None else f"{path}/{instance_id}/{verb}")
+        rest.post(f"{find_path(instance_id, **target)}/{verb}")
         return done
 
 
@@ -230,8 +232,7 @@ _add_switch("restart", "Restarted successfully", "Stop and start a function.")
 
 
 @rest_command(functions, has_output=False)
-@target_options
-@click.option("--instance-id", type=int, help="Only this instance.")
+@instance_options
 @click.option(
     "--tail",
     type=click.IntRange(0),
@@ -242,8 +243,7 @@ _add_switch("restart", "Restarted successfully", "Stop and start a function.")
 @click.option("-f", "--follow", is_flag=True, help="Follow the log.")
 def logs(rest: Admin, /, instance_id: int | None, tail: int, follow: bool, **target: str | None) -> None:
     """Print what a function's instances logged: print, logging and tracebacks."""
-    path = find_target(**target).path
-    path = f"{path}/logs" if instance_id is None else f"{path}/{instance_id}/logs"
+    path = f"{find_path(instance_id, **target)}/logs"
     out = sys.stdout.buffer
     with rest.stream(path, {"tail": tail, "follow": follow}) as pieces:
         for piece in pieces:

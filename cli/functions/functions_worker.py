@@ -1,4 +1,4 @@
-"""``magnetar functions-worker``: which workers there are and what they run."""
+"""``magnetar functions-worker``: the workers and what they run."""
 
 from __future__ import annotations
 

@@ -41,6 +41,11 @@ def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def instance_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the flags of `target_options`, and ``--instance-id`` for one instance of the function."""
+    return target_options(click.option("--instance-id", type=int, help="Only this instance.")(command))
+
+
 def split_fqfn(fqfn: str) -> tuple[str, str, str]:
     """Return the three parts of a fully qualified function name.
 
@@ -66,3 +71,9 @@ def find_target(fqfn: str | None, tenant: str | None, namespace: str | None, nam
     if not name:
         raise Failure("which function? Give --name (and --tenant, --namespace) or --fqfn tenant/namespace/name")
     return Target(tenant or DEFAULT_TENANT, namespace or DEFAULT_NAMESPACE, name)
+
+
+def find_path(instance_id: int | None, **target: str | None) -> str:
+    """Return the REST path of what the flags of `instance_options` name. Raises as `find_target`."""
+    path = find_target(**target).path
+    return path if instance_id is None else f"{path}/{instance_id}"

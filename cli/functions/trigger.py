@@ -1,4 +1,4 @@
-"""``magnetar functions trigger``: sends a message to a function, or starts a run of a Spark function."""
+"""``magnetar functions trigger``: send one message through a function, or run a Spark function."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from .target import Target, find_target, target_options
 
 POLL_S = 0.2
 LINE_PERIOD_S = 1.0
-"""In a pipe, progress within a stage is a line so often at most."""
-ASK_AGAIN_S = 3.0
-"""Interval of repeated requests for a run that no worker knows: its worker may have died."""
+"""Least interval between lines about progress within a stage, in a pipe."""
+REQUEST_AGAIN_S = 3.0
+"""Interval at which a run that no worker knows is requested again, under the same id: its worker may have died."""
 LOST_AFTER_S = 60.0
-"""Time after which a run that no worker knows is given up; a takeover or a restarted broker needs less."""
+"""How long a run may be unknown to every worker; the failover of a worker or a restart of the broker takes less."""
 ENDED = ("done", "failed", "cancelled")
 Run = dict[str, Any]
 
@@ -40,7 +40,8 @@ Run = dict[str, Any]
 def trigger(ctx: click.Context, /, no_wait: bool, **flags: str | None) -> None:
     """Send one message to a function and print what comes out.
 
-    A function with --runtime spark takes no message: it works off the backlog of its inputs, and that is waited for.
+    A function with --runtime spark takes no message: it processes the backlog of its inputs, and the command waits
+    for the end.
     """
     value, file, topic = (flags.pop(name) for name in ("trigger_value", "trigger_file", "topic"))
     target = find_target(**flags)
@@ -125,7 +126,7 @@ class _Show(Protocol):
 
 def follow(rest: Admin, target: Target, run_id: str, show: _Show) -> Run:
     """Follow a run to its end; return its last record."""
-    known_s = asked_s = time.monotonic()
+    known_s = requested_s = time.monotonic()
     trouble = ""
     while True:
         try:
@@ -137,21 +138,21 @@ def follow(rest: Admin, target: Target, run_id: str, show: _Show) -> Run:
         now_s = time.monotonic()
         run: Run = status.get("run") or {}
         if run.get("runId") == run_id:
-            known_s = asked_s = now_s
+            known_s = requested_s = now_s
             show(run)
             if run["stage"] in ENDED:
                 return run
         elif now_s - known_s > LOST_AFTER_S:
             why = status.get("error") or trouble or "its function has no status of it"
             raise Failure(f"run {run_id} has not been seen for {LOST_AFTER_S:g} s: {why}; trigger it again to resume")
-        elif now_s - asked_s > ASK_AGAIN_S:
-            asked_s = now_s
-            trouble = _ask_again(rest, target, run_id)
+        elif now_s - requested_s > REQUEST_AGAIN_S:
+            requested_s = now_s
+            trouble = _request_again(rest, target, run_id)
         time.sleep(POLL_S)
 
 
-def _ask_again(rest: Admin, target: Target, run_id: str) -> str:
-    """Request the run again; return why that failed. A run in progress is not affected."""
+def _request_again(rest: Admin, target: Target, run_id: str) -> str:
+    """Request a run again where the function is now; return why that failed. A run under way is not affected."""
     try:
         rest.post(f"{target.path}/0/trigger", runId=run_id)
     except Failure as exc:
@@ -167,7 +168,7 @@ def silent() -> Iterator[_Show]:
 
 @contextmanager
 def lines(file: IO[str] | None = None) -> Iterator[_Show]:
-    """Print a line when something has changed: the stage and what it waits for at once, all else now and then."""
+    """Print a line when the stage or its reason changes, and for other progress at most every `LINE_PERIOD_S`."""
     last: list[Any] = [(), "", 0.0]
 
     def show(run: Run) -> None:
@@ -184,7 +185,7 @@ def lines(file: IO[str] | None = None) -> Iterator[_Show]:
 
 
 def describe(run: Run) -> str:
-    """Return how far a run is, in one line."""
+    """Return the progress of a run in one line."""
     text = f"run {run['runId']}: {run['stage']}"
     if run["tasksTotal"]:
         text += f", {run['tasksDone']} of {run['tasksTotal']} tasks, {run['rows']:,} rows"
@@ -195,7 +196,7 @@ def describe(run: Run) -> str:
 
 
 RUN_COLUMNS = ("stage", "tasks", "rows", "rows/s", "lag")
-"""Of the table of `functions status`, for functions that work in runs."""
+"""Columns of the table of `functions status` for functions with --runtime spark, which work in runs."""
 
 
 def run_cells(run: Run | None) -> tuple[str, ...]:

@@ -107,7 +107,7 @@ def test_a_run_that_nobody_knows_any_more_is_given_up(
 def test_a_run_that_nobody_knows_is_asked_for_again_under_its_id(
     magnetar: Magnetar, spark_function: FakeRest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(function_trigger, "ASK_AGAIN_S", 0.0)
+    monkeypatch.setattr(function_trigger, "REQUEST_AGAIN_S", 0.0)
     lost = {"running": False, "error": "worker w2 does not answer"}
     spark_function.answer(f"POST {FUNCTION}/0/trigger", None, 204)
     spark_function.answer_in_turn(f"GET {FUNCTION}/0/status", [*COURSE[:4], lost, lost, run_at("planning"), DONE])
@@ -121,7 +121,7 @@ def test_a_run_that_nobody_knows_is_asked_for_again_under_its_id(
 def test_why_a_run_cannot_be_begun_again_is_said_in_the_end(
     magnetar: Magnetar, spark_function: FakeRest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(function_trigger, "ASK_AGAIN_S", 0.0)
+    monkeypatch.setattr(function_trigger, "REQUEST_AGAIN_S", 0.0)
     monkeypatch.setattr(function_trigger, "LOST_AFTER_S", 0.5)
     spark_function.answer(
         f"POST {FUNCTION}/0/trigger", {"reason": "f:0 is stopped; start it with functions start"}, 409
