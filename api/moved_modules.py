@@ -12,7 +12,7 @@ from types import ModuleType
 
 _MOVED = {
     "api.config": "config.function_config",
-    "api.config_fields": "config.fields",
+    "api.config_fields": "config.reading",
     "api.config_merge": "config.merge",
     "api.config_records": "config.records",
     "api.config_rules": "config.rules",

@@ -1,9 +1,9 @@
 """What a person asks of a function: `FunctionConfig` and the values inside it, as the table of their fields.
 
-Design: JSON becomes a frozen `FunctionConfig` (`fields`), in which None always means "not sent". Registration fills the
-defaults (`table`) and checks the rules (`rules`); an update first merges what was sent into what is stored (`merge`);
-the result becomes the `FunctionDetails` that the metadata topic keeps (`records`), and `get` answers from those. A
-setting that this version cannot honour is refused by name: nothing is taken and ignored.
+Design: JSON becomes a frozen `FunctionConfig` (`reading`), in which None always means "not sent". Registration fills
+the defaults (`table`) and checks the rules (`rules`); an update first merges what was sent into what is stored
+(`merge`); the result becomes the `FunctionDetails` that the metadata topic keeps (`records`), and `get` answers from
+those. A setting that this version cannot honour is refused by name: nothing is taken and ignored.
 
 A new field is a row here and the place that uses it; flags, reading, record, JSON, updates and the table in
 ``docs/functions.md`` follow from the row.

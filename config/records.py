@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from ..wire.functions_pb2 import FunctionDetails, FunctionMetaData
-from .fields import runtime_options
 from .function_config import EFFECTIVELY_ONCE, FIELDS_BY_NAME, RUNTIME_OPTIONS, SPARK, FunctionConfig
+from .reading import runtime_options
 from .table import from_message, show, to_message
 
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import magnetar
 import pytest
-from magnetar.config.fields import read_function_config
 from magnetar.config.function_config import (
     FUNCTION_FIELDS,
     FUNCTION_FLAGS,
@@ -21,6 +20,7 @@ from magnetar.config.function_config import (
     ProducerSpec,
     Resources,
 )
+from magnetar.config.reading import read_function_config
 from magnetar.config.records import from_details, to_details, to_json
 from magnetar.config.table import Field, fields_of, from_message, show, to_message, with_defaults
 from magnetar.errors import InvalidConfig

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from magnetar.config.fields import read_function_config
 from magnetar.config.function_config import FIELDS_BY_NAME, FunctionConfig
 from magnetar.config.merge import merge
+from magnetar.config.reading import read_function_config
 from magnetar.config.records import from_details, to_details, to_json
 from magnetar.config.rules import check
 from magnetar.config.table import with_defaults

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
-from ...config.fields import read_function_config
 from ...config.function_config import SPARK, FunctionConfig
 from ...config.merge import merge
+from ...config.reading import read_function_config
 from ...config.records import from_details, to_details, to_json
 from ...config.rules import check
 from ...config.table import with_defaults
