@@ -417,13 +417,11 @@ def third_party_of(statement: str) -> set[str]:
 WIRE = {"google", "google_crc32c", "cramjam", "cython_runtime", "mmh3"}
 HTTP_SERVER = {"anyio", "httptools", "python_multipart", "starlette", "typing_extensions", "uvicorn"}
 HTTP_CLIENT = {"anyio", "certifi", "h11", "httpcore", "httpx", "idna"}
-TABLES = {"pygments", "rich"}  # httpx brings them to the commands; no server may have them
 GRPC = {"grpc", "grpc_tools", "opentelemetry", "typing_extensions"}  # what grpc itself imports where it is installed
-FASTAPI = {"annotated_doc", "annotated_types", "fastapi", "pydantic", "pydantic_core", "typing_inspection"}
 
 MAY_IMPORT: dict[str, tuple[str, set[str]]] = {
     "magnetar --version": ("from magnetar.cli import main", {"click"}),
-    "magnetar functions": ("from magnetar.cli.functions import functions", {"click"} | TABLES),
+    "magnetar functions": ("from magnetar.cli.functions import functions", {"click"}),
     "the client": ("import magnetar.client.client", WIRE | {"uvloop"}),
     "a function's author": ("from magnetar import Function, Context, SerDe", set()),
     "the broker": (
@@ -433,7 +431,7 @@ MAY_IMPORT: dict[str, tuple[str, set[str]]] = {
     "the worker": (
         "from magnetar.cli.servers import worker; from magnetar.web.http_client import import_httpx;"
         " import_httpx(); from magnetar.worker import service; import uvloop",
-        WIRE | HTTP_SERVER | HTTP_CLIENT | GRPC | FASTAPI | {"click", "cloudpickle", "prometheus_client", "uvloop"},
+        WIRE | HTTP_SERVER | HTTP_CLIENT | GRPC | {"click", "cloudpickle", "prometheus_client", "uvloop"},
     ),
     "what standalone's processes share": (
         "from magnetar.cli.servers import standalone; standalone.import_shared()",

@@ -1,16 +1,20 @@
-"""What an admin request is answered with, in Pulsar's forms."""
+"""Answers of every REST interface of ours, in Pulsar's forms: JSON, bare text, nothing, errors with a reason."""
 
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 from starlette.responses import Response
 
+from ..errors import RequestRefused
 from ..wire.printable import printable
 
+_encoder = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
-class Refused(Exception):
+
+class Refused(RequestRefused):
     """The request is answered with an error status and one line saying why.
 
     Attributes:
@@ -20,8 +24,7 @@ class Refused(Exception):
     """
 
     def __init__(self, status: int, reason: str, headers: dict[str, str] | None = None) -> None:
-        super().__init__(reason)
-        self.status = status
+        super().__init__(status, reason)
         self.reason = reason
         self.headers = headers
 
@@ -46,15 +49,30 @@ def as_text(text: str) -> Response:
     return Response(text, media_type="application/json")
 
 
-def refusal(error: Refused) -> Response:
+def refusal(error: RequestRefused) -> Response:
     """Return the answer for a refused request."""
-    reason = printable(" ".join(error.reason.splitlines()))  # the spaces are Pulsar's, two of them at one place
-    return Response(encode({"reason": reason}), error.status, headers=error.headers, media_type="application/json")
+    # One line; spaces inside the lines stay, for Pulsar has two of them at one place.
+    reason = printable(" ".join(line.strip() for line in str(error).splitlines()))
+    headers = error.headers if isinstance(error, Refused) else None
+    return Response(encode({"reason": reason}), error.status, headers=headers, media_type="application/json")
 
 
 def encode(value: Any) -> bytes:
-    """Return compact JSON."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+    """Return compact JSON; numbers that JSON does not have are null."""
+    try:
+        return _encoder.encode(value).encode()
+    except ValueError:
+        return _encoder.encode(_finite(value)).encode()
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value
 
 
 def not_supported(what: str, remedy: str) -> Refused:

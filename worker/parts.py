@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import httpx
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from .. import __version__
 from ..client.client import AsyncClient
@@ -48,8 +48,7 @@ from .functions.trigger import Trigger
 from .rest import metrics
 from .rest.app import make_app
 from .rest.cluster import ClusterRoutes
-from .rest.connectors import connectors_router
-from .rest.ended import ended_router
+from .rest.connectors import connectors_routes
 from .rest.functions import FunctionsRoutes
 from .rest.reset_cursor import ResetCursorRoute
 from .rest.state import StateRoutes
@@ -206,7 +205,7 @@ class Parts:
         await self.scheduler.log.catch_up()
         await self._is_applied.wait()
 
-    def make_app(self, runtime: Runtime) -> FastAPI:
+    def make_app(self, runtime: Runtime) -> ASGIApp:
         """Return the REST interface."""
         instances = self._instances = Instances(runtime, self.scheduler, self.membership, self._http, self._applied)
         functions = FunctionsRoutes(
@@ -225,9 +224,9 @@ class Parts:
             text = metrics.render(self._config.cluster, await instances.own_metrics(), self._gauges())
             return text, metrics.CONTENT_TYPE
 
-        routers = [state.router(), reset.router(), functions.router(), cluster.router(), connectors_router()]
-        routers.append(ended_router(instances))
-        return make_app(routers, read_metrics)
+        # The first path that matches answers: a key of a state may end like a path of a function.
+        tables = (state.routes(), reset.routes(), functions.routes(), cluster.routes(), connectors_routes())
+        return make_app(tables, read_metrics)
 
     def _gauges(self) -> list[tuple[str, str, float]]:
         me = self.membership.me.worker_id

@@ -29,7 +29,7 @@ from .admission import check_id, check_namespace
 from .cluster.broker_admin import BrokerAdmin
 from .config import WorkerConfig
 from .parts import Parts, Runtime
-from .rest.app import Door
+from .rest.app import ReadinessGate
 from .runtimes import make_runtime_manager
 
 SWITCH_INTERVAL_S = 0.0005
@@ -91,9 +91,9 @@ class WorkerService:
 
     async def _start(self) -> None:
         config, stack = self.config, self._stack
-        door = Door()
+        gate = ReadinessGate()
         names = allowed_names(config.host, config.allowed_hosts, config.reachable_host)
-        server, port = await serve(door, config.host, config.worker_port, names)
+        server, port = await serve(gate, config.host, config.worker_port, names)
         stack.push_async_callback(server.stop)
         self.worker_id = config.worker_id or f"{config.reachable_host}-{port}"
         me = Member(self.worker_id, config.reachable_host, port)
@@ -128,14 +128,14 @@ class WorkerService:
         self._keep("cleanup of packages", parts.package_cleanup.run)
         self._keep("compaction of the logs", parts.compaction.run)
         # A leader that is leaving answers until it has left; then others ask the next one.
-        stack.callback(door.close)
+        stack.callback(gate.close)
         stack.push_async_callback(parts.membership.stop)
         runtime = await self._make_runtime(config, self.worker_id, parts.fetch_package)
         stack.push_async_callback(runtime.close)
         self._spawn("instances", lambda: parts.run_instances(runtime))
         await parts.membership.start()
         await parts.leadership.ready(_LEAD_TIMEOUT_S)
-        door.open(parts.make_app(runtime))
+        gate.open(parts.make_app(runtime))
         _log.info("worker %s serves on %s", self.worker_id, self.worker_url)
 
     async def _reach(self, flag: str, url: str, ask: Callable[[], Awaitable[object]]) -> None:

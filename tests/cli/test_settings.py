@@ -59,7 +59,7 @@ def test_debug_shows_the_traceback_wherever_it_stands(
     assert "Traceback" in capsys.readouterr().err
 
 
-SERVERS = {"uvloop", "fastapi", "grpc", "pydantic", "google", "uvicorn"}
+SERVERS = {"uvloop", "starlette", "grpc", "google", "uvicorn"}
 
 
 @pytest.mark.parametrize(

@@ -1,29 +1,28 @@
-"""The worker's REST interface, put together, behind a door that opens when the worker is ready."""
+"""The worker's REST interface, put together, and the gate that opens when the worker is ready."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
+from itertools import chain
 
-from fastapi import APIRouter, FastAPI
-from fastapi.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ... import __version__
-from .answers import install_error_answers, refused
+from ...web.answers import Refused, as_json, refusal
+from ...web.openapi import pages
+from ...web.router import RestRouter
+from .call import WorkerCall, WorkerRoutes, refuse
 
 NOT_READY = "Function worker service is not done initializing. Please try again in a little while."
+TITLE = "Magnetar function worker"
 
 
-class Door:
-    """Answers that the worker is not ready until the application is let in."""
+class ReadinessGate:
+    """Answers that the worker is not ready until it is opened with the application."""
 
     def __init__(self) -> None:
         self._app: ASGIApp | None = None
-
-    @property
-    def is_open(self) -> bool:
-        """Whether requests are answered."""
-        return self._app is not None
 
     def open(self, app: ASGIApp) -> None:
         """Answer requests from now on."""
@@ -35,36 +34,35 @@ class Door:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        app = self._app if self._app is not None else refused(503, NOT_READY)
+        app = self._app if self._app is not None else refusal(Refused(503, NOT_READY))
         await app(scope, receive, send)
 
 
-def make_app(routers: Sequence[APIRouter], metrics: Callable[[], Awaitable[tuple[bytes, str]]]) -> FastAPI:
+def make_app(tables: Iterable[WorkerRoutes], metrics: Callable[[], Awaitable[tuple[bytes, str]]]) -> ASGIApp:
     """Return the application.
 
     Args:
-        routers: everything below /admin.
+        tables: the routes of everything below /admin.
         metrics: text and content type for Prometheus.
     """
-    app = FastAPI(title="Magnetar function worker", version=__version__)
-    install_error_answers(app)
-    for router in routers:
-        app.include_router(router)
 
-    @app.get("/metrics")
-    async def read_metrics() -> Response:
+    async def read_metrics(_: WorkerCall) -> Response:
         """Return everything for Prometheus."""
         text, content_type = await metrics()
         return Response(text, media_type=content_type)
 
-    @app.get("/version")
-    async def version() -> Response:
+    async def version(_: WorkerCall) -> Response:
         """Return the worker's version."""
-        return JSONResponse({"version": __version__})
+        return as_json({"version": __version__})
 
-    @app.get("/initialized")
-    async def initialized() -> Response:
-        """Return true; before that the door answers."""
-        return JSONResponse(True)
+    async def initialized(_: WorkerCall) -> Response:
+        """Return true; before that the gate answers."""
+        return as_json(True)
 
-    return app
+    routes = [
+        *chain.from_iterable(tables),
+        ("GET", "/metrics", read_metrics),
+        ("GET", "/version", version),
+        ("GET", "/initialized", initialized),
+    ]
+    return RestRouter([*routes, *pages(TITLE, __version__, routes)], WorkerCall, refuse, "worker")

@@ -7,19 +7,22 @@ import threading
 from typing import Any
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
 from ...errors import NotLeader, RequestRefused
 from ...membership.manager import MembershipManager
 from ...membership.roster import Member
 from ...scheduler.manager import SchedulerManager
+from ...web.answers import as_json, done
+from ...web.call import Query, takes
 from ..cluster.hand_over import NO_LEADER
 from ..cluster.leadership import Leadership
 from ..functions.instances import Instances
-from .answers import finite, nothing
+from .call import WorkerCall, WorkerRoutes
 
-_LEADER_DRAIN = "/admin/v2/worker/leader/drain"
+_WORKER = "/admin/v2/worker"
+_LEADER_DRAIN = f"{_WORKER}/leader/drain"
+_WORKER_ID = Query("workerId", str, "")
 
 
 class ClusterRoutes:
@@ -37,82 +40,79 @@ class ClusterRoutes:
         self._scheduler = scheduler
         self._instances = instances
 
-    def router(self) -> APIRouter:
+    def routes(self) -> WorkerRoutes:
         """Return the routes."""
-        router = APIRouter(prefix="/admin/v2", tags=["worker"])
-        for method, path, handler in (
-            ("GET", "/worker/cluster", self.cluster),
-            ("GET", "/worker/cluster/leader", self.leader),
-            ("GET", "/worker/cluster/leader/ready", self.leader_ready),
-            ("GET", "/worker/assignments", self.assignments),
-            ("GET", "/worker/connectors", self.connectors),
-            ("PUT", "/worker/rebalance", self.rebalance),
-            ("PUT", "/worker/drain", self.drain),
-            ("PUT", "/worker/leader/drain", self.leader_drain),
-            ("GET", "/worker/drain", self.drain),
-            ("GET", "/worker/leader/drain", self.leader_drain),
-            ("GET", "/worker-stats/metrics", self.process_metrics),
-            ("GET", "/worker-stats/functionsmetrics", self.function_metrics),
-        ):
-            router.add_api_route(path, handler, methods=[method], response_model=None)
-        return router
+        return (
+            ("GET", f"{_WORKER}/cluster", self.cluster),
+            ("GET", f"{_WORKER}/cluster/leader", self.leader),
+            ("GET", f"{_WORKER}/cluster/leader/ready", self.leader_ready),
+            ("GET", f"{_WORKER}/assignments", self.assignments),
+            ("GET", f"{_WORKER}/connectors", self.connectors),
+            ("PUT", f"{_WORKER}/rebalance", self.rebalance),
+            ("PUT", f"{_WORKER}/drain", self.drain),
+            ("PUT", _LEADER_DRAIN, self.leader_drain),
+            ("GET", f"{_WORKER}/drain", self.drain),
+            ("GET", _LEADER_DRAIN, self.leader_drain),
+            ("GET", "/admin/v2/worker-stats/metrics", self.process_metrics),
+            ("GET", "/admin/v2/worker-stats/functionsmetrics", self.function_metrics),
+        )
 
-    async def cluster(self) -> Response:
+    async def cluster(self, _: WorkerCall) -> Response:
         """Return all workers."""
-        return JSONResponse([_info(member) for member in (await self._membership.roster()).members])
+        return as_json([_info(member) for member in (await self._membership.roster()).members])
 
-    async def leader(self) -> Response:
+    async def leader(self, _: WorkerCall) -> Response:
         """Return the worker that leads."""
         leader = (await self._membership.roster()).leader
         if leader is None:
             raise RequestRefused(500, "Leader cannot be determined")
-        return JSONResponse(_info(leader))
+        return as_json(_info(leader))
 
-    async def leader_ready(self) -> Response:
+    async def leader_ready(self, _: WorkerCall) -> Response:
         """Return true on the leader once it decides."""
         if not self._leadership.is_leading:
             raise RequestRefused(503, NO_LEADER)
         return PlainTextResponse("true")
 
-    async def assignments(self) -> Response:
+    async def assignments(self, _: WorkerCall) -> Response:
         """Return the instances of every worker."""
         found: dict[str, list[str]] = {}
         for key, held in sorted(self._scheduler.assignments().items()):
             found.setdefault(held.workerId, []).append(str(key))
-        return JSONResponse(found)
+        return as_json(found)
 
-    async def connectors(self) -> Response:
+    async def connectors(self, _: WorkerCall) -> Response:
         """Return the built-in connectors: none yet."""
-        return JSONResponse([])
+        return as_json([])
 
-    async def rebalance(self) -> Response:
+    async def rebalance(self, _: WorkerCall) -> Response:
         """Even the load out; sends to the leader who asks another worker."""
-        elsewhere = await self._elsewhere("/admin/v2/worker/rebalance")
+        elsewhere = await self._elsewhere(f"{_WORKER}/rebalance")
         if elsewhere is not None:
             return elsewhere
         await self._leadership.rebalance(self._membership)
-        return nothing()
+        return done()
 
-    async def drain(self, request: Request) -> Response:
+    async def drain(self, call: WorkerCall) -> Response:
         """Empty this worker, or say how far that is."""
-        return await self._drain(request.method, self._membership.me.worker_id)
+        return await self._drain(call.request.method, self._membership.me.worker_id)
 
-    # The parameter has Pulsar's name.
-    async def leader_drain(self, request: Request, workerId: str = "") -> Response:
+    @takes(_WORKER_ID)
+    async def leader_drain(self, call: WorkerCall) -> Response:
         """Empty a worker, by default this one, or say how far that is."""
-        return await self._drain(request.method, workerId or self._membership.me.worker_id)
+        return await self._drain(call.request.method, _WORKER_ID.of(call) or self._membership.me.worker_id)
 
     async def _drain(self, method: str, worker_id: str) -> Response:
         elsewhere = await self._elsewhere(f"{_LEADER_DRAIN}?{urlencode({'workerId': worker_id})}")
         if elsewhere is not None:
             return elsewhere
         if method == "GET":
-            return JSONResponse(await self._leadership.drain_status(self._membership, worker_id))
+            return as_json(await self._leadership.drain_status(self._membership, worker_id))
         try:
             await self._leadership.drain(self._membership, worker_id)
         except NotLeader as exc:
             raise RequestRefused(503, f"{NO_LEADER}: {exc}") from exc
-        return nothing()
+        return done()
 
     async def _elsewhere(self, path: str) -> Response | None:
         """Return the way to the leader, None if this worker leads."""
@@ -125,7 +125,7 @@ class ClusterRoutes:
             raise RequestRefused(503, NO_LEADER)
         return RedirectResponse(f"{leader.url}{path}", 307)
 
-    async def process_metrics(self) -> Response:
+    async def process_metrics(self, _: WorkerCall) -> Response:
         """Return what this process uses."""
         usage = resource.getrusage(resource.RUSAGE_SELF)
         metrics: dict[str, Any] = {
@@ -134,11 +134,11 @@ class ClusterRoutes:
             "process_resident_memory_max_bytes": usage.ru_maxrss * 1024,
             "process_thread_count": threading.active_count(),
         }
-        return JSONResponse([{"metrics": metrics, "dimensions": {"metric": "process_metrics"}}])
+        return as_json([{"metrics": metrics, "dimensions": {"metric": "process_metrics"}}])
 
-    async def function_metrics(self) -> Response:
+    async def function_metrics(self, _: WorkerCall) -> Response:
         """Return the counts of every instance on this worker."""
-        return JSONResponse(finite(await self._instances.own_stats()))
+        return as_json(await self._instances.own_stats())
 
 
 def _info(member: Member) -> dict[str, Any]:

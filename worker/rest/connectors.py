@@ -2,54 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Iterator
 
-from fastapi import APIRouter
-from fastapi.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from ...errors import RequestRefused
-from .answers import nothing
+from ...web.answers import as_json, done
+from ...web.router import Handler
+from .call import WorkerCall
+
+_COMMANDS = ("start", "stop", "restart")
 
 
-def connectors_router() -> APIRouter:
+def connectors_routes() -> Iterator[tuple[str, str, Handler[WorkerCall]]]:
     """Return the routes of both kinds under both spellings."""
-    router = APIRouter(tags=["connectors"])
     for kind in ("Source", "Sink"):
         word = kind.lower()
         for base in (f"/admin/v3/{word}s", f"/admin/v3/{word}"):
-            _add(router, base, kind)
-    return router
+            yield from _routes_of(base, kind)
 
 
-def _add(router: APIRouter, base: str, kind: str) -> None:
+def _routes_of(base: str, kind: str) -> Iterator[tuple[str, str, Handler[WorkerCall]]]:
     word = kind.lower()
 
-    async def empty() -> Response:
-        return JSONResponse([])
+    async def empty(_: WorkerCall) -> Response:
+        return as_json([])
 
-    async def reload_nothing() -> Response:
-        return nothing()
+    async def reload_nothing(_: WorkerCall) -> Response:
+        return done()
 
-    async def refuse() -> Response:
+    async def refuse(_: WorkerCall) -> Response:
         raise RequestRefused(501, f"{word}s are not supported yet; use a function")
 
-    async def missing(name: str) -> Response:
-        raise RequestRefused(404, f"{kind} {name} doesn't exist")
+    async def missing(call: WorkerCall) -> Response:
+        raise RequestRefused(404, f"{kind} {call.name('name')} doesn't exist")
 
     one = base + "/{tenant}/{namespace}/{name}"
-    routes: tuple[tuple[str, str, Callable[..., Awaitable[Response]]], ...] = (
-        ("GET", f"{base}/builtin{word}s", empty),
-        ("GET", f"{base}/builtin{word}s/{{name}}/configdefinition", missing),
-        ("POST", f"{base}/reloadBuiltIn{kind}s", reload_nothing),
-        ("GET", f"{base}/{{tenant}}/{{namespace}}", empty),
-        ("POST", one, refuse),
-        ("PUT", one, refuse),
-        ("GET", one, missing),
-        ("DELETE", one, missing),
-        ("GET", f"{one}/status", missing),
-        ("GET", f"{one}/{{instance_id}}/status", missing),
-        *(("POST", f"{one}/{verb}", missing) for verb in ("start", "stop", "restart")),
-        *(("POST", f"{one}/{{instance_id}}/{verb}", missing) for verb in ("start", "stop", "restart")),
-    )
-    for method, path, handler in routes:
-        router.add_api_route(path, handler, methods=[method], response_model=None)
+    yield "GET", f"{base}/builtin{word}s", empty
+    yield "GET", f"{base}/builtin{word}s/{{name}}/configdefinition", missing
+    yield "POST", f"{base}/reloadBuiltIn{kind}s", reload_nothing
+    yield "GET", f"{base}/{{tenant}}/{{namespace}}", empty
+    yield "POST", one, refuse
+    yield "PUT", one, refuse
+    for method, path in (("GET", one), ("DELETE", one), ("GET", f"{one}/status")):
+        yield method, path, missing
+    yield "GET", f"{one}/{{instance_id}}/status", missing
+    for command in _COMMANDS:
+        yield "POST", f"{one}/{command}", missing
+        yield "POST", f"{one}/{{instance_id}}/{command}", missing

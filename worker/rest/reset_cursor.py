@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request
-from fastapi.responses import Response
+from starlette.responses import Response
 
 from ...errors import RequestRefused
+from ...web.answers import done
 from ...wire.strict_json import NotJson, read_json
 from ..functions.cursor_reset import CursorReset, read_target
-from ..functions.service import FunctionName
-from .answers import nothing
+from .call import ONE_FUNCTION, WorkerCall, WorkerRoutes
 
 BODY_BYTES_MAX = 4096
 
@@ -20,23 +19,16 @@ class ResetCursorRoute:
     def __init__(self, cursor_reset: CursorReset) -> None:
         self._cursor_reset = cursor_reset
 
-    def router(self) -> APIRouter:
+    def routes(self) -> WorkerRoutes:
         """Return the route."""
-        router = APIRouter(prefix="/admin/v3/functions", tags=["functions"])
-        path = "/{tenant}/{namespace}/{name}/reset-cursor"
-        router.add_api_route(path, self.reset, methods=["POST"], response_model=None)
-        return router
+        return (("POST", f"{ONE_FUNCTION}/reset-cursor", self.reset),)
 
-    async def reset(self, request: Request, tenant: str, namespace: str, name: str) -> Response:
+    async def reset(self, call: WorkerCall) -> Response:
         """Stop a function, move the cursors of its inputs to the target in the body, and start it again."""
-        content = b""
-        async for chunk in request.stream():
-            content += chunk
-            if len(content) > BODY_BYTES_MAX:
-                raise RequestRefused(413, f"the request has more than {BODY_BYTES_MAX} bytes")
+        content = await call.body_bytes(BODY_BYTES_MAX)
         try:
             body = read_json(content)
         except NotJson as exc:
             raise RequestRefused(400, f"the request is not JSON: {exc}") from exc
-        await self._cursor_reset.run(FunctionName(tenant, namespace, name), read_target(body))
-        return nothing()
+        await self._cursor_reset.run(call.function, read_target(body))
+        return done()

@@ -8,15 +8,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from ...errors import RequestRefused, StateRefused, StateStoreFailed, StateStoreUnavailable
 from ...state.naming import table_of
+from ...web.answers import as_json, done
 from ...wire.functions_pb2 import FunctionMetaData
-from ..functions.service import FunctionName, Functions
+from ..functions.service import Functions
 from ..functions.state_tables import StateTables
-from .answers import nothing
+from .call import ONE_FUNCTION, WorkerCall, WorkerRoutes
 from .multipart import MAX_PART_BYTES, json_part, read_form
 
 if TYPE_CHECKING:
@@ -94,38 +94,38 @@ class StateRoutes:
         self._functions = functions
         self._tables = tables
 
-    def router(self) -> APIRouter:
+    def routes(self) -> WorkerRoutes:
         """Return the routes."""
-        router = APIRouter(prefix="/admin/v3/functions", tags=["functions"])
-        path = "/{tenant}/{namespace}/{name}/state/{key:path}"
-        router.add_api_route(path, self.get, methods=["GET"], response_model=None)
-        router.add_api_route(path, self.put, methods=["POST"], response_model=None)
-        return router
+        path = f"{ONE_FUNCTION}/state/{{key:path}}"
+        return (("GET", path, self.get), ("POST", path, self.put))
 
-    async def get(self, tenant: str, namespace: str, name: str, key: str) -> Response:
+    async def get(self, call: WorkerCall) -> Response:
         """Return what a key of the function's state holds."""
+        key = call.text("key")
         self._tables.check_configured()
-        table = table_of(self._find(tenant, namespace, name))
+        table = table_of(self._find(call))
         with _errors_as_answers():
             value = await self._tables.get(table, key.encode())
         if value is None:
             raise RequestRefused(404, f"key '{key}' doesn't exist.")
-        return JSONResponse(shown(key, value))
+        return as_json(shown(key, value))
 
-    async def put(self, request: Request, tenant: str, namespace: str, name: str, key: str) -> Response:
+    async def put(self, call: WorkerCall) -> Response:
         """Set a key of the function's state from the part state, a FunctionState as JSON."""
+        key = call.text("key")
         self._tables.check_configured()
-        table = table_of(self._find(tenant, namespace, name))
-        state = json_part(await read_form(request), "state", MAX_PART_BYTES)
+        table = table_of(self._find(call))
+        state = json_part(await read_form(call.request), "state", MAX_PART_BYTES)
         if state is None:
             raise RequestRefused(400, "the part state is missing: a FunctionState as JSON")
         data = sent(state, key)
         with _errors_as_answers():
             await self._tables.put(table, key.encode(), data)
-        return nothing()
+        return done()
 
-    def _find(self, tenant: str, namespace: str, name: str) -> FunctionMetaData:
+    def _find(self, call: WorkerCall) -> FunctionMetaData:
+        function = call.function
         try:
-            return self._functions.find(FunctionName(tenant, namespace, name))
+            return self._functions.find(function)
         except RequestRefused as error:
-            raise RequestRefused(404, f"'{name}' is not found") from error
+            raise RequestRefused(404, f"'{function.name}' is not found") from error

@@ -1,0 +1,114 @@
+"""One REST request as handlers read it: path parameters decoded once, query parameters, and a bounded body."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+from urllib.parse import unquote
+
+from starlette.requests import Request
+
+from .answers import Refused
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+_TRUE = frozenset({"true", "1", "yes", "on", "t", "y"})
+_FALSE = frozenset({"false", "0", "no", "off", "f", "n"})
+_QUERY = "query_parameters"
+
+
+class Call:
+    """A request under way; made by the router, whose paths are matched as they were sent."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+
+    def raw(self, name: str) -> str:
+        """Return a path parameter as it was sent."""
+        value: str = self.request.path_params[name]
+        return value
+
+    def text(self, name: str) -> str:
+        """Return a path parameter, decoded once."""
+        return decoded(self.raw(name))
+
+    async def body_bytes(self, max_bytes: int) -> bytes:
+        """Return the body.
+
+        Raises:
+            Refused: 413, it is larger.
+        """
+        chunks: list[bytes] = []
+        size = 0
+        async for chunk in self.request.stream():
+            size += len(chunk)
+            if size > max_bytes:
+                raise Refused(413, f"the request body exceeds {max_bytes} bytes")
+            chunks.append(chunk)
+        return b"".join(chunks)
+
+
+def decoded(raw: str) -> str:
+    """Return a text behind its percent escapes."""
+    try:
+        return unquote(raw, errors="strict")
+    except UnicodeDecodeError as error:
+        raise Refused(400, f"the path is no UTF-8: {error.reason} in {raw[:80]!r}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Query(Generic[T]):
+    """One query parameter of a route, for the handler that reads it and for the description of the interface.
+
+    Attributes:
+        name: in the address.
+        kind: `str`, `int` or `bool`.
+        default: where it is missing; None: it is required.
+    """
+
+    name: str
+    kind: type[T]
+    default: T | None = None
+
+    def of(self, call: Call) -> T:
+        """Return the value.
+
+        Raises:
+            Refused: 400, it is missing or of another kind.
+        """
+        text = call.request.query_params.get(self.name)
+        if text is None:
+            if self.default is None:
+                raise Refused(400, f"{self.name}: Field required")
+            return self.default
+        value: Any = text
+        if self.kind is bool:
+            word = text.lower()
+            value = True if word in _TRUE else False if word in _FALSE else None
+        elif self.kind is int:
+            try:
+                value = int(text)
+            except ValueError:
+                value = None
+        if value is None:
+            kind = "boolean" if self.kind is bool else "integer"
+            raise Refused(400, f"{self.name}: Input should be a valid {kind}")
+        found: T = value
+        return found
+
+
+def takes(*query: Query[Any]) -> Callable[[F], F]:
+    """Say of a handler which query parameters it reads."""
+
+    def mark(handler: F) -> F:
+        setattr(handler, _QUERY, query)
+        return handler
+
+    return mark
+
+
+def query_of(handler: Callable[..., Any]) -> tuple[Query[Any], ...]:
+    """Return the query parameters that a handler reads."""
+    found: tuple[Query[Any], ...] = getattr(handler, _QUERY, ())
+    return found

@@ -1,0 +1,92 @@
+"""The description of a REST interface as OpenAPI, and two pages that show it, from its table of routes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Iterable
+from inspect import getdoc
+from typing import Any
+
+from starlette.responses import HTMLResponse, Response
+
+from .answers import as_json
+from .call import Call, Query, query_of
+from .router import Handler
+
+_PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
+_KINDS = {str: "string", int: "integer", bool: "boolean"}
+_OK = {"description": "Successful Response", "content": {"application/json": {"schema": {}}}}
+_ERROR = {
+    "description": "Error",
+    "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
+}
+_SCHEMAS = {
+    "Error": {"title": "Error", "type": "object", "required": ["reason"], "properties": {"reason": {"type": "string"}}}
+}
+_SWAGGER = """<!DOCTYPE html>
+<html><head><title>{title}</title><meta name="viewport" content="width=device-width, initial-scale=1">
+<link rel="stylesheet" href="https://cdn.jsdelivr.net/npm/swagger-ui-dist@5/swagger-ui.css"></head>
+<body><div id="swagger-ui"></div>
+<script src="https://cdn.jsdelivr.net/npm/swagger-ui-dist@5/swagger-ui-bundle.js"></script>
+<script>SwaggerUIBundle({{url: "/openapi.json", dom_id: "#swagger-ui", deepLinking: true}})</script></body></html>
+"""
+_REDOC = """<!DOCTYPE html>
+<html><head><title>{title}</title><meta name="viewport" content="width=device-width, initial-scale=1"></head>
+<body style="margin: 0"><redoc spec-url="/openapi.json"></redoc>
+<script src="https://cdn.jsdelivr.net/npm/redoc@2/bundles/redoc.standalone.js"></script></body></html>
+"""
+
+Table = Iterable[tuple[str, str, Handler[Any]]]
+
+
+def describe(title: str, version: str, routes: Table) -> dict[str, Any]:
+    """Return the OpenAPI document of a table of routes: what handlers say in their docstrings, and `takes`."""
+    paths: dict[str, dict[str, Any]] = {}
+    for method, path, handler in routes:
+        shown = _PARAMETER.sub(r"{\1}", path)
+        paths.setdefault(shown, {}).setdefault(method.lower(), _operation(method, path, handler))
+    info = {"title": title, "version": version}
+    return {"openapi": "3.1.0", "info": info, "paths": paths, "components": {"schemas": _SCHEMAS}}
+
+
+def _operation(method: str, path: str, handler: Handler[Any]) -> dict[str, Any]:
+    name = getattr(handler, "__name__", "answer")
+    operation: dict[str, Any] = {}
+    if path.startswith("/admin/"):
+        operation["tags"] = [path.split("/")[3]]
+    operation["summary"] = name.replace("_", " ").strip().title()
+    if text := getdoc(handler):
+        operation["description"] = text
+    operation["operationId"] = re.sub(r"\W", "_", f"{name}{path}_{method.lower()}")
+    parameters = [
+        {"name": each, "in": "path", "required": True, "schema": {"type": "string"}}
+        for each in _PARAMETER.findall(path)
+    ]
+    parameters += [_query_parameter(each) for each in query_of(handler)]
+    if parameters:
+        operation["parameters"] = parameters
+    operation["responses"] = {"200": _OK, "default": _ERROR}
+    return operation
+
+
+def _query_parameter(query: Query[Any]) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": _KINDS[query.kind]}
+    if query.default is not None:
+        schema["default"] = query.default
+    return {"name": query.name, "in": "query", "required": query.default is None, "schema": schema}
+
+
+def pages(title: str, version: str, routes: Table) -> list[tuple[str, str, Callable[[Call], Awaitable[Response]]]]:
+    """Return the routes that show a table of routes; they are not in the description."""
+    document = describe(title, version, routes)
+
+    async def openapi(_: Call) -> Response:
+        return as_json(document)
+
+    async def docs(_: Call) -> Response:
+        return HTMLResponse(_SWAGGER.format(title=title))
+
+    async def redoc(_: Call) -> Response:
+        return HTMLResponse(_REDOC.format(title=title))
+
+    return [("GET", "/openapi.json", openapi), ("GET", "/docs", docs), ("GET", "/redoc", redoc)]

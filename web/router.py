@@ -1,0 +1,117 @@
+"""From a path and a method to a handler, and from an error to its answer, for every REST interface of ours.
+
+Starlette's router does the matching, with three changes. Paths are matched as sent, not decoded: a topic may hold an
+encoded slash. A slash at the end is nothing where no path has one. And all methods of a path lie in one table, so that
+a wrong one is answered with the right ``Allow``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from typing import Generic, TypeVar
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route, Router
+from starlette.types import Receive, Scope, Send
+
+from ..errors import MagnetarError, RequestRefused
+from .answers import Refused, done, refusal
+from .call import Call
+
+C = TypeVar("C", bound=Call)
+Handler = Callable[[C], Awaitable[Response]]
+Routes = Iterable[tuple[str, str, Handler[C]]]
+"""Method, path, handler; the first path that matches answers."""
+Refuse = Callable[[MagnetarError], Refused]
+
+_METHODS = ("HEAD", "GET", "PUT", "POST", "DELETE", "OPTIONS")
+log = logging.getLogger(__name__)
+
+
+class RestRouter(Generic[C]):
+    """The application that answers by a table of routes; 404 for the rest."""
+
+    def __init__(self, routes: Routes[C], make_call: Callable[[Request], C], refuse: Refuse, server: str) -> None:
+        """Build it.
+
+        Args:
+            routes: the table.
+            make_call: returns what a handler is given; may refuse the request.
+            refuse: returns how an error of a handler is answered.
+            server: whose log has the details of a bug.
+        """
+        self._make_call = make_call
+        self._refuse = refuse
+        self._server = server
+        table: dict[str, dict[str, Handler[C]]] = {}
+        for method, path, handler in routes:
+            table.setdefault(path, {})[method] = handler
+        self._router = Router([_Path(path, self, handlers) for path, handlers in table.items()], redirect_slashes=False)
+        self._router.default = self._other
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        await self._router({**scope, "path": raw_path(scope)}, receive, send)
+
+    async def _other(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path: str = scope["path"]
+        if path.endswith("/") and len(path) > 1 and path == raw_path(scope):
+            await self._router({**scope, "path": path[:-1]}, receive, send)
+        else:
+            await refusal(Refused(404, f"no such path: {path}"))(scope, receive, send)
+
+    async def answer(self, request: Request, handler: Handler[C]) -> Response:
+        """Return what a handler answers, or how its error is answered."""
+        try:
+            return await handler(self._make_call(request))
+        except RequestRefused as error:
+            return refusal(error)
+        except ClientDisconnect:  # nobody is left to read an answer
+            return done()
+        except MagnetarError as error:
+            known = self._refuse(error)
+            if known.status == 500:
+                log.warning("%s %s failed: %s", request.method, request.url.path, error)
+            return refusal(known)
+        except Exception as error:  # the boundary of a request: one bug must not take the connection along
+            log.exception("%s %s failed", request.method, request.url.path)
+            text = f"internal error {type(error).__name__}: {error}; see the {self._server}'s log"
+            return refusal(Refused(500, text))
+
+
+class _Path(Route):
+    """One path and the handlers of its methods."""
+
+    def __init__(self, path: str, router: RestRouter[C], handlers: dict[str, Handler[C]]) -> None:
+        if "GET" in handlers:
+            handlers.setdefault("HEAD", handlers["GET"])
+        allowed = [method for method in _METHODS if method in handlers or method == "OPTIONS"]
+        super().__init__(path, router, methods=allowed)
+        self._allow = ",".join(allowed)
+        self._answers = {method: partial(router.answer, handler=handler) for method, handler in handlers.items()}
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request to this path, whatever its method; the router prefers a path that has it."""
+        request = Request(scope, receive)
+        answer = self._answers.get(request.method)
+        if answer is not None:
+            response = await answer(request)
+        elif request.method == "OPTIONS":
+            response = PlainTextResponse(self._allow.replace(",", ", "), headers={"Allow": self._allow})
+        else:
+            reason = f"{request.method} is not allowed here, only {self._allow}"
+            response = refusal(Refused(405, reason, {"Allow": self._allow}))
+        if request.method == "HEAD" and isinstance(response, StreamingResponse):
+            response = Response(status_code=response.status_code, headers=dict(response.headers))
+        elif request.method == "HEAD":
+            response.body = b""
+        await response(scope, receive, send)
+
+
+def raw_path(scope: Scope) -> str:
+    """Return the path as it was sent."""
+    raw: bytes = scope["raw_path"].split(b"?")[0]
+    return raw.decode("latin-1")
