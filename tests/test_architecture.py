@@ -65,7 +65,7 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("",),
     ),
     "broker.admin": (
-        ("bodies", "call", "routing"),
+        ("bodies", "call", "routing", "listing"),
         ("topics",),
         ("namespaces",),
         ("brokers", "clusters", "tenants", "lookup", "metrics", "forward"),
@@ -118,7 +118,6 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
 is not named. Modules of one line may know each other, subpackages of one line do not."""
 
 EXCEPTIONS: dict[tuple[str, str], str] = {
-    ("broker.admin.topics.topics", "broker.admin.namespaces.namespaces"): "to be removed",
     ("broker.storage.catalogue.lines", "broker.storage.topic_log"): "to be removed",
     ("broker.storage.cursors.cursor", "broker.storage.topic_log"): "to be removed",
     ("broker.storage.cursors.memory", "broker.storage.topic_log"): "to be removed",

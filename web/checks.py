@@ -19,8 +19,8 @@ MAX_QUERY_BYTES = 32 * 1024
 _BAD_ESCAPE = re.compile(rb"%(?![0-9a-fA-F]{2})")
 
 
-class Front:
-    """The ASGI application around the one that answers."""
+class CheckedRequests:
+    """ASGI application around the one that answers: refuses what is not meant for it."""
 
     def __init__(self, app: ASGIApp, names: AllowedNames) -> None:
         self._app = app

@@ -1,6 +1,6 @@
 """HTTP in the loop of whoever serves: uvicorn without its signal handlers, its logging and its ten wake-ups a second.
 
-What uvicorn leaves open is bounded in `http_protocol`; who may ask is decided in `front`.
+What uvicorn leaves open is bounded in `http_protocol`; who may ask is decided in `checks`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 
 from ..errors import InvalidConfig
 from ..tasks.supervised import TaskSet
-from .checks import Front
+from .checks import CheckedRequests
 from .http_protocol import HttpLimits, HttpProtocol
 from .same_site import AllowedNames, allowed_names
 
@@ -102,7 +102,7 @@ async def serve(
     """
     listener = _bind(host, port)
     config = uvicorn.Config(
-        Front(app, names or allowed_names(host)),
+        CheckedRequests(app, names or allowed_names(host)),
         http=partial(HttpProtocol, limits=limits or HttpLimits()),  # type: ignore[arg-type]
         ws="none",
         lifespan="off",

@@ -1,8 +1,8 @@
 """The admin REST of the broker, put together.
 
-It is Starlette, the layer under FastAPI, by choice: Pulsar's admin API is lenient where FastAPI validates, answers
-errors in its own form, and needs undecoded paths. FastAPI with pydantic would add 16 MB and 0.16 s to every broker
-and be switched off in each of these places.
+It is Starlette by choice: Pulsar's admin API is lenient where a framework on top of it, such as FastAPI, validates,
+answers errors in its own form, and needs undecoded paths. FastAPI with pydantic would add 16 MB and 0.16 s to every
+process and be switched off in each of these places.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 from starlette.types import Receive, Scope, Send
 
+from ...web.router import raw_path
 from ..policies.namespaces import Namespaces
 from . import brokers, clusters, lookup, metrics, tenants
-from .call import Admin
+from .call import Backend
 from .forward import Forwarder, forwards
 from .namespaces import namespaces, refused_policies
 from .namespaces import policies as namespace_policies
@@ -49,13 +50,14 @@ ROUTES = (
 class AdminApp:
     """The ASGI application; `close` it after the server that runs it."""
 
-    def __init__(self, admin: Admin) -> None:
-        self._forwarder = Forwarder(admin.worker_url, admin.is_worker_enabled)
-        self._router = make_router(admin, ROUTES, self._forwarder, forwards)
+    def __init__(self, backend: Backend) -> None:
+        self._forwarder = Forwarder(backend.worker_url, backend.is_worker_enabled)
+        self._router = make_router(backend, ROUTES)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        await self._router(scope, receive, send)
+        app = self._forwarder if forwards(raw_path(scope)) else self._router
+        await app(scope, receive, send)
 
     async def close(self) -> None:
         """Close the connections to workers."""
@@ -76,4 +78,4 @@ def make_app(
         worker_url: called for each functions request; ``http://host:port`` of a live worker, None if there is none.
         is_worker_enabled: False for a broker that runs without functions.
     """
-    return AdminApp(Admin(broker, namespaces, worker_url, is_worker_enabled))
+    return AdminApp(Backend(broker, namespaces, worker_url, is_worker_enabled))

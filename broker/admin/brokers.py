@@ -107,7 +107,7 @@ async def _runtime_configuration(call: Call) -> Response:
             "allowAutoTopicCreationType": "partitioned" if config.auto_topic_partitions else "non-partitioned",
             "clusterName": call.namespaces.cluster_name,
             "defaultNumPartitions": str(config.auto_topic_partitions or 1),
-            "functionsWorkerEnabled": _java(call.admin.is_worker_enabled),
+            "functionsWorkerEnabled": _java(call.backend.is_worker_enabled),
             "keepAliveIntervalSeconds": str(round(config.keep_alive_s)),
             "maxMessageSize": str(config.max_message_bytes),
             "maxUnackedMessagesPerConsumer": str(config.max_unacked_per_consumer),

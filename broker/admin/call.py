@@ -7,12 +7,13 @@ import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 from starlette.requests import Request
 
 from ...errors import InvalidTopicName
+from ...web import call as web_call
 from ...web.answers import Refused
+from ...web.call import decoded
 from ...wire.topic_name import TopicName, parse_topic_name
 from ..policies.namespaces import Namespaces
 from . import bodies
@@ -32,7 +33,7 @@ MAX_SUBSCRIPTION_BYTES = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Admin:
+class Backend:
     """What every handler may use.
 
     Attributes:
@@ -48,14 +49,14 @@ class Admin:
     is_worker_enabled: bool = True
 
 
-class Call:
+class Call(web_call.Call):
     """A request under way; made by the router."""
 
-    def __init__(self, admin: Admin, request: Request) -> None:
-        self.broker = admin.broker
-        self.namespaces = admin.namespaces
-        self.admin = admin
-        self.request = request
+    def __init__(self, backend: Backend, request: Request) -> None:
+        super().__init__(request)
+        self.broker = backend.broker
+        self.namespaces = backend.namespaces
+        self.backend = backend
 
     @property
     def host(self) -> str:
@@ -65,15 +66,6 @@ class Call:
             return host
         address, port = self.request.scope["server"]
         return f"{address}:{port}"
-
-    def raw(self, name: str) -> str:
-        """Return a path parameter as it was sent."""
-        value: str = self.request.path_params[name]
-        return value
-
-    def text(self, name: str) -> str:
-        """Return a path parameter, decoded once."""
-        return _decoded(self.raw(name))
 
     def number(self, name: str) -> int:
         """Return a numeric path parameter; anything else is no such path, as in Pulsar."""
@@ -117,7 +109,7 @@ class Call:
     @property
     def topic(self) -> TopicName:
         """The topic in the path. Local names are form-encoded: a plus sign is a space."""
-        local = _decoded(self.raw("topic").replace("+", " "))
+        local = decoded(self.raw("topic").replace("+", " "))
         try:
             return parse_topic_name(f"{self.raw('domain')}://{self.text('tenant')}/{self.text('namespace')}/{local}")
         except InvalidTopicName as error:
@@ -135,7 +127,7 @@ class Call:
     @property
     def subscription(self) -> str:
         """The subscription in the path. Clients encode it twice; the second time as a form."""
-        return _decoded(_decoded(self.raw("subscription")).replace("+", " "))
+        return decoded(decoded(self.raw("subscription")).replace("+", " "))
 
     @property
     def new_subscription(self) -> str:
@@ -163,16 +155,10 @@ class Call:
             Refused: 415 for another type, 413 above `bodies.MAX_BODY_BYTES`.
         """
         kind = self.request.headers.get("content-type", "").split(";")[0].strip().lower()
-        chunks: list[bytes] = []
-        size = 0
-        async for chunk in self.request.stream():
-            size += len(chunk)
-            if size > bodies.MAX_BODY_BYTES:
-                raise Refused(413, f"the request body exceeds {bodies.MAX_BODY_BYTES} bytes")
-            chunks.append(chunk)
-        if size and kind and kind not in media_types:
+        content = await self.body_bytes(bodies.MAX_BODY_BYTES)
+        if content and kind and kind not in media_types:
             raise Refused(415, f"content type {kind[:80]!a} is not supported here; send {media_types[0]}")
-        return b"".join(chunks)
+        return content
 
     async def json(self) -> Any:
         """Return the JSON value of the body, None if there is none."""
@@ -197,14 +183,6 @@ class Call:
         if not NAME.fullmatch(value) or value in _DOTS:
             raise Refused(412, reason)
         return value
-
-
-def _decoded(raw: str) -> str:
-    """Return a text behind its percent escapes."""
-    try:
-        return unquote(raw, errors="strict")
-    except UnicodeDecodeError as error:
-        raise Refused(400, f"the path is no UTF-8: {error.reason} in {raw[:80]!r}") from error
 
 
 def _bounded(name: str, what: str, longest: int = MAX_NAME_BYTES) -> str:

@@ -1,24 +1,22 @@
-"""``/admin/v2/namespaces``: namespaces themselves, their topics and bundles. Policies are next door."""
+"""``/admin/v2/namespaces``: namespaces themselves, their topics and bundles. Their policies are in `policies`."""
 
 from __future__ import annotations
 
-import itertools
-import re
 from collections.abc import Sequence
 
 from starlette.responses import Response
 
 from ....web.answers import Refused, as_json, done, not_supported
-from ....wire.topic_name import DOMAINS, TopicName, parse_topic_name
-from ...policies.policies import bundle_of, topic_hash
+from ....wire.topic_name import DOMAINS, TopicName
+from ...policies.policies import topic_hash
 from ...storage.cursors.names import is_internal
 from ..bodies import as_object
 from ..call import Call
+from ..listing import check_bundle, is_system_topic, topics_in_bundle, topics_of
 from ..routing import Routes
 from ..topics.internal_subscriptions import own_subscription
 from .policies import new_policies
 
-_BUNDLE = re.compile(r"0x[0-9a-f]{8}_0x[0-9a-f]{8}")
 _N = "/admin/v2/namespaces/{tenant}/{namespace}"
 _MODES = {"PERSISTENT": DOMAINS[:1], "NON_PERSISTENT": DOMAINS[1:], "ALL": DOMAINS}
 
@@ -127,39 +125,6 @@ async def _split(call: Call) -> Response:
 async def _delete_bundle(call: Call) -> Response:
     call.require_namespace()
     raise Refused(412, f"Failed to find ownership for ServiceUnit:{call.namespace}/{_bundle(call)}")
-
-
-def is_system_topic(topic: TopicName) -> bool:
-    """Return whether a topic is one that Pulsar keeps for itself and hides from lists."""
-    return topic.local.startswith("__")
-
-
-def topics_of(call: Call, namespace: str, domains: Sequence[str], include_system: bool) -> list[TopicName]:
-    """Return the topics of a namespace, partitions one by one."""
-    topics = (parse_topic_name(name) for name in call.broker.topic_names(namespace))
-    return [topic for topic in topics if topic.domain in domains and (include_system or not is_system_topic(topic))]
-
-
-def topics_in_bundle(call: Call, namespace: str, bundle: str) -> list[TopicName]:
-    """Return the topics of a namespace that fall into a bundle."""
-    boundaries = call.namespaces.policies(namespace)["bundles"]["boundaries"]
-    topics = topics_of(call, namespace, DOMAINS, include_system=False)
-    return [topic for topic in topics if bundle_of(boundaries, str(topic)) == bundle]
-
-
-def check_bundle(call: Call, namespace: str, bundle: str) -> str:
-    """Return ``bundle`` if it is one of the namespace's, else refuse as Pulsar does."""
-    if not _BUNDLE.fullmatch(bundle):
-        raise Refused(412, f"Invalid bundle range: {bundle}")
-    boundaries = call.namespaces.policies(namespace)["bundles"]["boundaries"]
-    low, high = bundle.split("_")
-    for lower, upper in itertools.pairwise(boundaries):
-        if lower == low:
-            if upper == high:
-                return bundle
-            expected = f"Expected upper boundary of {namespace}/{low}_{upper}"
-            raise Refused(412, f"Invalid upper boundary for bundle {namespace}/{bundle}. {expected}")
-    raise Refused(412, f"Invalid lower boundary for bundle {namespace}/{bundle}")
 
 
 def _bundle(call: Call) -> str:

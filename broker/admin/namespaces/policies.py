@@ -1,4 +1,4 @@
-"""The policies of a namespace that this broker obeys, one endpoint each; the others are next door.
+"""The policies of a namespace that this broker obeys, one endpoint each.
 
 Nothing is accepted and then ignored: a namespace is not created with a policy that `refused_policies` names.
 """

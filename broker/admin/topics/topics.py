@@ -1,4 +1,4 @@
-"""``/admin/v2/persistent/…``: topics themselves. Partitions, subscriptions and messages are next door."""
+"""``/admin/v2/persistent/…``: topics themselves, without their partitions, subscriptions and messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ....wire.position import Position
 from ....wire.topic_name import TopicName
 from .. import bodies
 from ..call import Call
-from ..namespaces.namespaces import check_bundle, topics_in_bundle, topics_of
+from ..listing import check_bundle, topics_in_bundle, topics_of
 from ..routing import Handler, Routes
 from .lookup import connections, exists, load, load_all, not_found, refuse_non_persistent, refuse_partitioned
 from .message_ids import as_message_id, position_of
