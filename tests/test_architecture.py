@@ -59,7 +59,7 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("journal",),
         ("ledgers", "cursors"),
         ("catalogue",),
-        ("core", "topic_log"),
+        ("compacted_view", "core", "topic_log"),
         ("recovery",),
         ("store",),
         ("",),
@@ -118,13 +118,6 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
 is not named. Modules of one line may know each other, subpackages of one line do not."""
 
 EXCEPTIONS: dict[tuple[str, str], str] = {
-    ("broker.storage.catalogue.lines", "broker.storage.topic_log"): "to be removed",
-    ("broker.storage.cursors.cursor", "broker.storage.topic_log"): "to be removed",
-    ("broker.storage.cursors.memory", "broker.storage.topic_log"): "to be removed",
-    ("broker.storage.journal.journal", "broker.storage.ledgers.ledger"): "to be removed",
-    ("broker.storage.ledgers.compacted_view", "broker.storage.core"): "to be removed",
-    ("broker.storage.ledgers.compacted_view", "broker.storage.topic_log"): "to be removed",
-    ("broker.storage.ledgers.ledger", "broker.storage.topic_log"): "to be removed",
 }
 """Imports that point upwards, with the reason."""
 

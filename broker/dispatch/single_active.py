@@ -17,7 +17,7 @@ from ...wire import ack_set
 from ...wire.batch import MIN_MESSAGE_BYTES
 from ...wire.position import Position
 from ...wire.pulsar_api_pb2 import CommandSubscribe
-from ..storage.ledgers.compacted_view import CompactedReading
+from ..storage.compacted_view import CompactedReading
 from .active_choice import Candidate, choose_active
 from .entry_reader import EntryReader
 from .message_counts import believable

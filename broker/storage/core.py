@@ -22,7 +22,8 @@ from .disk.disk import Disk
 from .disk.failures import Congested, DiskFailure
 from .disk.lanes import Lanes
 from .entry import ENTRY_OVERHEAD_BYTES
-from .journal.journal import Batch, Done, Journal, JournalEnd
+from .journal.batch import Batch, Done, JournalEnd
+from .journal.journal import Journal
 from .journal.records import publish_time_of
 from .ledgers.ledger import Ledger, TailCache
 from .ledgers.ledger_file import LedgerFile

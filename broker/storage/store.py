@@ -19,15 +19,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import ClosedError, DataDirectoryInUse, StorageError
+from .compacted_view import HIDDEN
 from .config import StorageConfig
 from .core import Clock, StorageCore
 from .cursors.names import check_text
 from .disk.disk import Disk, DiskLock, LocalDisk, LockedByOther
 from .disk.failures import disk_action
 from .disk.lanes import Lanes, Stepper, ThreadLanes
-from .journal.journal import Done, Journal
+from .journal.batch import Done
+from .journal.journal import Journal
 from .journal.records import encode_change
-from .ledgers.compacted_view import HIDDEN
 from .recovery.checkpoint import Checkpoint
 from .recovery.recovery import recover
 from .topic_log import TopicLog

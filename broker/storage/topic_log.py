@@ -17,12 +17,12 @@ from weakref import WeakSet
 from ...errors import StorageError, TopicTerminated
 from ...wire.position import EARLIEST, Position
 from .catalogue.lines import LogLine
+from .compacted_view import CompactedView
 from .cursors.cursor import Cursor, MemoryCursor
 from .cursors.names import check_name, check_properties, refuse_internal
 from .entry import ENTRY_OVERHEAD_BYTES, StoredEntry
-from .journal.journal import Done, EntryDone
+from .journal.batch import Done, EntryDone
 from .journal.records import ENTRY, ENTRY_FIELDS_BYTES, encode_change, pack_entry_head
-from .ledgers.compacted_view import CompactedView
 from .ledgers.ledger import Ledger, LedgerInfo, LedgerTotals
 from .ledgers.ledger_list import LedgerList
 from .ledgers.read_cache import within

@@ -18,9 +18,7 @@ from typing import NamedTuple
 
 from ...errors import MagnetarError, NotAllowed, StorageError
 from ...wire.position import EARLIEST, Position
-from ..storage.entry import StoredEntry
-from ..storage.journal.journal import Done
-from ..storage.ledgers.compacted_view import (
+from ..storage.compacted_view import (
     COMPACTION_CURSOR,
     CompactedReading,
     CompactedView,
@@ -30,6 +28,8 @@ from ..storage.ledgers.compacted_view import (
     stale_views,
     switch_view,
 )
+from ..storage.entry import StoredEntry
+from ..storage.journal.batch import Done
 from ..storage.topic_log import TopicLog
 from .compaction_rules import Latest, Survivors, TooManyKeys
 

@@ -26,7 +26,7 @@ from .sequences import Sequence, Sequences
 if TYPE_CHECKING:
     from ..config import BrokerConfig
     from ..storage.cursors.cursor import Cursor
-    from ..storage.journal.journal import Done
+    from ..storage.journal.batch import Done
     from ..storage.topic_log import TopicLog
     from .producer import Producer
 

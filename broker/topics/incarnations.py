@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from ...errors import NotAllowed, StorageError, TopicNotFound
 from ...tasks.supervised import awaited_elsewhere
 from ...wire.topic_name import TopicName
-from ..storage.ledgers.compacted_view import COMPACTION_CURSOR
+from ..storage.compacted_view import COMPACTION_CURSOR
 from .deduplication import DEDUPLICATION_CURSOR
 from .topic import Topic
 from .waiting import NamedLocks, settle

@@ -16,9 +16,9 @@ from ...wire.position import Position
 from ...wire.pulsar_api_pb2 import CommandSubscribe
 from ..dispatch.shared import SharedDispatcher
 from ..dispatch.single_active import SingleActiveDispatcher
+from ..storage.compacted_view import COMPACTION_CURSOR
 from ..storage.cursors.cursor import Ack, Cursor, MemoryCursor
 from ..storage.cursors.names import refuse_internal
-from ..storage.ledgers.compacted_view import COMPACTION_CURSOR
 from .rates import Meter
 from .subscription_types import kind_name
 from .waiting import settle

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ...errors import ProducerBusy, ServiceNotReady, SubscriptionNotFound, TopicTerminated
 from ...wire.position import EARLIEST, Position
 from ...wire.topic_name import TopicName
-from ..storage.ledgers.compacted_view import COMPACTION_CURSOR
+from ..storage.compacted_view import COMPACTION_CURSOR
 from .compaction import TopicCompaction
 from .deduplication import DEDUPLICATION_CURSOR, Deduplication, Limits
 from .producer_access import FENCED_OUT, Own, Producers, Share, Wait, admit, next_epoch

@@ -13,7 +13,7 @@ from urllib.parse import quote_plus
 
 from ...wire.position import Position
 from ...wire.pulsar_api_pb2 import ProducerAccessMode
-from ..storage.ledgers.compacted_view import COMPACTION_CURSOR, CompactedView
+from ..storage.compacted_view import COMPACTION_CURSOR, CompactedView
 from ..times import iso_time
 from .deduplication import DEDUPLICATION_CURSOR
 from .subscription_types import kind_name

@@ -16,7 +16,7 @@ import google_crc32c
 
 from ..disk.disk import Disk
 from ..disk.failures import DamagedFile, NewerFormat, disk_action
-from ..journal.journal import JournalEnd
+from ..journal.batch import JournalEnd
 
 FORMAT = 2
 """Format of the directory. Software of an earlier one refuses the directory by this number."""

@@ -8,14 +8,32 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..cursors.image import CursorImage
 from .catalogue import encode_line
 
 if TYPE_CHECKING:
     from ..ledgers.ledger import Ledger
-    from ..topic_log import TopicLog
+
+
+class LogPort(Protocol):
+    """A log, as its line of the catalogue is captured; see `broker.storage.topic_log.TopicLog`."""
+
+    @property
+    def id(self) -> int:
+        """Names the log in journal records."""
+
+    @property
+    def is_created(self) -> bool:
+        """Whether its first record has been queued."""
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether it has no line any more."""
+
+    def snapshot(self) -> LogLine:
+        """Return the log's line."""
 
 
 class LogLine:
@@ -54,11 +72,11 @@ class CatalogueLines:
     """
 
     def __init__(self) -> None:
-        self.changed: set[TopicLog] = set()
+        self.changed: set[LogPort] = set()
         self.open_ledgers: dict[int, Ledger] = {}
         self._lines: dict[int, LogLine] = {}
 
-    def restore(self, log: TopicLog, state: dict[str, Any]) -> None:
+    def restore(self, log: LogPort, state: dict[str, Any]) -> None:
         """Take the line of a log as the catalogue has it: nothing changed since."""
         self._lines[log.id] = LogLine.of(encode_line(state))
         self.changed.discard(log)

@@ -11,14 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ....wire.position import Position
-from ..journal.journal import Done
+from ..journal.batch import Done
 from ..journal.records import encode_acknowledged, encode_change, encode_mark, encode_partly_acknowledged
 from . import bitmap
 from .image import CursorImage, LedgerImage, acked_in, parts_in
 from .memory import Ack, Applied, MemoryCursor
 
 if TYPE_CHECKING:
-    from ..topic_log import TopicLog
+    from .ports import LogPort
 
 
 class Cursor(MemoryCursor):
@@ -34,7 +34,7 @@ class Cursor(MemoryCursor):
 
     is_durable = True
 
-    def __init__(self, log: TopicLog, cursor_id: int, name: str, mark_delete: Position) -> None:
+    def __init__(self, log: LogPort, cursor_id: int, name: str, mark_delete: Position) -> None:
         super().__init__(log, name, mark_delete)
         self.id = cursor_id
         self.numbers: dict[str, int] = {}
@@ -118,7 +118,7 @@ class Cursor(MemoryCursor):
         return self._image
 
     @classmethod
-    def from_snapshot(cls, log: TopicLog, state: dict[str, Any]) -> Cursor:
+    def from_snapshot(cls, log: LogPort, state: dict[str, Any]) -> Cursor:
         """Return the cursor that the catalogue describes."""
         cursor = cls(log, state["id"], state["name"], Position(*state["mark"]))
         cursor.properties = dict(state["properties"])

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 
 from ....wire.ack_set import AckSet, cut, intersect
 from ....wire.position import Position
-from ..journal.journal import Done
+from ..journal.batch import Done
 from . import bitmap
 from .image import CursorImage, LedgerImage
 
 if TYPE_CHECKING:
-    from ..topic_log import TopicLog
+    from .ports import LogPort
 
 logger = logging.getLogger(__name__)
 _NONE: list[Position] = []  # never changed: spares each acknowledgement a list
@@ -46,7 +46,7 @@ class MemoryCursor:
     is_durable = False
 
     def __init__(
-        self, log: TopicLog, name: str, mark_delete: Position, properties: Mapping[str, str] | None = None
+        self, log: LogPort, name: str, mark_delete: Position, properties: Mapping[str, str] | None = None
     ) -> None:
         self.log = log
         self.name = name

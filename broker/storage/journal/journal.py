@@ -18,25 +18,17 @@ import logging
 import random
 import threading
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from ....errors import StorageError
-from ....wire.position import Position
 from ..config import StorageConfig
 from ..disk.disk import Disk, DiskFile
 from ..disk.failures import as_storage_error, disk_action
 from ..disk.lanes import Lanes
 from . import format as layout
-
-if TYPE_CHECKING:
-    from ..ledgers.ledger import Ledger
-
-Done = Callable[[Exception | None], None]
-EntryDone = Callable[[Position, Exception | None], None]
-EntryWaiter = tuple["Ledger", Position, EntryDone]
+from .batch import Batch, Done, EntryWaiter, JournalEnd
 
 _SUFFIX = ".journal"
 _ALLOCATE_BYTES = 1024 * 1024  # of zeros at a time, about a millisecond's work
@@ -54,36 +46,6 @@ def file_sequence(name: str) -> int | None:
     """Return the number in a journal file's name, or None for another kind of file."""
     stem = name.removesuffix(_SUFFIX)
     return int(stem) if name.endswith(_SUFFIX) and stem.isdecimal() else None
-
-
-@dataclass(frozen=True, slots=True)
-class JournalEnd:
-    """Where the journal stands: what a checkpoint records as the place to replay from.
-
-    Attributes:
-        sequence: number of the file.
-        offset: where the next group goes in it, or would go if it did not go into the next file.
-        group: least number of the next group.
-        file_id: the file's id; None if that file is yet to be begun.
-    """
-
-    sequence: int
-    offset: int
-    group: int
-    file_id: int | None
-
-
-class Batch:
-    """Records that will be in one group, and whom to tell; the loop lane's own until it hands it to the writer."""
-
-    __slots__ = ("bytes", "end", "ends_group", "parts", "waiters")
-
-    def __init__(self) -> None:
-        self.parts: list[bytes] = []
-        self.bytes = 0
-        self.waiters: list[EntryWaiter | Done] = []
-        self.ends_group = False
-        self.end: JournalEnd | None = None
 
 
 @dataclass(slots=True)

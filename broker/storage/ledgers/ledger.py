@@ -17,7 +17,7 @@ from ..entry import ENTRY_OVERHEAD_BYTES, StoredEntry
 from .ledger_file import LedgerFile
 
 if TYPE_CHECKING:
-    from ..topic_log import TopicLog
+    from .ports import LogPort
 
 _COMPACT_AT = 1024
 _RUN_BYTES = 16 * 1024
@@ -63,7 +63,7 @@ class Ledger:
         "file", "id", "is_dropped", "log", "moved", "moving", "totals", "unmoved",
     )  # fmt: skip
 
-    def __init__(self, log: TopicLog, ledger_id: int, created_ms: int, base: int) -> None:
+    def __init__(self, log: LogPort, ledger_id: int, created_ms: int, base: int) -> None:
         self.log = log
         self.id = ledger_id
         self.created_ms = created_ms

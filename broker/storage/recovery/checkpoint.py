@@ -24,7 +24,7 @@ from ..catalogue.lines import LogLine, encoded
 from ..core import StorageCore
 from ..disk.failures import as_storage_error, disk_action
 from ..entry import ENTRY_OVERHEAD_BYTES
-from ..journal.journal import Batch, JournalEnd
+from ..journal.batch import Batch, JournalEnd
 from ..ledgers.ledger import Ledger
 
 _MANY_BYTES = 256 * 1024  # of a ledger, to be worth the calls that give their memory back

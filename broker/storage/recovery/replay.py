@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....wire.position import Position
+from ..compacted_view import COMPACTION_CURSOR, forget_unreferenced, restore_view
 from ..core import StorageCore
 from ..cursors.cursor import Cursor
 from ..entry import ENTRY_OVERHEAD_BYTES, StoredEntry
 from ..journal.records import MARKED, AckRecord, EntryRecord, decode_records
-from ..ledgers.compacted_view import COMPACTION_CURSOR, forget_unreferenced, restore_view
 from ..ledgers.ledger import Ledger
 from ..topic_log import TopicLog
 
@@ -146,7 +146,7 @@ class Replay:
         core.unmoved_bytes += held
         core.tail.add(ledger, held)
         if self._unknown:
-            self._count(ledger.log)
+            self._count(ledger.log.id)
 
     def _acknowledge(self, record: AckRecord) -> None:
         cursor = self._cursor(record.cursor_id)
@@ -163,15 +163,15 @@ class Replay:
         cursor = self._cursors.get(cursor_id)
         if cursor is not None:
             if self._unknown:
-                self._count(cursor.log)
+                self._count(cursor.log.id)
         else:
             self._core.ids.saw(an_object=cursor_id)
             if cursor_id >= self._first_new_object and cursor_id not in self._deleted_cursors:
                 self._lost_cursors[cursor_id] = self._lost_cursors.get(cursor_id, 0) + 1
         return cursor
 
-    def _count(self, log: TopicLog) -> None:
-        unknown = self._unknown.get(log.id)
+    def _count(self, log_id: int) -> None:
+        unknown = self._unknown.get(log_id)
         if unknown is not None:
             unknown.records += 1
 
@@ -211,7 +211,7 @@ class Replay:
             log = self._logs[log_id] = TopicLog(self._core, log_id, f"{SALVAGED}{log_id}")
             self._unknown[log_id] = UnknownLog(log, self._place)
         if self._unknown:
-            self._count(log)
+            self._count(log_id)
         return log
 
     def _create_log(self, log_id: int, name: str) -> None:

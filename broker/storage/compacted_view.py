@@ -15,14 +15,14 @@ import struct
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ....wire.position import Position
-from ..entry import StoredEntry
-from ..journal.records import encode_change
+from ...wire.position import Position
+from .entry import StoredEntry
+from .journal.records import encode_change
 
 if TYPE_CHECKING:
-    from ..core import StorageCore
-    from ..journal.journal import Done
-    from ..topic_log import TopicLog
+    from .core import StorageCore
+    from .journal.batch import Done
+    from .topic_log import TopicLog
 
 COMPACTION_CURSOR = "__compaction"
 """The durable cursor that holds back what is not compacted yet."""

@@ -1,0 +1,66 @@
+"""Records on their way to the disk, and who is told when they are there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from ....wire.position import Position
+
+Done = Callable[[Exception | None], None]
+EntryDone = Callable[["Position", Exception | None], None]
+
+
+class LogPort(Protocol):
+    """A log, as who confirms its entries sees it."""
+
+    last_confirmed: Position
+
+    def drop_pending(self) -> int:
+        """Forget entries that were never confirmed, after the journal failed; return their bytes."""
+
+
+class LedgerPort(Protocol):
+    """A ledger, as who confirms its entries sees it."""
+
+    confirmed: int
+
+    @property
+    def log(self) -> LogPort:
+        """The log that it belongs to."""
+
+
+EntryWaiter = tuple[LedgerPort, "Position", EntryDone]
+"""The ledger and position of an entry, and who is told. A bare tuple because it is made for each entry."""
+
+
+@dataclass(frozen=True, slots=True)
+class JournalEnd:
+    """Where the journal stands: what a checkpoint records as the place to replay from.
+
+    Attributes:
+        sequence: number of the file.
+        offset: where the next group goes in it, or would go if it did not go into the next file.
+        group: least number of the next group.
+        file_id: the file's id; None if that file is yet to be begun.
+    """
+
+    sequence: int
+    offset: int
+    group: int
+    file_id: int | None
+
+
+class Batch:
+    """Records that will be in one group, and whom to tell; the loop lane's own until it hands it to the writer."""
+
+    __slots__ = ("bytes", "end", "ends_group", "parts", "waiters")
+
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+        self.bytes = 0
+        self.waiters: list[EntryWaiter | Done] = []
+        self.ends_group = False
+        self.end: JournalEnd | None = None
