@@ -21,11 +21,11 @@ from .config import StorageConfig
 from .disk.disk import Disk
 from .disk.failures import Congested, DiskFailure
 from .disk.lanes import Lanes
-from .entry import ENTRY_OVERHEAD_BYTES
 from .journal.batch import Batch, Done, JournalEnd
 from .journal.journal import Journal
 from .journal.records import publish_time_of
-from .ledgers.ledger import Ledger, TailCache
+from .ledgers.entry_memory import EntryMemory
+from .ledgers.ledger import Ledger
 from .ledgers.ledger_file import LedgerFile
 from .ledgers.read_cache import ReadCache
 from .topic_log import TopicLog
@@ -46,8 +46,7 @@ class StorageCore:
         touched: logs that changed since the broker last looked (see `Storage.take_touched`).
         failure: why changes are refused, or None.
         is_refusing: True while changes are refused.
-        unmoved_ledgers: by id, ledgers with entries that no checkpoint has taken up.
-        unmoved_bytes: of entries that memory must hold until a checkpoint has moved them, their overhead included.
+        memory: the entries that memory holds.
         checkpoint_at_bytes: what the journal has to have written for ``checkpoint_due`` to be called.
         has_changes: True if the catalogue has something new to say.
         has_journal_failed: True until a checkpoint has healed a failure of the journal.
@@ -69,10 +68,8 @@ class StorageCore:
         self.logs: dict[str, TopicLog] = {}
         self.lines = CatalogueLines()
         self.touched: set[TopicLog] = set()
-        self.tail = TailCache(config.tail_cache_bytes)
+        self.memory = EntryMemory(config.tail_cache_bytes)
         self.read_cache = ReadCache(config.read_cache_bytes)
-        self.unmoved_ledgers: dict[int, Ledger] = {}
-        self.unmoved_bytes = 0
         self.failure: StorageError | None = None
         self.is_refusing = False
         self.is_closed = False
@@ -151,15 +148,6 @@ class StorageCore:
 
         self.lanes.in_background(remove)
 
-    def drop_ledger(self, ledger: Ledger) -> None:
-        """Give back what memory holds of a deleted ledger."""
-        for heads_and_payloads in (ledger.unmoved, ledger.moving):
-            payloads = heads_and_payloads[1::2]
-            self.unmoved_bytes -= sum(map(len, payloads)) + len(payloads) * ENTRY_OVERHEAD_BYTES
-        ledger.moving = []
-        self.tail.forget(ledger.drop_all())
-        self.read_cache.forget(ledger.id)
-
     # Reports of the journal.
 
     def written(self, batch: Batch) -> None:
@@ -196,9 +184,7 @@ class StorageCore:
 
     def _take_back(self, batches: Sequence[Batch], failure: StorageError) -> None:
         for log in {w[0].log for b in batches for w in b.waiters if type(w) is tuple}:
-            size = log.drop_pending()
-            self.unmoved_bytes -= size
-            self.tail.forget(size)
+            self.memory.drop_pending(log)
         for waiter in (waiter for batch in batches for waiter in batch.waiters):
             if type(waiter) is tuple:
                 _call(partial(waiter[2], waiter[1], failure))
@@ -239,7 +225,7 @@ class StorageCore:
             return self.failure
         for waiting, limit, what in (
             (self.journal.queued_bytes, self.queue_limit_bytes, "the journal"),
-            (self.unmoved_bytes, self.unmoved_limit_bytes, "their ledgers"),
+            (self.memory.unmoved_bytes, self.unmoved_limit_bytes, "their ledgers"),
         ):
             if waiting > limit:
                 return Congested(
@@ -250,13 +236,13 @@ class StorageCore:
     @property
     def is_heavy(self) -> bool:
         """True if a checkpoint should not wait for its journal bytes: small entries take more memory than disk."""
-        return self.unmoved_bytes * 2 > self.config.unmoved_bytes
+        return self.memory.unmoved_bytes * 2 > self.config.unmoved_bytes
 
     @property
     def is_congested(self) -> bool:
         """True if appends come faster than the disk takes them: stop reading from producers until `on_drained`."""
         congested = (
-            self.journal.queued_bytes > self.config.queue_bytes or self.unmoved_bytes > self.config.unmoved_bytes
+            self.journal.queued_bytes > self.config.queue_bytes or self.memory.unmoved_bytes > self.config.unmoved_bytes
         )
         self._was_congested = self._was_congested or congested
         return congested
@@ -266,7 +252,7 @@ class StorageCore:
         if (
             self._was_congested
             and self.journal.queued_bytes <= self.config.queue_bytes // 2
-            and self.unmoved_bytes <= self.config.unmoved_bytes
+            and self.memory.unmoved_bytes <= self.config.unmoved_bytes
         ):
             self._was_congested = False
             if self.on_drained is not None:

@@ -280,8 +280,8 @@ class Storage:
             groups=core.journal.groups,
             journal_bytes=core.journal.written_bytes,
             queued_bytes=core.journal.queued_bytes,
-            unmoved_bytes=core.unmoved_bytes,
-            cached_bytes=core.tail.bytes,
+            unmoved_bytes=core.memory.unmoved_bytes,
+            cached_bytes=core.memory.bytes,
             checkpoints=self._checkpoint.completed,
         )
 

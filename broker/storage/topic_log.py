@@ -20,7 +20,7 @@ from .catalogue.lines import LogLine
 from .compacted_view import CompactedView
 from .cursors.cursor import Cursor, MemoryCursor
 from .cursors.names import check_name, check_properties, refuse_internal
-from .entry import ENTRY_OVERHEAD_BYTES, StoredEntry
+from .entry import StoredEntry
 from .journal.batch import Done, EntryDone
 from .journal.records import ENTRY, ENTRY_FIELDS_BYTES, encode_change, pack_entry_head
 from .ledgers.ledger import Ledger, LedgerInfo, LedgerTotals
@@ -74,12 +74,13 @@ class TopicLog(LedgerList):
             done: gets the position and None once the entry is on the disk, or the error.
         """
         core = self.core
+        memory = core.memory
         ledger = self._open
         if (
             ledger is None
             or core.is_refusing
             or core.journal.queued_bytes > core.queue_limit_bytes
-            or core.unmoved_bytes > core.unmoved_limit_bytes
+            or memory.unmoved_bytes > core.unmoved_limit_bytes
         ):
             error = core.refusal() or self._refusal()
             if error is not None:
@@ -90,12 +91,8 @@ class TopicLog(LedgerList):
         # tuple.__new__ makes a named tuple in less than half of the time.
         position = tuple.__new__(Position, (ledger.id, entry_id))
         head = pack_entry_head(ENTRY, size + ENTRY_FIELDS_BYTES, ledger.id, entry_id, messages, publish_time_ms)
-        if not ledger.unmoved:
-            core.unmoved_ledgers[ledger.id] = ledger
-        ledger.append(tuple.__new__(StoredEntry, (position, payload, messages)), head, size, publish_time_ms)
-        held = size + ENTRY_OVERHEAD_BYTES
-        core.unmoved_bytes += held
-        core.tail.add(ledger, held)
+        entry = tuple.__new__(StoredEntry, (position, payload, messages))
+        memory.append(ledger, entry, head, size, publish_time_ms)
         if self._is_quiet:
             self.has_changed()
         core.journal.put_entry((ledger, position, done), head, payload)
@@ -469,7 +466,8 @@ class TopicLog(LedgerList):
     def drop_ledgers(self, ledger_ids: Sequence[int]) -> None:
         """Take the oldest ledgers off the log."""
         for ledger_id in ledger_ids:
-            self.core.drop_ledger(self.forget(ledger_id))
+            self.core.memory.drop_ledger(self.forget(ledger_id))
+            self.core.read_cache.forget(ledger_id)
             for cursor in self._watchers:
                 cursor.ledger_dropped(ledger_id)
         self.has_changed()

@@ -306,7 +306,7 @@ async def test_small_entries_count_with_what_they_take(tmp_path: Path) -> None:
         assert 0.7 * taken < counted < 1.6 * taken
         await checkpoint(storage)
         assert storage.statistics().unmoved_bytes == storage.statistics().cached_bytes == 0
-        log.core.drop_ledger(next(iter(log.ledgers_by_id.values())))
+        log.core.memory.drop_ledger(next(iter(log.ledgers_by_id.values())))
         assert storage.statistics().unmoved_bytes == storage.statistics().cached_bytes == 0
 
 

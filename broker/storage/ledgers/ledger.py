@@ -8,7 +8,6 @@ Invariant: moved <= confirmed <= appended, and memory holds every entry from ``m
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from .ports import LogPort
 
 _COMPACT_AT = 1024
-_RUN_BYTES = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,59 +174,3 @@ class Ledger:
 
     def __repr__(self) -> str:
         return f"<Ledger {self.id} moved {self.moved} confirmed {self.confirmed} appended {self.appended}>"
-
-
-class _Run:
-    """Entries appended to one ledger one after the other."""
-
-    __slots__ = ("bytes", "entries", "ledger")
-
-    def __init__(self, ledger: Ledger) -> None:
-        self.ledger = ledger
-        self.entries = 0
-        self.bytes = 0
-
-
-class TailCache:
-    """Evicts the oldest entries of all ledgers together once memory holds more than its limit.
-
-    Args:
-        limit_bytes: to keep, with what each entry takes beside its payload; entries that are not moved yet stay,
-            whatever the limit.
-    """
-
-    def __init__(self, limit_bytes: int) -> None:
-        self._limit_bytes = limit_bytes
-        self._runs: deque[_Run] = deque()
-        self._last: _Run | None = None
-        self.bytes = 0
-
-    def add(self, ledger: Ledger, size: int) -> None:
-        """Count the entry just appended to ``ledger``, which takes ``size`` bytes of memory."""
-        run = self._last
-        if run is None or run.ledger is not ledger or run.bytes > _RUN_BYTES:
-            run = self._last = _Run(ledger)
-            self._runs.append(run)
-            if self.bytes > self._limit_bytes:
-                self.shrink()
-        run.entries += 1
-        run.bytes += size
-        self.bytes += size
-
-    def forget(self, size: int) -> None:
-        """Stop counting bytes that a ledger gave up by itself."""
-        self.bytes -= size
-
-    def shrink(self) -> None:
-        """Evict, oldest first, until the limit holds or the oldest entries are not moved yet."""
-        while self.bytes > self._limit_bytes and self._runs:
-            run = self._runs[0]
-            ledger = run.ledger
-            # A run is longer than what is held of it if the journal failed in between: nothing is left to wait for.
-            last = min(ledger.first_cached + run.entries, ledger.appended)
-            if last > ledger.moved and not ledger.is_dropped:
-                return
-            self._runs.popleft()
-            if run is self._last:
-                self._last = None
-            self.bytes -= ledger.evict(run.entries)

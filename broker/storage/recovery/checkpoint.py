@@ -23,7 +23,6 @@ from ..catalogue.catalogue import Head, write_catalogue
 from ..catalogue.lines import LogLine, encoded
 from ..core import StorageCore
 from ..disk.failures import as_storage_error, disk_action
-from ..entry import ENTRY_OVERHEAD_BYTES
 from ..journal.batch import Batch, JournalEnd
 from ..ledgers.ledger import Ledger
 
@@ -85,7 +84,7 @@ class Checkpoint:
             return True
         if core.is_heavy and not self._has_failed:
             return True
-        is_dirty = core.has_changes or bool(core.unmoved_ledgers)
+        is_dirty = core.has_changes or bool(core.memory.unmoved_ledgers)
         wait_s = core.config.retry_s if self._has_failed else core.config.checkpoint_interval_s
         return is_dirty and core.monotonic() - self._began_s >= wait_s
 
@@ -136,12 +135,9 @@ class Checkpoint:
         core = self._core
         lines = core.lines.capture(core.now_ms(), is_last=core.is_closed)
         ledgers = []
-        for ledger in core.unmoved_ledgers.values():
-            if not ledger.is_dropped and ledger.unmoved:
-                ledger.moving, ledger.unmoved = ledger.unmoved, []
-                core.file_of(ledger)
-                ledgers.append((ledger, ledger.moving))
-        core.unmoved_ledgers = {}
+        for ledger in core.memory.take_up():
+            core.file_of(ledger)
+            ledgers.append((ledger, ledger.moving))
         ids = core.ids.next_ledger, core.ids.next_object
         return _Plan(ids, lines, ledgers, core.journal.written_bytes, core.unrecorded, heals=core.has_journal_failed)
 
@@ -177,17 +173,12 @@ class Checkpoint:
             if ledger.is_dropped:
                 continue
             if plan.failure is None:
-                size = sum(map(len, ledger.moving[1::2]))
-                entries = len(ledger.moving) // 2
-                ledger.moved += entries
-                core.unmoved_bytes -= size + entries * ENTRY_OVERHEAD_BYTES
+                size = core.memory.note_moved(ledger)
                 if size >= _MANY_BYTES and ledger.log.consumed >= ledger.position(ledger.moved - 1):
                     # All consumers have had all of it, out of memory: nobody is likely to read the file.
                     core.lanes.in_background(partial(core.disk.forget_cached, core.file_of(ledger).path))
             else:
-                core.unmoved_ledgers[ledger.id] = ledger
-                ledger.unmoved = ledger.moving + ledger.unmoved
-            ledger.moving = []
+                core.memory.put_back(ledger)
         plan.ledgers.clear()  # what waits for the journal knows the plan and is known by it: a cycle of all payloads
         if plan.failure is None:
             assert end is not None
@@ -225,7 +216,7 @@ class Checkpoint:
             core.has_journal_failed = False
         for path in core.journal.release(end.sequence):
             core.lanes.in_background(partial(self._remove, path))
-        core.tail.shrink()
+        core.memory.shrink()
         if not core.has_journal_failed:
             core.accept()
 
@@ -233,7 +224,7 @@ class Checkpoint:
         core = self._core
         core.has_changes = self._has_failed = True
         logger.warning("checkpoint failed, it is tried again: %s", failure)
-        kept = max(core.unmoved_bytes, core.journal.written_bytes - self._covered_bytes)
+        kept = max(core.memory.unmoved_bytes, core.journal.written_bytes - self._covered_bytes)
         if not core.is_refusing and kept > core.config.unmoved_bytes:
             core.refuse(failure)
 

@@ -17,7 +17,7 @@ from ....wire.position import Position
 from ..compacted_view import COMPACTION_CURSOR, forget_unreferenced, restore_view
 from ..core import StorageCore
 from ..cursors.cursor import Cursor
-from ..entry import ENTRY_OVERHEAD_BYTES, StoredEntry
+from ..entry import StoredEntry
 from ..journal.records import MARKED, AckRecord, EntryRecord, decode_records
 from ..ledgers.ledger import Ledger
 from ..topic_log import TopicLog
@@ -132,19 +132,13 @@ class Replay:
             return
         if record.entry_id != ledger.appended:
             raise ValueError(f"entry {record.entry_id} of ledger {ledger.id} comes where {ledger.appended} is due")
-        core = self._core
-        if not ledger.unmoved:
-            core.unmoved_ledgers[ledger.id] = ledger
         position = Position(record.ledger_id, record.entry_id)
         size = len(record.payload)
         entry = StoredEntry(position, record.payload, record.messages)
-        ledger.append(entry, record.head, size, record.publish_time_ms)
+        self._core.memory.append(ledger, entry, record.head, size, record.publish_time_ms)
         ledger.confirmed = ledger.appended
         ledger.log.last_confirmed = position
         ledger.log.has_changed()
-        held = size + ENTRY_OVERHEAD_BYTES
-        core.unmoved_bytes += held
-        core.tail.add(ledger, held)
         if self._unknown:
             self._count(ledger.log.id)
 
