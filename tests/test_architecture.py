@@ -117,8 +117,7 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
 """The same inside a package: its subpackages, and the modules beside them; "" is its ``__init__`` and every module that
 is not named. Modules of one line may know each other, subpackages of one line do not."""
 
-EXCEPTIONS: dict[tuple[str, str], str] = {
-}
+EXCEPTIONS: dict[tuple[str, str], str] = {}
 """Imports that point upwards, with the reason."""
 
 FOR_ALL = {"errors", "tasks", ""}
