@@ -7,7 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 from ..wire.functions_pb2 import FunctionDetails, FunctionMetaData
-from .function_config import EFFECTIVELY_ONCE, FIELDS_BY_NAME, RUNTIME_OPTIONS, SPARK, FunctionConfig
+from .function_config import (
+    EFFECTIVELY_ONCE,
+    FIELDS_BY_NAME,
+    RUNTIME_OPTIONS,
+    SPARK,
+    FunctionConfig,
+    ProducerSpec,
+    Resources,
+)
 from .reading import runtime_options
 from .table import from_message, show, to_message
 
@@ -33,7 +41,16 @@ def _subscription_type(config: FunctionConfig) -> str:
 def from_details(details: FunctionDetails) -> FunctionConfig:
     """Return the complete config that a record came from."""
     config = from_message(FunctionConfig, details)
-    return replace(config, **runtime_options(config.custom_runtime_options))
+    return replace(
+        config,
+        # Records of ours have all of these; those of other systems may have them empty.
+        user_config=config.user_config or {},
+        max_message_retries=details.retryDetails.maxMessageRetries if details.HasField("retryDetails") else None,
+        parallelism=details.parallelism,
+        resources=Resources(cpu=details.resources.cpu, ram=details.resources.ram, disk=details.resources.disk),
+        producer=from_message(ProducerSpec, details.sink.producerSpec),
+        **runtime_options(config.custom_runtime_options),
+    )
 
 
 def to_json(metadata: FunctionMetaData) -> dict[str, Any]:

@@ -168,3 +168,13 @@ def test_table_of_the_documentation_is_that_of_the_code() -> None:
     section = DOCS.read_text().split("### Settings\n")[1].split("\n## ")[0]
     expected = table()
     assert expected in section, f"put this into docs/functions.md:\n{expected}"
+
+
+def test_record_of_another_system_is_shown_with_all_that_pulsar_shows() -> None:
+    details = records.FunctionDetails(tenant="t", namespace="n", name="f", className="a.B")
+    details.retryDetails.deadLetterTopic = "lost"
+    shown = to_json(records.FunctionMetaData(functionDetails=details))
+    assert shown["parallelism"] == shown["maxMessageRetries"] == 0
+    assert shown["userConfig"] == {}
+    assert shown["resources"] == {"cpu": 0.0, "ram": 0, "disk": 0}
+    assert shown["producerConfig"]["compressionType"] == "LZ4"
