@@ -1,4 +1,4 @@
-"""The blocking face of the client: the same calls for code without an event loop.
+"""The blocking client: the same calls for code without an event loop.
 
 Design: one thread runs an event loop with an `AsyncClient`; every call hands a coroutine to it and waits. So a call
 costs two thread hops: whoever needs more than some ten thousand calls a second uses `Producer.send_async`, which
@@ -81,7 +81,7 @@ class _LoopThread:
                 raise ClosedError("the client was closed during the call") from None
             raise
         except BaseException:
-            future.cancel()  # KeyboardInterrupt: nobody waits for it any more
+            future.cancel()  # KeyboardInterrupt: its result is not needed any more
             raise
 
     def soon(self, call: Callable[[], None]) -> None:
@@ -332,7 +332,7 @@ def _call_back(
     error: MagnetarError | None,
     message_id: MessageId | None,
 ) -> None:
-    """Call user code; what it raises concerns nobody else."""
+    """Call user code and log what it raises."""
     if callback is None:
         return
     try:

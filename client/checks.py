@@ -1,7 +1,7 @@
 """Refusal of values that the protocol cannot carry, in the call that gives them.
 
 What is refused here would otherwise fail when a frame is made of it: in a timer, for a whole batch, or at the next
-connection, where nobody who gave the value hears of it.
+connection, where its caller does not see the error.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ class AsyncClient:
         self._lookup = Lookup(parse_service_url(service_url), self._pool, self._config.max_redirects)
         self._producer_ids = count()
         self._consumer_ids = count()
-        # Weak: whoever is attached is held by its connection, the rest needs no closing once nobody uses it.
+        # Weak: what is attached is held by its connection, the rest needs no closing once it is not used any more.
         self._made: WeakSet[Producer | Consumer | MergedConsumer] = WeakSet()
         self._locks: WeakSet[Lock] = WeakSet()
         self._is_closed = False

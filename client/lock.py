@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 WAIT_FIRST_S = 0.02
 WAIT_MAX_S = 0.5
-"""Waits between two attempts to get a lock that somebody else has."""
+"""Waits between two attempts to get a lock that is held elsewhere."""
 
 
 class Lock:
@@ -175,7 +175,7 @@ class Lock:
         self._changed = asyncio.Event()
 
     def _broke(self, failure: BaseException) -> None:
-        """Tell whoever waits, of an unforeseen error, rather than have them wait for ever."""
+        """Fail all waiting callers after an unforeseen error."""
         log.error("the lock %s cannot be kept: %r", self.name, failure, exc_info=failure)
         self._fail(ClosedError(f"the lock {self.name} cannot be kept: {type(failure).__name__}: {failure}"))
 

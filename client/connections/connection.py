@@ -5,7 +5,7 @@ completes the request whose id it answers. Everything that one turn of the event
 a system call per frame would cost more than making the frames.
 
 Invariant: when the connection ends, every open request fails with `ConnectionLost`, and every registered producer and
-consumer hears of it once.
+consumer is detached once.
 """
 
 from __future__ import annotations
@@ -42,29 +42,29 @@ class ProducerPort(Protocol):
     """What a connection tells a producer."""
 
     def handle_receipt(self, receipt: CommandSendReceipt) -> None:
-        """Take the broker's word that an entry is stored."""
+        """Handle a send receipt."""
 
     def handle_send_error(self, error: CommandSendError) -> None:
-        """Take the broker's refusal of an entry."""
+        """Handle the refusal of an entry."""
 
     def handle_detached(self, connection: Connection, reason: MagnetarError) -> None:
-        """Learn that this connection serves the producer no longer."""
+        """Handle the end of the producer on this connection."""
 
 
 class ConsumerPort(Protocol):
     """What a connection tells a consumer."""
 
     def handle_message(self, message: CommandMessage, payload: bytes) -> None:
-        """Take an entry."""
+        """Handle an entry."""
 
     def handle_active_change(self, is_active: bool) -> None:
-        """Learn whether this consumer is the active one."""
+        """Handle a change of the active consumer."""
 
     def handle_end_of_topic(self) -> None:
-        """Learn that the topic is terminated and everything was delivered."""
+        """Handle the end of a terminated topic: everything was delivered."""
 
     def handle_detached(self, connection: Connection, reason: MagnetarError) -> None:
-        """Learn that this connection serves the consumer no longer."""
+        """Handle the end of the consumer on this connection."""
 
 
 class _Request:
@@ -147,7 +147,7 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell everybody who relied on the connection (called by the event loop)."""
+        """Fail requests, and detach producers and consumers (called by the event loop)."""
         self._transport = None
         self._outgoing.clear()
         if self._keep_alive is not None:
@@ -159,7 +159,7 @@ class Connection(asyncio.Protocol):
         lost = error if isinstance(error, ConnectionLost) else ConnectionLost(str(error))
         if not self._connected.done():
             self._connected.set_exception(error)
-            self._connected.exception()  # handshake() may have been cancelled: then nobody else looks at it
+            self._connected.exception()  # handshake() may have been cancelled and not look at it
         for request in self._requests.values():
             request.timer.cancel()
             if not request.future.done():
@@ -173,7 +173,7 @@ class Connection(asyncio.Protocol):
         for call in calls:
             try:
                 call()
-            except Exception:  # of one; the others must hear of it all the same
+            except Exception:  # of one; the others are detached all the same
                 log.exception("telling of the end of the connection to %s failed", self.address.physical)
 
     # -- sending --------------------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ class ConnectionPool:
         Cancellation: safe; an attempt in progress goes on for others.
 
         Raises:
-            ConnectionLost: nobody answers there, or the handshake was cut short.
+            ConnectionLost: no broker answers there, or the handshake was cut short.
             OperationTimeout: no handshake within ``connection_timeout_s``.
             BrokerError: the broker refuses the client.
         """

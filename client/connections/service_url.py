@@ -28,7 +28,7 @@ class Address(NamedTuple):
 
     @property
     def is_proxied(self) -> bool:
-        """Whether the connection goes to somebody who passes it on."""
+        """Whether the connection goes to a proxy."""
         return self.logical != self.physical
 
 

@@ -1,7 +1,7 @@
 """What was acknowledged and is not yet sent, and how far entries are acknowledged that are not done yet.
 
 Design: a broker that acknowledges inside batches takes a set of the messages still wanted; one that does not (Apache
-Pulsar's default) ignores such a set without a word, and nothing in the protocol tells the two apart. So both are served
+Pulsar's default) ignores such a set silently, and nothing in the protocol tells the two apart. So both are served
 at once: the sets are sent as they come, and when the last message of an entry is acknowledged the whole entry is. For a
 broker of the second kind that is the count-down which its own clients do; for the first it changes nothing.
 
@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 from .received import ReceivedEntry
 
-Position = tuple[int, int]
-"""Ledger and entry."""
+EntryKey = tuple[int, int]
+"""Ledger and entry of an entry, as a plain tuple: one is made for each entry, and a NamedTuple takes longer."""
 
 MAX_PARTIAL_ENTRIES = 100_000
 """Partly acknowledged entries remembered at most. Beyond it the oldest is forgotten: with a broker that acknowledges
@@ -31,7 +31,7 @@ inside batches nothing changes, with another the entry comes whole again after t
 class Outgoing(NamedTuple):
     """What to send: the cumulative position first, if any, then the individual ones with their ack sets."""
 
-    cumulative: Position | None
+    cumulative: EntryKey | None
     individual: list[tuple[int, int, tuple[int, ...]]]
 
 
@@ -55,9 +55,9 @@ class AckTracker:
     def __init__(self, max_partial: int = MAX_PARTIAL_ENTRIES) -> None:
         self._max_partial = max_partial
         # Messages still wanted of each position to send; 0 is the whole entry.
-        self._buffered: dict[Position, int] = {}
-        self._partial: dict[Position, int] = {}
-        self._cumulative: Position | None = None
+        self._buffered: dict[EntryKey, int] = {}
+        self._partial: dict[EntryKey, int] = {}
+        self._cumulative: EntryKey | None = None
 
     @property
     def buffered(self) -> int:
@@ -69,21 +69,21 @@ class AckTracker:
         """Whether anything is known here of any entry."""
         return bool(self._buffered or self._partial) or self._cumulative is not None
 
-    def add_entry(self, position: Position) -> None:
+    def add_entry(self, position: EntryKey) -> None:
         """Acknowledge a whole entry."""
         if self._partial:
             self._partial.pop(position, None)
         if self._cumulative is None or position > self._cumulative:
             self._buffered[position] = 0
 
-    def forget(self, position: Position) -> None:
+    def forget(self, position: EntryKey) -> None:
         """Forget an entry whose acknowledgement is sent in another way."""
         if self._partial:
             self._partial.pop(position, None)
         if self._buffered:
             self._buffered.pop(position, None)
 
-    def add_wanted(self, position: Position, wanted: int) -> bool:
+    def add_wanted(self, position: EntryKey, wanted: int) -> bool:
         """Acknowledge all messages of an entry but those whose bits are set in ``wanted``.
 
         Returns: whether the whole entry is acknowledged by now.
@@ -100,19 +100,19 @@ class AckTracker:
         self._buffered[position] = wanted
         return False
 
-    def _remember(self, position: Position, wanted: int) -> None:
+    def _remember(self, position: EntryKey, wanted: int) -> None:
         self._partial[position] = wanted
         if len(self._partial) > self._max_partial:
             del self._partial[next(iter(self._partial))]
 
-    def add_index(self, position: Position, index: int, size: int) -> bool:
+    def add_index(self, position: EntryKey, index: int, size: int) -> bool:
         """Acknowledge one message of a batch of ``size``; returns as `add_wanted`."""
         before = self._partial.get(position)
         if before is None:
             before = (1 << size) - 1
         return self.add_wanted(position, before & ~(1 << index))
 
-    def add_cumulative(self, position: Position) -> None:
+    def add_cumulative(self, position: EntryKey) -> None:
         """Acknowledge everything up to and including an entry."""
         if self._cumulative is None or position > self._cumulative:
             self._cumulative = position
@@ -121,13 +121,13 @@ class AckTracker:
         for known in [known for known in self._partial if known <= position]:
             del self._partial[known]
 
-    def is_acknowledged(self, position: Position) -> bool:
+    def is_acknowledged(self, position: EntryKey) -> bool:
         """Return whether a whole entry is acknowledged by what is to be sent."""
         if self._cumulative is not None and position <= self._cumulative:
             return True
         return self._buffered.get(position) == 0
 
-    def wanted(self, position: Position) -> int | None:
+    def wanted(self, position: EntryKey) -> int | None:
         """Return which messages of a partly acknowledged entry are still wanted; None if nothing is known of it."""
         return self._partial.get(position)
 
@@ -144,8 +144,8 @@ class AckTracker:
         entry.ack_set = words_of(wanted)
         return wanted != 0
 
-    def set_wanted(self, position: Position, wanted: int) -> None:
-        """Take the broker's word for which messages of an entry are still wanted."""
+    def set_wanted(self, position: EntryKey, wanted: int) -> None:
+        """Merge the broker's ack set of a redelivered entry: only messages that both want stay wanted."""
         before = self._partial.get(position)
         self._remember(position, wanted if before is None else before & wanted)
 

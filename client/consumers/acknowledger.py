@@ -15,7 +15,7 @@ from ...wire.bulk import ack_frame
 from ...wire.message_id import MessageId
 from ..config import ConsumerConfig
 from ..connections.connection import Connection
-from .ack_tracker import AckTracker, Outgoing, Position
+from .ack_tracker import AckTracker, EntryKey, Outgoing
 from .claims import Claims
 from .negative_acks import NegativeAcks
 
@@ -42,7 +42,7 @@ class Acknowledger:
     """
 
     def __init__(
-        self, consumer_id: int, config: ConsumerConfig, topic: str, redeliver: Callable[[list[Position]], None]
+        self, consumer_id: int, config: ConsumerConfig, topic: str, redeliver: Callable[[list[EntryKey]], None]
     ):
         """Prepare the acknowledgements of a consumer.
 
@@ -104,13 +104,13 @@ class Acknowledger:
             self._negative.discard(position)
         return self._sent_later()
 
-    def entry(self, position: Position) -> asyncio.Future[None]:
+    def entry(self, position: EntryKey) -> asyncio.Future[None]:
         """Acknowledge a whole entry."""
         self.tracker.add_entry(position)
         self._negative.discard(position)
         return self._sent_later()
 
-    def entries_now(self, positions: list[Position]) -> asyncio.Future[None]:
+    def entries_now(self, positions: list[EntryKey]) -> asyncio.Future[None]:
         """Acknowledge whole entries in one frame, now."""
         tracker = self.tracker
         if tracker.is_busy or self._negative:
@@ -129,7 +129,7 @@ class Acknowledger:
         self._send_group(self._connection, _Group(Outgoing(None, list(ids)), future))
         return future
 
-    def claim(self, positions: list[Position]) -> asyncio.Future[None]:
+    def claim(self, positions: list[EntryKey]) -> asyncio.Future[None]:
         """Acknowledge whole entries now, on this connection only; returns as `Claims.send`."""
         if self._connection is None:
             claim: asyncio.Future[None] = self._loop.create_future()
@@ -140,7 +140,7 @@ class Acknowledger:
             self._negative.discard(position)
         return self.claims.send(self._connection, positions)
 
-    def all_but(self, position: Position, wanted: int) -> asyncio.Future[None]:
+    def all_but(self, position: EntryKey, wanted: int) -> asyncio.Future[None]:
         """Acknowledge all messages of an entry but those whose bits are set in ``wanted``."""
         if self.tracker.add_wanted(position, wanted):
             self._negative.discard(position)
@@ -161,7 +161,7 @@ class Acknowledger:
             self.tracker.add_wanted(position, ((1 << size) - 1) & ~((2 << index) - 1))
         return self._sent_later()
 
-    def negative(self, position: Position) -> None:
+    def negative(self, position: EntryKey) -> None:
         """Ask for an entry again after the delay."""
         self._negative.add(position, self._loop.time())
         if self._negative_timer is None:
@@ -229,7 +229,7 @@ class Acknowledger:
         self.claims.lose("the consumer was closed")
         for future in self._forget_waiting():
             future.set_exception(error)
-            future.exception()  # whoever waits gets it; where nobody does it needs no mention
+            future.exception()  # where it is not awaited, asyncio must not complain
 
     def clear(self) -> None:
         """Forget everything: the subscription was moved, and acknowledging what was before would skip it again."""
@@ -239,7 +239,7 @@ class Acknowledger:
             future.set_result(None)
 
     def _forget_waiting(self) -> list[asyncio.Future[None]]:
-        """Forget all groups and return the futures that nobody will complete any more."""
+        """Forget all groups and return their futures, which the caller completes."""
         futures = [group.future for group in (*self._in_flight, *self._lost)]
         if self._buffered is not None:
             futures.append(self._buffered)

@@ -13,7 +13,7 @@ from functools import partial
 from ...errors import ClosedError, ConnectionLost
 from ...wire.bulk import ack_frame
 from ..connections.connection import Connection
-from .ack_tracker import Position
+from .ack_tracker import EntryKey
 
 
 class Claims:
@@ -26,7 +26,7 @@ class Claims:
         self._topic = topic
         self._waiting: dict[asyncio.Future[None], asyncio.Future[object]] = {}
 
-    def send(self, connection: Connection, positions: list[Position]) -> asyncio.Future[None]:
+    def send(self, connection: Connection, positions: list[EntryKey]) -> asyncio.Future[None]:
         """Acknowledge entries and return the future of the receipt.
 
         It raises ConnectionLost once the entries may be another consumer's, and what the broker answers otherwise.

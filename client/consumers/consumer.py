@@ -23,7 +23,7 @@ from ..checks import check_integer, check_message_id
 from ..config import ConsumerConfig
 from ..connections.attachment import Attachment
 from ..connections.connection import Connection
-from .ack_tracker import Position, bits_of, words_of
+from .ack_tracker import EntryKey, bits_of, words_of
 from .acknowledger import Acknowledger
 from .command import subscribe_command
 from .last_message import ask_last
@@ -171,7 +171,7 @@ class Consumer:
         return self._queue.has_opened
 
     def handle_message(self, message: CommandMessage, payload: bytes) -> None:
-        """Take an entry (called by the connection)."""
+        """Handle an entry (called by the connection)."""
         data = message.message_id
         position = (data.ledgerId, data.entryId)
         try:
@@ -209,7 +209,7 @@ class Consumer:
         self._name_damage(entry.message_id[:2], error)
         self._release(entry.permits)
 
-    def _name_damage(self, position: Position, error: DamagedEntry) -> None:
+    def _name_damage(self, position: EntryKey, error: DamagedEntry) -> None:
         log.error("%s: entry %d:%d is damaged and was dropped: %s", self.topic, *position, error)
         if self._connection is not None:
             self._connection.send_command(requests.ack_damaged(self._id, position, error.validation_error))
@@ -304,7 +304,7 @@ class Consumer:
         self._check_open()
         self._acks.negative(given_id(message)[:2])
 
-    def _redeliver(self, due: list[Position]) -> None:
+    def _redeliver(self, due: list[EntryKey]) -> None:
         """Have entries delivered again whose negative acknowledgement is due."""
         connection = self._connection
         if not self._is_attached or connection is None:
@@ -481,9 +481,9 @@ class Consumer:
         return command
 
     def handle_active_change(self, is_active: bool) -> None:
-        """Learn whether this consumer is the active one (called by the connection)."""
+        """Handle a change of the active consumer (called by the connection)."""
         if not is_active and self.is_active:
-            # Somebody else gets what is queued, from the first entry that is not acknowledged on. Kept until this
+            # Another consumer gets what is queued, from the first entry that is not acknowledged on. Kept until this
             # consumer is active again, it would come before what it belongs behind.
             self._release(self._queue.clear())
             self._acks.claims.lose("another consumer is the active one")
@@ -500,7 +500,7 @@ class Consumer:
                 log.exception("%s: on_active_change(%s) raised", self.topic, is_active)
 
     def handle_end_of_topic(self) -> None:
-        """Learn that everything was delivered (called by the connection)."""
+        """Handle the end of a terminated topic (called by the connection)."""
         self.has_reached_end = True
 
     def handle_detached(self, connection: Connection, reason: MagnetarError) -> None:

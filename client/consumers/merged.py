@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class MergedConsumer:
-    """A consumer of several topics or partitions; the same face as `Consumer`.
+    """A consumer of several topics or partitions; with the methods of `Consumer`.
 
     Bare message ids name a partition only; with several topics, acknowledge messages or entries instead.
 
@@ -229,7 +229,7 @@ class MergedConsumer:
         await asyncio.gather(*(consumer.unsubscribe() for consumer in self.consumers.values()))
         self._end()
 
-    # -- life -----------------------------------------------------------------------------------------------------
+    # -- opening and closing ---------------------------------------------------------------------------------------
 
     @property
     def is_active(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...wire.message_id import MessageId
 from ..checks import check_message_id
-from .ack_tracker import Position
+from .ack_tracker import EntryKey
 from .received import Message, ReceivedEntry
 
 
@@ -20,6 +20,6 @@ def given_id(what: Message | ReceivedEntry | MessageId) -> MessageId:
     return what
 
 
-def position_of(entry: ReceivedEntry | MessageId) -> Position:
+def position_of(entry: ReceivedEntry | MessageId) -> EntryKey:
     """Return the position of an entry; raises as `given_id`."""
     return entry.message_id[:2] if isinstance(entry, ReceivedEntry) else given_id(entry)[:2]

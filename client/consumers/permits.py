@@ -11,7 +11,7 @@ from __future__ import annotations
 class Permits:
     """The permits of one consumer on one connection.
 
-    With ``size`` 0 nothing is sent ahead: `demand` asks for one message when somebody waits for it. An entry may hold
+    With ``size`` 0 nothing is sent ahead: `demand` asks for one message when a receive waits for it. An entry may hold
     more messages than were asked for; the broker counts them all, and the next demand makes up for that.
 
     Invariant: permits sent on a connection never exceed ``max(size, 1)`` plus the messages that were released.
@@ -39,7 +39,7 @@ class Permits:
         return released
 
     def demand(self) -> int:
-        """Return the permits to send because somebody waits for a message; only with ``size`` 0 there are any."""
+        """Return the permits to send because a receive waits for a message; only with ``size`` 0 there are any."""
         if self.size:
             return 0
         released = self._released

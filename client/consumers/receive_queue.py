@@ -72,7 +72,7 @@ class ReceiveQueue:
         return self._opened.popleft()
 
     def next_position(self) -> StartPosition | None:
-        """Return the first message that nobody has taken, None if the queue is empty."""
+        """Return the first message that was not taken, None if the queue is empty."""
         if self._opened:
             return StartPosition(self._opened[0].message_id, inclusive=True)
         if self._entries:

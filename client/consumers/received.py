@@ -1,7 +1,7 @@
 """What a consumer receives: whole entries, and the messages inside them.
 
-Design: an entry stays bytes until somebody looks into it. The event loop only reads the entry's metadata; splitting and
-decompressing a batch happens at the first access, in whichever thread that is, once.
+Design: an entry stays bytes until its messages are asked for. The event loop only reads the entry's metadata; a batch
+is decompressed and split at the first access, in whichever thread that is, once.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...wire.message_id import EARLIEST, LATEST, MessageId
-from .ack_tracker import Position, bits_of
+from .ack_tracker import EntryKey, bits_of
 from .acknowledger import Acknowledger
 from .received import ReceivedEntry
 from .start import StartPosition
@@ -47,7 +47,7 @@ class Resumption:
             self.start = untaken or self.start
             self.skip = self.start
 
-    def new_messages(self, entry: ReceivedEntry, position: Position) -> int | None:
+    def new_messages(self, entry: ReceivedEntry, position: EntryKey) -> int | None:
         """Return which messages of an entry are new to the application, as bits: None for all, 0 for none."""
         tracker = self._acks.tracker
         if entry.ack_set:

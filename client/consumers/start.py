@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ...wire.ack_set import AckSet
 from ...wire.message_id import MessageId
-from .ack_tracker import Position, words_of
+from .ack_tracker import EntryKey, words_of
 
 
 class StartPosition(NamedTuple):
@@ -18,7 +18,7 @@ class StartPosition(NamedTuple):
     message_id: MessageId
     inclusive: bool
 
-    def new_messages(self, position: Position, batch_size: int | None) -> int | None:
+    def new_messages(self, position: EntryKey, batch_size: int | None) -> int | None:
         """Return the messages of an entry that are to be read, as bits; None if this is another entry.
 
         Args:

@@ -79,7 +79,7 @@ class AsyncFunctions:
 
     Raises:
         RequestRefused: the cluster refuses; its reason, and the status (404: no such function).
-        ConnectionLost, OperationTimeout: nobody answers.
+        ConnectionLost, OperationTimeout: no worker answers.
     """
 
     def __init__(self, rest: Callable[[], RestClient]) -> None:

@@ -16,7 +16,7 @@ from .routing import make_router
 
 
 class PartitionedProducer:
-    """A producer of a partitioned topic; the same face as `Producer`.
+    """A producer of a partitioned topic; with the methods of `Producer`.
 
     The limits of pending messages hold for each partition.
 
