@@ -38,7 +38,9 @@ PUBLIC: dict[str, set[str]] = {
         "Java", "find_java", "standalone_environment",
         "DataLoss", "InvalidConfig", "SparkFailed",
     },
-    "magnetar.testing": {"Operation", "SimulatedCrash", "SimulatedDisk", "SimulatedFile", "SimulatedLock"},
+    "magnetar.testing": {
+        "BrokerThread", "Operation", "SimulatedCrash", "SimulatedDisk", "SimulatedFile", "SimulatedLock",
+    },
 }  # fmt: skip
 """Package -> what users may import from it."""
 
@@ -102,3 +104,9 @@ def used_names(source: str) -> Iterator[str]:
 def test_examples_and_documentation_import_public_names_only(where: str, source: str) -> None:
     public = {*PUBLIC, *(f"{package}.{name}" for package, names in PUBLIC.items() for name in names)}
     assert not set(used_names(source)) - public
+
+
+@pytest.mark.slow
+def test_broker_thread_works_as_the_documentation_shows(tmp_path: Path) -> None:
+    [block] = [source for where, source in users_code() if where.startswith("broker.md")]
+    subprocess.run([sys.executable, "-c", block], cwd=tmp_path, check=True, timeout=60)

@@ -67,27 +67,28 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 class SmallLedgers(OurBroker):
     """A broker whose topics get a new ledger every few entries."""
 
-    storage_config = StorageConfig(max_ledger_entries=LEDGER_ENTRIES)
+    def __init__(self, directory: Path, **settings: Any) -> None:
+        super().__init__(directory, StorageConfig(max_ledger_entries=LEDGER_ENTRIES), **settings)
 
     def delete(self, topic: str) -> None:
-        self._call(self._service.delete_topic(parse_topic_name(topic), force=True))
+        self.call(self.service.delete_topic(parse_topic_name(topic), force=True))
 
     def trim(self, topic: str) -> list[int]:
         """Delete all ledgers but the last; return which."""
 
         async def trim() -> list[int]:
-            return await (await self._service.topic(parse_topic_name(topic))).trim(0, 0)
+            return await (await self.service.topic(parse_topic_name(topic))).trim(0, 0)
 
-        return self._call(trim())
+        return self.call(trim())
 
     def messages_out(self, topic: str) -> int:
         async def messages_out() -> int:
-            return (await self._service.topic(parse_topic_name(topic))).messages_out
+            return (await self.service.topic(parse_topic_name(topic))).messages_out
 
-        return self._call(messages_out())
+        return self.call(messages_out())
 
     def exists(self, topic: str) -> bool:
-        return any(topic in name for name in self._service.topic_names("public/default"))
+        return any(topic in name for name in self.service.topic_names("public/default"))
 
 
 @pytest.fixture(scope="module")
