@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -26,16 +26,16 @@ __version__ = "0.1.0"
 __all__ = ["AsyncClient", "Client", "Context", "Function", "IdentitySerDe", "MagnetarError", "PickleSerDe", "SerDe"]
 
 
-def lazy_names(package: str, modules: Mapping[str, str]) -> Callable[[str], object]:
+def lazy_names(package: str, names: dict[str, Sequence[str]]) -> Callable[[str], object]:
     """Return a ``__getattr__`` for a package that imports its public names at their first use.
 
     Args:
         package: its ``__name__``.
-        modules: name -> the module that has it, relative to the package.
+        names: module, relative to the package -> the names that it has.
     """
 
     def get(name: str) -> object:
-        module = modules.get(name)
+        module = next((module for module, its in names.items() if name in its), None)
         if module is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         value: object = getattr(importlib.import_module(module, package), name)
@@ -49,14 +49,12 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of the packa
     __getattr__ = lazy_names(
         __name__,
         {
-            "AsyncClient": ".client.client",
-            "Client": ".client.blocking",
-            "Context": ".api.context",
-            "Function": ".api.function",
-            "IdentitySerDe": ".api.serde",
-            "MagnetarError": ".errors",
-            "PickleSerDe": ".api.serde",
-            "SerDe": ".api.serde",
+            ".api.context": ["Context"],
+            ".api.function": ["Function"],
+            ".api.serde": ["IdentitySerDe", "PickleSerDe", "SerDe"],
+            ".client.blocking": ["Client"],
+            ".client.client": ["AsyncClient"],
+            ".errors": ["MagnetarError"],
         },
     )
 

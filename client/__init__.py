@@ -38,10 +38,7 @@ if TYPE_CHECKING:
     from .blocking import Client
     from .deploy.functions import AsyncFunctions, Functions
 else:  # threads, httpx and cloudpickle: not for each process that has the asyncio client
-    __getattr__ = lazy_names(
-        __name__,
-        {"AsyncFunctions": ".deploy.functions", "Client": ".blocking", "Functions": ".deploy.functions"},
-    )
+    __getattr__ = lazy_names(__name__, {".blocking": ["Client"], ".deploy.functions": ["AsyncFunctions", "Functions"]})
 
 __all__ = [
     "EARLIEST",

@@ -23,26 +23,11 @@ from .checks import (
     check_text,
     check_texts,
 )
-from .connections.config import ClientConfig
+from .connections.config import ClientConfig as ClientConfig  # all settings can be imported from here
 from .outgoing_message import OutgoingMessage
 
 if TYPE_CHECKING:
     from .connections.connection import Connection
-
-__all__ = [
-    "SERVICE_BACKOFF_MAX_MS",
-    "AccessMode",
-    "ClientConfig",
-    "Compression",
-    "ConsumerConfig",
-    "Guard",
-    "Hashing",
-    "InitialPosition",
-    "ProducerConfig",
-    "ReaderConfig",
-    "Routing",
-    "SubscriptionType",
-]
 
 SERVICE_BACKOFF_MAX_MS = 3_000
 """The longest wait before a retry in workers and instances: however long their broker was away, they are back so soon

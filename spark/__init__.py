@@ -18,16 +18,10 @@ else:
     __getattr__ = lazy_names(
         __name__,
         {
-            "DataLoss": "..errors",
-            "InvalidConfig": "..errors",
-            "Java": ".java",
-            "MagnetarSource": ".source.source",
-            "Session": ".session",
-            "SessionConfig": ".session",
-            "SparkFailed": "..errors",
-            "find_java": ".java",
-            "open_session": ".session",
-            "standalone_environment": ".java",
+            "..errors": ["DataLoss", "InvalidConfig", "SparkFailed"],
+            ".java": ["Java", "find_java", "standalone_environment"],
+            ".session": ["Session", "SessionConfig", "open_session"],
+            ".source.source": ["MagnetarSource"],
         },
     )
 
