@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 
 from ..errors import ClosedError, ConnectionLost, ConsumerBusy, MagnetarError, OperationTimeout
 from ..tasks import Backoff, TaskSet
@@ -220,9 +221,8 @@ class Lock:
         if connection is None:
             return
         try:
-            request_id = connection.next_request_id()
-            closed = encode_frame(requests.close_consumer(request_id, self._id))
-            await connection.request(request_id, closed, f"unlock {self.name}")
+            close = partial(requests.close_consumer, consumer_id=self._id)
+            await connection.ask(f"unlock {self.name}", close)
         except MagnetarError as error:
             log.debug("closing the lock %s: %s", self.name, error)
         finally:

@@ -198,6 +198,11 @@ class Connection(asyncio.Protocol):
         self._next_request_id += 1
         return self._next_request_id
 
+    def ask(self, what: str, make: Callable[[int], BaseCommand]) -> asyncio.Future[Any]:
+        """Send the command that ``make`` returns for a request id; as `request`."""
+        request_id = self.next_request_id()
+        return self.request(request_id, encode_frame(make(request_id)), what)
+
     def request(self, request_id: int, command: bytes, what: str) -> asyncio.Future[Any]:
         """Send a request and return the future of its answer.
 

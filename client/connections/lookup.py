@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from ...errors import ConnectionLost, MagnetarError, ProtocolError
 from ...wire import requests
-from ...wire.frames import encode_frame
 from ...wire.pulsar_api_pb2 import CommandLookupTopicResponse, CommandPartitionedTopicMetadataResponse
 from ...wire.topic_name import TopicName
 from .connection import Connection
@@ -36,10 +37,8 @@ class Lookup:
         Cancellation: safe.
         """
         connection = await self._service()
-        request_id = connection.next_request_id()
-        command = requests.partitioned_metadata(request_id, topic.text)
-        answer: CommandPartitionedTopicMetadataResponse = await connection.request(
-            request_id, encode_frame(command), f"partitions of {topic}"
+        answer: CommandPartitionedTopicMetadataResponse = await connection.ask(
+            f"partitions of {topic}", lambda request_id: requests.partitioned_metadata(request_id, topic.text)
         )
         return answer.partitions
 
@@ -52,11 +51,8 @@ class Lookup:
         service = connection.address.physical
         authoritative = False
         for _ in range(self._max_redirects + 1):
-            request_id = connection.next_request_id()
-            command = requests.lookup(request_id, topic.text, authoritative)
-            answer: CommandLookupTopicResponse = await connection.request(
-                request_id, encode_frame(command), f"lookup of {topic}"
-            )
+            make = partial(requests.lookup, topic=topic.text, authoritative=authoritative)
+            answer: CommandLookupTopicResponse = await connection.ask(f"lookup of {topic}", make)
             address = _address(answer, service)
             if answer.response == CommandLookupTopicResponse.Connect:
                 return address

@@ -12,12 +12,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from ...errors import ClosedError, ConnectionLost, InvalidConfig, MagnetarError, OperationTimeout
 from ...wire import requests
-from ...wire.frames import DEFAULT_MAX_MESSAGE_BYTES, encode_frame
+from ...wire.frames import DEFAULT_MAX_MESSAGE_BYTES
 from ...wire.message_id import EARLIEST, LATEST, MessageId
-from ...wire.pulsar_api_pb2 import CommandMessage, CommandSubscribe
+from ...wire.pulsar_api_pb2 import BaseCommand, CommandMessage
 from ...wire.topic_name import TopicName
 from ..checks import check_integer, check_message_id
 from ..config import ConsumerConfig
@@ -357,19 +358,19 @@ class Consumer:
         else:
             check_integer("the publish time to seek to", target, 0)
         connection = await self._attached()
-        request_id = connection.next_request_id()
         skip: StartPosition | None = None
         if isinstance(target, MessageId):
             if target not in (EARLIEST, LATEST):
                 skip = StartPosition(target, inclusive)
-            command = requests.seek_to_id(request_id, self._id, target, skip.ack_set() if skip is not None else ())
+            ack_set = skip.ack_set() if skip is not None else ()
+            seek = partial(requests.seek_to_id, consumer_id=self._id, message_id=target, ack_set=ack_set)
         else:
-            command = requests.seek_to_time(request_id, self._id, target)
+            seek = partial(requests.seek_to_time, consumer_id=self._id, publish_time_ms=target)
         self._is_seeking = True
         permits = self._queue.clear()
         self._acks.clear()
         try:
-            await connection.request(request_id, encode_frame(command), f"seek {self.topic} to {target}")
+            await connection.ask(f"seek {self.topic} to {target}", seek)
             self._resumption.sought(target, skip)
         finally:
             self._is_seeking = False
@@ -409,9 +410,8 @@ class Consumer:
         """
         connection = await self._attached()
         self._acks.flush()
-        request_id = connection.next_request_id()
-        command = encode_frame(requests.unsubscribe(request_id, self._id))
-        await connection.request(request_id, command, f"unsubscribe {self.subscription} of {self.topic}")
+        unsubscribe = partial(requests.unsubscribe, consumer_id=self._id)
+        await connection.ask(f"unsubscribe {self.subscription} of {self.topic}", unsubscribe)
         await self._end()
 
     # -- opening and closing ---------------------------------------------------------------------------------------
@@ -441,12 +441,10 @@ class Consumer:
 
     async def attach(self, connection: Connection) -> None:
         """Subscribe on a connection (called by its attachment)."""
-        request_id = connection.next_request_id()
-        command = encode_frame(requests.subscribe(self._subscription(request_id)))
         self._connection = connection
         connection.add_consumer(self._id, self)
         try:
-            await connection.request(request_id, command, f"subscribe {self.subscription} to {self.topic}")
+            await connection.ask(f"subscribe {self.subscription} to {self.topic}", self._subscription)
             if self._resumption.is_latest:
                 # "Latest" must mean the same after a reconnection: note now which message that is.
                 self._resumption.stands_at((await ask_last(connection, self._id, self.topic, self._partition))[1])
@@ -471,14 +469,14 @@ class Consumer:
             self._set_active(True)
         self._waiting_for_broker.wake()
 
-    def _subscription(self, request_id: int) -> CommandSubscribe:
+    def _subscription(self, request_id: int) -> BaseCommand:
         start = self._resumption.start
         command = subscribe_command(self._config, self.topic, self.subscription, start and start.message_id)
         command.consumer_id = self._id
         command.request_id = request_id
         if self._is_rewinding:
             command.consumer_epoch = self._epoch
-        return command
+        return requests.subscribe(command)
 
     def handle_active_change(self, is_active: bool) -> None:
         """Handle a change of the active consumer (called by the connection)."""
@@ -540,9 +538,8 @@ class Consumer:
                 await self._acks.confirmed()
             connection = self._connection  # after the wait: it may be another one by now
             if connection is not None and self._is_attached:
-                request_id = connection.next_request_id()
-                command = encode_frame(requests.close_consumer(request_id, self._id))
-                await connection.request(request_id, command, f"close consumer of {self.topic}")
+                close = partial(requests.close_consumer, consumer_id=self._id)
+                await connection.ask(f"close consumer of {self.topic}", close)
         except MagnetarError as error:
             log.debug("%s: closing a consumer of %s: %s", self.topic, self.subscription, error)
         finally:

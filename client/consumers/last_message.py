@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ...wire import requests
-from ...wire.frames import encode_frame
 from ...wire.message_id import MessageId, from_data
 from ...wire.pulsar_api_pb2 import CommandGetLastMessageIdResponse
 from ..connections.connection import Connection
@@ -16,10 +15,8 @@ async def ask_last(
 
     Cancellation: safe.
     """
-    request_id = connection.next_request_id()
-    command = encode_frame(requests.last_message_id(request_id, consumer_id))
-    answer: CommandGetLastMessageIdResponse = await connection.request(
-        request_id, command, f"last message id of {topic}"
+    answer: CommandGetLastMessageIdResponse = await connection.ask(
+        f"last message id of {topic}", lambda request_id: requests.last_message_id(request_id, consumer_id)
     )
     last = from_data(answer.last_message_id)
     if last.batch_index >= 0:

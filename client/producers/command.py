@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ...wire.pulsar_api_pb2 import CommandProducer, KeyValue
+from ...wire import requests
+from ...wire.pulsar_api_pb2 import BaseCommand, CommandProducer, KeyValue
 from ..config import ProducerConfig
 
 
@@ -22,7 +23,7 @@ class Creation:
         self._epoch = 0  # tells the broker which of two attempts of one producer is the later one
         self.topic_epoch: int | None = None
 
-    def command(self, request_id: int, name: str) -> CommandProducer:
+    def command(self, request_id: int, name: str) -> BaseCommand:
         """Return the next PRODUCER; no name lets the broker choose one."""
         config = self._config
         command = CommandProducer(
@@ -40,4 +41,4 @@ class Creation:
             command.producer_name = name
         if self.topic_epoch is not None and config.access_mode != "Shared":
             command.topic_epoch = self.topic_epoch
-        return command
+        return requests.producer(command)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from ...errors import (
     ChecksumError,
@@ -27,7 +28,6 @@ from ...errors import (
 )
 from ...wire import requests
 from ...wire.bulk import send_frame_head
-from ...wire.frames import encode_frame
 from ...wire.message_id import MessageId, signed_64
 from ...wire.payload import verify_checksum
 from ...wire.pulsar_api_pb2 import (
@@ -400,14 +400,11 @@ class Producer:
 
     async def attach(self, connection: Connection) -> None:
         """Create the producer on a connection (called by its attachment)."""
-        request_id = connection.next_request_id()
-        command = encode_frame(requests.producer(self._creation.command(request_id, self.name)))
         self._connection = connection
         connection.add_producer(self._id, self)
         try:
-            success: CommandProducerSuccess = await connection.request(
-                request_id, command, f"create producer on {self.topic}"
-            )
+            create = partial(self._creation.command, name=self.name)
+            success: CommandProducerSuccess = await connection.ask(f"create producer on {self.topic}", create)
             if self._connection is not connection:
                 raise ConnectionLost(f"{connection.address.physical} closed the producer at once")
         except BaseException as error:
@@ -464,10 +461,9 @@ class Producer:
             await self._attachment.close()
             connection = self._connection
             if connection is not None and self._is_attached:
-                request_id = connection.next_request_id()
-                command = encode_frame(requests.close_producer(request_id, self._id))
                 # The broker answers when everything before is stored, after the receipts.
-                await connection.request(request_id, command, f"close producer of {self.topic}")
+                close = partial(requests.close_producer, producer_id=self._id)
+                await connection.ask(f"close producer of {self.topic}", close)
         except MagnetarError as error:
             log.debug("%s: closing producer %s: %s", self.topic, self.name, error)
         finally:
