@@ -1,4 +1,4 @@
-"""Found by Spark itself, which looks for top-level packages whose names begin with ``pyspark_``.
+"""Registers the data source: Spark imports top-level packages whose names begin with ``pyspark_``.
 
 So ``spark.read.format("magnetar")`` works wherever magnetar is installed, without registering anything.
 """

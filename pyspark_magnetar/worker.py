@@ -1,4 +1,4 @@
-"""What Spark runs in its Python workers: PySpark's own worker, whose tasks end when their driver wants them no more."""
+"""The module that Spark runs in its Python workers: PySpark's own worker with the task killer installed."""
 
 from magnetar.spark.task_killer import install
 from pyspark.taskcontext import TaskContext

@@ -1,9 +1,9 @@
-"""What a standalone cluster has to give, as its master tells: cores to plan for, and why nothing runs.
+"""The state of a standalone cluster as its master reports it: cores to plan for, and why a driver has no executors.
 
 Design: Spark itself only waits when a cluster gives it no executors, and for ever when the master that knew it is gone.
 So while a driver has none, its master is asked, as the master's own web page does it, by Spark's messages: who else is
-there, and is this driver still known? Everything that may wait happens on one thread of this room; the others read what
-it found last.
+there, and is this driver still known? Everything that may block happens on one thread of this module; the others read
+what it found last.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterView:
-    """A cluster at one moment.
+    """The workers and applications of a cluster at one moment.
 
     Attributes:
         workers: cores and megabytes of each.
@@ -39,7 +39,7 @@ class ClusterView:
 
     @property
     def cores(self) -> int:
-        """Of all workers."""
+        """Cores of all workers."""
         return sum(cores for cores, _ in self.workers)
 
 
@@ -150,7 +150,7 @@ def why_none(view: ClusterView | None, own_id: str, executor_mb: int) -> str:
 
 
 class ClusterWatch:
-    """Looks after the executors of a driver; a thread of its own, until `close`."""
+    """Watches the executors of a driver, on a thread of its own until `close`."""
 
     def __init__(self, context: SparkContext, is_lost: Callable[[], None]) -> None:
         """Begin.
@@ -173,7 +173,7 @@ class ClusterWatch:
         return self._reason
 
     def close(self) -> None:
-        """End; does not wait for an answer that is still to come."""
+        """Stop watching, without waiting for an answer of the master."""
         self._is_over.set()
 
     def _watch(self) -> None:

@@ -1,4 +1,4 @@
-"""Which Java runs Spark, and how a Java without all of Spark's modules still does.
+"""Finds the Java that runs Spark, and lets one run it that lacks a module which Spark asks for.
 
 Spark hands every JVM that it starts the option to load the module ``jdk.incubator.vector``, and Java runtimes that are
 put together by jlink, like the pip-installable one, lack it: they end at boot. So where we start the JVM ourselves we
@@ -51,7 +51,7 @@ class Java:
 
     @property
     def binary(self) -> Path:
-        """The program."""
+        """The path of the executable."""
         return self.home / "bin" / "java"
 
 

@@ -1,4 +1,4 @@
-"""Whether this machine can run Spark functions, found out without starting anything."""
+"""Checks whether this machine can run Spark functions, without starting anything."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FREE_BYTES_MIN = 64 * 1024 * 1024
 
 
 def check_ready(master: str, environment: Mapping[str, str] | None = None, directory: Path | None = None) -> None:
-    """Make sure of the extra, of a Java, of the master, and of room. Blocking: a silent master takes 5 s an address.
+    """Check the extra, a Java, the master, and the disk. Blocking: a silent master takes 5 s an address.
 
     Args:
         master: as `SessionConfig` takes it.

@@ -50,7 +50,7 @@ class Session:
 
     @property
     def pid(self) -> int:
-        """Of the JVM."""
+        """Process id of the JVM."""
         return self._process.pid
 
     def waits_for(self) -> str:
@@ -104,7 +104,7 @@ def open_session(config: SessionConfig, environment: Mapping[str, str] | None = 
 
 
 def reach_master(master: str) -> None:
-    """Make sure that somebody listens where a cluster's master should be: Spark itself would try for a minute.
+    """Check that a cluster's master listens: Spark itself would try for a minute.
 
     Raises:
         SparkFailed: nobody does.
@@ -158,7 +158,7 @@ def _open(config: SessionConfig, java: Java, environment: dict[str, str]) -> Ses
 
 @contextlib.contextmanager
 def _environ(**values: str) -> Iterator[None]:
-    """Have this process's environment hold ``values`` for a moment: PySpark reads some things nowhere else."""
+    """Set environment variables of this process for a moment: PySpark reads some settings nowhere else."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:

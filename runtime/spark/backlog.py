@@ -16,7 +16,7 @@ STATUS_WAIT_S = 0.5
 
 
 class Backlog:
-    """Of one function; asked for on an event loop, looked up in a thread."""
+    """The backlog of one function; for one event loop, which asks the broker in a thread."""
 
     def __init__(self, spec: InstanceSpec) -> None:
         """Prepare; nothing is asked yet."""
@@ -39,7 +39,7 @@ class Backlog:
         return self._known
 
     def run_ended(self, left: int) -> None:
-        """Take what a run has left: nothing is shown any more that was asked before its end.
+        """Set what a run has left: answers to questions from before its end are not shown any more.
 
         Args:
             left: entries, `UNKNOWN` if the run could not tell.
@@ -63,6 +63,6 @@ class Backlog:
             # A run has ended meanwhile: the answer may be of before.
 
     def close(self) -> None:
-        """Wait for no answer any more."""
+        """Cancel the question to the broker."""
         if self._asking is not None:
             self._asking.cancel()

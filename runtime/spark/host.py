@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 
 class Host:
-    """Serves one worker.
+    """Runs the functions of one worker.
 
     Attributes:
         session: of all functions.
@@ -107,7 +107,7 @@ class Host:
 
 
 def serve(descriptor: int, config_text: str, make_job: MakeJob) -> None:
-    """Live as the host of the worker at the other end of a socket, and end.
+    """Run as the host of the worker at the other end of a socket; exits the process.
 
     Args:
         descriptor: of the socket.

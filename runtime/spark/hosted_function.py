@@ -1,4 +1,4 @@
-"""One function in the host process: its thread, its runs one after the other, and what the worker is told of them."""
+"""One function in the host process: its thread, its runs one after the other, and its reports to the worker."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Job(Protocol):
     """A loaded function."""
 
     def run(self, run_id: str, report: Callable[[RunProgress], None]) -> RunProgress:
-        """Work the backlog off and return how it ended; raises nothing."""
+        """Process the backlog and return how the run ended; raises nothing."""
 
     def unfinished(self) -> str:
         """Return the id of a run that another driver has begun and not ended, empty if there is none."""
@@ -64,10 +64,10 @@ class FunctionHost(Protocol):
 
 
 class Throttle:
-    """Passes a run's progress on: a new stage at once, the latest of all else every `REPORT_PERIOD_S`."""
+    """Limits reports of progress: a new stage at once, else the latest every `REPORT_PERIOD_S`."""
 
     def __init__(self, tell: Callable[[RunProgress], None]) -> None:
-        """Tell by ``tell``."""
+        """Report by ``tell``."""
         self._tell = tell
         self._lock = threading.Lock()
         self._latest: RunProgress | None = None
@@ -99,7 +99,7 @@ class Throttle:
             self._latest = None
 
     def end(self) -> None:
-        """Drop what was not told yet: the run has ended."""
+        """Drop what was not reported yet: the run has ended."""
         with self._lock:
             self._latest, self._stage = None, ""
 
@@ -118,11 +118,11 @@ class HostedFunction:
         self._cancelled: set[str] = set()
         self._current = ""
         self._reports = Throttle(self._tell_progress)
-        self._thread = threading.Thread(target=self._live, name=f"function {spec.key}", daemon=True)
+        self._thread = threading.Thread(target=self._work, name=f"function {spec.key}", daemon=True)
         self._thread.start()
 
     def run(self, run_id: str) -> None:
-        """Do a run after what there is to do."""
+        """Queue a run."""
         self._orders.put(run_id)
 
     def cancel(self, run_id: str) -> None:
@@ -142,11 +142,11 @@ class HostedFunction:
             time.sleep(_CANCEL_PERIOD_S)
 
     def remove(self) -> None:
-        """End the thread after the run at hand; what it waits for before its first ends at once."""
+        """End the thread after the current run; loading ends at once."""
         self._is_wanted = False
         self._orders.put(None)
 
-    def _live(self) -> None:
+    def _work(self) -> None:
         instance_log = InstanceLog(self._spec.log_file)
         self._host.router.enter(instance_log)
         try:

@@ -1,4 +1,4 @@
-"""One Spark function as the worker sees it: it may be triggered, whether or not a host runs at the moment."""
+"""The instance of a Spark function in the worker: it may be triggered, whether or not a host runs at the moment."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class SparkInstance:
         self._is_loaded = False
         self._is_ready = False
         self._is_stopping = False
-        self._let_go = asyncio.Event()
+        self._released = asyncio.Event()
         self._ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     @property
@@ -64,7 +64,7 @@ class SparkInstance:
         """Note that a host was told to load it."""
         self.host = host
         self._is_loaded = False
-        self._let_go.clear()
+        self._released.clear()
 
     async def status(self) -> FunctionStatus:  # noqa: D102  documented in interface.Instance
         status = self._stats.status()
@@ -87,7 +87,7 @@ class SparkInstance:
         return metrics
 
     async def begin_run(self, run_id: str) -> None:
-        """Begin to work the backlog off.
+        """Begin a run over the backlog.
 
         Raises:
             RunNotYet: the function is being loaded, or ends.
@@ -106,14 +106,14 @@ class SparkInstance:
             )
         run = Run(RunProgress(run_id=run_id, stage="planning"))
         self._runs.remember(self.spec, run)
-        await self._do(run)
+        await self._start_run(run)
 
     async def resume(self, run: Run) -> None:
         """Begin a run again whose host has died, unless that was done too often."""
         if run.resume(self._stats):
-            await self._do(run)
+            await self._start_run(run)
 
-    async def _do(self, run: Run) -> None:
+    async def _start_run(self, run: Run) -> None:
         try:
             if self.host is None or not self.host.is_alive:
                 await self._add(self)
@@ -133,7 +133,7 @@ class SparkInstance:
             self.host.tell({"command": "run", "id": self.number, "run": run_id})
 
     def take_event(self, event: Event) -> None:
-        """Take what the host says of this function."""
+        """Handle an event of the host about this function."""
         match event["event"]:
             case "loaded":
                 self._is_loaded = self._is_ready = True
@@ -149,13 +149,13 @@ class SparkInstance:
                 self._end(event["reason"])
             case "removed":
                 self.host = None
-                self._let_go.set()
+                self._released.set()
 
     def host_ended(self, reason: str, *, is_failure: bool) -> None:
-        """Note that the host is gone; what a failure met at work has to begin again, the rest does not notice."""
+        """Note that the host is gone: an instance that was busy in it ends, and its supervisor starts another."""
         was_busy = is_failure and self.is_busy
         self.host = None
-        self._let_go.set()
+        self._released.set()
         run = self._runs.of(self.spec)
         if run is not None:
             run.last_death = reason
@@ -165,7 +165,7 @@ class SparkInstance:
     def _end(self, reason: str) -> None:
         self._backlog.close()
         self._forget(self.number)
-        self._let_go.set()
+        self._released.set()
         if not self._ended.done():
             self._ended.set_result(reason)
 
@@ -182,12 +182,12 @@ class SparkInstance:
             host.tell({"command": "remove", "id": self.number})
             try:
                 async with asyncio.timeout(grace_s):
-                    await self._let_go.wait()
+                    await self._released.wait()
             except TimeoutError:
                 reason = f"{self.spec.key} did not stop within {grace_s:g} s after it was told to"
                 _log.error("the host of Spark functions is killed: %s", reason)
                 host.kill(reason)
-                await self._let_go.wait()
+                await self._released.wait()
         if run is not None:
             run.cancel(self._stats)
         self._end("")

@@ -24,7 +24,7 @@ def now_ms() -> int:
 
 @dataclass(slots=True)
 class Run:
-    """One run.
+    """One run as the worker knows it.
 
     Attributes:
         progress: the latest that is known.
@@ -46,7 +46,7 @@ class Run:
         return not self.ended_ms
 
     def take(self, progress: RunProgress, stats: InstanceStats) -> None:
-        """Note how far it is, and count what is new.
+        """Set the progress, and count what is new.
 
         A run that was begun again counts its rows from the start; only what goes beyond is new.
         """

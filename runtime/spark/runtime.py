@@ -1,4 +1,4 @@
-"""Functions as Spark jobs, seen from the worker: one host process for all, started when it is needed.
+"""The runtime of Spark functions: one host process for all of a worker, started when it is needed.
 
 Design: an instance is a function that may be triggered, whether or not a host runs at the moment. A host that has had
 nothing to do for a while is ended, and the next run starts another. A host that dies takes with it only what it was
@@ -57,7 +57,7 @@ class SparkRuntime:
 
     @property
     def host_pid(self) -> int:
-        """Of the host, 0 without one."""
+        """Process id of the host, 0 without one."""
         return 0 if self._host is None else self._host.pid
 
     async def warm_up(self) -> None:

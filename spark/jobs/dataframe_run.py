@@ -2,9 +2,9 @@
 
 Design: what is read is what the plan says. What is written carries the plan's number and run in the producers' names,
 and row numbers as sequence ids (`writer`), so a plan that is run again writes nothing twice if it makes the same rows
-in the same order in the same partitions. Spark does that by itself as long as rows are not shuffled. After a shuffle
-neither is anybody's promise; so rows are spread over partitions, as many as the plan says, and sorted in them by all
-that they hold.
+in the same order in the same partitions. Spark does that by itself as long as rows are not shuffled. A shuffle
+guarantees neither order nor partition; so after one, rows are repartitioned by their content, into as many partitions
+as the plan says, and sorted there by all columns.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class DataFrameRun:
 
 
 def activate(spark: SparkSession) -> None:
-    """Make a session this thread's: formats are looked up and registered there, whatever session a DataFrame has."""
+    """Make a session the active one of this thread: formats are found there, whatever session a frame has."""
     type(spark)._get_j_spark_session_class(spark._jvm).setActiveSession(spark._jsparkSession)
 
 
@@ -153,7 +153,7 @@ def repeatable(frame: DataFrame, partitions: int) -> DataFrame:
     """Return a frame whose rows lie in the same partitions in the same order each time that it is made.
 
     What was only read and mapped does so by itself. All else is spread by content: a shuffle hands rows over as they
-    come, and the bounds of a sort are drawn by lot.
+    come, and the bounds of a sort are sampled at random.
     """
     if _is_as_read(frame):
         return frame
@@ -185,7 +185,7 @@ def _observed(seen: Any) -> int:
     """Return the number of rows that were read; 0 where no action of the function read all of them."""
     observation = seen._jo
     future = observation.future()
-    deadline_s = time.monotonic() + _OBSERVED_WITHIN_S  # the news of an action's end come behind it
+    deadline_s = time.monotonic() + _OBSERVED_WITHIN_S  # the listener hears of an action's end a little later
     while not future.isCompleted():
         if time.monotonic() > deadline_s:
             return 0

@@ -1,7 +1,7 @@
 """The contexts of Spark functions: of a message function in a task, of a DataFrame function in the driver.
 
-What cannot be done exactly once from a task is refused, with the way that is open: state and publishing belong to
-instances that live on, while a task may be tried again anywhere.
+What cannot be done exactly once from a task is refused, with the alternative: state and publishing belong to instances
+that keep running, while a task may be tried again anywhere.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _refuse(what: str, remedy: str) -> NoReturn:
 
 
 class _Nowhere:
-    """What a task reaches beyond itself: nothing."""
+    """Refuses publishing and acknowledging from a task."""
 
     def publish(self, request: PublishRequest) -> None:
         """Refuse."""

@@ -1,4 +1,4 @@
-"""What a package's requirements.txt asks for: installed once on the driver's machine, and found by the function.
+"""The requirements.txt of a package: installed once on the driver's machine, and put on the function's search path.
 
 Design: pip installs into a directory that is named after what was asked for, so that functions, hosts and runs share
 it. It goes with the package to the workers of Spark and stands at the end of their search path: what the environment
@@ -73,7 +73,7 @@ class Libraries:
             importlib.invalidate_caches()
 
     def release(self, function: str) -> None:
-        """Note that a function is gone; what it brought stays until that is in the way."""
+        """Note that a function has been removed; its libraries stay until another function needs other versions."""
         with self._lock:
             self._used.pop(function, None)
 
@@ -212,7 +212,7 @@ class Installer:
                 pip.wait()
 
     def _sweep(self) -> None:
-        """Remove what has been without use for long, and what installations left that were killed."""
+        """Delete directories unused for `UNUSED_S`, and those of installations that were killed."""
         now_s = time.time()
         for found in self.directory.iterdir():
             keep_s = 2 * self.timeout_s if found.name.startswith(_FRESH) else UNUSED_S

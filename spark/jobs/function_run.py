@@ -1,4 +1,4 @@
-"""A function whose work is Spark jobs: loaded in the driver, run over its backlog when it is told to.
+"""A function whose runs are Spark jobs: loaded in the driver, run over its backlog when it is triggered.
 
 One run is a `PlannedRun`; this is what stays between runs: the code, the subscriptions, and the way to stop.
 """
@@ -50,11 +50,11 @@ class SparkFunction:
         owner: names this driver in plans.
         open_session: returns the session, starting it if needed.
         logger: writes into the function's log.
-        cancelled: set once the run at hand is not wanted any more.
+        cancelled: set once the current run is to stop.
     """
 
     def __init__(self, spec: InstanceSpec, open_session: OpenSession, installer: Installer | None = None) -> None:
-        """Load the function and make its subscriptions; no session is needed for it.
+        """Load the function and create its subscriptions; no session is needed for that.
 
         Args:
             spec: of the function.
@@ -109,7 +109,7 @@ class SparkFunction:
         home.pickle_by_value()
 
     def close(self) -> None:
-        """Give up what it shares with others in this process; it is not run any more."""
+        """Release the libraries that it shares with other functions of this process; it is not run any more."""
         LIBRARIES.release(self.spec.function_name)
 
     def _begin(self) -> None:
@@ -151,14 +151,14 @@ class SparkFunction:
         return [found[topic] for topic in found]
 
     def run(self, run_id: str, report: Report) -> RunProgress:
-        """Work the backlog off and return how it ended; blocking.
+        """Process the backlog and return how the run ended; blocking.
 
         A plan that a run before did not finish is finished first, exactly as it was stored; if it was this very run's,
         nothing else is done.
 
         Args:
             run_id: names the run.
-            report: is told how far it is, from any thread.
+            report: called with the progress, from any thread.
         """
         self.cancelled.clear()
         run = PlannedRun(self, run_id, report)
@@ -178,7 +178,7 @@ class SparkFunction:
             return RunRequest(tables, self.spec).find()
 
     def cancel(self) -> None:
-        """Stop the run at hand within a second, if there is one; from any thread. Its plan is kept."""
+        """Stop the current run within a second, if there is one; from any thread. Its plan is kept."""
         self.cancelled.set()
         stop_jobs = self._stop_jobs
         if stop_jobs is not None:

@@ -1,4 +1,4 @@
-"""How far the Spark jobs of a function are, as Spark's own books say: tasks of their stages, and rows that were read.
+"""The progress of a function's Spark jobs in Spark's status store: tasks of their stages, and rows that were read.
 
 Only the driver knows this, and for DataFrame functions only Spark does: their jobs are the user's, as many as there are
 actions, each of stages that nobody planned. What is counted is of the jobs with the function's tag that began after
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What jobs have done.
+    """Tasks, rows and metrics of the jobs of a run.
 
     Attributes:
         tasks_done: of all their stages.
@@ -47,7 +47,7 @@ class _Stage:
 
 
 class JobProgress:
-    """Counts; for one thread at a time."""
+    """Adds up the jobs of one tag; for one thread at a time."""
 
     def __init__(self, context: SparkContext, tag: str) -> None:
         """Begin; jobs of ``tag`` that are there already do not count."""

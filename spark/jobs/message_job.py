@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class _Listing(AccumulatorParam[list[TaskResult]]):
-    """Collects what tasks report, once for each that succeeded."""
+    """Accumulator of task results, one for each task that succeeded."""
 
     def zero(self, value: list[TaskResult]) -> list[TaskResult]:
         """Return the beginning."""
@@ -30,7 +30,7 @@ class _Listing(AccumulatorParam[list[TaskResult]]):
 
 
 class _Work:
-    """What Spark carries to its workers; holds nothing but what can be pickled."""
+    """The callable that Spark pickles and runs for each partition."""
 
     def __init__(
         self, shipment: Broadcast[Shipment], results: Accumulator[list[TaskResult]], is_repeated: bool
@@ -49,7 +49,7 @@ class _Work:
 
 
 class MessageJob:
-    """One job.
+    """One Spark job for the tasks of a plan.
 
     Attributes:
         results: of the tasks that are done; grows while `run` goes on in another thread.

@@ -1,4 +1,4 @@
-"""One run of a Spark function, from the plan to the moved subscription.
+"""One run of a Spark function, from its plan to the acknowledged input.
 
     planning    what a run before left unfinished, then: where the subscriptions stand, what lies behind, cut into tasks
     running     the plan is stored; its job runs
@@ -47,7 +47,7 @@ NO_EXECUTORS_S = 5.0
 
 
 class PlannedRun:
-    """One run."""
+    """Executes one run; for one thread, but `stop_jobs`."""
 
     def __init__(self, function: SparkFunction, run_id: str, report: Callable[[RunProgress], None]) -> None:
         """Prepare.
@@ -55,7 +55,7 @@ class PlannedRun:
         Args:
             function: to run.
             run_id: names the run.
-            report: is told how far it is.
+            report: called with the progress.
         """
         self._function = function
         self._spec = function.spec
@@ -71,12 +71,12 @@ class PlannedRun:
         self._session: Session | None = None
 
     def stop_jobs(self) -> None:
-        """End the jobs that run now; from any thread."""
+        """Cancel the jobs that run now; from any thread."""
         if self._context is not None:
             self._context.cancelJobsWithTag(self._tag)
 
     def run(self) -> RunProgress:
-        """Do all of it; whatever goes wrong is in the result."""
+        """Execute the run; errors are in the result."""
         with contextlib.closing(TableClient(self._spec.state_url)) as tables:
             request = RunRequest(tables, self._spec)
             end = self._guarded(tables, request)
@@ -122,6 +122,7 @@ class PlannedRun:
         if not backlogs:
             return
         plan = planner.plan(backlogs, self._progress.run_id, cores_of(self._open()))
+        # Before anything is published: from here on this plan is repeated exactly, by whoever finds it.
         store.begin(plan)
         self._execute(store, plan, subscriptions, is_repeated=False)
 
@@ -135,7 +136,7 @@ class PlannedRun:
     def _execute(
         self, store: PlanStore, plan: Plan, subscriptions: dict[str, Subscription], *, is_repeated: bool
     ) -> None:
-        """Run a stored plan, note that it is done, move the subscriptions."""
+        """Run a stored plan, store that it is done, move the subscriptions."""
         context = self._open()
         output = self._spec.details.sink.topic
         if output and not self._deduplicate(output) and is_repeated:
@@ -156,15 +157,17 @@ class PlannedRun:
         self._check_outputs(plan)
         self._count(work)
         self._tell(stage="committing", tasks_done=self._progress.tasks_total)
+        # In this order: a driver that dies between the two leaves a finished plan, and the next run moves the
+        # subscriptions. The other way round entries could be acknowledged whose plan is run again.
         store.finish()
         self._move(store, subscriptions)
 
     def _deduplicate(self, output: str) -> bool:
-        """Have the broker drop what is sent again, and return whether it did so already."""
+        """Switch deduplication of the output topic on; return whether it was on already."""
         return with_retries(lambda: switch_on(self._spec.admin_url, output), self._check_cancelled)
 
     def _check_outputs(self, plan: Plan) -> None:
-        """Fail where the output topic is not the one that was written to: what was in it is gone."""
+        """Raise if deduplication was switched off meanwhile, as a deletion of the output topic does."""
         output = self._spec.details.sink.topic
         if output and not self._deduplicate(output):
             raise failed_with(
@@ -213,7 +216,7 @@ class PlannedRun:
         return None
 
     def _judge(self, failure: Exception | None, plan: Plan) -> None:
-        """Raise for a job that did not come to its end."""
+        """Raise if a job failed, was cancelled or fenced."""
         self._check_cancelled()
         if self._is_fenced:
             raise RunFenced(f"another driver has taken over plan {plan.number}; this run ends here, that one goes on")
@@ -222,7 +225,7 @@ class PlannedRun:
             raise failed_job(plan, failure, what, runs_user_code=is_dataframe) from failure
 
     def _look(self, store: PlanStore, work: Work, is_over: bool = False) -> bool:
-        """Tell how far the job is; return whether it must end, if only for its failure. On the watching thread."""
+        """Report the progress of the job; return whether it must be cancelled. Called on the watching thread."""
         self._count(work)
         if is_over or self._function.cancelled.is_set():
             return True
@@ -244,7 +247,7 @@ class PlannedRun:
         )
 
     def _move(self, store: PlanStore, subscriptions: dict[str, Subscription]) -> None:
-        """Move the subscriptions to what is done."""
+        """Acknowledge on each subscription what the finished plans have read."""
         for topic, end in store.record.ends.items():
             subscription = subscriptions.get(topic)
             if subscription is not None and not subscription.move(end, store.check):  # it may be no input any more

@@ -26,7 +26,7 @@ def options_of(tasks: Sequence[Task], service_url: str) -> dict[str, str]:
 
 
 class PlannedSource(MagnetarSource):
-    """Reads ranges that were planned before."""
+    """Reads the ranges that an option lists."""
 
     @classmethod
     def name(cls) -> str:
@@ -46,7 +46,7 @@ class PlannedSource(MagnetarSource):
 
     @property
     def ranges(self) -> list[TopicRange]:
-        """What is read."""
+        """The ranges to read."""
         return self._ranges
 
 
@@ -60,7 +60,7 @@ class _PlannedReader(TopicReader):
         return [TopicPartition(wanted) for wanted in self._ranges]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Yield the messages of a range; the function cannot be told to do without some of them."""
+        """Yield the messages of a range; unlike for `MagnetarSource`, entries that are gone are always an error."""
         from ..source.record_batches import read_range
 
         if not isinstance(partition, TopicPartition):

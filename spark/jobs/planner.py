@@ -1,4 +1,4 @@
-"""What a run works off: a new plan for what lies behind the subscriptions, or an unfinished one that still fits."""
+"""Makes the plan of a run: a new one for the backlog, or an unfinished one, checked against today's topics."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHUFFLES_PER_CORE = 2
 
 
 class Planner:
-    """Plans of one function, made from what brokers say; for the run at hand."""
+    """Makes plans of one function from what its brokers report."""
 
     def __init__(
         self, spec: InstanceSpec, store: PlanStore, say: Callable[[str], None], check: Callable[[], None]
@@ -31,8 +31,8 @@ class Planner:
         Args:
             spec: of the function.
             store: of its plans.
-            say: takes lines for the function's log.
-            check: raises once the run is not wanted any more.
+            say: writes a line into the function's log.
+            check: raises once the run is cancelled.
         """
         self._spec = spec
         self._store = store

@@ -1,4 +1,4 @@
-"""What a run reads and who writes what of it: made once, stored before anything runs, and followed to the letter.
+"""Plans: which entries a run reads, and which producer writes their outputs; stored before anything runs.
 
 Design: the broker drops what it has of a producer already, so a run that is repeated must send the same entries under
 the same names. Which range of entries belongs to which name is therefore decided in a plan, and the plan is one key of
@@ -43,7 +43,7 @@ class RunFenced(MagnetarError):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One task of a plan.
+    """A range of entries, and the producer of their outputs.
 
     Attributes:
         slot: with the topic, it makes the name of the task's producer.
@@ -56,7 +56,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """One run.
+    """The tasks of one run.
 
     Attributes:
         number: of the plan; the first one of a function is 1.
@@ -83,7 +83,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """What the key holds.
+    """The value of the key: a plan, and whether it is done.
 
     Attributes:
         incarnation: of the function; what belongs to an earlier one is void.
@@ -108,7 +108,7 @@ class Record:
 def make_tasks(
     backlog: Sequence[TopicRange], *, cores: int, min_tasks: int | None, is_ordered: bool
 ) -> tuple[Task, ...]:
-    """Cut what there is to read into tasks.
+    """Split a backlog into tasks.
 
     Args:
         backlog: one range for each topic that has entries.
@@ -195,7 +195,7 @@ def _is_newer(incarnation: str, than: str) -> bool:
 
 
 class PlanStore:
-    """The key of one function, as one driver sees it; blocking, for one thread (but `is_fenced`)."""
+    """The plan key of one function, changed by compare-and-set; blocking, for one thread (but `is_fenced`)."""
 
     def __init__(self, client: TableClient, table: str, *, incarnation: str, owner: str) -> None:
         """Prepare; `load` comes first.
@@ -231,6 +231,7 @@ class PlanStore:
             StateStoreUnavailable, StateStoreFailed: it cannot be read or written.
         """
         if self.claim().open_plan is not None:
+            # Writing our name moves the key's version: the driver before us fails at its next compare-and-set.
             self._put(replace(self._record, owner=self._owner))
         return self._record
 
@@ -253,7 +254,7 @@ class PlanStore:
                 f"the cursors of the function were reset, and driver {found.owner} has begun anew; this one ends here"
             )
         else:
-            # The plan stays for its number alone.
+            # The plan stays for its number alone: producers are named after it, and no name may come again.
             self._put(replace(self._record, plan=found.plan))
         return self._record
 
@@ -278,7 +279,7 @@ class PlanStore:
         self._put(replace(self._record, plan=plan))
 
     def finish(self) -> None:
-        """Note that the plan's outputs are stored, and what was reached.
+        """Store that the plan is done, and the position that each input reached.
 
         Raises: as `begin`.
         """

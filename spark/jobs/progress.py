@@ -1,4 +1,4 @@
-"""How far a run is: the value that goes from the job to the status of its instance."""
+"""The progress of a run: the value that the job reports and the status of its instance shows."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def add_metrics(parts: Iterable[Recorded]) -> Recorded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunProgress:
-    """One run at one moment.
+    """The progress of one run at one moment.
 
     Attributes:
         run_id: names the run.
@@ -72,5 +72,5 @@ class RunProgress:
 
     @property
     def has_ended(self) -> bool:
-        """Whether this is the last word of the run."""
+        """Whether the run is over."""
         return self.stage in ENDED

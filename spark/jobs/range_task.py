@@ -1,4 +1,4 @@
-"""One task of a message function: reads a range of entries, calls the function, publishes what it makes.
+"""One task of a message function: reads a range of entries, calls the function, publishes its outputs.
 
 Design: all of it happens in one Python worker, entry by entry, without a row ever passing through the JVM. The outputs
 of an input entry are one entry (several only where they are too large), on a partition and with a sequence id that
@@ -55,7 +55,7 @@ Header = SingleMessageMetadata | None
 
 @dataclass(frozen=True)
 class TaskFailure:
-    """Why a task cannot be done, now or in another attempt.
+    """An error that another attempt of the task would meet too.
 
     Attributes:
         text: says it, with a traceback where user code raised.
@@ -68,7 +68,7 @@ class TaskFailure:
 
 @dataclass(frozen=True)
 class TaskResult:
-    """What a task did.
+    """The outcome of a task.
 
     Attributes:
         messages: read.
@@ -86,7 +86,7 @@ class TaskResult:
 
 
 class SealedEntry(NamedTuple):
-    """An entry on its way out."""
+    """An encoded output entry, and where it is published."""
 
     topic: str
     segment: Segment
@@ -96,7 +96,7 @@ class SealedEntry(NamedTuple):
 
 
 class CannotProcess(MagnetarError):
-    """A message that the function cannot process; nothing behind it is.
+    """The function failed on a message; the task ends there.
 
     Attributes:
         is_user_error: the function raised.
@@ -108,7 +108,7 @@ class CannotProcess(MagnetarError):
 
 
 def run_task(shipment: Shipment, task: Task, directory: Path, *, is_first: bool = False) -> TaskResult:
-    """Do a task and return how it went, once all its outputs are stored.
+    """Execute a task and return its outcome, once all its outputs are stored.
 
     Args:
         shipment: of the run.
@@ -135,7 +135,7 @@ def run_task(shipment: Shipment, task: Task, directory: Path, *, is_first: bool 
 
 
 class _RunningTask:
-    """One attempt."""
+    """One attempt of one task."""
 
     def __init__(self, function: WorkerFunction, task: Task, outputs: int, *, is_first: bool) -> None:
         spec = function.spec
@@ -147,6 +147,8 @@ class _RunningTask:
         self._serde = function.serdes[self._topic.base.text]
         self._compression = compression_of(spec)
         self._targets = partition_names(spec.details.sink.topic, outputs) if function.has_output else []
+        # On a first attempt nobody can have published under these names from here on: if the broker has higher numbers,
+        # the state store is older than the topics, and new outputs would be dropped as duplicates.
         start = task.wanted.start if is_first else None
         self._publisher = TaskPublisher(self._name, SEND_TIMEOUT_MS, spec.admin_url, start=start)
 
@@ -180,7 +182,7 @@ class _RunningTask:
         )
 
     def _pieces(self) -> Generator[list[SealedEntry], None, None]:
-        """Yield output entries as they are made, some together; runs on the function's thread."""
+        """Yield output entries in small lists, as they are made; runs on the function's thread."""
         routes = Routes(self.function.spec.service_url)
         reader = RangeReader(
             routes, self.task.wanted, poll_timeout_ms=POLL_TIMEOUT_MS, fail_on_data_loss=True, remedy=RESET_REMEDY
@@ -212,6 +214,7 @@ class _RunningTask:
         position = entry.position
         segment = segment_of(position)
         name = segment.producer_name(self._name)
+        # Partition, name and number follow from the input's position alone, so that every attempt sends the same.
         topic = self._targets[entry.position.entry_id % len(self._targets)]
         now_ms = time.time_ns() // 1_000_000
         for number, (some, some_headers) in enumerate(cut_outputs(outputs, headers)):

@@ -1,4 +1,4 @@
-"""Why a run does not come to its end, and how that is told."""
+"""Errors that end a run, and their texts for its status."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OWN_ERROR = re.compile(r"^magnetar\.errors\.(\w+: .*)$", re.MULTILINE)
 
 
 class RunCancelled(Exception):
-    """The run is not wanted any more."""
+    """The run was cancelled."""
 
 
 class RunFailed(Exception):

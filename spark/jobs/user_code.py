@@ -1,6 +1,6 @@
 """A function's code in the driver and in the workers of Spark: its modules in a namespace of their own, everywhere.
 
-Design: a message function is not pickled. Its package travels, and each Python worker loads it as a process instance
+Design: a message function is not pickled. Its package is sent, and each Python worker loads it as a process instance
 does: module variables, classes with a lock or a connection, imports inside functions work unchanged, and what was made
 once is kept from task to task. What a DataFrame function gives to Spark (lambdas of a udf, mapInArrow) is pickled by
 Spark; its modules are marked so that they go by value, for no executor has them.
@@ -34,7 +34,7 @@ _LIBRARIES = ".requirements"
 
 
 class SparkHome:
-    """Where a function's modules live in this process; a `loader.Home`.
+    """The import space of a function's modules in this process; a `loader.Home`.
 
     Attributes:
         loading: what of it is being imported.
@@ -53,7 +53,7 @@ class SparkHome:
 
     @property
     def prefix(self) -> str:
-        """Of the modules' names, and of their loggers."""
+        """Prefix of the modules' names, and of their loggers."""
         return self._space.prefix
 
     def enter_thread(self) -> None:
@@ -82,7 +82,7 @@ class SparkHome:
 
 @dataclass(frozen=True)
 class Package:
-    """A package on its way to executors.
+    """A function's package as it is sent to executors.
 
     Attributes:
         name: of the file or directory.

@@ -46,10 +46,10 @@ class Shipment:
 
 
 class WorkerFunction:
-    """A function in a worker of Spark, with the thread that it lives on; made once per worker and version."""
+    """A function loaded in a Python worker, and the thread that it runs on; made once per worker and version."""
 
     def __init__(self, shipment: Shipment, directory: Path) -> None:
-        """Load it.
+        """Load the function.
 
         Raises:
             Exception: whatever its code raises.

@@ -28,7 +28,7 @@ class ChunkStore:
         self._open: dict[str, dict[int, bytes]] = {}
 
     def add(self, metadata: MessageMetadata, body: bytes) -> bool:
-        """Take a chunk; return whether it is the last of its message, in number.
+        """Store a chunk; return whether it has the last number of its message.
 
         Raises:
             ProtocolError: its number is impossible, or the message is too large.

@@ -46,7 +46,7 @@ def arrow_schema(columns: Sequence[str]) -> pa.Schema:
 
 
 class Rows(NamedTuple):
-    """The messages of one entry that are wanted.
+    """The selected messages of one entry.
 
     Attributes:
         num_rows: how many.
@@ -130,7 +130,7 @@ class BatchBuilder:
 
     @property
     def is_full(self) -> bool:
-        """Whether it is time to `take`."""
+        """Whether the batch is large enough to `take`."""
         return self.rows >= BATCH_ROWS or self._bytes >= BATCH_BYTES
 
     def add(self, entry: Entry, rows: Rows) -> None:

@@ -45,7 +45,7 @@ _ANSWERS = {
 
 
 class BlockingConnection:
-    """One connection; use it from one thread.
+    """One connection to a broker; for one thread.
 
     Attributes:
         address: which broker this is.
@@ -53,7 +53,7 @@ class BlockingConnection:
     """
 
     def __init__(self, address: Address):
-        """Connect and introduce ourselves.
+        """Connect, and exchange CONNECT and CONNECTED.
 
         Raises:
             ConnectionLost, OperationTimeout: nobody answers there.
@@ -70,12 +70,12 @@ class BlockingConnection:
             raise ConnectionLost(f"cannot connect to {address.physical}: {error}; is the broker running?") from error
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._shake_hands()
+            self._handshake()
         except BaseException:
             self.close()
             raise
 
-    def _shake_hands(self) -> None:
+    def _handshake(self) -> None:
         proxy_to = str(self.address.logical) if self.address.is_proxied else None
         self.send(encode_frame(requests.connect(CLIENT_VERSION, proxy_to)))
         frame = self.next_frame(time.monotonic() + CONNECT_TIMEOUT_S)
@@ -91,7 +91,7 @@ class BlockingConnection:
             self._decoder.max_frame_bytes = self.max_message_bytes + FRAME_PADDING_BYTES
 
     def close(self) -> None:
-        """End the connection; what was made on it, the broker forgets."""
+        """Close the connection; the broker drops its consumers."""
         with contextlib.suppress(OSError):
             self._socket.close()
 
@@ -140,7 +140,7 @@ class BlockingConnection:
         return True
 
     def forget_frames(self) -> None:
-        """Drop what has come and was not asked for yet."""
+        """Drop the frames that were received and not read."""
         self._frames.clear()
 
     def request(self, what: str, make: Callable[[int], BaseCommand]) -> Any:

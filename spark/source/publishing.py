@@ -1,4 +1,4 @@
-"""What one attempt of a task publishes: entries whose numbers are the same in every attempt.
+"""Publishes the entries of one attempt of a task, whose sequence ids are the same in every attempt.
 
 The broker drops an entry whose number is not above the highest that it has of the producer's name. So nothing may be
 stored behind an entry that failed: when the task is tried again, the broker would take that entry for a repetition.
@@ -35,7 +35,7 @@ Receipt = asyncio.Future[MessageId]
 
 
 class PublishedBefore(MagnetarError):
-    """The broker has numbers of a producer that nobody can have used."""
+    """The broker has stored sequence ids of a producer that cannot have been used."""
 
 
 class _Opened(NamedTuple):

@@ -1,4 +1,4 @@
-"""Reads one range of a topic's entries, over lost connections, and says when something of it is gone.
+"""Reads one range of a topic's entries, across reconnections, and reports data loss.
 
 Design: a reader begins at the next entry that is wanted; after a loss of the connection a new reader begins where the
 old one stopped, for as long as `ReadOptions.poll_timeout_ms` allows without an entry. What the broker leaves out
@@ -168,7 +168,7 @@ class RangeReader:
             self._deadline = time.monotonic() + self._poll_timeout_s
 
     def _look(self, reader: BlockingReader) -> None:
-        """Find out whether nothing comes because nothing is left: what lies behind what was deleted would have come."""
+        """Check whether no entry comes because the rest is gone: those behind deleted ones would have come."""
         last = reader.last_message().last
         if last.entry_id < 0 or last < self._next:
             holds = "nothing" if last.entry_id < 0 else f"entries up to {last}"
@@ -176,7 +176,7 @@ class RangeReader:
             self._span = len(self._range.spans)
 
     def _pass(self, position: Position, is_first: bool) -> bool:
-        """Take note that the entry at ``position`` has come; return False if it lies behind the range."""
+        """Advance to the entry at ``position``, counting lost ones; return False if it lies behind the range."""
         spans = self._range.spans
         lost = position.entry_id - self._next.entry_id if is_first and position.ledger_id == self._next.ledger_id else 0
         if position.ledger_id != self._next.ledger_id:
@@ -289,7 +289,7 @@ class _Permits:
         return self._granted
 
     def used(self, messages: int, entries_left: int) -> int:
-        """Take note of an entry; return how many more permits to give, 0 for none now."""
+        """Count an entry; return how many more permits to give, 0 for none now."""
         self._messages += messages
         self._entries += 1
         self._granted -= messages

@@ -1,4 +1,4 @@
-"""Cuts the entries of topics into ranges, one for each task. Pure functions.
+"""Splits the entries of topics into ranges, one for each task. Pure functions.
 
 A topic (or partition of one) is a list of spans: in ledger L there are the entries from ``first`` to ``last``. A range
 is a list of spans of one topic too, with what of its first and last entry is not meant. Ranges of one topic follow each
@@ -32,7 +32,7 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicRange:
-    """What one task reads.
+    """The entries that one task reads.
 
     Attributes:
         topic: full name, of the partition where there are some.

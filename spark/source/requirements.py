@@ -1,4 +1,4 @@
-"""What the extra ``spark`` brings, and the line that asks for it where it is missing or of another version."""
+"""Checks the packages of the extra ``spark``, and names the remedy where one is missing or of another version."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ VERSIONS = {"pyspark": ((4, 3), (5,)), "pyarrow": ((18,), None), "pandas": ((2, 
 
 
 def need(*packages: str) -> None:
-    """Refuse to go on unless all packages are there.
+    """Raise unless all packages are installed.
 
     Raises:
         InvalidConfig: names the first one that is missing or of a wrong version, and the remedy.

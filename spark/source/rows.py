@@ -1,4 +1,4 @@
-"""What rows of a DataFrame mean as messages: which columns there may be, and their values in a record batch."""
+"""Rows of a DataFrame as messages: the columns that there may be, and their values in a record batch."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _header(
 
 
 def _set_key(header: SingleMessageMetadata, key: str | bytes) -> None:
-    """Put a key into its field, which is text; bytes that are none travel as Java clients send them."""
+    """Set the key of a message, a text field: other bytes are sent in base64, as Java clients do."""
     try:
         header.partition_key = key if isinstance(key, str) else key.decode()
     except UnicodeDecodeError:

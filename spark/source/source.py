@@ -118,7 +118,7 @@ def _shape(schema: StructType) -> list[tuple[str, str]]:
 
 
 class TopicPartition(InputPartition):
-    """What one task reads."""
+    """The range that one task reads."""
 
     def __init__(self, wanted: TopicRange):
         super().__init__(str(wanted))
@@ -150,7 +150,7 @@ class TopicReader(DataSourceReader):
 
 @dataclass
 class TaskWritten(WriterCommitMessage):
-    """What a task tells the driver."""
+    """The outcome of a task, sent to the driver."""
 
     written: Written
 
@@ -180,7 +180,7 @@ class TopicWriter(DataSourceArrowWriter):
         )
 
     def abort(self, messages: list[Any]) -> None:
-        """Report what stays of a write that failed."""
+        """Report how many rows of a failed write stay in the topic."""
         log.warning(
             "a write failed; at least %d rows of it stay in the topic; write again with producer.name.prefix=%s to"
             " complete it without repetition, if the topic is deduplicated",

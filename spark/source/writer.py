@@ -39,7 +39,7 @@ _POLL_S = 0.5
 
 
 class Written(NamedTuple):
-    """What a task has written.
+    """Numbers of rows that a task has written.
 
     Attributes:
         rows: stored now.
@@ -51,7 +51,7 @@ class Written(NamedTuple):
 
 
 def write_rows(options: WriteOptions, task: int, batches: Iterable[pa.RecordBatch]) -> Written:
-    """Write what one task has, and return when the broker has all of it on disk.
+    """Write the rows of one task, and return when the broker has all of them on disk.
 
     Args:
         options: of the write.
