@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...api.message_id import FunctionMessageId
-from ...api.serde import SerDe
 from ...errors import InvalidConfig
 from ...instance.function_context import FunctionContext
 from ...instance.publish_request import PublishRequest
 from ...instance.spec import InstanceSpec
-from ...instance.stats import InstanceStats
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,7 +24,7 @@ def _refuse(what: str, remedy: str) -> NoReturn:
     raise InvalidConfig(f"{what} is not possible with runtimeEnv spark, where a task may be tried again; {remedy}")
 
 
-class _Nowhere:
+class NothingOutside:
     """Refuses publishing and acknowledging from a task."""
 
     def publish(self, request: PublishRequest) -> None:
@@ -42,32 +39,10 @@ class _Nowhere:
 class MessageContext(FunctionContext):
     """The context of a message function in a task."""
 
-    def __init__(
-        self, spec: InstanceSpec, stats: InstanceStats, logger: logging.Logger, make_serde: Callable[[str], SerDe]
-    ) -> None:
-        """Prepare; parameters as in `FunctionContext`."""
-        super().__init__(spec, stats, _Nowhere(), logger, make_serde)
-
-    def incr_counter(self, key: str, amount: int) -> None:  # noqa: D102  documented in Context
-        self._no_state()
-
-    def get_counter(self, key: str) -> int:  # noqa: D102
-        self._no_state()
-
-    def del_counter(self, key: str) -> None:  # noqa: D102
-        self._no_state()
-
-    def put_state(self, key: str, value: str | bytes) -> None:  # noqa: D102
-        self._no_state()
-
-    def get_state(self, key: str) -> bytes | None:  # noqa: D102
-        self._no_state()
-
-    def delete_state(self, key: str) -> None:  # noqa: D102
-        self._no_state()
-
-    def _no_state(self) -> NoReturn:
+    def _no_state(self, *_: object, **__: object) -> NoReturn:
         _refuse("state", "aggregate in a DataFrame function, or use runtimeEnv process")
+
+    incr_counter = get_counter = del_counter = put_state = get_state = delete_state = _no_state
 
 
 class DataFrameContext:

@@ -12,10 +12,10 @@ from typing import TypeVar
 
 from ...errors import ConsumerBusy, InvalidConfig, TopicNotFound, broker_error
 from ...wire import requests
-from ...wire.message_id import signed_64
 from ...wire.position import Position
 from ...wire.pulsar_api_pb2 import BaseCommand, CommandAck, CommandSubscribe, MessageIdData
 from ..source.connection import BlockingConnection, Routes
+from ..source.reader import mark_delete_of
 from .retries import with_retries
 
 _CONSUMER_ID = 1
@@ -97,9 +97,8 @@ class Subscription:
         answer = connection.request(
             f"last message of {self.topic}", lambda request_id: requests.last_message_id(request_id, _CONSUMER_ID)
         )
-        if answer.HasField("consumer_mark_delete_position"):
-            data = answer.consumer_mark_delete_position
-            return Position(signed_64(data.ledgerId), signed_64(data.entryId))
+        if (position := mark_delete_of(answer)) is not None:
+            return position
         raise InvalidConfig(
             f"{connection.address.physical} does not tell where subscription {self._name} stands on {self.topic}; the"
             " bundled broker does, and so does Apache Pulsar from 2.8 on"

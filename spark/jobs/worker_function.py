@@ -21,7 +21,7 @@ from ...instance.pipeline import instance_logger
 from ...instance.spec import InstanceSpec, from_json
 from ...instance.stats import InstanceStats
 from ...wire.topic_name import parse_topic_name
-from .function_contexts import MessageContext
+from .function_contexts import MessageContext, NothingOutside
 from .function_requirements import LIBRARIES
 from .user_code import Package, SparkHome
 
@@ -89,7 +89,7 @@ class WorkerFunction:
         self.context: MessageContext | None = None
         if loaded.takes_context:
             self.context = MessageContext(
-                self.spec, self.stats, logger, lambda class_name: load_serde(self._home, class_name)
+                self.spec, self.stats, NothingOutside(), logger, lambda class_name: load_serde(self._home, class_name)
             )
         self.call = BatchCall(loaded.call, self.context, load_serde(self._home, details.sink.serDeClassName))
         self.serdes = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -119,12 +119,14 @@ class BatchBuilder:
         self._bytes = 0
         makers: dict[str, Callable[[], pa.Array]] = {
             "value": self._values,
-            "__key": self._keys,
+            "__key": partial(self._per_message, _has_key, _key, ARROW_TYPES["__key"]),
             "__topic": self._topics,
             "__messageId": self._message_ids,
             "__publishTime": self._publish_times,
-            "__eventTime": self._event_times,
-            "__messageProperties": self._properties,
+            "__eventTime": partial(self._per_message, _has_event_time, _event_time_us, ARROW_TYPES["__eventTime"]),
+            "__messageProperties": partial(
+                self._per_message, _has_properties, _properties, ARROW_TYPES["__messageProperties"]
+            ),
         }
         self._makers = [makers[name] for name in columns]
 
@@ -160,15 +162,6 @@ class BatchBuilder:
                 nulls[start + place] = True
             start += rows.num_rows
         return _binary(data, np.concatenate(lengths), nulls)
-
-    def _keys(self) -> pa.Array:
-        return self._per_message(_has_key, _key, pa.binary())
-
-    def _event_times(self) -> pa.Array:
-        return self._per_message(_has_event_time, _event_time_us, ARROW_TYPES["__eventTime"])
-
-    def _properties(self) -> pa.Array:
-        return self._per_message(_has_properties, _properties, ARROW_TYPES["__messageProperties"])
 
     def _per_message(self, has: Callable[[Header], bool], get: Callable[[Header], Any], type_: pa.DataType) -> pa.Array:
         """Return a column of what few messages have; `None` where ``has`` says no."""

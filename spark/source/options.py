@@ -103,10 +103,9 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
     """
     given = _known(options, READ_OPTIONS)
     topics, pattern = _topics(given)
-    if "startingtime" in given and "startingoffsets" in given:
-        raise InvalidConfig("startingTime and startingOffsets both say where to begin; give one of them")
-    if "endingtime" in given and "endingoffsets" in given:
-        raise InvalidConfig("endingTime and endingOffsets both say where to end; give one of them")
+    for bound, verb in (("starting", "begin"), ("ending", "end")):
+        if f"{bound}time" in given and f"{bound}offsets" in given:
+            raise InvalidConfig(f"{bound}Time and {bound}Offsets both say where to {verb}; give one of them")
     starting = _offsets("startingOffsets", given.get("startingoffsets", "earliest"), topics)
     if starting.everywhere == "latest":
         raise InvalidConfig("startingOffsets=latest reads nothing in a batch; give earliest or a position per topic")

@@ -9,7 +9,7 @@ from ...wire import requests
 from ...wire.frames import encode_frame
 from ...wire.message_id import MessageId, from_data, signed_64, to_data
 from ...wire.position import Position
-from ...wire.pulsar_api_pb2 import BaseCommand, CommandSubscribe
+from ...wire.pulsar_api_pb2 import BaseCommand, CommandGetLastMessageIdResponse, CommandSubscribe
 from .connection import BlockingConnection
 
 _CONSUMER_ID = 1
@@ -32,6 +32,14 @@ class LastMessage(NamedTuple):
     last: Position
     last_index: int
     mark_delete: Position | None
+
+
+def mark_delete_of(answer: CommandGetLastMessageIdResponse) -> Position | None:
+    """Return the mark-delete position of the subscription that was asked for, None if the broker does not tell."""
+    if not answer.HasField("consumer_mark_delete_position"):
+        return None
+    data = answer.consumer_mark_delete_position
+    return Position(signed_64(data.ledgerId), signed_64(data.entryId))
 
 
 class BlockingReader:
@@ -98,11 +106,7 @@ class BlockingReader:
             f"last message of {self._topic}", lambda id_: requests.last_message_id(id_, _CONSUMER_ID)
         )
         last = from_data(answer.last_message_id)
-        mark: Position | None = None
-        if answer.HasField("consumer_mark_delete_position"):
-            data = answer.consumer_mark_delete_position
-            mark = Position(signed_64(data.ledgerId), signed_64(data.entryId))
-        return LastMessage(Position(last.ledger_id, last.entry_id), last.batch_index, mark)
+        return LastMessage(Position(last.ledger_id, last.entry_id), last.batch_index, mark_delete_of(answer))
 
     def close(self) -> None:
         """Close the reader; the connection stays open."""

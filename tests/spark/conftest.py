@@ -49,7 +49,7 @@ collect_ignore = [] if find_spec("pyspark") and find_spec("pyarrow") else list(N
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that need the extra are skipped without it; on the build server only those whose door installs none."""
+    """Skip tests that need the extra without it; on the build server only those whose make target installs none."""
     for item in items:
         if "session" in getattr(item, "fixturenames", ()) and item.path.parent == HERE:
             item.add_marker(pytest.mark.timeout(IN_SESSION_S), append=False)
@@ -58,9 +58,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         import pyspark  # noqa: F401
     except ImportError:
         skip = pytest.mark.skip(reason="needs the extra: pip install 'magnetar[spark]'")
-        doors = {"spark", "pulsar"} if "CI" in os.environ else {"spark"}
+        marks = {"spark", "pulsar"} if "CI" in os.environ else {"spark"}
         for item in items:
-            if doors <= {mark.name for mark in item.iter_markers()}:
+            if marks <= {mark.name for mark in item.iter_markers()}:
                 item.add_marker(skip)
 
 
