@@ -63,48 +63,42 @@ class Ground(Protocol):
         """Close a worker's connection."""
 
 
-class Worker:
-    """One life of a worker."""
+class SimulatedWorker:
+    """One incarnation of a worker: started, asked, killed."""
 
-    def __init__(self, broker: Ground, network: Network, member: Member, chance: random.Random) -> None:
+    leadership: Leadership
+    membership: MembershipManager
+    metadata: FunctionMetadataManager
+    scheduler: SchedulerManager
+
+    def __init__(self, broker: Ground, member: Member, chance: random.Random) -> None:
         self.member = member
         self.link = Link(member, chance)
         self.link.thawed.set()
-        self._broker = broker
-        client, self._connection = broker.client(self.link)
-        self._client = client
-        self._tasks: dict[asyncio.Task[Any], None] = {}  # in order: a story is drawn from its seed alone
-        functions = TopicLog(client, METADATA, "metadata-tailer")
-        assignments = TopicLog(client, ASSIGNMENTS, "assignments-tailer")
-        self.metadata = FunctionMetadataManager(functions, lambda change: self.leadership.reschedule())
-        self.scheduler = SchedulerManager(assignments, lambda: None)
-        self.leadership = Leadership(CONFIG, self.metadata, self.scheduler)
-        self.membership = MembershipManager(member, self._join, self._stats, self.leadership.became)
-        http = httpx.AsyncClient(transport=network.transport(self))
-        self.hand_over = HandOver(self.metadata, self.membership, http, CONFIG.request_timeout_s)
+        self.tasks: dict[asyncio.Task[Any], None] = {}  # in order: a story is drawn from its seed alone
         self.is_ready = asyncio.Event()
+        self._broker = broker
 
-    async def _join(self, name: str, on_active_change: Hear) -> Participation:
-        return await self._broker.enter(self.link, self._client, on_active_change, self.spawn)
-
-    async def _stats(self) -> Mapping[str, Any]:
-        return await self._broker.read_stats(self.link)
+    def __repr__(self) -> str:
+        is_leading, assignments = self.metadata.log.is_leading, sorted(map(str, self.scheduler.assignments()))
+        return f"{self.member.worker_id}(is_ready={self.is_ready.is_set()}, {is_leading=}, {assignments=})"
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Run something that dies with this worker."""
+        """Run something that ends with this worker."""
         task = asyncio.create_task(work)
-        self._tasks[task] = None
-        task.add_done_callback(self._tasks.pop)
+        self.tasks[task] = None
+        task.add_done_callback(self.tasks.pop)
         return task
 
     def start(self) -> None:
-        """Come to life."""
+        """Start, without waiting until it is ready."""
         self.spawn(self._start())
 
     async def _start(self) -> None:
-        self.spawn(self.metadata.log.run())
-        self.spawn(self.scheduler.log.run())
-        for log in (self.metadata.log, self.scheduler.log):
+        logs = (self.metadata.log, self.scheduler.log)
+        for log in logs:
+            self.spawn(log.run())
+        for log in logs:
             while True:
                 try:
                     await log.catch_up()
@@ -113,24 +107,32 @@ class Worker:
                     await asyncio.sleep(0.5)
         self.spawn(self.leadership.run_election(self.member.worker_id))
         self.spawn(self.leadership.run_schedule(self.membership))
+        self._start_instances()
         await self.membership.start()
         self.is_ready.set()
 
+    def _start_instances(self) -> None:
+        """Follow the assignments, where there are instances."""
+
     def kill(self) -> None:
-        """`kill -9`: nothing is said to anybody; the broker sees the connection close."""
+        """`kill -9`: nothing is said to anybody; the broker sees the connections close."""
         self.link.is_dead = True
-        self._connection.kill()
-        for task in list(self._tasks):
+        self.link.thawed.set()
+        self._close()
+        for task in list(self.tasks):
             task.cancel()
         self._broker.cut(self.link)
 
-    async def ask(self, request: FunctionRequest) -> None:
-        """Have a request carried out, as a REST call to this worker would.
+    def _close(self) -> None:
+        """End what its client does by itself."""
+
+    async def ask(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Carry out a request, as a REST call to this worker would.
 
         Raises:
             WorkerKilled: no answer will come.
         """
-        task = self.spawn(self.hand_over.submit(request))
+        task = self.spawn(work)
         try:
             await asyncio.wait([task])
         except asyncio.CancelledError:
@@ -141,10 +143,39 @@ class Worker:
             raise WorkerKilled
         task.result()
 
-    async def decide(self, request: FunctionRequest) -> httpx.Response:
+    async def answer(self, request: httpx.Request) -> httpx.Response:
         """Answer another worker as the REST interface does."""
+        raise NotImplementedError
+
+
+class Worker(SimulatedWorker):
+    """A worker without instances."""
+
+    def __init__(self, broker: Ground, network: Network, member: Member, chance: random.Random) -> None:
+        super().__init__(broker, member, chance)
+        client, self._connection = broker.client(self.link)
+        self._client = client
+        functions = TopicLog(client, METADATA, "metadata-tailer")
+        assignments = TopicLog(client, ASSIGNMENTS, "assignments-tailer")
+        self.metadata = FunctionMetadataManager(functions, lambda change: self.leadership.reschedule())
+        self.scheduler = SchedulerManager(assignments, lambda: None)
+        self.leadership = Leadership(CONFIG, self.metadata, self.scheduler)
+        self.membership = MembershipManager(member, self._join, self._stats, self.leadership.became)
+        http = httpx.AsyncClient(transport=network.transport())
+        self.hand_over = HandOver(self.metadata, self.membership, http, CONFIG.request_timeout_s)
+
+    async def _join(self, name: str, on_active_change: Hear) -> Participation:
+        return await self._broker.enter(self.link, self._client, on_active_change, self.spawn)
+
+    async def _stats(self) -> Mapping[str, Any]:
+        return await self._broker.read_stats(self.link)
+
+    def _close(self) -> None:
+        self._connection.kill()
+
+    async def answer(self, request: httpx.Request) -> httpx.Response:
         try:
-            await self.metadata.submit(request)
+            await self.metadata.submit(read_request(request))
         except (OutOfDate, FunctionExists) as exc:
             return httpx.Response(400, json={"reason": str(exc)})
         except NotLeader as exc:
@@ -159,11 +190,11 @@ class Network:
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
-        self.workers: dict[int, Worker] = {}
+        self.workers: dict[int, SimulatedWorker] = {}
         self.is_mishap_free = False
 
-    def transport(self, caller: Worker) -> httpx.AsyncBaseTransport:
-        """Return the way from a worker to all others."""
+    def transport(self) -> httpx.AsyncBaseTransport:
+        """Return what carries requests of one worker to the others."""
 
         async def send(request: httpx.Request) -> httpx.Response:
             await self._delay()
@@ -172,7 +203,7 @@ class Network:
                 raise httpx.ConnectError("connection refused")
             if not target.is_ready.is_set():
                 return httpx.Response(503, json={"reason": "not ready"})
-            task = target.spawn(self._handle(target, _read(request)))
+            task = target.spawn(self._handle(target, request))
             try:
                 async with asyncio.timeout(HTTP_TIMEOUT_S):
                     await asyncio.wait([task])
@@ -186,9 +217,9 @@ class Network:
 
         return httpx.MockTransport(send)
 
-    async def _handle(self, target: Worker, request: FunctionRequest) -> httpx.Response:
+    async def _handle(self, target: SimulatedWorker, request: httpx.Request) -> httpx.Response:
         await target.link.thawed.wait()
-        answer = await target.decide(request)
+        answer = await target.answer(request)
         await target.link.thawed.wait()
         return answer
 
@@ -199,7 +230,7 @@ class Network:
         return not self.is_mishap_free and self._chance.random() < 0.03
 
 
-def _read(request: httpx.Request) -> FunctionRequest:
+def read_request(request: httpx.Request) -> FunctionRequest:
     head = b"Content-Type: " + request.headers["content-type"].encode() + b"\r\n\r\n"
     form = email.message_from_bytes(head + request.content, policy=email.policy.HTTP)
     parts = {part.get_param("name", header="content-disposition"): part for part in form.iter_parts()}

@@ -15,16 +15,16 @@ import pytest
 from tests.broker.brokers import running_broker
 
 from .real_broker import RealBroker
+from .requests import Requests
 from .simulated_broker import Broker
 from .simulated_cluster import METADATA
-from .story import Story
 from .virtual_time import run
 
 
 def play(seed: int) -> None:
     """Play one story; a failure tells its seed and what happened."""
     chance = random.Random(seed)
-    story = Story(seed, Broker(chance, METADATA), chance)
+    story = Requests(Broker(chance, METADATA), chance)
     try:
         run(story.play())
     except AssertionError as exc:
@@ -51,7 +51,7 @@ def test_every_accepted_request_is_applied_once_and_all_workers_agree(first: int
 @pytest.mark.parametrize("seed", REAL_SEEDS)
 async def test_the_same_holds_on_the_real_broker(seed: int, tmp_path: Path) -> None:
     async with running_broker(tmp_path) as service, RealBroker(service) as broker:
-        story = Story(seed, broker, random.Random(seed), calls=5)
+        story = Requests(broker, random.Random(seed), calls=5)
         story.can_freeze = False  # the broker and all workers are one process
         try:
             await story.play()

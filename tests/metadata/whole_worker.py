@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import random
 from collections.abc import Coroutine, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,6 @@ from magnetar.client.client import AsyncClient
 from magnetar.client.config import ConsumerConfig
 from magnetar.errors import MagnetarError, RequestRefused
 from magnetar.membership.roster import Member
-from magnetar.metadata.function_table import FunctionRequest
 from magnetar.runtime.manager import RuntimeManager, Surroundings
 from magnetar.wire.functions_pb2 import PackageLocationMetaData
 from magnetar.worker.cluster.broker_admin import BrokerAdmin
@@ -25,12 +23,12 @@ from magnetar.worker.parts import Parts
 
 from .function_world import SimulatedInstance, SimulatedRuntime, World
 from .simulated_broker import Broker, Client, Link, participate
-from .simulated_cluster import CONFIG, HTTP_TIMEOUT_S, WorkerKilled, _read
+from .simulated_cluster import CONFIG, Network, SimulatedWorker, read_request
 
 LOCKS = CONFIG.topic(CONFIG.locks_topic)
 COORDINATION = CONFIG.topic(CONFIG.coordination_topic)
 
-_life: contextvars.ContextVar[WholeWorker | None] = contextvars.ContextVar("life", default=None)
+_worker: contextvars.ContextVar[WholeWorker | None] = contextvars.ContextVar("worker", default=None)
 
 
 def register_tasks() -> None:
@@ -38,11 +36,11 @@ def register_tasks() -> None:
 
     def make(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any], **options: Any) -> asyncio.Task[Any]:
         context = options.get("context")
-        life = _life.get() if context is None else context.get(_life)
+        worker = _worker.get() if context is None else context.get(_worker)
         task = asyncio.Task(work, loop=loop, **options)
-        if life is not None:
-            life.tasks[task] = None
-            task.add_done_callback(lambda task: life.tasks.pop(task, None))
+        if worker is not None:
+            worker.tasks[task] = None
+            task.add_done_callback(lambda task: worker.tasks.pop(task, None))
         return task
 
     asyncio.get_running_loop().set_task_factory(make)  # type: ignore[arg-type]
@@ -129,26 +127,22 @@ class SimulatedClient(Client):
         """Nothing stays attached."""
 
 
-class WholeWorker:
-    """One life of a worker."""
+class WholeWorker(SimulatedWorker):
+    """A worker with all its parts."""
 
-    def __init__(self, broker: Broker, world: World, network: WholeNetwork, member: Member, directory: Path) -> None:
+    def __init__(self, broker: Broker, world: World, network: Network, member: Member, directory: Path) -> None:
         chance = broker.chance
-        self.member = member
-        self.link = Link(member, chance)
-        self.link.thawed.set()
-        self.tasks: dict[asyncio.Task[Any], None] = {}  # in order: a story is drawn from its seed alone
-        self.is_ready = asyncio.Event()
-        self._broker = broker
+        super().__init__(broker, member, chance)
         self._context = contextvars.copy_context()
-        self._context.run(_life.set, self)
+        self._context.run(_worker.set, self)
         client = SimulatedClient(broker, self.link, world, self)
         self._client = client
         admin = cast("BrokerAdmin", SimulatedAdmin(broker, self.link, world))
-        http = httpx.AsyncClient(transport=network.transport(self))
+        http = httpx.AsyncClient(transport=network.transport())
         config = replace(CONFIG, data_dir=directory)
         self.parts = self._context.run(Parts, config, member, admin, http, cast("AsyncClient", client))
         self.metadata, self.scheduler = self.parts.metadata, self.parts.scheduler
+        self.leadership, self.membership = self.parts.leadership, self.parts.membership
         self.functions = self.parts.functions
         cast("Any", self.functions)._keep = self._keep
         around = Surroundings(worker_id=member.worker_id, service_url="", admin_url="", data_dir=directory)
@@ -166,38 +160,14 @@ class WholeWorker:
         return Path("f.py")
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Run something that dies with this worker."""
+
         return asyncio.get_running_loop().create_task(work, context=self._context.copy())
 
-    def start(self) -> None:
-        """Come to life."""
-        self.spawn(self._start())
+    def _start_instances(self) -> None:
+        self.spawn(self.parts.run_instances(self.runtime))
 
-    async def _start(self) -> None:
-        parts = self.parts
-        self.spawn(parts.metadata.log.run())
-        self.spawn(parts.scheduler.log.run())
-        for log in (parts.metadata.log, parts.scheduler.log):
-            while True:
-                try:
-                    await log.catch_up()
-                    break
-                except MagnetarError:  # a real worker ends at this and is started again
-                    await asyncio.sleep(0.5)
-        self.spawn(parts.leadership.run_election(self.member.worker_id))
-        self.spawn(parts.leadership.run_schedule(parts.membership))
-        self.spawn(parts.run_instances(self.runtime))
-        await parts.membership.start()
-        self.is_ready.set()
-
-    def kill(self) -> None:
-        """`kill -9`: nothing is said to anybody; the broker sees the connections close."""
-        self.link.is_dead = True
-        self.link.thawed.set()
+    def _close(self) -> None:
         self._client.kill()
-        for task in list(self.tasks):
-            task.cancel()
-        self._broker.cut(self.link)
 
     def kill_instances(self) -> None:
         """What the zygote does when this worker has been stopped for too long."""
@@ -210,74 +180,16 @@ class WholeWorker:
         found = [cast("Any", one)._instance for one in supervisors if one is not None]
         return [one for one in found if isinstance(one, SimulatedInstance)]
 
-    async def ask(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Carry out a request, as a REST call to this worker would.
-
-        Raises:
-            WorkerKilled: no answer will come.
-        """
-        task = self.spawn(work)
-        await asyncio.wait([task])
-        if task.cancelled():
-            raise WorkerKilled
-        task.result()
-
     async def answer(self, request: httpx.Request) -> httpx.Response:
-        """Answer another worker as the REST interface does."""
         try:
             if request.method == "GET":
                 tenant, namespace, name, what = request.url.path.split("/")[4:]
                 assert what == "ended"
                 await self.instances.ended_here(FunctionName(tenant, namespace, name))
             else:
-                await self.functions.decide_here(_read(request))
+                await self.functions.decide_here(read_request(request))
         except RequestRefused as exc:
             return httpx.Response(exc.status, json={"reason": str(exc)})
         except MagnetarError as exc:
             return httpx.Response(500, json={"reason": str(exc)})
         return httpx.Response(204)
-
-
-class WholeNetwork:
-    """REST between the workers: late, lost on the way there, lost on the way back."""
-
-    def __init__(self, chance: random.Random) -> None:
-        self._chance = chance
-        self.workers: dict[int, WholeWorker] = {}
-        self.is_mishap_free = False
-
-    def transport(self, _caller: WholeWorker) -> httpx.AsyncBaseTransport:
-        """Return the way from a worker to all others."""
-
-        async def send(request: httpx.Request) -> httpx.Response:
-            await asyncio.sleep(self._chance.expovariate(200))
-            target = self.workers.get(request.url.port or 0)
-            if target is None or target.link.is_dead or self._is_lost():
-                raise httpx.ConnectError("connection refused")
-            if not target.is_ready.is_set():
-                return httpx.Response(503, json={"reason": "not ready"})
-            task = target.spawn(self._handle(target, request))
-            try:
-                async with asyncio.timeout(HTTP_TIMEOUT_S):
-                    await asyncio.wait([task])
-            except TimeoutError:
-                raise httpx.ReadTimeout("no answer") from None
-            if task.cancelled() or self._is_lost():
-                raise httpx.ReadError("connection reset")
-            await asyncio.sleep(self._chance.expovariate(200))
-            answer: httpx.Response = task.result()
-            return answer
-
-        return httpx.MockTransport(send)
-
-    async def _handle(self, target: WholeWorker, request: httpx.Request) -> httpx.Response:
-        await target.link.thawed.wait()
-        answer = await target.answer(request)
-        await target.link.thawed.wait()
-        return answer
-
-    def _is_lost(self) -> bool:
-        return not self.is_mishap_free and self._chance.random() < 0.03
-
-
-__all__ = ["FunctionRequest", "WholeNetwork", "WholeWorker", "register_tasks"]

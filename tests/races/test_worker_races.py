@@ -1,7 +1,7 @@
-"""Races in the life of functions: created, deleted, created again under one name while workers and leaders come and go.
+"""Races between incarnations of functions, created and deleted under one name while workers and leaders come and go.
 
 Everything between workers, broker and instances takes a time that is drawn from a seed, in virtual time; so every
-awaited point is held and released in another order with each. What is checked is told in `tests/metadata/lives.py`. A
+awaited point is held and released in another order with each. `tests/metadata/incarnations.py` says what is checked. A
 seed that fails is printed with what happened; `MAGNETAR_RACE_SEED=<seed>` runs that one alone.
 """
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.metadata.lives import Lives
+from tests.metadata.incarnations import Incarnations
 from tests.metadata.virtual_time import run
 
 SEED = os.environ.get("MAGNETAR_RACE_SEED")
@@ -25,17 +25,17 @@ FIRST_LONG_SEED = int(os.environ.get("MAGNETAR_RACE_FIRST", "1000000"))
 
 def race(seed: int, directory: Path) -> int:
     """Play one story; returns how many requests were carried out."""
-    lives = Lives(seed, directory)
+    story = Incarnations(seed, directory)
     try:
-        run(lives.play())
+        run(story.play())
     except (AssertionError, RuntimeError) as exc:
-        raise AssertionError(f"seed {seed}: {exc}\n{lives.tail()}") from exc
-    return lives.answers
+        raise AssertionError(f"seed {seed}: {exc}\n{story.tail()}") from exc
+    return story.answers
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_AT_A_TIME))
-def test_no_life_of_a_function_touches_the_next(first: int, tmp_path: Path) -> None:
+def test_no_incarnation_of_a_function_touches_the_next(first: int, tmp_path: Path) -> None:
     for seed in [int(SEED)] if SEED else range(first, first + SEEDS_AT_A_TIME):
         race(seed, tmp_path)
 
@@ -48,7 +48,7 @@ def test_seeds_that_found_something(seed: int, tmp_path: Path) -> None:
 
 @pytest.mark.crash
 @pytest.mark.timeout(LONG_S + 600)
-def test_no_life_of_a_function_touches_the_next_for_long(tmp_path: Path) -> None:
+def test_no_incarnation_of_a_function_touches_the_next_for_long(tmp_path: Path) -> None:
     seed, answers, until = FIRST_LONG_SEED, 0, time.monotonic() + LONG_S
     while time.monotonic() < until:
         answers += race(seed, tmp_path)
