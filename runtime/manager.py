@@ -42,7 +42,7 @@ CLOSE_GRACE_S = 5.0  # a server told to end has 10 s for everything
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class InstanceEnvironment:
     """What all instances of a worker have in common.
 
     Attributes:
@@ -80,7 +80,7 @@ class RuntimeManager:
         self,
         runtimes: Mapping[str, Runtime],
         fetch_package: FetchPackage,
-        surroundings: Surroundings,
+        environment: InstanceEnvironment,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Prepare; nothing runs before `apply`.
@@ -88,17 +88,17 @@ class RuntimeManager:
         Args:
             runtimes: by the names that ``runtimeEnv`` takes.
             fetch_package: returns a .py file or the directory of a package's modules.
-            surroundings: of all instances.
+            environment: of all instances.
             clock: rising seconds, for the waits between restarts.
         """
         self._runtimes = dict(runtimes)
         self._fetch_package = fetch_package
-        self._around = surroundings
+        self._environment = environment
         self._clock = clock
         self._held: dict[str, _Held] = {}
         self._past: dict[str, Supervisor] = {}  # of instances that left this worker; they may still be stopping
         self._stopping: dict[Supervisor, str] = {}
-        self._tasks = TaskSet(f"instances of worker {surroundings.worker_id}")
+        self._tasks = TaskSet(f"instances of worker {environment.worker_id}")
         self._is_warm = False
         self._log_changes = asyncio.Lock()
         self._short_dir: str | None = None
@@ -106,7 +106,7 @@ class RuntimeManager:
 
     def _make_run_dir(self) -> Path:
         """Return a directory whose paths are short enough for sockets."""
-        wanted = self._around.data_dir / "run" / _digest(self._around.worker_id)
+        wanted = self._environment.data_dir / "run" / _digest(self._environment.worker_id)
         if len(os.fsencode(wanted)) + 1 + len(f"{_digest('')}.sock") > SOCKET_PATH_BYTES_MAX:
             self._short_dir = tempfile.mkdtemp(prefix="magnetar-")
             wanted = Path(self._short_dir)
@@ -177,15 +177,15 @@ class RuntimeManager:
             metadata=metadata,
             instance_id=assignment.instance.instanceId,
             package=package,
-            worker_id=self._around.worker_id,
-            service_url=self._around.service_url,
-            admin_url=self._around.admin_url,
+            worker_id=self._environment.worker_id,
+            service_url=self._environment.service_url,
+            admin_url=self._environment.admin_url,
             log_file=self.log_file(key),
             control_socket=self._run_dir / f"{_digest(key)}.sock",
             last_words=self._run_dir / f"{_digest(key)}.txt",
-            cluster=self._around.cluster,
-            state_url=self._around.state_url,
-            locks_topic=self._around.locks_topic,
+            cluster=self._environment.cluster,
+            state_url=self._environment.state_url,
+            locks_topic=self._environment.locks_topic,
         )
 
     def log_file(self, key: str) -> Path:
@@ -196,7 +196,7 @@ class RuntimeManager:
 
     @property
     def _logs(self) -> Path:
-        return self._around.data_dir / "logs" / "functions"
+        return self._environment.data_dir / "logs" / "functions"
 
     def _log_directory(self, function: str) -> Path:
         return self._logs.joinpath(*map(_file_name, function.split("/")))
@@ -226,7 +226,7 @@ class RuntimeManager:
         supervisor = held.supervisor or held.predecessor
         status = FunctionStatus() if supervisor is None else await supervisor.status()
         status.instanceId = key.rpartition(":")[2]
-        status.workerId = self._around.worker_id
+        status.workerId = self._environment.worker_id
         return status
 
     async def metrics(self, key: str, *, reset: bool = False) -> MetricsData:

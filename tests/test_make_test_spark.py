@@ -8,14 +8,8 @@ TESTS = Path(__file__).parent
 MARK = "mark." + "spark"
 
 
-<<<<<<<< HEAD:tests/test_make_test_spark.py
-def test_all_tests_of_spark_lie_where_the_target_looks_for_them() -> None:
-    door = next(line for line in (TESTS.parent / "Makefile").read_text().splitlines() if '-m "spark and' in line)
-    assert " tests/spark " in door
-========
 def test_all_tests_of_spark_lie_where_their_make_target_looks_for_them() -> None:
     target = next(line for line in (TESTS.parent / "Makefile").read_text().splitlines() if '-m "spark and' in line)
     assert " tests/spark " in target
->>>>>>>> 51287ff (Remove repeated steps from Spark's columns and contexts):tests/test_spark_target.py
     marked = {path.relative_to(TESTS).parts[0] for path in TESTS.rglob("test_*.py") if MARK in path.read_text()}
     assert marked == {"spark"}

@@ -14,7 +14,7 @@ import httpx
 from ..errors import MagnetarError
 from ..membership.roster import Member, parse_member, participants, read_roster
 from ..wire.functions_pb2 import FunctionMetaData
-from .functions.service import PACKAGE_PREFIX
+from .functions.package_intake import PACKAGE_PREFIX
 
 MARK = "magnetar"
 """Property of each worker's membership that tells it from one of Apache Pulsar's."""

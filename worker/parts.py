@@ -37,9 +37,10 @@ from .functions.cursor_reset import CursorReset
 from .functions.exact_outputs import ExactOutputs
 from .functions.instances import Instances, RunningInstances
 from .functions.package_cleanup import PackageCleanup
+from .functions.package_intake import PACKAGE_PREFIX, PackageIntake
 from .functions.package_topics import PackageTopics
 from .functions.runs import Runs
-from .functions.service import PACKAGE_PREFIX, FunctionName, Functions, Surroundings
+from .functions.service import FunctionName, Functions, Prerequisites
 from .functions.spark_readiness import SparkReadiness
 from .functions.state_tables import StateTables
 from .functions.subscriptions import InputSubscriptions
@@ -99,6 +100,7 @@ class Parts:
         self.membership = MembershipManager(me, self._join, self._coordinate_stats, self.leadership.became)
         topics = PackageTopics(client, config.topic(PACKAGE_PREFIX))
         self.packages = PackageStore(config.data_dir / "packages", topics)
+        self._intake = PackageIntake(self.packages)
         self.package_cleanup = PackageCleanup(
             self.packages,
             admin,
@@ -115,13 +117,13 @@ class Parts:
         )
         hand_over = HandOver(self.metadata, self.membership, http, config.request_timeout_s)
         self.tables = StateTables(config.state_url)
-        around = Surroundings(
+        prerequisites = Prerequisites(
             InputSubscriptions(client, admin),
             ExactOutputs(config.admin_url, config.state_url),
             SparkReadiness(me.worker_id, config.spark_master, config.state_url, config.data_dir / "spark"),
             self._end_instances,
         )
-        self.functions = Functions(self.metadata, self.packages, admin, hand_over, around, _now_ms)
+        self.functions = Functions(self.metadata, self._intake, admin, hand_over, prerequisites, _now_ms)
 
     def _function_changed(self, change: Change) -> None:
         self.leadership.reschedule()
@@ -198,7 +200,7 @@ class Parts:
         assignments to the end first; if the instance has gone, it is told to stop before it begins.
         """
         await self._applied()
-        return await self.functions.fetch(location)
+        return await self._intake.fetch(location)
 
     async def _applied(self) -> None:
         """Return when the runtime follows everything that the log of assignments held at the call."""

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from ..runtime.interface import Runtime
-from ..runtime.manager import RuntimeManager, Surroundings
+from ..runtime.manager import InstanceEnvironment, RuntimeManager
 from ..runtime.process.forked import ForkedProcess
 from ..runtime.process.runtime import ProcessRuntime
 from ..runtime.spark.host_config import SparkConfig
@@ -30,7 +30,7 @@ async def make_runtime_manager(
         fetch_package: where packages come from.
         zygote: what process instances are forked from; None: it is started by exec.
     """
-    surroundings = Surroundings(
+    environment = InstanceEnvironment(
         worker_id=worker_id,
         service_url=config.service_url,
         admin_url=config.admin_url,
@@ -52,4 +52,4 @@ async def make_runtime_manager(
         "thread": ThreadRuntime(config.service_url),
         "spark": SparkRuntime(spark),
     }
-    return RuntimeManager(runtimes, fetch_package, surroundings)
+    return RuntimeManager(runtimes, fetch_package, environment)

@@ -14,7 +14,7 @@ from magnetar.client.client import AsyncClient
 from magnetar.client.config import ConsumerConfig
 from magnetar.errors import MagnetarError, RequestRefused
 from magnetar.membership.roster import Member
-from magnetar.runtime.manager import RuntimeManager, Surroundings
+from magnetar.runtime.manager import InstanceEnvironment, RuntimeManager
 from magnetar.wire.functions_pb2 import PackageLocationMetaData
 from magnetar.worker.cluster.broker_admin import BrokerAdmin
 from magnetar.worker.functions.instances import Instances
@@ -145,7 +145,7 @@ class WholeWorker(SimulatedWorker):
         self.leadership, self.membership = self.parts.leadership, self.parts.membership
         self.functions = self.parts.functions
         cast("Any", self.functions)._keep = self._keep
-        around = Surroundings(worker_id=member.worker_id, service_url="", admin_url="", data_dir=directory)
+        around = InstanceEnvironment(worker_id=member.worker_id, service_url="", admin_url="", data_dir=directory)
         runtimes = {"process": SimulatedRuntime(world, chance)}
         clock = asyncio.get_running_loop().time
         self.runtime = self._context.run(RuntimeManager, runtimes, self._fetch, around, clock)

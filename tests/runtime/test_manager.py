@@ -17,7 +17,7 @@ from magnetar.client.config import ConsumerConfig
 from magnetar.errors import StorageError
 from magnetar.instance.logs.file import tail
 from magnetar.runtime.interface import Runtime
-from magnetar.runtime.manager import RuntimeManager, Surroundings
+from magnetar.runtime.manager import InstanceEnvironment, RuntimeManager
 from magnetar.runtime.process.runtime import ProcessRuntime
 from magnetar.runtime.thread.runtime import ThreadRuntime
 from magnetar.wire import functions_pb2 as records
@@ -38,7 +38,9 @@ async def fetch(location: records.PackageLocationMetaData) -> Path:
 
 @pytest.fixture
 async def manager(server: Server, tmp_path: Path) -> AsyncIterator[RuntimeManager]:
-    around = Surroundings(worker_id="w-1", service_url=server.service_url, admin_url="", data_dir=tmp_path / "data")
+    around = InstanceEnvironment(
+        worker_id="w-1", service_url=server.service_url, admin_url="", data_dir=tmp_path / "data"
+    )
     runtimes: dict[str, Runtime] = {"process": ProcessRuntime(), "thread": ThreadRuntime(server.service_url)}
     manager = RuntimeManager(runtimes, fetch, around)
     yield manager
@@ -281,7 +283,9 @@ async def test_two_thread_functions_with_their_own_util(
 
 
 def test_long_data_directory_gets_short_sockets(tmp_path: Path) -> None:
-    around = Surroundings(worker_id="w", service_url="pulsar://x:1", admin_url="", data_dir=tmp_path / ("d" * 120))
+    around = InstanceEnvironment(
+        worker_id="w", service_url="pulsar://x:1", admin_url="", data_dir=tmp_path / ("d" * 120)
+    )
     manager = RuntimeManager({}, fetch, around)
     made = str(manager._short_dir)
     assert os.path.isdir(made)
@@ -368,7 +372,9 @@ async def test_stop_waits_for_no_package(server: Server, make_assignment: MakeAs
         await asyncio.Event().wait()
         raise AssertionError
 
-    around = Surroundings(worker_id="w", service_url=server.service_url, admin_url="", data_dir=tmp_path / "data")
+    around = InstanceEnvironment(
+        worker_id="w", service_url=server.service_url, admin_url="", data_dir=tmp_path / "data"
+    )
     manager = RuntimeManager({"thread": ThreadRuntime(server.service_url)}, fetch_for_ever, around)
     await manager.apply({KEY: make_assignment(ECHO, "thread")})
     async with asyncio.timeout(60):

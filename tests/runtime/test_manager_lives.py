@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from magnetar.instance.spec import InstanceSpec
-from magnetar.runtime.manager import RuntimeManager, Surroundings
+from magnetar.runtime.manager import InstanceEnvironment, RuntimeManager
 from magnetar.wire.functions_pb2 import (
     STOPPED,
     Assignment,
@@ -91,7 +91,7 @@ def runtime() -> Runtime:
 
 @pytest.fixture
 async def manager(runtime: Runtime, tmp_path: Path) -> AsyncIterator[RuntimeManager]:
-    around = Surroundings(worker_id="w", service_url="", admin_url="", data_dir=tmp_path)
+    around = InstanceEnvironment(worker_id="w", service_url="", admin_url="", data_dir=tmp_path)
     manager = RuntimeManager({"process": runtime}, fetch, around)
     yield manager
     await manager.close()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from magnetar.errors import FunctionLoadError
-from magnetar.runtime.manager import RuntimeManager, Surroundings
+from magnetar.runtime.manager import InstanceEnvironment, RuntimeManager
 
 
 @pytest.mark.parametrize("options", ['{"runtimeEnv": "quantum"}', "no JSON"])
@@ -15,7 +15,7 @@ async def test_a_runtime_that_is_not_there_is_a_reason_of_its_instance(options: 
     async def fetch(_location: Any) -> Path:
         return tmp_path
 
-    around = Surroundings(worker_id="w", service_url="", admin_url="", data_dir=tmp_path)
+    around = InstanceEnvironment(worker_id="w", service_url="", admin_url="", data_dir=tmp_path)
     manager = RuntimeManager({}, fetch, around)
     runtime = manager._runtime_of(options)
     with pytest.raises(FunctionLoadError, match=r"quantum|JSON"):

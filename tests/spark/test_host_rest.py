@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
-from magnetar.runtime.manager import RuntimeManager, Surroundings
+from magnetar.runtime.manager import InstanceEnvironment, RuntimeManager
 from magnetar.runtime.spark.host_config import SparkConfig
 from magnetar.runtime.spark.runtime import SparkRuntime
 from magnetar.wire.functions_pb2 import PackageLocationMetaData
@@ -32,7 +32,7 @@ STATE_URL = "bk://127.0.0.1:4181"  # nobody asks it: the fake keeps no plans
 async def fake_runtime(
     config: WorkerConfig, worker_id: str, fetch: Callable[[PackageLocationMetaData], Awaitable[Path]]
 ) -> RuntimeManager:
-    around = Surroundings(
+    around = InstanceEnvironment(
         worker_id=worker_id, service_url=config.service_url, admin_url=config.admin_url, data_dir=config.data_dir
     )
     spark = SparkRuntime(SparkConfig(data_dir=config.data_dir, master="local[2]", program=PROGRAM))

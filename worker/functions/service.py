@@ -1,4 +1,4 @@
-"""What the functions REST interface does, without HTTP: check a request, keep its package, have it decided.
+"""Functions service: checks a request about functions, stores its package, and has it decided; without HTTP.
 
 Every refusal is a `RequestRefused` with the status and the text that Pulsar's own worker would give where it has one.
 """
@@ -6,40 +6,32 @@ Every refusal is a `RequestRefused` with the status and the text that Pulsar's o
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import re
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
-from ...config.function_config import SPARK, FunctionConfig
+from ...config.function_config import FunctionConfig
 from ...config.merge import merge
 from ...config.reading import read_function_config
 from ...config.records import from_details, to_details, to_json
 from ...config.rules import check
 from ...config.table import with_defaults
-from ...errors import FunctionExists, InvalidConfig, MagnetarError, NotLeader, OutOfDate, PackageError, RequestRefused
+from ...errors import FunctionExists, InvalidConfig, MagnetarError, NotLeader, OutOfDate, RequestRefused
 from ...metadata.function_table import FunctionRequest
 from ...metadata.functions import FunctionMetadataManager
-from ...metadata.packages import PackageStore, Upload
-from ...metadata.packages_extract import SUFFIXES
+from ...metadata.packages import Upload
 from ...wire.functions_pb2 import RUNNING, STOPPED, FunctionMetaData, FunctionState, PackageLocationMetaData
 from ..cluster.broker_admin import BrokerAdmin
 from ..cluster.deadline import Deadline
 from ..cluster.hand_over import NO_LEADER, HandOver
 from .exact_outputs import ExactOutputs
-from .package_check import check_package
+from .package_intake import PackageIntake, url_refusal
 from .spark_readiness import SparkReadiness
 from .subscriptions import InputSubscriptions
 
 LOOK_TIMEOUT_S = 5.0
 """How long a request for a function that is not known here may look for it at the end of the log."""
-
-_PACKAGE_ID = re.compile(r"[0-9a-f]{64}")
-PACKAGE_PREFIX = "package-"
-"""The path of a package in a record: this, and its id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +64,8 @@ class Deployment:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What is made sure of before a function exists, and before it is gone.
+class Prerequisites:
+    """Checks and preparations before a function exists, and before it is gone.
 
     Attributes:
         inputs: their subscriptions.
@@ -94,17 +86,17 @@ class Functions:
     def __init__(
         self,
         metadata: FunctionMetadataManager,
-        packages: PackageStore,
+        packages: PackageIntake,
         admin: BrokerAdmin,
         hand_over: HandOver,
-        around: Surroundings,
+        prerequisites: Prerequisites,
         now_ms: Callable[[], int],
     ) -> None:
         self._metadata = metadata
         self._packages = packages
         self._admin = admin
         self._hand_over = hand_over
-        self._around = around
+        self._prerequisites = prerequisites
         self._now_ms = now_ms
 
     def find(self, name: FunctionName) -> FunctionMetaData:
@@ -149,7 +141,7 @@ class Functions:
     async def register(self, name: FunctionName, deployment: Deployment) -> None:
         """Create a function; returns when every worker can learn of it."""
         deadline = Deadline(self._hand_over.timeout_s)
-        with self._used(deployment):
+        with self._packages.used(deployment.upload):
             async with deadline.bound():
                 metadata = await self._new_record(name, deployment, deadline)
             await self._submit_with(deployment, metadata, deadline)
@@ -169,7 +161,7 @@ class Functions:
             check(config)
         except InvalidConfig as exc:
             raise RequestRefused(400, str(exc)) from exc
-        await self._around.spark.check(to_details(config))
+        await self._prerequisites.spark.check(to_details(config))
         location = await self._keep(deployment, config, deadline)
         if location is None:
             raise RequestRefused(400, "Function package is not provided")
@@ -180,14 +172,14 @@ class Functions:
             createTime=self._now_ms(),
             functionUuid=uuid.uuid4().hex,
         )
-        await deadline.ask(lambda: self._around.outputs.prepare(metadata.functionDetails))
-        await deadline.ask(lambda: self._around.inputs.prepare(metadata.functionDetails))
+        await deadline.ask(lambda: self._prerequisites.outputs.prepare(metadata.functionDetails))
+        await deadline.ask(lambda: self._prerequisites.inputs.prepare(metadata.functionDetails))
         return metadata
 
     async def update(self, name: FunctionName, deployment: Deployment) -> None:
         """Change a function; what is not sent stays."""
         deadline = Deadline(self._hand_over.timeout_s)
-        with self._used(deployment):
+        with self._packages.used(deployment.upload):
             async with deadline.bound():
                 metadata = await self._changed_record(name, deployment, deadline)
             await self._submit_with(deployment, metadata, deadline)
@@ -213,7 +205,7 @@ class Functions:
         location = await self._keep(deployment, config, deadline)
         if location is None:
             location = existing.packageLocation
-            await self._check_stored(location, config)
+            await self._packages.check_stored(location, config)
         metadata = FunctionMetaData()
         metadata.CopyFrom(existing)
         metadata.functionDetails.CopyFrom(to_details(config))
@@ -221,7 +213,7 @@ class Functions:
         metadata.version = existing.version + 1
         for instance_id in [key for key in metadata.instanceStates if key >= (config.parallelism or 1)]:
             del metadata.instanceStates[instance_id]
-        await deadline.ask(lambda: self._around.outputs.prepare(metadata.functionDetails))
+        await deadline.ask(lambda: self._prerequisites.outputs.prepare(metadata.functionDetails))
         return metadata
 
     async def deregister(self, name: FunctionName) -> None:
@@ -235,7 +227,7 @@ class Functions:
         deadline = Deadline(self._hand_over.timeout_s)
         async with deadline.bound(f"{name} is not deleted, though it may be stopped,"):
             existing = await self._stopped(name, deadline)
-            await deadline.ask(lambda: self._around.end_instances(name, existing))
+            await deadline.ask(lambda: self._prerequisites.end_instances(name, existing))
         metadata = FunctionMetaData()
         metadata.CopyFrom(existing)
         metadata.version = existing.version + 1
@@ -294,21 +286,9 @@ class Functions:
         await self.set_state(name, instance_id, STOPPED)
 
     async def _submit_with(self, deployment: Deployment, metadata: FunctionMetaData, deadline: Deadline) -> None:
-        """Submit a record that names a package, and make sure that the package is there afterwards.
-
-        It may have been stored long ago, without a name, and removed between this request's look and its record. From
-        the record on nobody removes it.
-        """
         await self._submit(metadata, deadline)
-        upload = deployment.upload
-        if upload is not None:
-            name = metadata.packageLocation.originalFileName
-            async with deadline.bound("the change was made, and its package could not be looked at"):
-                await deadline.ask(lambda: self._packages.keep(upload, name))
-
-    def _used(self, deployment: Deployment) -> contextlib.AbstractContextManager[None]:
-        upload = deployment.upload
-        return self._packages.used(upload.package_id) if upload else contextlib.nullcontext()
+        if deployment.upload is not None:
+            await self._packages.keep_named(deployment.upload, metadata.packageLocation, deadline)
 
     async def _submit(
         self, metadata: FunctionMetaData, deadline: Deadline | None = None, *, is_deletion: bool = False
@@ -334,85 +314,15 @@ class Functions:
     ) -> PackageLocationMetaData | None:
         """Check a package and make it durable; None if the request brings none."""
         if deployment.url:
-            raise RequestRefused(400, _url_refusal(deployment.url))
-        upload = deployment.upload
-        if upload is None:
+            raise RequestRefused(400, url_refusal(deployment.url))
+        if deployment.upload is None:
             return None
-        name = _file_name(deployment.file_name, config)
-        try:
-            package = await self._packages.unpack(upload, name)
-            await asyncio.to_thread(_check, package, config)
-            await deadline.ask(lambda: self._packages.keep(upload, name))
-        except PackageError as exc:
-            raise RequestRefused(400, str(exc)) from exc
-        return PackageLocationMetaData(packagePath=PACKAGE_PREFIX + upload.package_id, originalFileName=name)
-
-    async def _check_stored(self, location: PackageLocationMetaData, config: FunctionConfig) -> None:
-        try:
-            package = await self.fetch(location)
-            await asyncio.to_thread(_check, package, config)
-        except PackageError as exc:
-            raise RequestRefused(400, str(exc)) from exc
-
-    async def fetch(self, location: PackageLocationMetaData) -> Path:
-        """Return a record's package, extracted on this machine."""
-        return await self._packages.fetch(package_id(location), package_name(location))
+        return await self._packages.keep(deployment.upload, deployment.file_name, config, deadline)
 
 
 def _states(metadata: FunctionMetaData) -> dict[int, FunctionState]:
     return {index: metadata.instanceStates.get(index, RUNNING) for index in range(metadata.functionDetails.parallelism)}
 
 
-def _check(package: Path, config: FunctionConfig) -> None:
-    check_package(package, config.class_name or "", installs=config.runtime_env == SPARK)
-
-
-def package_id(location: PackageLocationMetaData) -> str:
-    """Return the id in a record's package path.
-
-    Raises:
-        PackageError: the path is of another kind, such as another system writes.
-    """
-    identity = location.packagePath.removeprefix(PACKAGE_PREFIX)
-    if identity == location.packagePath or not _PACKAGE_ID.fullmatch(identity):
-        raise PackageError(f"package path {location.packagePath[:80]!r} is not of the form {PACKAGE_PREFIX}<sha256>")
-    return identity
-
-
-def package_name(location: PackageLocationMetaData) -> str:
-    """Return the file name in a record, by which an instance finds the module.
-
-    Raises:
-        PackageError: it is no bare name: a record may come from elsewhere, and the name becomes a file's.
-    """
-    name = location.originalFileName
-    if name != _bare(name) or not name.endswith(SUFFIXES) or not name.isprintable():
-        raise PackageError(f"the package's file name {name[:80]!a} is no bare name of a {', '.join(SUFFIXES)} file")
-    return name
-
-
-def _bare(path: str) -> str:
-    """Return the last part of a path of any system."""
-    return PureWindowsPath(PurePosixPath(path).name).name
-
-
 def _named(config: FunctionConfig, name: FunctionName) -> FunctionConfig:
     return replace(config, tenant=name.tenant, namespace=name.namespace, name=name.name)
-
-
-def _file_name(sent: str | None, config: FunctionConfig) -> str:
-    """Return the package's bare name; a module is found by it, so an upload without a name takes that of `py`."""
-    name = _bare(sent or config.file_name or "")
-    if not name:
-        name = (config.class_name or "").split(".")[0] + ".py"
-    if not name.endswith(SUFFIXES) or name in SUFFIXES:
-        raise RequestRefused(400, f"the package {name} is not a {', '.join(SUFFIXES)} file; give one of these")
-    if not name.isprintable() or len(name.encode()) > 200:
-        raise RequestRefused(400, f"the package name {name[:40]!r} must be 1 to 200 printable bytes")
-    return name
-
-
-def _url_refusal(url: str) -> str:
-    if url.startswith(("function://", "sink://", "source://")):
-        return f"Function Package management service is disabled. Please enable it to use {url}; or upload it as data"
-    return "Function Package url is not valid.supported url (http/https/file); upload the file as data"
