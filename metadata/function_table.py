@@ -1,4 +1,4 @@
-"""The table of functions as a state machine without I/O: apply a record of the log, decide about a request.
+"""Function table, a state machine without I/O: applies a record of the log, decides about a request.
 
 Design: the metadata topic is the truth. Every worker applies its records in order and so holds the same table. Only the
 leader decides: it looks at its table, which has everything that the topic holds, and either appends one record or

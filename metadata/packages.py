@@ -1,4 +1,4 @@
-"""Packages of functions: kept in topics, extracted once per worker.
+"""Package store: packages of functions are kept in topics and extracted once per worker.
 
 Design: the id of a package is the SHA-256 of its content. It lies in the topic ``package-<sha256>`` of the functions
 namespace as plain messages of 1 MiB with the properties index, total and name, held by a durable subscription so that

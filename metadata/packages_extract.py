@@ -1,4 +1,4 @@
-"""Reading archives that strangers send: names that leave the directory, links and bombs are refused. Blocking code."""
+"""Extraction of untrusted archives: names that leave the directory, links and bombs are refused. Blocking code."""
 
 from __future__ import annotations
 

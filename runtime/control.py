@@ -1,4 +1,4 @@
-"""Questions to an instance in another process: Pulsar's gRPC service InstanceControl on a Unix socket."""
+"""Control of an instance in another process: Pulsar's gRPC service InstanceControl on a Unix socket."""
 
 from __future__ import annotations
 

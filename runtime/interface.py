@@ -1,4 +1,4 @@
-"""The interface that every runtime implements."""
+"""Interface that every runtime implements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The runtime of an instance whose record asks for one that this worker does not have."""
+"""Runtime of an instance whose record asks for one that this worker does not have."""
 
 from __future__ import annotations
 

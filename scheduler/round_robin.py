@@ -1,4 +1,4 @@
-"""Which worker runs which instance: a pure decision, the same on every run for the same input.
+"""Round-robin scheduling: which worker runs which instance, a pure decision, the same for the same input.
 
 Design: an instance that has a living worker stays there (sticky), so neither a new worker nor a new leader moves
 anything. Every other instance goes, in order, to the worker with the fewest instances; among those to the one with the

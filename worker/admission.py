@@ -1,4 +1,4 @@
-"""Whether a worker may join: refused before it takes part, with the reason and what to do.
+"""Admission of a worker: refuses one that must not join, with the reason and what to do.
 
 Two workers with one id would both start the instances of that id; and Apache Pulsar's own workers, which share the
 names of topics and subscription, would be elected to lead a cluster whose packages they cannot read, and we theirs.

@@ -59,7 +59,7 @@ _log = logging.getLogger(__name__)
 
 
 class Runtime(RunningInstances, Protocol):
-    """What runs this worker's instances."""
+    """Runner of this worker's instances."""
 
     async def remove_logs(self, functions: Collection[str]) -> bool:
         """Remove the logs of all functions but these; return False if some have to stay for a while."""

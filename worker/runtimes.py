@@ -1,4 +1,4 @@
-"""Where the real runtimes are made."""
+"""Factory of the runtimes of a worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One worker as a service: what starts after what, and ends before what.
+"""Worker service: starts the parts of a worker in order, and stops them in the opposite order.
 
 Start: the REST port opens (and answers that the worker is not ready), the internal topics are made sure of, both logs
 are read to their end, this worker's own instances start, and only then it takes part in the election and serves. Stop

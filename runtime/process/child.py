@@ -115,7 +115,7 @@ async def _live(spec: InstanceSpec, instance_log: InstanceLog) -> str:
 
 
 class _Answers:
-    """What the instance says of itself, from the control thread."""
+    """Status of the instance, from the control thread."""
 
     def __init__(self, pipeline: AnyPipeline, loading: Loading, loop: asyncio.AbstractEventLoop) -> None:
         self._pipeline = pipeline

@@ -1,4 +1,4 @@
-"""A child made by fork instead of exec, which shares the memory of everything that its parent had imported.
+"""Child process made by fork instead of exec: it shares the memory of everything that its parent had imported.
 
 Design: an interpreter with our modules costs 20 to 30 MB; a fork of one that has imported them costs what it writes to.
 A fork is only sound where nothing else runs: with one thread, before any event loop, lock or open file that matters.

@@ -1,4 +1,4 @@
-"""Whether a process was stopped (SIGSTOP, a debugger), as the kernel says."""
+"""Check whether a process is stopped (SIGSTOP, a debugger), as the kernel says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Marks that tell which instance a process belongs to, wherever it went, and the end of what is left of an instance.
+"""Environment marks that say which instance a process belongs to, and the end of what is left of an instance.
 
 Design: what a function starts may leave its session (`setsid`) and its parent (a double fork), so neither says whose it
 is. Every process inherits the resource limits of its parent, through fork and exec, and cannot raise them: the limit of

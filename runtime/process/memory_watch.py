@@ -1,4 +1,4 @@
-"""Keeps instances within their memory (`resources.ram`).
+"""Memory watch: keeps instances within `resources.ram`.
 
 Design: the kernel's own limits do not fit. `RLIMIT_AS` and `RLIMIT_DATA` count what is reserved, which for a program
 with threads or numeric libraries is many times what it uses, and count each process for itself; `RLIMIT_RSS` does

@@ -1,4 +1,4 @@
-"""What an instance's process and its children write to standard output and standard error, on its way to the log.
+"""Output of an instance's process and its children: standard output and standard error, moved to the log.
 
 Design: both are a pipe that is drained into the log, so that what a child of the function writes for hours is bounded
 by the log's rotation, and a child that writes faster waits. The other end is open in the zygote too, which reads what

@@ -1,4 +1,4 @@
-"""What the kernel tells of processes: parents, memory, marks. Whatever is gone by now counts as nothing."""
+"""Process information from /proc: parents, memory, marks. A process that is gone by now counts as nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DEAD = (b"Z", b"X")
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A living process.
+    """A process that runs.
 
     Attributes:
         pid: its number.

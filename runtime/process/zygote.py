@@ -1,4 +1,4 @@
-"""The parent of all process instances: imports once, then forks.
+"""Zygote, the parent of all process instances: imports once, then forks.
 
 Design: starting an interpreter and importing our modules takes a third of a second and 23 MB; a fork of a process that
 has done so takes 2 ms and shares those pages. That is only sound while nothing runs in the parent but one thread that

@@ -1,4 +1,4 @@
-"""Keeps the logging of a worker working while functions run in its process.
+"""Logging guard: keeps the logging of a worker working while functions run in its process.
 
 Design: Python's logging is one for the process. A function that sets up its own, by ``basicConfig(force=True)`` or
 ``dictConfig``, takes the root logger's handlers away, disables loggers that are there, or all of them. So the root

@@ -1,4 +1,4 @@
-"""Where output goes in a process that many functions share: each thread's to the log of its instance.
+"""Routing of output in a process that many functions share: each thread's goes to the log of its instance.
 
 Standard output and the root logger are the process's. While instances run, standard output is a router that looks at
 the writing thread; records of function threads reach their instance's log and no handler of the worker's. Threads that

@@ -1,4 +1,4 @@
-"""Instances as threads of the worker: fast to start and small, contained only as far as Python allows.
+"""Thread runtime: instances as threads of the worker, fast to start and small, contained as far as Python allows.
 
 An endless loop, a crash or a memory leak of a function is the worker's too; functions that are not trusted belong into
 processes. All instances share one client, and so its connections.

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from magnetar.errors import PackageError
-from magnetar.metadata import packages as rooms
+from magnetar.metadata import packages
 from magnetar.metadata.packages import PART_BYTES, PackageStore, Upload
 from magnetar.metadata.packages_extract import extract, module_root
 
@@ -33,7 +33,7 @@ class MemoryTopics:
         self.reads = 0
 
     @asynccontextmanager
-    async def write(self, package_id: str) -> AsyncIterator[rooms.PartWriter]:
+    async def write(self, package_id: str) -> AsyncIterator[packages.PartWriter]:
         topic = self.topics.setdefault(package_id, [])
 
         async def send(payload: bytes, properties: Mapping[str, str]) -> None:
@@ -154,7 +154,7 @@ async def test_nothing_is_left_after_an_upload_is_refused(tmp_path: Path, monkey
     store = new_store(tmp_path)
     with pytest.raises(PackageError, match="the package is empty"):
         await store.receive(chunks())
-    monkeypatch.setattr(rooms, "MAX_PACKAGE_BYTES", 2 * PART_BYTES)
+    monkeypatch.setattr(packages, "MAX_PACKAGE_BYTES", 2 * PART_BYTES)
     with pytest.raises(PackageError, match="the package is larger than 2 MiB"):
         await store.receive(chunks(*[b"x" * PART_BYTES] * 3))
     upload = await store.receive(chunks(b"no zip"))

@@ -1,4 +1,4 @@
-"""What a worker asks of the broker's REST interface; only what Apache Pulsar offers too."""
+"""Client of the broker's admin REST interface; uses only what Apache Pulsar offers too."""
 
 from __future__ import annotations
 

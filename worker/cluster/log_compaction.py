@@ -1,4 +1,4 @@
-"""Having the broker compact the internal logs, so that a worker's start does not read all that ever was.
+"""Compaction of the internal logs by the broker, so that a worker's start does not read all that ever was.
 
 The leader asks; asking twice, as after a change of leader, does no harm.
 """
@@ -15,7 +15,7 @@ _log = logging.getLogger(__name__)
 
 
 class LogCompaction:
-    """Asks for it from time to time, on the leader."""
+    """Has the logs compacted from time to time, on the leader."""
 
     def __init__(
         self,

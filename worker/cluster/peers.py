@@ -1,4 +1,4 @@
-"""Asking other workers about their instances, so that one that does not answer delays nobody.
+"""Requests to other workers about their instances; one that does not answer delays nobody.
 
 A round of questions looks once who is there. It asks each worker a few questions at a time, all workers at once; a
 worker that leaves one unanswered is asked nothing more in that round, so a round takes no longer than one answer may.
@@ -35,7 +35,7 @@ class _Peer:
 
 
 class Round:
-    """The questions of one request."""
+    """Requests to other workers for one request of a client."""
 
     def __init__(self, membership: MembershipManager, http: httpx.AsyncClient) -> None:
         self._membership = membership

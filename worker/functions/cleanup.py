@@ -1,4 +1,4 @@
-"""Removing the subscriptions of a function that is about to be deleted.
+"""Removal of the subscriptions of a function that is about to be deleted.
 
 The leader does it while no other change can be decided, right before it writes that the function is gone. Until then
 nobody can create a function of that name; from then on nothing of the old one is left to be done. So whoever creates
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 class Subscriptions(Protocol):
-    """The broker's subscriptions; `broker_admin` has them."""
+    """Subscriptions of the broker; `broker_admin` implements it."""
 
     async def subscribers(self, topic: str, subscription: str) -> list[Mapping[str, Any]]:
         """Return the statistics of the consumers of a subscription."""

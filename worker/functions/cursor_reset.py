@@ -1,4 +1,4 @@
-"""Having a function process its input again: all instances stop, the cursors move, a new incarnation starts.
+"""Cursor reset: all instances of a function stop, its cursors move, a new incarnation starts.
 
 Under EFFECTIVELY_ONCE a cursor that is moved alone does nothing: what comes again is a repetition, and dropped. The
 incarnation in the function's record is what makes repetitions new messages. The order matters: no instance may run

@@ -1,4 +1,4 @@
-"""Making sure, before a function exists, that EFFECTIVELY_ONCE can be kept for what it puts out.
+"""Preparation of output topics for EFFECTIVELY_ONCE, before a function exists.
 
 The broker drops duplicates only on topics where that is switched on. The worker does so by the topic's policy, which
 concerns no other topic, and reads it back: a function whose guarantee would not hold is refused instead.

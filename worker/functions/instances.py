@@ -1,4 +1,4 @@
-"""Running instances as REST asks for them: status, statistics, restart and logs, here or on the worker that has them.
+"""Instances on all workers: status, statistics, restart, runs and logs, here or on the worker that has them.
 
 A worker that does not answer delays nobody (see `peers`): its instances are shown as not running, with the reason.
 """
@@ -47,7 +47,7 @@ Json = dict[str, Any]
 
 
 class RunningInstances(Protocol):
-    """This worker's instances; `runtime.manager` has them."""
+    """Instances of this worker; `runtime.manager` implements it."""
 
     async def status(self, key: str) -> FunctionStatus:
         """Return how an instance is."""
@@ -69,7 +69,7 @@ class RunningInstances(Protocol):
 
 
 class Instances:
-    """Asks and orders instances, wherever they run."""
+    """Queries and commands to instances, wherever they run."""
 
     def __init__(
         self,

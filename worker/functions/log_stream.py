@@ -1,4 +1,4 @@
-"""The log of an instance as a stream: its last lines, and what is added while the client listens. Our addition."""
+"""Stream of an instance's log: its last lines, and what is added while the client listens. Not in Pulsar."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a package hold what a function's class name says? Answered from the source, without running any of it."""
+"""Check that a package holds the class of its function, from the source, without running any of it."""
 
 from __future__ import annotations
 

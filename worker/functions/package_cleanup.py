@@ -1,4 +1,4 @@
-"""Removing packages that no function names: from this machine, and on the leader from their topics.
+"""Cleanup of packages that no function names: on this machine, and on the leader of their topics.
 
 A package is there before the record that names it, and an upload may be refused in between; so one without a name gets
 an hour. The hour is counted in memory: whoever begins to lead, or starts, counts anew.

@@ -1,4 +1,4 @@
-"""Topics of packages: what `metadata.packages` stores them in, over the client."""
+"""Topics of packages: the storage of `metadata.packages`, over the client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs of functions that work in runs: begun on the worker that has the function, and waited for from any."""
+"""Runs of Spark functions: begun on the worker that has the function, and waited for on any."""
 
 from __future__ import annotations
 

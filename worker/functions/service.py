@@ -81,7 +81,7 @@ class Prerequisites:
 
 
 class Functions:
-    """Carries out what REST asks about functions as records; running instances are not its business."""
+    """Requests about functions, carried out on their records; running instances are `Instances`'."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Whether Spark functions can run at all, told when one is created."""
+"""Check that Spark functions can run at all, when one is created."""
 
 from __future__ import annotations
 

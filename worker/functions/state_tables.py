@@ -1,4 +1,4 @@
-"""The state of functions as the worker reaches it: single keys for people, and the end of a table.
+"""State tables of functions, as the worker uses them: reading and changing single keys, removing a table.
 
 The client of the table service blocks, so its calls run on a few threads of their own. gRPC is imported with the first
 of them: a worker whose functions keep no state does not pay for it.

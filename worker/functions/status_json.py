@@ -1,4 +1,4 @@
-"""The JSON of status and statistics, in Pulsar's fields and order."""
+"""JSON of status and statistics, in Pulsar's fields and order."""
 
 from __future__ import annotations
 

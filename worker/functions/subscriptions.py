@@ -1,4 +1,4 @@
-"""Making sure of a function's subscriptions before the function exists.
+"""Creation of a function's subscriptions, before the function exists.
 
 With Apache Pulsar a new subscription begins where the topic ends at the moment when the first instance has started:
 what is published between the answer to `create` and that moment is never processed. Here the subscription is there

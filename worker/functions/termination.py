@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 class Locks(Protocol):
-    """The broker's subscriptions; `broker_admin` has them."""
+    """Subscriptions of the broker; `broker_admin` implements it."""
 
     async def delete_subscription(self, topic: str, subscription: str, *, is_forced: bool = False) -> bool:
         """Delete a subscription; returns False while it is in use and that is not forced."""

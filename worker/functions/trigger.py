@@ -1,4 +1,4 @@
-"""Sending one message through a function and waiting for what comes out.
+"""Trigger: sends one message through a function and waits for its output.
 
 The input carries a property that asks the instance to mark its output with the id of the input; other messages are not
 marked, since the mark is larger than most of them.

@@ -1,4 +1,4 @@
-"""Two lives of one instance on a worker: the second begins when the first has ended, and the end can be waited for."""
+"""Two incarnations of one instance on a worker: the second begins when the first has ended, which can be awaited."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ async def test_an_instance_that_comes_back_waits_for_its_predecessor(manager: Ru
     await manager.apply({})
     await manager.apply(assignment(version=0))
     await turns()
-    assert runtime.started.empty(), "two lives of one instance at once"
+    assert runtime.started.empty(), "two incarnations of one instance at once"
     first.may_end.set()
     second = await runtime.started.get()
     second.may_end.set()
