@@ -21,7 +21,6 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
@@ -73,25 +72,17 @@ class LogStorage(Protocol):
         """Return the only writer, called ``name``."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Term:
-    """One leadership over a log, from `ReplicatedLog.lead` to `ReplicatedLog.follow`."""
-
-    writer: LogWriter
-    on_failure: Callable[[], None]
-
-
 class Turn:
     """The leader's right to decide: nothing else is appended until it ends."""
 
-    def __init__(self, log: ReplicatedLog, term: _Term) -> None:
+    def __init__(self, log: ReplicatedLog, writer: LogWriter) -> None:
         self._log = log
-        self._term = term
+        self._writer = writer
 
     @property
     def is_current(self) -> bool:
         """Whether the leadership in which it began goes on."""
-        return self._log._term is self._term
+        return self._log._leading is self._writer
 
     async def append(self, records: Sequence[LogRecord]) -> None:
         """Write records in order; returns when they are durable and applied here.
@@ -104,9 +95,9 @@ class Turn:
         # Until the records have come back, nobody knows whether those of a failed append reached the log.
         log._is_unsure = True
         try:
-            position = await self._term.writer.append(records)
+            position = await self._writer.append(records)
         except MagnetarError as exc:
-            self._term.on_failure()
+            log._on_failure()
             raise NotLeader(f"the leader lost its log: {exc}") from exc
         await log.wait_until(lambda: log._applied >= position, f"{log._noun} {position[0]}:{position[1]}")
         log._is_unsure = False
@@ -141,7 +132,8 @@ class ReplicatedLog:
         self._applied: Position = (-1, -1)
         self._waiting: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
         self._writer: LogWriter | None = None
-        self._term: _Term | None = None
+        self._leading: LogWriter | None = None  # the writer of the leadership that goes on
+        self._on_failure: Callable[[], None] = self.follow
         self._turn = asyncio.Lock()
         self._is_unsure = False
         self.unreadable_records = 0
@@ -186,23 +178,23 @@ class ReplicatedLog:
                 _log.debug("closing the %s topic: %s", self._name, exc)
 
     def lead(self, on_failure: Callable[[], None]) -> None:
-        """Decide from now on; the log is open for writing and was read to its end since.
+        """Decide from now on; the log was opened for writing anew, and was read to its end since.
 
         Args:
             on_failure: called when an append fails; has to end the leadership.
         """
         assert self._writer is not None
-        self._term = _Term(self._writer, on_failure)
+        self._leading, self._on_failure = self._writer, on_failure
         self._is_unsure = False
 
     def follow(self) -> None:
         """Decide nothing from now on; somebody else leads."""
-        self._term = None
+        self._leading = None
 
     @property
     def is_leading(self) -> bool:
         """Whether decisions are taken here."""
-        return self._term is not None
+        return self._leading is not None
 
     def undecided(self) -> AbstractAsyncContextManager[None]:
         """Keep every turn from beginning meanwhile. Cancellation: safe."""
@@ -212,14 +204,14 @@ class ReplicatedLog:
     async def turn(self) -> AsyncIterator[Turn | None]:
         """Wait for a turn to decide; None where this worker does not lead. Cancellation: safe."""
         async with self._turn:
-            term = self._term
-            if term is None:
+            writer = self._leading
+            if writer is None:
                 yield None
                 return
             if self._is_unsure:
                 await self.catch_up()
                 self._is_unsure = False
-            yield Turn(self, term)
+            yield Turn(self, writer)
 
     async def wait_until(self, is_done: Callable[[], bool], what: str) -> None:
         """Return when records have made a condition true. Cancellation: safe.

@@ -14,6 +14,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...errors import MagnetarError
+from ...tasks import Backoff
 
 if TYPE_CHECKING:
     from ...wire.position import Position
@@ -56,7 +57,7 @@ class EntryReader:
         self._task: asyncio.Task[None] | None = None
         self._loaded: list[StoredEntry] = []
         self._loaded_from: Position | None = None
-        self._failures = 0
+        self._backoff: Backoff | None = None  # while loads fail
 
     def use(self, source: Source) -> None:
         """Read from another source from now on."""
@@ -85,10 +86,10 @@ class EntryReader:
     async def _load(self, start: Position, max_entries: int, max_bytes: int) -> None:
         try:
             loaded = await self._source.load(start, max_entries, max_bytes)
-            self._failures = 0
+            self._backoff = None
         except Exception as error:
-            delay_s = min(RETRY_DELAY_S * 2**self._failures, LONGEST_RETRY_DELAY_S)
-            self._failures = min(self._failures + 1, 10)
+            self._backoff = self._backoff or Backoff(RETRY_DELAY_S, LONGEST_RETRY_DELAY_S)
+            delay_s = self._backoff.next_s()
             log.error(
                 "reading %s from %s:%s failed, trying again in %s s: %s", self._source.name, *start, delay_s, error,
                 exc_info=None if isinstance(error, MagnetarError) else error,

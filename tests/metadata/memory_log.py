@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from magnetar.errors import ConnectionLost
-from magnetar.metadata.replicated_log import Apply, LogRecord, Position, ReplicatedLog
+from magnetar.metadata.replicated_log import Apply, LogRecord, LogWriter, Position, ReplicatedLog
 
 
 class MemoryLog:
@@ -36,8 +36,8 @@ class MemoryLog:
             self.log.apply((1, index), *self.records[index])
         self._applied = len(self.records)
 
-    async def open_writer(self, name: str) -> MemoryLog:
-        return self
+    async def open_writer(self, name: str) -> LogWriter:
+        return _Writer(self)
 
     async def append(self, records: Sequence[LogRecord]) -> Position:
         self.records += records
@@ -48,12 +48,22 @@ class MemoryLog:
             asyncio.get_running_loop().call_soon(self._deliver)
         return 1, len(self.records) - 1
 
-    async def close(self) -> None:
-        pass
-
     async def lead(self, log: ReplicatedLog) -> None:
         """Have a worker lead that holds this log, as `Leadership` does."""
         self.log = log
         await log.open("leader")
         await log.catch_up()
         log.lead(log.follow)
+
+
+class _Writer:
+    """One opening of the log."""
+
+    def __init__(self, storage: MemoryLog) -> None:
+        self._storage = storage
+
+    async def append(self, records: Sequence[LogRecord]) -> Position:
+        return await self._storage.append(records)
+
+    async def close(self) -> None:
+        pass

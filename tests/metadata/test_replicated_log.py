@@ -75,12 +75,12 @@ async def test_a_turn_sees_what_a_cancelled_one_has_written(values: Values, stor
         assert values.values == [b"1"]
 
 
-async def test_a_turn_of_an_earlier_leadership_is_not_current(values: Values) -> None:
+async def test_a_turn_of_an_earlier_leadership_is_not_current(values: Values, storage: MemoryLog) -> None:
     async with values.log.turn() as turn:
         assert turn is not None
         assert turn.is_current
         values.log.follow()
-        values.log.lead(values.log.follow)
+        await storage.lead(values.log)
         assert not turn.is_current
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from ...errors import MagnetarError, RequestRefused
 from ...spark.jobs.progress import ENDED
+from ...tasks import Backoff, Retry
 from ...wire.functions_pb2 import FunctionMetaData
 from .instances import Instances
 from .service import FunctionName
@@ -39,15 +40,9 @@ class Runs:
             RequestRefused: 409 if another run is under way or the function is down, 503 if nobody could begin it.
         """
         run_id = uuid.uuid4().hex[:12]
-        deadline_s = monotonic() + READY_WITHIN_S
-        while True:
-            try:
-                await self._instances.begin_run(name, _INSTANCE, run_id)
-                return run_id
-            except RequestRefused as exc:
-                if exc.status != 503 or monotonic() > deadline_s:
-                    raise
-            await asyncio.sleep(POLL_S)
+        retry = Retry((RequestRefused,), Backoff(POLL_S, POLL_S), READY_WITHIN_S, is_final=_cannot_begin)
+        await retry.call(lambda: self._instances.begin_run(name, _INSTANCE, run_id))
+        return run_id
 
     async def wait(self, name: FunctionName, metadata: FunctionMetaData, run_id: str) -> Json:
         """Return the record of a run when it has ended well.
@@ -83,6 +78,10 @@ class Runs:
         except MagnetarError as exc:
             return str(exc)
         return ""
+
+
+def _cannot_begin(error: Exception) -> bool:
+    return isinstance(error, RequestRefused) and error.status != 503
 
 
 def _ended_well(run: Json) -> Json:
