@@ -1,7 +1,6 @@
-"""Which command a client may send, and which function handles it.
+"""Which function handles which command of a client; when a client may send it says `wire.session`.
 
-Commands that are not here are those that only a broker sends, or that no version of the protocol knows: they end the
-connection. SEND is handled by the connection itself, because it comes by the thousand.
+SEND is handled by the connection itself, because it comes by the thousand.
 """
 
 from __future__ import annotations
@@ -38,14 +37,12 @@ class Handler(NamedTuple):
     Attributes:
         field: name of its message in BaseCommand; a command without it breaks the protocol.
         run: takes the connection and the message; returns at once, starting a task where it needs time.
-        before_connect: whether it is allowed before CONNECT.
         has_strings: whether its message may hold strings, which must be UTF-8. ACK comes by the thousand, and nobody
             reads its strings, the keys of `properties`: it counts as having none.
     """
 
     field: str
     run: Callable[[Connection, Any], None]
-    before_connect: bool = False
     has_strings: bool = True
 
 
@@ -67,8 +64,8 @@ def _end_of_watch(connection: Connection, command: Any) -> None:
 _transactions = _refuse("transactions")
 
 _HANDLERS: dict[int, Handler] = {
-    BaseCommand.CONNECT: Handler("connect", connect, before_connect=True),
-    BaseCommand.PING: Handler("ping", ping, before_connect=True),
+    BaseCommand.CONNECT: Handler("connect", connect),
+    BaseCommand.PING: Handler("ping", ping),
     BaseCommand.PONG: Handler("pong", pong),
     BaseCommand.AUTH_RESPONSE: Handler("authResponse", auth_response),
     BaseCommand.PARTITIONED_METADATA: Handler("partitionMetadata", partitioned_metadata),

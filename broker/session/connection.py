@@ -33,6 +33,7 @@ from ...tasks import TaskSet
 from ...wire import replies
 from ...wire.frames import Frame, FrameDecoder, encode_frame
 from ...wire.pulsar_api_pb2 import BaseCommand
+from ...wire.session import LEGAL, Role, State, violation
 from ...wire.strings import bad_string
 from ..errors import error_code, failed
 from .closed_producers import ClosedProducers
@@ -68,6 +69,7 @@ class Connection(asyncio.Protocol):
             it; a long command counts as so many (`hold_back`).
         is_reading: False while the socket is not read.
         is_writable: False while the peer takes less than we write.
+        state: whether CONNECT has come.
         client_version: what CONNECT said, None before it.
     """
 
@@ -80,6 +82,7 @@ class Connection(asyncio.Protocol):
         self.closed_producers = ClosedProducers()
         self.is_writable = True
         self.is_closed = False
+        self.enter(State.CONNECTING)
         self.client_version: str | None = None
         self.protocol_version = 0
         self.address = ""
@@ -218,6 +221,11 @@ class Connection(asyncio.Protocol):
 
     # What handlers use
 
+    def enter(self, state: State) -> None:
+        """Take from now on what is legal in a state of the session."""
+        self.state = state
+        self._legal = LEGAL[Role.CLIENT][state]  # looked up here and not for each command
+
     def reply(self, command: BaseCommand) -> None:
         """Send one command."""
         self.write(encode_frame(command))
@@ -322,12 +330,10 @@ class Connection(asyncio.Protocol):
 
     def _handle(self, kind: int, command: BaseCommand) -> None:
         handler = HANDLERS.get(kind)
-        if handler is None:
-            raise ProtocolError(f"command type {kind} is not one that a client sends")
-        if not command.HasField(handler.field):
+        if handler is not None and not command.HasField(handler.field):
             raise ProtocolError(f"command type {kind} without its field {handler.field}")
-        if self.client_version is None and not handler.before_connect:
-            raise ProtocolError(f"command type {kind} before CONNECT")
+        if handler is None or kind not in self._legal:
+            raise ProtocolError(violation(Role.CLIENT, self.state, kind))
         request = getattr(command, handler.field)
         if handler.has_strings and (field := bad_string(request)) is not None:
             self._refuse_bytes(kind, request, field)

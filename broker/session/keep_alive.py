@@ -10,6 +10,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from ...wire import replies
+from ...wire.session import State
 
 if TYPE_CHECKING:
     from .connection import Connection
@@ -77,7 +78,7 @@ class KeepAlive:
         """One tick of the keep-alive: silence since the last one, although asked, ends the connection."""
         connection = self._connection
         # A peer whose socket is not read cannot be heard: its silence says nothing.
-        if connection.client_version is None or (self.is_silent and connection.is_reading):
+        if connection.state is State.CONNECTING or (self.is_silent and connection.is_reading):
             log.info("%r is silent and is closed", connection)
             connection.abort()
             return

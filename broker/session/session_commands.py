@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ... import __version__
-from ...errors import AuthenticationError, ProtocolError, ServiceNotReady
+from ...errors import AuthenticationError, ServiceNotReady
 from ...wire import replies
-from ...wire.pulsar_api_pb2 import CommandAuthResponse, CommandConnect, CommandPing, CommandPong
+from ...wire.pulsar_api_pb2 import BaseCommand, CommandAuthResponse, CommandConnect, CommandPing, CommandPong
+from ...wire.session import LEGAL, Role
 
 if TYPE_CHECKING:
     from .connection import Connection
@@ -19,16 +20,15 @@ SERVER_VERSION = f"Magnetar {__version__}"
 
 
 def connect(connection: Connection, command: CommandConnect) -> None:
-    """Answer CONNECT; a second one breaks the protocol.
+    """Answer CONNECT.
 
     Authentication is off: as in Pulsar then, whatever credentials come are taken.
     """
-    if connection.client_version is not None:
-        raise ProtocolError("a second CONNECT on one connection")
     if not connection.broker.is_started:
         connection.fail(replies.NO_REQUEST, ServiceNotReady("the broker is stopping"))
         connection.close()
         return
+    connection.enter(LEGAL[Role.CLIENT][connection.state][BaseCommand.CONNECT])
     connection.client_version = command.client_version
     connection.protocol_version = command.protocol_version
     connection.reply(replies.connected(SERVER_VERSION, command.protocol_version, connection.config.max_message_bytes))

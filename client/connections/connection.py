@@ -29,6 +29,7 @@ from ...wire.pulsar_api_pb2 import (
     CommandSendError,
     CommandSendReceipt,
 )
+from ...wire.session import LEGAL, Role, State
 from .config import ClientConfig
 from .service_url import Address
 
@@ -105,7 +106,9 @@ class Connection(asyncio.Protocol):
         self._heard_since_tick = True
         self._error: MagnetarError | None = None
         self._on_closed: list[Callable[[Connection], None]] = []
-        self._handlers = self._make_handlers()
+        self._state = State.CONNECTING
+        self._handlers: dict[int, Callable[[BaseCommand], None]] = {}
+        self._use_handlers()
 
     # -- opening and closing ---------------------------------------------------------------------------------------
 
@@ -271,11 +274,17 @@ class Connection(asyncio.Protocol):
                     consumer.handle_message(message, payload)
             else:
                 handler = handlers.get(kind)
-                # Like the Java client, skip what this version does not know: newer brokers may say more.
+                # Like the Java client, skip what is not legal or not known: newer brokers may say more.
                 if handler is not None:
                     handler(command)
 
-    def _make_handlers(self) -> dict[int, Callable[[BaseCommand], None]]:
+    def _use_handlers(self) -> None:
+        """Handle what the broker may send in this state; the loop over the frames sees the change at once."""
+        legal = LEGAL[Role.BROKER][self._state]
+        self._handlers.clear()
+        self._handlers.update((kind, handler) for kind, handler in self._all_handlers().items() if kind in legal)
+
+    def _all_handlers(self) -> dict[int, Callable[[BaseCommand], None]]:
         kinds = BaseCommand
         return {
             kinds.SEND_RECEIPT: self._on_receipt,
@@ -313,6 +322,8 @@ class Connection(asyncio.Protocol):
 
     def _on_connected(self, command: BaseCommand) -> None:
         connected = command.connected
+        self._state = LEGAL[Role.BROKER][self._state][BaseCommand.CONNECTED]
+        self._use_handlers()
         self.server_version = connected.server_version
         if connected.max_message_size > 0:
             self.max_message_bytes = connected.max_message_size

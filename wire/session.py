@@ -1,0 +1,136 @@
+"""What either side of a connection may send, and when: the handshake as a table.
+
+Design: a connection is CONNECTING until the handshake is complete and CONNECTED from then on; once it is closed nothing
+is read, so that needs no state. Each side keeps the state of what it receives: the broker is CONNECTED with the
+client's CONNECT, the client with the broker's CONNECTED. `LEGAL` has a command of a role in a state, with the state
+that follows, if it is legal there; a missing key is a violation. Whether a producer, consumer or request of the id that
+a command names exists is not said here: those who keep the ids know.
+
+A broker ends the connection of a client that violates this, without an ERROR. A client passes over what it does not
+know, as Java's does: newer brokers may say more.
+
+Source: Pulsar binary protocol, sections Handshake, and Unknown commands and violations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+
+from .pulsar_api_pb2 import BaseCommand
+
+
+class Role(Enum):
+    """Who sends."""
+
+    CLIENT = "client"
+    BROKER = "broker"
+
+
+class State(Enum):
+    """How far the handshake is, as the side that receives sees it."""
+
+    CONNECTING = "before CONNECT"
+    CONNECTED = "after CONNECT"
+
+
+_CLIENT = (
+    BaseCommand.SUBSCRIBE,
+    BaseCommand.PRODUCER,
+    BaseCommand.SEND,
+    BaseCommand.ACK,
+    BaseCommand.FLOW,
+    BaseCommand.UNSUBSCRIBE,
+    BaseCommand.CLOSE_PRODUCER,
+    BaseCommand.CLOSE_CONSUMER,
+    BaseCommand.PING,
+    BaseCommand.PONG,
+    BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES,
+    BaseCommand.PARTITIONED_METADATA,
+    BaseCommand.LOOKUP,
+    BaseCommand.CONSUMER_STATS,
+    BaseCommand.SEEK,
+    BaseCommand.GET_LAST_MESSAGE_ID,
+    BaseCommand.GET_TOPICS_OF_NAMESPACE,
+    BaseCommand.GET_SCHEMA,
+    BaseCommand.GET_OR_CREATE_SCHEMA,
+    BaseCommand.AUTH_RESPONSE,
+    BaseCommand.WATCH_TOPIC_LIST,
+    BaseCommand.WATCH_TOPIC_LIST_CLOSE,
+    BaseCommand.TC_CLIENT_CONNECT_REQUEST,
+    BaseCommand.NEW_TXN,
+    BaseCommand.ADD_PARTITION_TO_TXN,
+    BaseCommand.ADD_SUBSCRIPTION_TO_TXN,
+    BaseCommand.END_TXN,
+    BaseCommand.END_TXN_ON_PARTITION,
+    BaseCommand.END_TXN_ON_SUBSCRIPTION,
+)
+_BROKER = (
+    BaseCommand.SEND_RECEIPT,
+    BaseCommand.SEND_ERROR,
+    BaseCommand.MESSAGE,
+    BaseCommand.SUCCESS,
+    BaseCommand.ERROR,
+    BaseCommand.CLOSE_PRODUCER,
+    BaseCommand.CLOSE_CONSUMER,
+    BaseCommand.PRODUCER_SUCCESS,
+    BaseCommand.PING,
+    BaseCommand.PONG,
+    BaseCommand.PARTITIONED_METADATA_RESPONSE,
+    BaseCommand.LOOKUP_RESPONSE,
+    BaseCommand.CONSUMER_STATS_RESPONSE,
+    BaseCommand.REACHED_END_OF_TOPIC,
+    BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE,
+    BaseCommand.ACTIVE_CONSUMER_CHANGE,
+    BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE,
+    BaseCommand.GET_SCHEMA_RESPONSE,
+    BaseCommand.GET_OR_CREATE_SCHEMA_RESPONSE,
+    BaseCommand.AUTH_CHALLENGE,
+    BaseCommand.ACK_RESPONSE,
+    BaseCommand.WATCH_TOPIC_LIST_SUCCESS,
+    BaseCommand.WATCH_TOPIC_UPDATE,
+    BaseCommand.TOPIC_MIGRATED,
+    BaseCommand.TC_CLIENT_CONNECT_RESPONSE,
+    BaseCommand.NEW_TXN_RESPONSE,
+    BaseCommand.ADD_PARTITION_TO_TXN_RESPONSE,
+    BaseCommand.ADD_SUBSCRIPTION_TO_TXN_RESPONSE,
+    BaseCommand.END_TXN_RESPONSE,
+    BaseCommand.END_TXN_ON_PARTITION_RESPONSE,
+    BaseCommand.END_TXN_ON_SUBSCRIPTION_RESPONSE,
+)
+
+LEGAL: Mapping[Role, Mapping[State, Mapping[int, State]]] = {
+    Role.CLIENT: {
+        State.CONNECTING: {
+            BaseCommand.CONNECT: State.CONNECTED,
+            BaseCommand.PING: State.CONNECTING,  # to see whether anybody listens
+        },
+        State.CONNECTED: dict.fromkeys(_CLIENT, State.CONNECTED),
+    },
+    Role.BROKER: {
+        State.CONNECTING: {
+            BaseCommand.CONNECTED: State.CONNECTED,
+            BaseCommand.AUTH_CHALLENGE: State.CONNECTING,
+            BaseCommand.ERROR: State.CONNECTING,  # instead of CONNECTED, and then it closes
+            BaseCommand.PING: State.CONNECTING,
+            BaseCommand.PONG: State.CONNECTING,
+        },
+        # A client takes a second CONNECTED, too: its limits replace those of the first.
+        State.CONNECTED: {BaseCommand.CONNECTED: State.CONNECTED, **dict.fromkeys(_BROKER, State.CONNECTED)},
+    },
+}
+"""Role -> state -> command that the role may send in it -> state that follows."""
+
+
+def commands_of(role: Role) -> frozenset[int]:
+    """Return every command that a role may ever send."""
+    return frozenset(command for commands in LEGAL[role].values() for command in commands)
+
+
+def violation(role: Role, state: State, command: int) -> str:
+    """Return what is wrong with a command that `LEGAL` does not have."""
+    if command not in commands_of(role):
+        return f"command type {command} is not one that a {role.value} sends"
+    if state is State.CONNECTED:
+        return f"a second {BaseCommand.Type.Name(command)} on one connection"
+    return f"command type {command} {state.value}"
