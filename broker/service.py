@@ -21,8 +21,8 @@ from .config import BrokerConfig
 from .policies.policies import AutoCreation
 from .session.connection import Connection
 from .topics.deduplication import DEDUPLICATION_CURSOR, Status
-from .topics.incarnations import TopicLives
-from .topics.maintenance import Upkeep, Work
+from .topics.incarnations import TopicIncarnations
+from .topics.maintenance import Maintenance, Work
 from .topics.rates import Rates
 from .topics.topic import Topic
 from .topics.topic_epochs import TopicEpochs
@@ -50,7 +50,7 @@ class BrokerService:
         topics: the loaded topics, by full name.
         connections: those that are open.
         rates: averages over the last period, for statistics.
-        upkeep: which topics periodic work has to look at.
+        maintenance: which topics periodic work has to look at.
         tasks: what runs beside the connections; it ends with the broker.
     """
 
@@ -68,14 +68,14 @@ class BrokerService:
         self.topics: dict[str, Topic] = {}
         self.connections: dict[Connection, None] = {}  # in the order in which they came
         self.rates = Rates()
-        self.upkeep = Upkeep(self.topics, storage, namespaces)
+        self.maintenance = Maintenance(self.topics, storage, namespaces)
         self.is_started = False
         self.port = config.broker_port
         self._clock = clock
         self._server: asyncio.Server | None = None
         self.tasks = TaskSet("broker")
         self._timers: set[asyncio.TimerHandle] = set()
-        self._lives = TopicLives(self)
+        self._incarnations = TopicIncarnations(self)
         self._producer_names = 0
         self._started_ms = 0
         self._all_gone = asyncio.Event()
@@ -84,7 +84,7 @@ class BrokerService:
     def __repr__(self) -> str:
         return f"BrokerService({self.broker_url}, topics={len(self.topics)}, connections={len(self.connections)})"
 
-    # Life
+    # Start and stop
 
     @property
     def broker_url(self) -> str:
@@ -178,7 +178,7 @@ class BrokerService:
     async def _keep_rates(self) -> None:
         while True:
             await asyncio.sleep(self.config.stats_period_s)
-            alone = partial(self.upkeep.failing_alone, Work.RATES)
+            alone = partial(self.maintenance.failing_alone, Work.RATES)
             await self.rates.update(await self._busy_topics(), self.config.stats_period_s, alone)
 
     async def _keep_trimming(self) -> None:
@@ -188,7 +188,7 @@ class BrokerService:
 
     async def _busy_topics(self) -> set[Topic]:
         """Return the topics that changed or that somebody is connected to."""
-        busy = {topic async for topic in self.upkeep.take(Work.RATES, self.now_ms())}
+        busy = {topic async for topic in self.maintenance.take(Work.RATES, self.now_ms())}
         for connection in self.connections:
             busy.update(producer.topic for producer in connection.producers.values())
             busy.update(consumer.subscription.topic for consumer in connection.consumers.values())
@@ -205,16 +205,16 @@ class BrokerService:
 
         Cancellation: safe.
         """
-        async for topic in self.upkeep.take(Work.TRIM, self.now_ms()):
+        async for topic in self.maintenance.take(Work.TRIM, self.now_ms()):
             if not self.namespaces.has_namespace(topic.name.namespace_name):
                 continue
             if self.storage.failure is not None:
-                self.upkeep.again(Work.TRIM, topic)
+                self.maintenance.again(Work.TRIM, topic)
                 return
-            with self.upkeep.failing_alone(Work.TRIM, topic):
+            with self.maintenance.failing_alone(Work.TRIM, topic):
                 time_ms, size_bytes = self._retention(topic)
                 await topic.trim(time_ms, size_bytes)
-                self.upkeep.trimmed(topic, time_ms)
+                self.maintenance.trimmed(topic, time_ms)
 
     def _retention(self, topic: Topic) -> tuple[int, int]:
         time_ms, size_bytes = self.namespaces.retention(topic.name.namespace_name)
@@ -226,28 +226,28 @@ class BrokerService:
     async def _watch_compaction(self) -> None:
         while True:
             await asyncio.sleep(self.config.compaction_check_s)
-            async for topic in self.upkeep.take(Work.COMPACTION, self.now_ms()):
+            async for topic in self.maintenance.take(Work.COMPACTION, self.now_ms()):
                 if not self.namespaces.has_namespace(topic.name.namespace_name):
                     continue
-                with self.upkeep.failing_alone(Work.COMPACTION, topic):
+                with self.maintenance.failing_alone(Work.COMPACTION, topic):
                     self._begin_due_compaction(topic)
 
     def _begin_due_compaction(self, topic: Topic) -> None:
         threshold = self.namespaces.compaction_threshold(topic.name, self.config.compaction_threshold_bytes)
         if threshold and topic.compaction.waiting_bytes > threshold:
-            self.upkeep.again(Work.COMPACTION, topic)
+            self.maintenance.again(Work.COMPACTION, topic)
             if not topic.compaction.is_running:
                 topic.begin_compaction()
 
     async def _watch_deduplication(self) -> None:
         while True:
             await asyncio.sleep(self.config.deduplication_check_s)
-            async for topic in self.upkeep.take(Work.DEDUPLICATION, self.now_ms()):
+            async for topic in self.maintenance.take(Work.DEDUPLICATION, self.now_ms()):
                 await self.adjust_deduplication([topic])
-                with self.upkeep.failing_alone(Work.DEDUPLICATION, topic):
+                with self.maintenance.failing_alone(Work.DEDUPLICATION, topic):
                     topic.deduplication.tick()
                     if topic.deduplication.status is not Status.DISABLED:
-                        self.upkeep.again(Work.DEDUPLICATION, topic)
+                        self.maintenance.again(Work.DEDUPLICATION, topic)
 
     async def adjust_deduplication(self, topics: Iterable[Topic]) -> None:
         """Have topics obey what policies say now about repeated entries.
@@ -255,7 +255,7 @@ class BrokerService:
         Cancellation: call again.
         """
         for topic in list(topics):
-            with self.upkeep.failing_alone(Work.DEDUPLICATION, topic):
+            with self.maintenance.failing_alone(Work.DEDUPLICATION, topic):
                 if not topic.is_closed and not topic.deduplication.is_as_wanted:
                     await topic.deduplication.adjust()
 
@@ -277,7 +277,7 @@ class BrokerService:
     def has_topic(self, name: TopicName) -> bool:
         """Return whether a topic that is not partitioned, or a partition, exists; one being deleted does not."""
         text = str(name)
-        return not self._lives.is_deleting(text) and (text in self.topics or self.storage.has_log(text))
+        return not self._incarnations.is_deleting(text) and (text in self.topics or self.storage.has_log(text))
 
     def topic_names(self, namespace: str) -> list[str]:
         """Return the topics that exist in ``tenant/namespace``, partitions by their own names."""
@@ -319,7 +319,7 @@ class BrokerService:
         self.check_name(name)
         if not self.storage.has_log(text) and not (create and self._is_created_on_use(name)):
             raise TopicNotFound(f"Topic {text} does not exist")
-        return await self._lives.load(name, create=create)
+        return await self._incarnations.load(name, create=create)
 
     def check_name(self, name: TopicName) -> None:
         """Raise if a topic of that name cannot exist.
@@ -360,9 +360,9 @@ class BrokerService:
             NotAllowed: it cannot exist.
         """
         self.check_name(name)
-        topic = self.topics.get(str(name)) or await self._lives.load(name, create=True)
+        topic = self.topics.get(str(name)) or await self._incarnations.load(name, create=True)
         if properties:
-            await self._lives.set_properties(topic, properties)
+            await self._incarnations.set_properties(topic, properties)
         return topic
 
     async def unload_topic(self, name: TopicName) -> None:
@@ -371,7 +371,7 @@ class BrokerService:
         Raises:
             TopicNotFound: it does not exist.
         """
-        self._lives.unload(name)
+        self._incarnations.unload(name)
 
     async def delete_topic(self, name: TopicName, force: bool = False, *, with_subscriptions: bool = False) -> None:
         """Delete a topic, its entries, its subscriptions, and what was set for it.
@@ -390,7 +390,7 @@ class BrokerService:
 
         Cancellation: the topic is deleted all the same.
         """
-        await self._lives.delete(name, force=force, with_subscriptions=with_subscriptions)
+        await self._incarnations.delete(name, force=force, with_subscriptions=with_subscriptions)
 
     # Workers
 

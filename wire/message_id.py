@@ -36,7 +36,7 @@ LATEST = MessageId(_MAX, _MAX)
 
 
 def to_data(message_id: MessageId) -> MessageIdData:
-    """Return the protocol's record of an id; -1 travels as the largest unsigned number."""
+    """Return the protocol's record of an id; -1 is written as the largest unsigned number."""
     data = MessageIdData(ledgerId=message_id.ledger_id & _U64, entryId=message_id.entry_id & _U64)
     if message_id.partition >= 0:
         data.partition = message_id.partition

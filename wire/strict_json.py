@@ -1,7 +1,7 @@
 """JSON as others send it: read strictly, so that nothing odd in it comes up later.
 
 Python's reader takes what is no JSON (``NaN``), numbers that nothing holds (``1e400``, thousands of digits), texts that
-cannot be written (half of a surrogate pair), a name twice, and nests so deep that whoever walks through it fails. All
+cannot be written (half of a surrogate pair), a name twice, and nests so deep that whoever descends into it fails. All
 of that is refused here, where it comes in.
 """
 

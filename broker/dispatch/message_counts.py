@@ -1,8 +1,8 @@
 """How many messages an entry can have, whatever its producer said: what consumers are charged for it.
 
 A client gives a permit back for each message that it took. For a batch that it cannot take apart it gives back one. So
-a batch that claims more messages than its bytes can hold is charged as one message; at its word it would use up the
-permits of its consumer for ever.
+a batch that claims more messages than its bytes can hold is charged as one message; charged as it claims, it would use
+up the permits of its consumer for ever.
 
 Source: Pulsar binary protocol, section FLOW permits.
 """
@@ -15,7 +15,7 @@ from ...wire.payload import open_payload
 from ..storage.entry import StoredEntry
 
 
-def believable(entry: StoredEntry, max_message_bytes: int) -> StoredEntry:
+def limit_message_count(entry: StoredEntry, max_message_bytes: int) -> StoredEntry:
     """Return an entry with a number of messages that it can have.
 
     Call it for entries that seem too small for their messages, or overdraw the permits; it looks into the entry.

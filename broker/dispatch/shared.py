@@ -17,7 +17,7 @@ from ...wire.batch import MIN_MESSAGE_BYTES
 from ...wire.position import Position
 from ...wire.pulsar_api_pb2 import CommandSubscribe
 from .entry_reader import EntryReader
-from .message_counts import believable
+from .message_counts import limit_message_count
 from .ports import ConsumerPort
 from .replay import Replay
 from .shared_order import SharedOrder
@@ -254,14 +254,14 @@ class SharedDispatcher(Generic[C]):
         cursor = self._subscription.cursor
         replay = self.replay
         deliveries: list[Delivery] = []
-        permits = min(consumer.permits, self._room(consumer))
+        permits = min(consumer.permits, self._unacked_allowance(consumer))
         looks_up = cursor.has_holes or entries[index].position <= cursor.mark_delete
         while index < len(entries) and permits > 0 and len(deliveries) < self._config.max_round_robin_entries:
             entry = entries[index]
             position, payload, messages = entry
             index += 1
             if messages > permits or not 0 < messages * MIN_MESSAGE_BYTES <= len(payload):
-                entry = believable(entry, self._config.max_message_bytes)
+                entry = limit_message_count(entry, self._config.max_message_bytes)
                 messages = entry.messages
             replay.discard(position)
             if position >= self._next:
@@ -285,7 +285,7 @@ class SharedDispatcher(Generic[C]):
             self._check_block()
         return index
 
-    def _room(self, consumer: C) -> int:
+    def _unacked_allowance(self, consumer: C) -> int:
         """Return how many more messages a consumer may hold; readers may hold any number."""
         limit = self._config.max_unacked_per_consumer
         if not limit or not self._subscription.is_durable:

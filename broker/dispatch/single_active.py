@@ -20,7 +20,7 @@ from ...wire.pulsar_api_pb2 import CommandSubscribe
 from ..storage.compacted_view import CompactedReading
 from .active_choice import Candidate, choose_active
 from .entry_reader import EntryReader
-from .message_counts import believable
+from .message_counts import limit_message_count
 from .ports import ConsumerPort
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ class SingleActiveDispatcher(Generic[C]):
                 break
             position, payload, messages = entry
             if messages > permits or not 0 < messages * MIN_MESSAGE_BYTES <= len(payload):
-                entry = believable(entry, self._config.max_message_bytes)
+                entry = limit_message_count(entry, self._config.max_message_bytes)
                 messages = entry.messages
             wanted = None
             if looks_up:

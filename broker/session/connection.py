@@ -1,6 +1,6 @@
 """One client's connection: bytes in, frames out, and what both sides of a flow need to stay bounded.
 
-Design: the shell knows sockets and time, nothing of topics. Frames go to the handlers of `commands`; what handlers
+Design: the connection knows sockets and time, nothing of topics. Frames go to the handlers of `commands`; what handlers
 write is collected and leaves in one joined write at the end of the turn of the loop. Three things bound its memory:
 
 * above `max_pending_publishes` entries that storage has not confirmed, or while storage is congested, the socket is

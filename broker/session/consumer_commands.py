@@ -43,13 +43,14 @@ from ..errors import error_code
 from ..schemas.bytes_only import check_schema
 from ..storage.cursors.cursor import Ack, MemoryCursor
 from ..storage.cursors.names import check_name, check_properties, check_text, is_internal
+from ..storage.journal.batch import Done
 from ..topics.compaction_rules import last_batch_index
 from ..topics.consumer import Consumer
 from ..topics.subscription import Subscription
 from ..topics.subscription_types import check_kind
 from ..topics.topic import Topic
 from .consumer_stats import consumer_stats_response
-from .message_id_turns import Told, in_turns
+from .message_id_batches import apply_in_batches
 
 if TYPE_CHECKING:
     from .connection import Connection
@@ -186,11 +187,11 @@ def ack(connection: Connection, command: CommandAck) -> None:
     ids = command.message_id
     inside_batches = connection.config.acknowledge_inside_batches
     if command.ack_type == CommandAck.Individual:
-        in_turns(
+        apply_in_batches(
             connection,
             consumer.subscription,
             ids,
-            lambda piece, told: consumer.subscription.acknowledge(consumer, _acks(piece, inside_batches), told),
+            lambda batch, told: consumer.subscription.acknowledge(consumer, _acks(batch, inside_batches), told),
             done,
         )
     elif len(ids) == 1:
@@ -240,10 +241,10 @@ def redeliver(connection: Connection, command: CommandRedeliverUnacknowledgedMes
         dispatcher.redeliver(consumer, None, epoch)
         return
 
-    def apply(piece: Sequence[MessageIdData], _: Told | None) -> None:
-        dispatcher.redeliver(consumer, [Position(data.ledgerId, data.entryId) for data in piece], epoch)
+    def apply(batch: Sequence[MessageIdData], _: Done | None) -> None:
+        dispatcher.redeliver(consumer, [Position(data.ledgerId, data.entryId) for data in batch], epoch)
 
-    in_turns(connection, consumer.subscription, command.message_ids, apply)
+    apply_in_batches(connection, consumer.subscription, command.message_ids, apply)
 
 
 def unsubscribe(connection: Connection, command: CommandUnsubscribe) -> None:

@@ -1,8 +1,8 @@
-"""Compaction of a topic: two walks over what it holds, then one switch to the new compacted view.
+"""Compaction of a topic: two passes over what it holds, then one switch to the new compacted view.
 
 Design: entries are read as any consumer that is behind reads them, a little at a time, and looked at in a thread;
-between two pieces the walk rests as long as the piece took, so that it takes half a core at most and the loop's other
-work goes first. What the walk reads cannot change under it: compacted views change here only, and the log keeps its
+between two pieces the pass rests as long as the piece took, so that it takes half a core at most and the loop's other
+work goes first. What the pass reads cannot change under it: compacted views change here only, and the log keeps its
 ledgers while it is being compacted.
 
 Failing at any moment leaves the old view in place.
@@ -36,7 +36,7 @@ from .compaction_rules import Latest, Survivors, TooManyKeys
 log = logging.getLogger(__name__)
 
 MAX_KEYS = 200_000
-"""Keys that memory holds at a time, about 40 MB; more of them cost more walks."""
+"""Keys that memory holds at a time, about 40 MB; more of them cost more passes."""
 MAX_PARTS = 256
 PIECE_ENTRIES = 256
 PIECE_BYTES = 256 * 1024
@@ -76,8 +76,8 @@ async def compact(topic_log: TopicLog, max_message_bytes: int, max_keys: int = M
             return Compacted()
         for hidden in stale_views(topic_log):
             drop_hidden(hidden, _dropped)
-        places, messages = await _first_walk(topic_log, end, max_message_bytes, max_keys)
-        entries = await _second_walk(topic_log, end, Survivors(places, max_message_bytes))
+        places, messages = await _first_pass(topic_log, end, max_message_bytes, max_keys)
+        entries = await _second_pass(topic_log, end, Survivors(places, max_message_bytes))
         return Compacted(max(messages - len(places), 0), entries, end)
     finally:
         topic_log.is_compacting = False
@@ -96,7 +96,7 @@ async def _hold_back(topic_log: TopicLog) -> None:
     await topic_log.core.wait(open_cursor)
 
 
-async def _first_walk(topic_log: TopicLog, end: Position, max_bytes: int, max_keys: int) -> tuple[array[int], int]:
+async def _first_pass(topic_log: TopicLog, end: Position, max_bytes: int, max_keys: int) -> tuple[array[int], int]:
     """Return the sorted places of the survivors, and how many messages there are."""
     parts = 1
     while True:
@@ -120,7 +120,7 @@ def _sorted(places: array[int]) -> array[int]:
     return array("Q", sorted(places))
 
 
-async def _second_walk(topic_log: TopicLog, end: Position, survivors: Survivors) -> int:
+async def _second_pass(topic_log: TopicLog, end: Position, survivors: Survivors) -> int:
     """Write the new view, switch over to it, and return how many entries it has."""
     hidden = begin_view(topic_log)
     is_ours = True

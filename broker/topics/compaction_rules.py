@@ -1,9 +1,9 @@
 """What compaction keeps: of each key the last message, unless that is empty. Decisions only; nothing here waits.
 
-The whole topic is walked through twice. `Latest` is fed every entry in the first walk and then names the survivors by
-the number of their entry in the walk and their index in the batch; `Survivors` picks them out of the second walk. Keys
+The whole topic is read twice. `Latest` is fed every entry in the first pass and then names the survivors by
+the number of their entry in the pass and their index in the batch; `Survivors` picks them out of the second pass. Keys
 are kept as hashes of 16 bytes, so memory depends on how many keys there are, not on how long they are; where there are
-too many, the first walk is made once for each part of the keys.
+too many, the first pass is made once for each part of the keys.
 
 Source: Pulsar binary protocol, section Metadata (compacted_out, null_value).
 """
@@ -28,7 +28,7 @@ _WHOLE = (1 << _INDEX_BITS) - 1
 
 
 class TooManyKeys(MagnetarError):
-    """More keys than memory may hold at a time: walk once for each of more parts."""
+    """More keys than memory may hold at a time: read once for each of more parts."""
 
 
 class Keyed(NamedTuple):
@@ -61,7 +61,7 @@ class Latest:
         self.messages = 0
 
     def feed(self, payloads: Iterable[bytes]) -> None:
-        """Take the next entries of the walk.
+        """Take the next entries of the pass.
 
         Raises:
             TooManyKeys: see there.
@@ -117,7 +117,7 @@ class Latest:
     def survivors(self) -> array[int]:
         """Return what stays, in no order."""
         found = array("Q", self._whole)
-        # A message whose last part comes after the end of the walk must be whole for those who read on.
+        # A message whose last part comes after the end of the pass must be whole for those who read on.
         for places in [*self._last.values(), *self._chunks.values()]:
             if isinstance(places, int):
                 found.append(places)
@@ -163,7 +163,7 @@ class Kept(NamedTuple):
     """An entry of the compacted view.
 
     Attributes:
-        number: of the entry in the walk.
+        number: of the entry in the pass.
         payload: as it came, or with removed messages marked in it.
         publish_time_ms: its publish time.
     """
@@ -174,7 +174,7 @@ class Kept(NamedTuple):
 
 
 class Survivors:
-    """Picks the survivors out of the second walk.
+    """Picks the survivors out of the second pass.
 
     Args:
         places: the survivors, sorted.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ...wire import ack_set, replies
 from ...wire.bulk import message_frame_head
-from ...wire.bursts import MessageHeads
+from ...wire.frame_templates import MessageHeads
 from ...wire.payload import strip_checksum
 from ...wire.pulsar_api_pb2 import CommandSubscribe
 from ..times import iso_now

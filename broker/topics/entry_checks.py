@@ -1,9 +1,9 @@
 """Which entries are refused because of the numbers in their metadata.
 
-How many messages a batch has decides what its consumers are charged and how much room is made for it, so it must be
-possible: each message takes `MIN_MESSAGE_BYTES` of the body at least. Where the body is compressed, what counts is the
-size that it announces; clients take no more than the largest message of the broker. Encryption makes a body longer,
-never shorter.
+How many messages a batch has decides what its consumers are charged and how much memory is set aside for it, so it
+must be possible: each message takes `MIN_MESSAGE_BYTES` of the body at least. Where the body is compressed, what counts
+is the size that it announces; clients take no more than the largest message of the broker. Encryption makes a body
+longer, never shorter.
 
 Pulsar itself stores any number.
 """

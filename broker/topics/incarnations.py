@@ -1,4 +1,4 @@
-"""The lives of topics: how they are loaded, created, unloaded and deleted, one life of a name after the other.
+"""Incarnations of topics: how they are loaded, created, unloaded and deleted, one incarnation of a name after another.
 
 Design: whoever loads, creates or deletes a topic holds the lock of its name, so that a new topic begins once nothing of
 the old one is left: no policy, no epoch, no entry that is under way. Closing is done in one go, without waiting, and
@@ -20,8 +20,9 @@ from ...tasks.supervised import awaited_elsewhere
 from ...wire.topic_name import TopicName
 from ..storage.compacted_view import COMPACTION_CURSOR
 from .deduplication import DEDUPLICATION_CURSOR
+from .futures import settle
+from .named_locks import NamedLocks
 from .topic import Topic
-from .waiting import NamedLocks, settle
 
 if TYPE_CHECKING:
     from .ports import BrokerPort
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class TopicLives:
+class TopicIncarnations:
     """Opens and closes the topics of a broker."""
 
     def __init__(self, broker: BrokerPort) -> None:
@@ -41,7 +42,7 @@ class TopicLives:
         self._deleting: set[str] = set()
 
     def __repr__(self) -> str:
-        return f"TopicLives(loading={sorted(self._loading)}, deleting={sorted(self._deleting)})"
+        return f"TopicIncarnations(loading={sorted(self._loading)}, deleting={sorted(self._deleting)})"
 
     def is_deleting(self, text: str) -> bool:
         """Return whether the topic of that name is on its way out."""

@@ -37,7 +37,7 @@ class Work(Enum):
     DEDUPLICATION = "its deduplication"
 
 
-class Upkeep:
+class Maintenance:
     """The lists of one broker.
 
     Args:

@@ -23,7 +23,7 @@ from google.protobuf.message import DecodeError
 
 from ...errors import ChecksumError, ProducerBlockedQuotaExceededRefused, ProtocolError
 from ...wire import replies
-from ...wire.bursts import Receipt, receipt_burst
+from ...wire.frame_templates import Receipt, receipt_frames
 from ...wire.payload import MAGIC_CHECKSUM, open_payload
 from ...wire.position import Position
 from ...wire.pulsar_api_pb2 import CommandProducer, CommandSend, MessageMetadata, ServerError
@@ -208,7 +208,7 @@ class Producer:
 
     def take_receipts(self) -> tuple[bytes, int]:
         """Return the frames of the receipts that have not been written, and how many entries they answer."""
-        frames = receipt_burst(self.id, self._receipts)
+        frames = receipt_frames(self.id, self._receipts)
         entries = len(self._receipts)
         self._receipts.clear()
         return frames, entries

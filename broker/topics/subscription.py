@@ -19,9 +19,9 @@ from ..dispatch.single_active import SingleActiveDispatcher
 from ..storage.compacted_view import COMPACTION_CURSOR
 from ..storage.cursors.cursor import Ack, Cursor, MemoryCursor
 from ..storage.cursors.names import refuse_internal
+from .futures import settle
 from .rates import Meter
 from .subscription_types import kind_name
-from .waiting import settle
 
 if TYPE_CHECKING:
     from .consumer import Consumer
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 Dispatcher = SingleActiveDispatcher["Consumer"] | SharedDispatcher["Consumer"]
 
 ENTRIES_PER_TURN = 1000
-"""Entries that a long walk over a cursor looks at before others get their turn of the loop."""
+"""Entries that a long search over a cursor looks at before others get their turn of the loop."""
 ABANDONED_AFTER_S = 30.0
 """How long a non-durable subscription waits for its consumer to come back after a seek."""
 

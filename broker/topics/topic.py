@@ -17,11 +17,11 @@ from ...wire.topic_name import TopicName
 from ..storage.compacted_view import COMPACTION_CURSOR
 from .compaction import TopicCompaction
 from .deduplication import DEDUPLICATION_CURSOR, Deduplication, Limits
+from .futures import settle
 from .producer_access import FENCED_OUT, Own, Producers, Share, Wait, admit, next_epoch
 from .rates import Meter
 from .subscription import Subscription
 from .topic_stats import internal_stats, topic_stats
-from .waiting import settle
 
 if TYPE_CHECKING:
     from ..storage.topic_log import TopicLog
@@ -213,7 +213,7 @@ class Topic:
         Cancellation: the producer is not there, or detaching it removes it.
         """
         async with self._claim:
-            await self._free_name(producer)
+            await self._evict_stale(producer)
             # Who joins while ids are being read again would be told one too low, and what it repeats be taken as new.
             await self.deduplication.adjust()
             await self.deduplication.settled(producer.name)
@@ -257,8 +257,13 @@ class Topic:
         producer.connection.add_producer(producer)
         producer.succeed(self.epoch)
 
-    async def _free_name(self, producer: Producer) -> None:
-        """See to it that nobody of that name is there: a successor or a dead peer gives way, anybody else stays."""
+    async def _evict_stale(self, producer: Producer) -> None:
+        """Evict a stale producer of this name, or refuse.
+
+        Stale is one that the same connection has replaced (a higher epoch), and one whose peer does not answer.
+
+        Source: Pulsar binary protocol, section Producer, same name.
+        """
         holder = self.producers.get(producer.name) or next(
             (waiting for waiting in self.waiting if waiting.name == producer.name), None
         )
@@ -438,7 +443,7 @@ class Topic:
             raise SubscriptionNotFound(f"Subscription {name} not found on topic {self.name}")
         await subscription.delete(force=force)
 
-    # Life
+    # The end
 
     async def terminate(self) -> Position:
         """Take no more entries, for good; returns the position of the last one.

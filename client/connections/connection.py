@@ -43,10 +43,10 @@ class ProducerPort(Protocol):
     """What a connection tells a producer."""
 
     def handle_receipt(self, receipt: CommandSendReceipt) -> None:
-        """Handle a send receipt."""
+        """Handle a send receipt: an entry is stored."""
 
     def handle_send_error(self, error: CommandSendError) -> None:
-        """Handle the refusal of an entry."""
+        """Handle a send error: an entry is refused."""
 
     def handle_detached(self, connection: Connection, reason: MagnetarError) -> None:
         """Handle the end of the producer on this connection."""

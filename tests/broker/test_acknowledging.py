@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from magnetar.broker.service import BrokerService
 from magnetar.broker.session.consumer_commands import ack
-from magnetar.broker.session.message_id_turns import IDS_PER_TURN
+from magnetar.broker.session.message_id_batches import IDS_PER_BATCH
 from magnetar.broker.topics.subscription import Subscription
 from magnetar.wire.position import Position
 from magnetar.wire.pulsar_api_pb2 import BaseCommand, CommandAck, CommandSubscribe, ServerError
@@ -50,7 +50,7 @@ async def test_one_ack_of_many_ids_is_worked_off_in_turns(
     monkeypatch.setattr(Subscription, "acknowledge", timed)
     sink.send("ACK", consumer_id=1, ack_type=0, message_id=ids, request_id=7)
     assert (await sink.receive()).command.ackResponse.request_id == 7
-    assert len(spent) == MANY // IDS_PER_TURN
+    assert len(spent) == MANY // IDS_PER_BATCH
     assert max(spent) < 0.25
     assert broker.topics[TOPIC].subscriptions["s"].cursor.backlog_entries == 0
     (connection,) = (c for c in broker.connections if c.consumers)
@@ -96,8 +96,8 @@ async def test_what_a_seek_follows_does_not_acknowledge_what_comes_after_it(brok
     sink = await consumer(broker, EXCLUSIVE)
     sent = await publish(source, [b"m"] * 20)
     await take(sink, 20)
-    last = [{"ledgerId": sent[-1].ledger_id, "entryId": 19}] * (20 * IDS_PER_TURN)
-    first = [{"ledgerId": sent[-1].ledger_id, "entryId": 0}] * (10 * IDS_PER_TURN)
+    last = [{"ledgerId": sent[-1].ledger_id, "entryId": 19}] * (20 * IDS_PER_BATCH)
+    first = [{"ledgerId": sent[-1].ledger_id, "entryId": 0}] * (10 * IDS_PER_BATCH)
     (connection,) = (each for each in broker.connections if each.consumers)
     ack(connection, CommandAck(consumer_id=1, ack_type=CommandAck.Individual, message_id=first + last, request_id=9))
     subscription = broker.topics[TOPIC].subscriptions["s"]
@@ -180,7 +180,7 @@ async def test_redelivery_of_many_ids_is_worked_off_in_turns(broker: BrokerServi
     sink = await consumer(broker, SHARED, permits=100)
     sent = await publish(source, [b"m"] * 3)
     await take(sink, 3)
-    strange = [{"ledgerId": NEVER, "entryId": number} for number in range(2 * IDS_PER_TURN)]
+    strange = [{"ledgerId": NEVER, "entryId": number} for number in range(2 * IDS_PER_BATCH)]
     held = [{"ledgerId": each.ledger_id, "entryId": each.entry_id} for each in sent]
     sink.send("REDELIVER_UNACKNOWLEDGED_MESSAGES", consumer_id=1, message_ids=strange + held)
     again = await take(sink, 3)
@@ -213,7 +213,7 @@ async def test_ack_of_many_ids_that_lacks_a_required_field_closes_its_connection
     source = await producer(broker)
     sink = await consumer(broker, SHARED)
     command = BaseCommand(type=BaseCommand.ACK)
-    ids = [{"ledgerId": NEVER, "entryId": number} for number in range(IDS_PER_TURN + 1)]
+    ids = [{"ledgerId": NEVER, "entryId": number} for number in range(IDS_PER_BATCH + 1)]
     command.ack.MergeFrom(CommandAck(consumer_id=1, ack_type=CommandAck.Individual, message_id=ids))
     command.ack.properties.add()
     with caplog.at_level("INFO"):

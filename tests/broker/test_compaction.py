@@ -259,7 +259,7 @@ def test_the_last_message_of_a_compacted_batch_is_the_last_that_is_left() -> Non
 
 
 class History:
-    """One disk over several lives of a storage, each ended by a crash while it compacts."""
+    """One disk over several runs of a storage, each ended by a crash while it compacts."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -272,7 +272,7 @@ class History:
     def open(self) -> Storage:
         return Storage.open("/data", SMALL, self.disk, lambda: 1000.0, self.rng)
 
-    async def live(self) -> bool:
+    async def run(self) -> bool:
         """Write and compact until the machine stops; returns whether a compaction was under way."""
         storage = self.open()
         self._stepper = storage.step_by_hand(self.rng)
@@ -333,7 +333,7 @@ async def one_history(seed: int) -> int:
     history = History(seed)
     in_the_middle = 0
     for _ in range(3):
-        in_the_middle += await history.live()
+        in_the_middle += await history.run()
         history.disk.crash_at = None
         if history.rng.random() < 0.7:
             history.disk.power_failure()

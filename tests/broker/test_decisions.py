@@ -15,7 +15,7 @@ from magnetar.broker.session.topic_list import list_answer, topics_hash
 from magnetar.broker.topics.producer_access import Own, Producers, Share, Wait, admit
 from magnetar.errors import BrokerError, MetadataError, ProducerBusy, ProducerFenced
 from magnetar.wire.bulk import message_frame_head
-from magnetar.wire.bursts import MessageHeads, receipt_burst
+from magnetar.wire.frame_templates import MessageHeads, receipt_frames
 from magnetar.wire.frames import FrameDecoder
 from magnetar.wire.hashing import murmur3_32
 from magnetar.wire.position import Position
@@ -225,7 +225,7 @@ sizes = st.one_of(st.integers(0, 300), st.integers(16_000, 17_000), st.integers(
 def test_receipts_in_a_burst_say_what_they_say_alone(
     producer_id: int, receipts: list[tuple[int, int, Position]]
 ) -> None:
-    frames = FrameDecoder().feed(receipt_burst(producer_id, receipts))
+    frames = FrameDecoder().feed(receipt_frames(producer_id, receipts))
     seen = []
     for frame in frames:
         receipt = frame.command.send_receipt

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from magnetar.broker.dispatch import entry_reader
-from magnetar.broker.dispatch.message_counts import believable
+from magnetar.broker.dispatch.message_counts import limit_message_count
 from magnetar.broker.service import BrokerService
 from magnetar.broker.storage.entry import StoredEntry
 from magnetar.broker.storage.topic_log import TopicLog
@@ -110,7 +110,7 @@ def test_real_batches_are_believed(count: int, is_compressed: bool) -> None:
     packed = compress(LZ4, body) if is_compressed else body
     kind = LZ4 if is_compressed else 0
     batch = entry(packed, count, num_messages_in_batch=count, compression=kind, uncompressed_size=len(body))
-    assert believable(batch, MAX_BYTES) == batch
+    assert limit_message_count(batch, MAX_BYTES) == batch
 
 
 @pytest.mark.parametrize(
@@ -126,4 +126,4 @@ def test_real_batches_are_believed(count: int, is_compressed: bool) -> None:
     ],
 )
 def test_what_cannot_be_counts_as_one_message(odd: StoredEntry) -> None:
-    assert believable(odd, MAX_BYTES) == odd._replace(messages=1)
+    assert limit_message_count(odd, MAX_BYTES) == odd._replace(messages=1)

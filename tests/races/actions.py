@@ -1,4 +1,4 @@
-"""What clients and administrators do in a life of the broker, drawn from its seed."""
+"""What clients and administrators do in one incarnation of the broker, drawn from its seed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from magnetar.wire.topic_name import parse_topic_name
 from .peer import Peer, PeerConsumer, PeerProducer
 
 if TYPE_CHECKING:
-    from .life import Life
+    from .incarnation import Incarnation
 
 NAMESPACE = "public/races"
 TOPICS = tuple(f"persistent://{NAMESPACE}/t{number}" for number in range(2))
@@ -28,16 +28,16 @@ KINDS = (CommandSubscribe.Exclusive, CommandSubscribe.Shared, CommandSubscribe.F
 
 
 class Actions:
-    """The actions of one life; how likely each is, is drawn once."""
+    """The actions of one incarnation; how likely each is, is drawn once."""
 
-    def __init__(self, life: Life) -> None:
-        self._life = life
+    def __init__(self, incarnation: Incarnation) -> None:
+        self._incarnation = incarnation
         self._number = 0
-        self._actions = [(action, life.rng.choice((0.2, 1.0, 3.0))) for action in self._all_actions()]
+        self._actions = [(action, incarnation.rng.choice((0.2, 1.0, 3.0))) for action in self._all_actions()]
 
     def act(self) -> None:
         """Do one of them."""
-        action = self._life.rng.choices(
+        action = self._incarnation.rng.choices(
             [action for action, _ in self._actions], [weight for _, weight in self._actions]
         )[0]
         action()
@@ -51,80 +51,84 @@ class Actions:
         ]  # fmt: skip
 
     def _peer(self) -> Peer:
-        self._life.peers = [peer for peer in self._life.peers if not peer.is_gone]
-        if not self._life.peers or (len(self._life.peers) < MAX_PEERS and self._life.rng.random() < 0.3):
+        self._incarnation.peers = [peer for peer in self._incarnation.peers if not peer.is_gone]
+        if not self._incarnation.peers or (
+            len(self._incarnation.peers) < MAX_PEERS and self._incarnation.rng.random() < 0.3
+        ):
             self._number += 1
-            self._life.peers.append(Peer(self._life, self._number, is_deaf=self._life.rng.random() < 0.2))
-        return self._life.rng.choice(self._life.peers)
+            self._incarnation.peers.append(
+                Peer(self._incarnation, self._number, is_deaf=self._incarnation.rng.random() < 0.2)
+            )
+        return self._incarnation.rng.choice(self._incarnation.peers)
 
     def _connect(self) -> None:
-        self._life.note(f"{self._peer()!r}")
+        self._incarnation.note(f"{self._peer()!r}")
 
     def _topic(self) -> str:
-        return self._life.rng.choice(TOPICS)
+        return self._incarnation.rng.choice(TOPICS)
 
     def _produce(self) -> None:
-        peer, topic, mode = self._peer(), self._topic(), self._life.rng.choice(MODES)
-        name = self._life.rng.choice(("", "", "p", "q"))
+        peer, topic, mode = self._peer(), self._topic(), self._incarnation.rng.choice(MODES)
+        name = self._incarnation.rng.choice(("", "", "p", "q"))
         if mode == ProducerAccessMode.ExclusiveWithFencing:
-            self._life.fenced.add(topic)
-        self._life.note(f"{peer}: producer {name} on {topic} {ProducerAccessMode.Name(mode)}")
+            self._incarnation.fenced.add(topic)
+        self._incarnation.note(f"{peer}: producer {name} on {topic} {ProducerAccessMode.Name(mode)}")
         peer.create_producer(topic, mode, name)
 
     def _producer(self) -> tuple[Peer, PeerProducer] | None:
         ready = [
             (p, each)
-            for p in self._life.peers
+            for p in self._incarnation.peers
             if not p.is_gone
             for each in p.producers.values()
             if each.state == "ready"
         ]
-        return self._life.rng.choice(ready) if ready else None
+        return self._incarnation.rng.choice(ready) if ready else None
 
     def _send(self) -> None:
         if (found := self._producer()) is not None:
-            for _ in range(self._life.rng.choice((1, 3))):
+            for _ in range(self._incarnation.rng.choice((1, 3))):
                 found[0].send(found[1])
-            self._life.note(f"{found[0]}: send {found[1]}")
+            self._incarnation.note(f"{found[0]}: send {found[1]}")
 
     def _close_producer(self) -> None:
         if (found := self._producer()) is not None:
-            self._life.note(f"{found[0]}: close {found[1]}")
+            self._incarnation.note(f"{found[0]}: close {found[1]}")
             found[0].close_producer(found[1])
 
     def _subscribe(self) -> None:
-        peer, topic, name = self._peer(), self._topic(), self._life.rng.choice(SUBSCRIPTIONS)
-        kind, is_durable = self._life.rng.choice(KINDS), self._life.rng.random() < 0.8
-        self._life.note(f"{peer}: subscribe {topic} {name} {kind} durable={is_durable}")
+        peer, topic, name = self._peer(), self._topic(), self._incarnation.rng.choice(SUBSCRIPTIONS)
+        kind, is_durable = self._incarnation.rng.choice(KINDS), self._incarnation.rng.random() < 0.8
+        self._incarnation.note(f"{peer}: subscribe {topic} {name} {kind} durable={is_durable}")
         peer.subscribe(topic, name if is_durable else f"{name}-reader", kind, is_durable=is_durable)
 
     def _consumer(self) -> tuple[Peer, PeerConsumer] | None:
         there = [
             (p, each)
-            for p in self._life.peers
+            for p in self._incarnation.peers
             if not p.is_gone
             for each in p.consumers.values()
             if each.state == "attached"
         ]
-        return self._life.rng.choice(there) if there else None
+        return self._incarnation.rng.choice(there) if there else None
 
     def _acknowledge(self) -> None:
         if (found := self._consumer()) is not None and found[1].got:
-            found[0].acknowledge(found[1], self._life.rng.choice(found[1].got))
+            found[0].acknowledge(found[1], self._incarnation.rng.choice(found[1].got))
 
     def _close_consumer(self) -> None:
         if (found := self._consumer()) is not None:
-            self._life.note(f"{found[0]}: close {found[1]}")
+            self._incarnation.note(f"{found[0]}: close {found[1]}")
             found[0].close_consumer(found[1])
 
     def _unsubscribe(self) -> None:
         if (found := self._consumer()) is not None:
-            self._life.note(f"{found[0]}: unsubscribe {found[1]}")
+            self._incarnation.note(f"{found[0]}: unsubscribe {found[1]}")
             found[0].unsubscribe(found[1])
 
     def _seek(self) -> None:
         if (found := self._consumer()) is not None:
-            self._life.note(f"{found[0]}: seek {found[1]}")
+            self._incarnation.note(f"{found[0]}: seek {found[1]}")
             found[0].seek(found[1])
 
     def _last(self) -> None:
@@ -132,29 +136,29 @@ class Actions:
             found[0].ask_last(found[1])
 
     def _leave(self) -> None:
-        if self._life.peers and self._life.rng.random() < 0.3:
-            peer = self._life.rng.choice(self._life.peers)
-            self._life.note(f"{peer}: leaves")
+        if self._incarnation.peers and self._incarnation.rng.random() < 0.3:
+            peer = self._incarnation.rng.choice(self._incarnation.peers)
+            self._incarnation.note(f"{peer}: leaves")
             peer.leave()
 
     def _start(self, what: str, work: Coroutine[Any, Any, Any]) -> None:
-        self._life.note(what)
-        self._life.admin[self._life.loop.create_task(work)] = what
+        self._incarnation.note(what)
+        self._incarnation.admin[self._incarnation.loop.create_task(work)] = what
 
     def _unload(self) -> None:
         topic = self._topic()
-        self._start(f"unload {topic}", self._life.broker.unload_topic(parse_topic_name(topic)))
+        self._start(f"unload {topic}", self._incarnation.broker.unload_topic(parse_topic_name(topic)))
 
     def _delete(self) -> None:
-        topic, force = self._topic(), self._life.rng.random() < 0.7
+        topic, force = self._topic(), self._incarnation.rng.random() < 0.7
         self._start(f"delete {topic} force={force}", self._deleted(topic, force))
 
     async def _deleted(self, topic: str, force: bool) -> None:
-        facts = self._life.facts[topic]
+        facts = self._incarnation.facts[topic]
         ledgers = facts.topic_may_go()
         is_deleted = False
         try:
-            await self._life.broker.delete_topic(parse_topic_name(topic), force)
+            await self._incarnation.broker.delete_topic(parse_topic_name(topic), force)
             is_deleted = True
         finally:
             facts.topic_answered(ledgers, is_deleted=is_deleted)
@@ -164,65 +168,65 @@ class Actions:
         self._start(f"create {topic}", self._created(topic))
 
     async def _created(self, topic: str) -> None:
-        facts = self._life.facts[topic]
+        facts = self._incarnation.facts[topic]
         before = facts.removals
-        await self._life.broker.create_topic(parse_topic_name(topic))
+        await self._incarnation.broker.create_topic(parse_topic_name(topic))
         facts.is_there = facts.is_there or (not facts.under_deletion and before == facts.removals)
 
     def _create_subscription(self) -> None:
-        topic, name = self._topic(), self._life.rng.choice(SUBSCRIPTIONS)
+        topic, name = self._topic(), self._incarnation.rng.choice(SUBSCRIPTIONS)
         self._start(f"create subscription {name} on {topic}", self._created_subscription(topic, name))
 
     async def _created_subscription(self, topic: str, name: str) -> None:
-        before = self._life.facts[topic].removals
-        loaded = await self._life.broker.topic(parse_topic_name(topic))
+        before = self._incarnation.facts[topic].removals
+        loaded = await self._incarnation.broker.topic(parse_topic_name(topic))
         await loaded.create_subscription(name, "earliest")
-        if before == self._life.facts[topic].removals:
-            self._life.facts[topic].subscribed(name)
+        if before == self._incarnation.facts[topic].removals:
+            self._incarnation.facts[topic].subscribed(name)
 
     def _delete_subscription(self) -> None:
-        topic, name = self._topic(), self._life.rng.choice(SUBSCRIPTIONS)
-        force = self._life.rng.random() < 0.5
+        topic, name = self._topic(), self._incarnation.rng.choice(SUBSCRIPTIONS)
+        force = self._incarnation.rng.random() < 0.5
         self._start(f"delete subscription {name} on {topic}", self._deleted_subscription(topic, name, force))
 
     async def _deleted_subscription(self, topic: str, name: str, force: bool) -> None:
-        facts = self._life.facts[topic]
+        facts = self._incarnation.facts[topic]
         facts.subscription_may_go(name)
         try:
-            loaded = await self._life.broker.topic(parse_topic_name(topic), create=False)
+            loaded = await self._incarnation.broker.topic(parse_topic_name(topic), create=False)
             await loaded.delete_subscription(name, force)
         finally:
             facts.subscription_answered(name)
 
     def _deduplicate(self) -> None:
-        topic, is_on = self._topic(), self._life.rng.random() < 0.5
+        topic, is_on = self._topic(), self._incarnation.rng.random() < 0.5
         self._start(f"deduplication of {topic} {is_on}", self._deduplicated(topic, is_on))
 
     async def _deduplicated(self, topic: str, is_on: bool) -> None:
-        await self._life.broker.namespaces.change_topic_policies(
+        await self._incarnation.broker.namespaces.change_topic_policies(
             parse_topic_name(topic), lambda policies: policies | {"deduplicationEnabled": is_on}
         )
-        await self._life.broker.adjust_deduplication(self._life.broker.topics.values())
+        await self._incarnation.broker.adjust_deduplication(self._incarnation.broker.topics.values())
 
     def _compact(self) -> None:
-        topic = self._life.broker.topics.get(self._topic())
+        topic = self._incarnation.broker.topics.get(self._topic())
         if topic is not None and not topic.compaction.is_running:
-            self._life.note(f"compact {topic}")
+            self._incarnation.note(f"compact {topic}")
             topic.begin_compaction()
 
     def _checkpoint(self) -> None:
-        self._life.note("checkpoint")
-        self._life.storage.maintain()
+        self._incarnation.note("checkpoint")
+        self._incarnation.storage.maintain()
 
     def _terminate(self) -> None:
-        topic = self._life.broker.topics.get(self._topic())
-        if topic is not None and self._life.rng.random() < 0.1:
+        topic = self._incarnation.broker.topics.get(self._topic())
+        if topic is not None and self._incarnation.rng.random() < 0.1:
             self._start(f"terminate {topic.name}", topic.terminate())
 
     def _trim(self) -> None:
-        self._start("trim", self._life.broker.trim_topics())
+        self._start("trim", self._incarnation.broker.trim_topics())
 
     def _break_disk(self) -> None:
-        if self._life.faults.disk and self._life.rng.random() < 0.3:
-            number = self._life.disk.operations + self._life.rng.randrange(1, 10)
-            self._life.disk.failures[number] = self._life.rng.choice((errno.EIO, errno.ENOSPC))
+        if self._incarnation.faults.disk and self._incarnation.rng.random() < 0.3:
+            number = self._incarnation.disk.operations + self._incarnation.rng.randrange(1, 10)
+            self._incarnation.disk.failures[number] = self._incarnation.rng.choice((errno.EIO, errno.ENOSPC))

@@ -1,4 +1,4 @@
-"""What must hold in every life of the broker."""
+"""What must hold in every incarnation of the broker."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from magnetar.wire.pulsar_api_pb2 import CommandSubscribe
 from .peer import Peer, PeerConsumer
 
 if TYPE_CHECKING:
-    from .life import Life
+    from .incarnation import Incarnation
 
 
-def check(life: Life) -> None:
+def check(incarnation: Incarnation) -> None:
     """After each step: nobody has what the broker took away, and an owner is alone."""
-    assert not life.loop.failures, life.loop.failures
-    assert any(life.faults) or not life.errors.seen, "\n".join(life.errors.seen)
+    assert not incarnation.loop.failures, incarnation.loop.failures
+    assert any(incarnation.faults) or not incarnation.errors.seen, "\n".join(incarnation.errors.seen)
     by_topic: dict[str, list[Any]] = {}
-    for connection in life.broker.connections:
+    for connection in incarnation.broker.connections:
         for producer in connection.producers.values():
             if producer.is_ready:
                 by_topic.setdefault(str(producer.topic.name), []).append(producer)
-                assert life.broker.topics.get(str(producer.topic.name)) is producer.topic, f"ghost: {producer}"
+                assert incarnation.broker.topics.get(str(producer.topic.name)) is producer.topic, f"ghost: {producer}"
     for name, producers in by_topic.items():
         owners = [producer for producer in producers if producer.topic.exclusive is producer]
         assert not owners or len(producers) == 1, f"{owners} of {name} is not alone: {producers}"
-    for peer in life.peers:
+    for peer in incarnation.peers:
         if not peer.is_gone and not peer.connection.is_closed and not peer.connection._outbox._is_planned:
             for consumer in peer.consumers.values():
                 if consumer.state == "attached":
-                    _check_attached(life, peer, consumer)
+                    _check_attached(incarnation, peer, consumer)
 
 
-def _check_attached(life: Life, peer: Peer, consumer: PeerConsumer) -> None:
+def _check_attached(incarnation: Incarnation, peer: Peer, consumer: PeerConsumer) -> None:
     what = f"{peer}: {consumer} has SUCCESS"
     known = peer.connection.consumers.get(consumer.id)
     assert known is not None, f"{what} and is not there"
@@ -41,13 +41,13 @@ def _check_attached(life: Life, peer: Peer, consumer: PeerConsumer) -> None:
     assert not subscription.is_closed, f"{what} on a closed subscription"
     topic = subscription.topic
     assert topic.subscriptions.get(subscription.name) is subscription, f"{what} on a subscription that is gone"
-    assert life.broker.topics.get(consumer.topic) is topic, f"{what} on a topic that is not loaded"
+    assert incarnation.broker.topics.get(consumer.topic) is topic, f"{what} on a topic that is not loaded"
 
 
-def check_settled(life: Life) -> None:
+def check_settled(incarnation: Incarnation) -> None:
     """Once nothing happens any more: nobody waits without a reason."""
-    assert not life.admin, f"never ended: {list(life.admin.values())}"
-    for peer in life.peers:
+    assert not incarnation.admin, f"never ended: {list(incarnation.admin.values())}"
+    for peer in incarnation.peers:
         if peer.is_gone or peer.connection.is_closed:
             continue
         for request in peer.requests.values():
@@ -55,9 +55,9 @@ def check_settled(life: Life) -> None:
         for producer in peer.producers.values():
             if producer.state == "ready":
                 assert not producer.sent, f"{peer} waits for {len(producer.sent)} receipts of {producer}"
-                if producer.topic not in life.fenced:
+                if producer.topic not in incarnation.fenced:
                     assert producer.id in peer.connection.producers, f"{peer}: {producer} is not there"
-    for topic in life.broker.topics.values():
+    for topic in incarnation.broker.topics.values():
         assert topic.producers or not topic.waiting, f"{topic} lets {topic.waiting} wait for nobody"
         for subscription in topic.subscriptions.values():
             ready = [each for each in subscription.consumers if each.permits > 0 and not each.is_blocked]

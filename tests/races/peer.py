@@ -19,7 +19,7 @@ from .facts import Facts
 if TYPE_CHECKING:
     from magnetar.broker.session.connection import Connection
 
-    from .life import Life
+    from .incarnation import Incarnation
 
 EXCLUSIVE_MODES = (
     ProducerAccessMode.Exclusive,
@@ -80,9 +80,9 @@ class Peer(asyncio.Transport):
         is_deaf: it never answers a PING, so that the broker takes it for dead when somebody wants what it holds.
     """
 
-    def __init__(self, life: Life, number: int, *, is_deaf: bool) -> None:
+    def __init__(self, incarnation: Incarnation, number: int, *, is_deaf: bool) -> None:
         super().__init__({"peername": ("127.0.0.1", 40_000 + number)})
-        self.life = life
+        self.incarnation = incarnation
         self.number = number
         self.is_deaf = is_deaf
         self.outbox: deque[bytes] = deque()
@@ -94,8 +94,8 @@ class Peer(asyncio.Transport):
         self._is_closing = False
         self._decoder = FrameDecoder()
         self._next_id = 0
-        assert life.loop.accept is not None
-        self.connection: Connection = life.loop.accept()
+        assert incarnation.loop.accept is not None
+        self.connection: Connection = incarnation.loop.accept()
         self.connection.connection_made(self)
         self._put("CONNECT", client_version="race", protocol_version=21)
 
@@ -119,7 +119,7 @@ class Peer(asyncio.Transport):
     def close(self) -> None:
         if not self._is_closing:
             self._is_closing = True
-            self.life.loop.call_soon(self._lost)
+            self.incarnation.loop.call_soon(self._lost)
 
     def abort(self) -> None:
         self.close()
@@ -171,7 +171,7 @@ class Peer(asyncio.Transport):
         producer.sent.append((sequence, body))
         command = BaseCommand(type=BaseCommand.SEND)
         command.send.producer_id, command.send.sequence_id = producer.id, sequence
-        metadata = MessageMetadata(producer_name="p", sequence_id=sequence, publish_time=self.life.now_ms())
+        metadata = MessageMetadata(producer_name="p", sequence_id=sequence, publish_time=self.incarnation.now_ms())
         self.outbox.append(encode_frame(command, seal(metadata, body)))
 
     def close_producer(self, producer: PeerProducer) -> None:
@@ -200,12 +200,12 @@ class Peer(asyncio.Transport):
 
     def unsubscribe(self, consumer: PeerConsumer) -> None:
         consumer.state = "closing"
-        facts = self.life.facts[consumer.topic]
+        facts = self.incarnation.facts[consumer.topic]
         facts.subscription_may_go(consumer.subscription)
         self._ask(Request("UNSUBSCRIBE", consumer=consumer, facts=facts), consumer_id=consumer.id)
 
     def seek(self, consumer: PeerConsumer) -> None:
-        facts = self.life.facts[consumer.topic]
+        facts = self.incarnation.facts[consumer.topic]
         facts.subscription_moves(consumer.subscription)
         self._ask(
             Request("SEEK", consumer=consumer, facts=facts),
@@ -259,7 +259,7 @@ class Peer(asyncio.Transport):
                     consumer.state = "attached"
                     self._put("FLOW", consumer_id=consumer.id, messagePermits=1000)
                 if consumer.is_durable:
-                    self.life.facts[consumer.topic].subscribed(consumer.subscription)
+                    self.incarnation.facts[consumer.topic].subscribed(consumer.subscription)
             case "UNSUBSCRIBE":
                 assert consumer is not None
                 consumer.state = "closed"
@@ -278,7 +278,7 @@ class Peer(asyncio.Transport):
 
     def _on_error(self, answer: Any) -> None:
         request = self._answered(answer.request_id)
-        self.life.note(f"{self}: {request.kind} answered by {answer.message}")
+        self.incarnation.note(f"{self}: {request.kind} answered by {answer.message}")
         if request.kind == "SUBSCRIBE" and request.consumer is not None:
             request.consumer.state = "closed"
         if request.kind == "PRODUCER" and request.producer is not None:
@@ -303,10 +303,10 @@ class Peer(asyncio.Transport):
         assert sequence == receipt.sequence_id, f"{self}: receipts out of order"
         id_ = receipt.message_id
         if id_.ledgerId < 1 << 63:
-            self.life.facts[producer.topic].receipted(Position(id_.ledgerId, id_.entryId), body)
+            self.incarnation.facts[producer.topic].receipted(Position(id_.ledgerId, id_.entryId), body)
 
     def _on_send_error(self, error: Any) -> None:
-        self.life.note(f"{self}: SEND answered by {error.message}")
+        self.incarnation.note(f"{self}: SEND answered by {error.message}")
 
     def _on_close_producer(self, command: Any) -> None:
         producer = self.producers.get(command.producer_id)
@@ -333,7 +333,7 @@ class Peer(asyncio.Transport):
     def _on_ack_response(self, answer: Any) -> None:
         request = self._answered(answer.request_id)
         if not answer.HasField("error") and request.consumer is not None and request.position is not None:
-            self.life.facts[request.consumer.topic].acked(request.consumer.subscription, request.position)
+            self.incarnation.facts[request.consumer.topic].acked(request.consumer.subscription, request.position)
 
     def _on_get_last_message_id_response(self, answer: Any) -> None:
         self._answered(answer.request_id)

@@ -1,4 +1,4 @@
-"""A few lives of one broker, each ended by a power failure, and what must have survived it."""
+"""A few incarnations of one broker, each ended by a power failure, and what must have survived it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from magnetar.wire.payload import open_payload
 from .actions import TOPICS
 from .checks import check_settled
 from .facts import Facts
-from .life import DIRECTORY, STORAGE, Faults, Life
+from .incarnation import DIRECTORY, STORAGE, Faults, Incarnation
 
-LIVES = 2
+INCARNATIONS = 2
 SHOWN = 60
 GATES = ("journal", "background", "read", "thread", "metadata", "bytes", "release", "time")
 
@@ -31,27 +31,27 @@ def race(seed: int, faults: Faults | None = None) -> dict[str, Any]:
         faults = rng.choice(
             (Faults(), Faults(), Faults(metadata=True), Faults(disk=True), Faults(metadata=True, disk=True))
         )
-    for _ in range(LIVES):
-        life = Life(rng, disk, records, facts, faults)
+    for _ in range(INCARNATIONS):
+        incarnation = Incarnation(rng, disk, records, facts, faults)
         try:
-            life.live(rng.choice((10, 40, 120)))
+            incarnation.play(rng.choice((10, 40, 120)))
             if rng.random() < 0.7:
-                life.settle()
-                check_settled(life)
+                incarnation.settle()
+                check_settled(incarnation)
             if rng.random() < 0.3:
-                life.stop()
+                incarnation.stop()
         except Exception as error:
-            trace = "\n".join([line for line in life.trace if line.split(" ")[-1] not in GATES][-SHOWN:])
-            raise AssertionError(f"seed {seed}, step {life.steps}: {error}\n{trace}") from error
+            trace = "\n".join([line for line in incarnation.trace if line.split(" ")[-1] not in GATES][-SHOWN:])
+            raise AssertionError(f"seed {seed}, step {incarnation.steps}: {error}\n{trace}") from error
         finally:
-            life.end()
-        steps += life.steps
-        records = life.store.records
+            incarnation.end()
+        steps += incarnation.steps
+        records = incarnation.store.records
         disk.power_failure()
         try:
             _check_survivors(disk, facts)
         except AssertionError as error:
-            trace = "\n".join([line for line in life.trace if line.split(" ")[-1] not in GATES][-SHOWN:])
+            trace = "\n".join([line for line in incarnation.trace if line.split(" ")[-1] not in GATES][-SHOWN:])
             raise AssertionError(f"seed {seed}, after the crash: {error}\n{trace}") from error
     return {"steps": steps}
 

@@ -1,4 +1,4 @@
-"""Races in the life of topics and subscriptions: seeded schedules hold and release whatever the broker waits for.
+"""Races of topics and subscriptions: seeded schedules hold and release whatever the broker waits for.
 
 What is checked is told in `checks.py` (after each step, and once all is quiet) and `race.py` (after a power failure). A
 seed that fails is printed with its last steps; `MAGNETAR_RACE_SEED=<seed>` runs that one alone.

@@ -222,7 +222,7 @@ def test_journal_file_that_was_named_but_never_begun_is_begun_then() -> None:
 
 
 def test_payload_that_looks_like_groups_is_never_taken_for_them() -> None:
-    """The worst a payload can do: valid groups of a high number at the pages of a file whose life ended."""
+    """The worst a payload can do: valid groups of a high number at the pages of a file that was recycled."""
     for number in (2**40, 2**63):
         for encode in (old_group, new_group):
             disk = SimulatedDisk()

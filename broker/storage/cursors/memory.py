@@ -2,7 +2,7 @@
 
 Design: everything up to ``mark_delete`` is acknowledged. Above it, whole entries are bits in one bitmap per ledger, so
 holes cost at most a bit an entry and need no other bound; entries acknowledged in part keep their ack set, cut to the
-messages that there can be. Moving the mark walks over bits that were set once: constant time for each acknowledgement,
+messages that there can be. Moving the mark passes over each bit once: constant time for each acknowledgement,
 whatever the order.
 
 A position that the log never held changes nothing; one whose ledger was dropped since counts as acknowledged. So every

@@ -6,8 +6,9 @@ begun: what a recycled file still holds can never pass for new. Group numbers gr
 also says where the valid part of the file before it ends, which is what makes a cut of a torn tail permanent.
 
 Payloads stand in these files as they arrived, so a payload may hold what looks like a group. Each group therefore
-carries the nonce of its file's life: a keyed hash of file id and file number, under a key that is drawn when the data
-directory is made and leaves it never. Files of format 1 have no nonce; they are read, and new ones are of format 2.
+carries the nonce of the file's present use: a keyed hash of file id and file number, under a key that is drawn when
+the data directory is made and leaves it never. Files of format 1 have no nonce; they are read, and new ones are of
+format 2.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class FoundGroup(NamedTuple):
 
 
 def nonce_of(key: bytes, sequence: int, file_id: int) -> bytes:
-    """Return the nonce of a file's life."""
+    """Return the nonce of one use of a file, from its beginning until it is recycled."""
     return hashlib.blake2b(struct.pack("<QQ", sequence, file_id), key=key, digest_size=NONCE_BYTES).digest()
 
 
@@ -149,7 +150,7 @@ def find_group(content: bytes, start: int, least_number: int, is_ours: Callable[
         content: the whole file.
         start: first offset to look at; a multiple of the page size.
         least_number: smaller ones are what a recycled file held before, and prove nothing.
-        is_ours: whether a group was written in the file's present life, by what it carries.
+        is_ours: whether a group was written in the file's present use, by what it carries.
     """
     for offset in range(start, len(content), PAGE):
         if content[offset : offset + 3] == b"GRP":

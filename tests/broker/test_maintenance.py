@@ -18,7 +18,7 @@ HOUR_MS = 3600 * 1000
 
 
 async def taken(broker: BrokerService, work: Work, now_ms: int = 0) -> set[str]:
-    return {topic.name.local async for topic in broker.upkeep.take(work, now_ms)}
+    return {topic.name.local async for topic in broker.maintenance.take(work, now_ms)}
 
 
 async def topics_of(broker: BrokerService) -> list[Topic]:
@@ -38,7 +38,7 @@ async def test_idle_topics_are_looked_at_once(tmp_path: Path) -> None:
             assert await taken(broker, work) == {"idle-7", "idle-8"}
             assert await taken(broker, work) == set()
         for work in Work:
-            broker.upkeep.again(work, topics[3])
+            broker.maintenance.again(work, topics[3])
             assert await taken(broker, work) == {"idle-3"}
 
 
@@ -56,13 +56,13 @@ async def test_time_comes(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
         topics = await topics_of(broker)
         await taken(broker, Work.TRIM)
-        broker.upkeep.at(Work.TRIM, topics[1], 200)
-        broker.upkeep.at(Work.TRIM, topics[2], 100)
+        broker.maintenance.at(Work.TRIM, topics[1], 200)
+        broker.maintenance.at(Work.TRIM, topics[2], 100)
         assert await taken(broker, Work.TRIM, 99) == set()
         assert await taken(broker, Work.TRIM, 100) == {"idle-2"}
         assert await taken(broker, Work.TRIM, 300) == {"idle-1"}
         await broker.unload_topic(topics[3].name)
-        broker.upkeep.again(Work.TRIM, topics[3])
+        broker.maintenance.again(Work.TRIM, topics[3])
         assert await taken(broker, Work.TRIM) == set()
 
 

@@ -1,4 +1,4 @@
-"""The message ids of one command: thousands of them are worked off a few at a time, so that nobody else waits."""
+"""The message ids of one command, applied in batches: others get their turn of the loop between two of them."""
 
 from __future__ import annotations
 
@@ -8,44 +8,43 @@ from typing import TYPE_CHECKING
 
 from ...errors import ServiceNotReady
 from ...wire.pulsar_api_pb2 import MessageIdData
+from ..storage.journal.batch import Done
 
 if TYPE_CHECKING:
     from ..topics.subscription import Subscription
     from .connection import Connection
 
-Told = Callable[[Exception | None], None]
-
-IDS_PER_TURN = 5_000
-"""Message ids of one command that are worked off before others get their turn of the loop. Clients send 1,000."""
+IDS_PER_BATCH = 5_000
+"""Message ids of one command that are applied before others get their turn of the loop. Clients send 1,000."""
 
 
-def in_turns(
+def apply_in_batches(
     connection: Connection,
     subscription: Subscription,
     ids: Sequence[MessageIdData],
-    apply: Callable[[Sequence[MessageIdData], Told | None], None],
-    done: Told | None = None,
+    apply: Callable[[Sequence[MessageIdData], Done | None], None],
+    done: Done | None = None,
 ) -> None:
-    """Work off the message ids of one command: at once if they are few, else so many a turn of the loop.
+    """Apply the message ids of one command: at once if they are few, else one batch in each turn of the loop.
 
     Until the last one the connection is not read, so that its next commands follow, and no second such list waits.
     """
-    if len(ids) <= IDS_PER_TURN:
+    if len(ids) <= IDS_PER_BATCH:
         apply(ids, done)
         return
     read_on = connection.hold_back()
-    answers = _Answers(-(-len(ids) // IDS_PER_TURN), done) if done is not None else None
+    answers = _Answers(-(-len(ids) // IDS_PER_BATCH), done) if done is not None else None
     resets = subscription.resets
 
     async def work() -> None:
         try:
-            for start in range(0, len(ids), IDS_PER_TURN):
+            for start in range(0, len(ids), IDS_PER_BATCH):
                 if subscription.is_closed or subscription.resets != resets:
                     # What was sent before a seek says nothing about what comes after it.
                     if done is not None:
                         done(ServiceNotReady(f"Subscription {subscription.name} was closed or moved meanwhile"))
                     return
-                apply(ids[start : start + IDS_PER_TURN], answers)
+                apply(ids[start : start + IDS_PER_BATCH], answers)
                 await asyncio.sleep(0)
         finally:
             read_on()
@@ -54,10 +53,10 @@ def in_turns(
 
 
 class _Answers:
-    """Passes on the answer to a command that is worked off in pieces: the first error, or that all went well."""
+    """Passes on the answer to a command that is applied in batches: the first error, or that all went well."""
 
-    def __init__(self, pieces: int, done: Told):
-        self._left = pieces
+    def __init__(self, batches: int, done: Done):
+        self._left = batches
         self._done = done
         self._error: Exception | None = None
 

@@ -1,8 +1,8 @@
-"""One life of a broker under a seeded schedule, from its start to a crash.
+"""One incarnation of a broker under a seeded schedule, from its start to a crash.
 
 Each step of the schedule is one of: run the next callback of the loop; let the disk, the metadata store or a peer's
 bytes come on by one piece; let time pass to the next timer; have a client or an administrator do something. Which of
-them are likely is drawn anew for each life, so that some lives hold the disk for long, others the metadata store.
+them are likely is drawn anew for each incarnation, so that some hold the disk for long, others the metadata store.
 """
 
 from __future__ import annotations
@@ -56,20 +56,20 @@ class _Errors(logging.Handler):
 
 
 class Faults(NamedTuple):
-    """What fails in a life, beside its end."""
+    """What fails in an incarnation, beside its end."""
 
     metadata: bool = False
     disk: bool = False
 
 
-class Life:
+class Incarnation:
     """A broker from start to crash.
 
     Args:
         rng: draws the schedule.
         disk: where the storage is.
         records: what the metadata store holds.
-        facts: what clients were promised, by topic; goes on from life to life.
+        facts: what clients were promised, by topic; goes on from one to the next.
         faults: whether the metadata store and the disk fail now and then.
 
     Attributes:
@@ -170,7 +170,7 @@ class Life:
         peer = self.rng.choice([peer for peer in self.peers if peer.can_deliver])
         peer.deliver(self.rng.choice((1, 1, 2, 5)))
 
-    def live(self, actions: int) -> None:
+    def play(self, actions: int) -> None:
         """Take steps until so many actions were begun."""
         while actions:
             choices: list[tuple[str, Callable[[], None], float]] = [

@@ -1,4 +1,4 @@
-"""Frames that come by the thousand and differ in little: receipts of a producer, messages to a consumer.
+"""Templates of frames that are sent by the thousand and differ in little: receipts, and heads of messages.
 
 What stands around the few numbers that change depends on how long these are, so it is made once for each combination of
 lengths, by the encoders of `wire.bulk`, and cut open where the numbers go. Building each frame by itself takes two to
@@ -25,7 +25,7 @@ _CONTINUED = [bytes((number & 127 | 128, number >> 7 | 128)) for number in range
 _END = [varint(number) for number in range(1 << 14)]
 
 
-def receipt_burst(producer_id: int, receipts: Sequence[Receipt]) -> bytes:
+def receipt_frames(producer_id: int, receipts: Sequence[Receipt]) -> bytes:
     """Return the frames of ``receipts``, in order."""
     parts: list[bytes] = []
     surroundings: dict[int, tuple[bytes, bytes]] = {}
