@@ -28,7 +28,7 @@ def producer(connection: Connection, command: CommandProducer) -> None:
     existing = connection.producers.get(id_)
     if existing is not None:
         existing.request_id = command.request_id
-        existing.succeed(existing.topic.epoch if existing.is_ready else None)
+        existing.succeed(existing.topic.producers.epoch if existing.is_ready else None)
     elif (refusal := connection.closed_producers.take_refusal(id_)) is not None:
         connection.fail(command.request_id, refusal)
     elif id_ in connection.producers.opening:
@@ -56,7 +56,7 @@ async def _create(connection: Connection, command: CommandProducer) -> None:
             )
         await topic.create_subscription(command.initial_subscription_name, "earliest")
     producer_name = command.producer_name or broker.new_producer_name()
-    await topic.add_producer(Producer(topic, connection, command, producer_name))
+    await topic.producers.add(Producer(topic, connection, command, producer_name))
 
 
 def close_producer(connection: Connection, command: CommandCloseProducer) -> None:

@@ -169,7 +169,7 @@ class TopicIncarnations:
         topic = self._topics.get(str(name))
         if topic is not None:
             consumers = sum(len(subscription.consumers) for subscription in topic.subscriptions.values())
-            producers = len(topic.producers) + len(topic.waiting)
+            producers = len(topic.producers) + len(topic.producers.waiting)
             if producers or consumers:
                 raise NotAllowed(f"Topic {name} has {producers} producers and {consumers} consumers connected")
         cursors = self._storage.open_log(str(name)).cursors

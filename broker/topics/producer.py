@@ -351,4 +351,4 @@ class Producer:
         """Leave the topic, because the client or its connection went away."""
         if not self.is_detached:
             self.is_detached = True
-            self.topic.remove_producer(self)
+            self.topic.producers.remove(self)

@@ -7,26 +7,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
-from ...errors import ProducerBusy, ServiceNotReady, SubscriptionNotFound, TopicTerminated
+from ...errors import ServiceNotReady, SubscriptionNotFound, TopicTerminated
 from ...wire.position import EARLIEST, Position
 from ...wire.topic_name import TopicName
 from ..storage.compacted_view import COMPACTION_CURSOR
 from .compaction import TopicCompaction
 from .deduplication import DEDUPLICATION_CURSOR, Deduplication, Limits
 from .futures import settle
-from .producer_access import FENCED_OUT, Own, Producers, Share, Wait, admit, next_epoch
 from .rates import Meter
 from .subscription import Subscription
+from .topic_producers import TopicProducers
 from .topic_stats import internal_stats, topic_stats
 
 if TYPE_CHECKING:
     from ..storage.topic_log import TopicLog
     from .ports import BrokerPort
-    from .producer import Producer
 
 log = logging.getLogger(__name__)
 
@@ -40,10 +38,7 @@ class Topic:
         name: its full name.
         log: where its entries lie.
         subscriptions: by name.
-        producers: those that may send, by name.
-        waiting: those that wait for exclusive access, first come first served.
-        exclusive: the owner, None if the topic is shared.
-        epoch: how often the topic had a new owner; None if it never had one.
+        producers: those that may send, by name, and those that wait for exclusive access.
         compaction: its compactions since it was loaded.
         deduplication: what it does about entries that a producer repeats.
     """
@@ -55,10 +50,7 @@ class Topic:
         # Looked up for each entry, so that `close` reaches whoever still has this object.
         self.append = log.append
         self.subscriptions: dict[str, Subscription] = {}
-        self.producers: dict[str, Producer] = {}
-        self.waiting: deque[Producer] = deque()
-        self.exclusive: Producer | None = None
-        self.epoch = epoch
+        self.producers = TopicProducers(self, epoch)
         self.compaction = TopicCompaction(log, broker.config.max_message_bytes, broker.now_ms)
         self.deduplication = Deduplication(
             log,
@@ -70,15 +62,10 @@ class Topic:
         self.is_closed = False
         log.touch()
         self.last_publish_ms = 0
-        self.departed_messages_in = 0
-        self.departed_bytes_in = 0
-        self._parting: list[Producer] = []
         self._loaded_at = log.last_confirmed
         self.meter = Meter(4)
         self._departed_out = [0, 0]
         self._is_announcing = False
-        self._claim = asyncio.Lock()
-        self._promoting: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
         for cursor in list(log.cursors.values()):
             if cursor.name == DEDUPLICATION_CURSOR:
@@ -115,8 +102,7 @@ class Topic:
                 if not stored.done():
                     stored.set_exception(error)
                 return
-            self.departed_messages_in += messages
-            self.departed_bytes_in += len(payload)
+            self.producers.count(messages, len(payload))
             self.grew()
             if not stored.done():
                 stored.set_result(position)
@@ -139,12 +125,12 @@ class Topic:
     @property
     def messages_in(self) -> int:
         """Messages stored since the topic was loaded."""
-        return self.departed_messages_in + sum(p.messages_in for p in self.producers.values())
+        return self.producers.messages_in
 
     @property
     def bytes_in(self) -> int:
         """Bytes stored since the topic was loaded."""
-        return self.departed_bytes_in + sum(p.bytes_in for p in self.producers.values())
+        return self.producers.bytes_in
 
     @property
     def entries_in(self) -> int:
@@ -201,139 +187,6 @@ class Topic:
         cursor = self.log.cursors.get(COMPACTION_CURSOR)
         if cursor is not None and cursor.name not in self.subscriptions:
             self.subscriptions[cursor.name] = Subscription(self, cursor, is_durable=True)
-
-    # Producers
-
-    async def add_producer(self, producer: Producer) -> None:
-        """Admit a producer, or queue it, and tell its client.
-
-        Raises:
-            BrokerError: it is not admitted.
-
-        Cancellation: the producer is not there, or detaching it removes it.
-        """
-        async with self._claim:
-            await self._evict_stale(producer)
-            # Who joins while ids are being read again would be told one too low, and what it repeats be taken as new.
-            await self.deduplication.adjust()
-            await self.deduplication.settled(producer.name)
-            self._check_joins(producer)
-            self.deduplication.check()
-            state = Producers(
-                exclusive=self.exclusive.name if self.exclusive else None,
-                connected=len(self.producers),
-                waiting=len(self.waiting),
-                epoch=self.epoch,
-            )
-            match admit(producer.access_mode, producer.requested_topic_epoch, state):
-                case Share():
-                    self._install(producer)
-                case Wait():
-                    producer.is_ready = False
-                    self.waiting.append(producer)
-                    producer.connection.add_producer(producer)
-                    producer.succeed(None)
-                case Own(epoch, fences):
-                    await self._raise_epoch(epoch)
-                    self._check_joins(producer)
-                    if fences:
-                        self._fence_all()
-                    await self._parted()
-                    self._check_joins(producer)
-                    self.exclusive = producer
-                    self._install(producer)
-
-    def _check_joins(self, producer: Producer) -> None:
-        """Raise if a producer must not join any more; asked after the last wait, as anything may end meanwhile."""
-        if producer.connection.is_closed:
-            # Released already: a producer that joined now would never be removed.
-            raise ConnectionResetError(f"{producer.connection} ended while it created a producer on {self.name}")
-        self.check_open()
-
-    def _install(self, producer: Producer) -> None:
-        producer.is_ready = True
-        self.producers[producer.name] = producer
-        self.deduplication.connect(producer)
-        producer.connection.add_producer(producer)
-        producer.succeed(self.epoch)
-
-    async def _evict_stale(self, producer: Producer) -> None:
-        """Evict a stale producer of this name, or refuse.
-
-        Stale is one that the same connection has replaced (a higher epoch), and one whose peer does not answer.
-
-        Source: Pulsar binary protocol, section Producer, same name.
-        """
-        holder = self.producers.get(producer.name) or next(
-            (waiting for waiting in self.waiting if waiting.name == producer.name), None
-        )
-        if holder is None:
-            return
-        same_connection = holder.connection is producer.connection
-        if same_connection and holder.id == producer.id and holder.epoch < producer.epoch:
-            holder.fence(None)
-            self.remove_producer(holder)
-            return
-        if same_connection or await holder.connection.is_alive():
-            raise ProducerBusy(f"Producer with name '{producer.name}' is already connected to topic '{self.name}'")
-        holder.detach()  # its connection is being closed, which may take a while
-
-    async def _raise_epoch(self, epoch: int) -> None:
-        if epoch != self.epoch:
-            await self.broker.epochs.write(self.name, epoch)
-            self.epoch = epoch
-
-    def _fence_all(self) -> None:
-        for waiting in self.waiting:
-            waiting.fence(FENCED_OUT)
-        self.waiting.clear()
-        for producer in self.producers.values():
-            producer.fence(None)
-            self._count_departed(producer)
-        self.producers.clear()
-        self.exclusive = None
-
-    def remove_producer(self, producer: Producer) -> None:
-        """Let a producer go; the first that waits for the topic gets it."""
-        if self.producers.get(producer.name) is producer:
-            del self.producers[producer.name]
-            self._count_departed(producer)
-        elif producer in self.waiting:
-            self.waiting.remove(producer)
-        if self.exclusive is producer:
-            self.exclusive = None
-        if (
-            not self.producers
-            and self.waiting
-            and not self.is_closed
-            and (not self._promoting or self._promoting.done())
-        ):
-            # Kept: where the epoch cannot be written now, those that wait must not wait for ever.
-            self._promoting = self.broker.tasks.keep(self._promote, f"giving {self.name} to a waiting producer")
-
-    def _count_departed(self, producer: Producer) -> None:
-        self.departed_messages_in += producer.messages_in
-        self.departed_bytes_in += producer.bytes_in
-        self._parting = [one for one in (*self._parting, producer) if one.pending_entries]
-        self.deduplication.disconnect(producer)
-
-    async def _parted(self) -> None:
-        """Wait until what earlier producers sent is stored: an owner that looks at its topic sees all of it."""
-        while self._parting:
-            await self._parting[-1].idle()
-            self._parting = [one for one in self._parting if one.pending_entries]
-
-    async def _promote(self) -> None:
-        async with self._claim:
-            while self.waiting and not self.producers and not self.is_closed:
-                producer = self.waiting[0]
-                await self._raise_epoch(next_epoch(None, self.epoch))
-                await self._parted()
-                # One whose topic was closed or terminated, or whose connection ended, waits no more.
-                if self.waiting and self.waiting[0] is producer:
-                    self.waiting.popleft()
-                    self.exclusive = producer
-                    self._install(producer)
 
     # Subscriptions
 
@@ -452,7 +305,7 @@ class Topic:
             ServiceNotReady: the topic was unloaded.
         """
         self.check_loaded()
-        for producer in [*self.producers.values(), *self.waiting]:
+        for producer in [*self.producers.values(), *self.producers.waiting]:
             producer.close_by_broker()
         last = await self.log.terminate()
         for subscription in list(self.subscriptions.values()):
@@ -464,7 +317,7 @@ class Topic:
         self.is_closed = True
         self.append = self._refuse_entry
         self.deduplication.close()
-        for producer in [*self.producers.values(), *self.waiting]:
+        for producer in [*self.producers.values(), *self.producers.waiting]:
             producer.close_by_broker()
         for subscription in list(self.subscriptions.values()):  # one that is not durable goes with its consumer
             subscription.close()

@@ -80,7 +80,7 @@ def topic_stats(
         "abortedTxnCount": 0,
         "committedTxnCount": 0,
         "publishers": [publisher_stats(producer) for _, producer in sorted(topic.producers.items()) if with_publishers],
-        "waitingPublishers": len(topic.waiting),
+        "waitingPublishers": len(topic.producers.waiting),
         "subscriptions": subscriptions,
         "replication": {},
         "deduplicationStatus": topic.deduplication.status.value,
@@ -97,8 +97,8 @@ def topic_stats(
         },
         "ownerBroker": f"{topic.broker.config.host}:{topic.broker.config.web_port}",
     }
-    if topic.epoch is not None:
-        stats["topicEpoch"] = topic.epoch
+    if topic.producers.epoch is not None:
+        stats["topicEpoch"] = topic.producers.epoch
     return stats
 
 

@@ -23,7 +23,7 @@ def check(incarnation: Incarnation) -> None:
                 by_topic.setdefault(str(producer.topic.name), []).append(producer)
                 assert incarnation.broker.topics.get(str(producer.topic.name)) is producer.topic, f"ghost: {producer}"
     for name, producers in by_topic.items():
-        owners = [producer for producer in producers if producer.topic.exclusive is producer]
+        owners = [producer for producer in producers if producer.topic.producers.exclusive is producer]
         assert not owners or len(producers) == 1, f"{owners} of {name} is not alone: {producers}"
     for peer in incarnation.peers:
         if not peer.is_gone and not peer.connection.is_closed and not peer.connection._outbox._is_planned:
@@ -58,7 +58,7 @@ def check_settled(incarnation: Incarnation) -> None:
                 if producer.topic not in incarnation.fenced:
                     assert producer.id in peer.connection.producers, f"{peer}: {producer} is not there"
     for topic in incarnation.broker.topics.values():
-        assert topic.producers or not topic.waiting, f"{topic} lets {topic.waiting} wait for nobody"
+        assert topic.producers or not topic.producers.waiting, f"{topic} lets {topic.producers.waiting} wait for nobody"
         for subscription in topic.subscriptions.values():
             ready = [each for each in subscription.consumers if each.permits > 0 and not each.is_blocked]
             if ready and (subscription.active_consumer in ready or subscription.kind == CommandSubscribe.Shared):

@@ -172,7 +172,7 @@ def test_a_new_topic_inherits_nothing_of_the_one_that_is_being_deleted(incarnati
     assert not incarnation.broker.has_topic(NAME)
     incarnation.hold()
     assert (failure(late), failure(deleting), failure(creating)) == (None, None, None)
-    assert incarnation.broker.topics[TOPIC].epoch is None
+    assert incarnation.broker.topics[TOPIC].producers.epoch is None
     assert namespaces.topic_policies(NAME) == {}
     assert namespaces.properties(NAME) == {"of": "the new one"}
     assert not [path for path in incarnation.store.records if "topic-policies" in path or "topic-epochs" in path]

@@ -1,0 +1,191 @@
+"""The producers of one topic: who is admitted, who waits for exclusive access, and who departed.
+
+Design: admissions are made one at a time, under a lock, for they wait in between: for a peer that may be gone, for the
+epoch to be durable, for what earlier producers sent to be stored. After each wait it is asked again whether the
+producer may join, as connection and topic may have ended meanwhile.
+
+Invariant: while there is an exclusive producer, it is the only one that may send.
+
+Source: Pulsar binary protocol, sections Producer, creation, and Access modes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING
+
+from ...errors import ProducerBusy
+from .producer_access import FENCED_OUT, Own, Producers, Share, Wait, admit, next_epoch
+
+if TYPE_CHECKING:
+    from .producer import Producer
+    from .topic import Topic
+
+
+class TopicProducers(dict[str, "Producer"]):
+    """Those that may send, by name; changed by the methods here only.
+
+    Attributes:
+        waiting: those that wait for exclusive access, first come first served.
+        exclusive: the owner, None if the topic is shared.
+        epoch: how often the topic had a new owner; None if it never had one.
+    """
+
+    def __init__(self, topic: Topic, epoch: int | None) -> None:
+        super().__init__()
+        self.waiting: deque[Producer] = deque()
+        self.exclusive: Producer | None = None
+        self.epoch = epoch
+        self._topic = topic
+        self._departed_messages = 0
+        self._departed_bytes = 0
+        self._parting: list[Producer] = []  # departed, with entries that storage has not confirmed
+        self._claim = asyncio.Lock()
+        self._promoting: asyncio.Task[None] | None = None
+
+    @property
+    def messages_in(self) -> int:
+        """Messages stored since the topic was loaded."""
+        return self._departed_messages + sum(producer.messages_in for producer in self.values())
+
+    @property
+    def bytes_in(self) -> int:
+        """Bytes stored since the topic was loaded."""
+        return self._departed_bytes + sum(producer.bytes_in for producer in self.values())
+
+    def count(self, messages: int, bytes_: int) -> None:
+        """Count an entry that no producer of the topic sent."""
+        self._departed_messages += messages
+        self._departed_bytes += bytes_
+
+    async def add(self, producer: Producer) -> None:
+        """Admit a producer, or queue it, and tell its client.
+
+        Raises:
+            BrokerError: it is not admitted.
+
+        Cancellation: the producer is not there, or detaching it removes it.
+        """
+        async with self._claim:
+            await self._evict_stale(producer)
+            # Who joins while ids are being read again would be told one too low, and what it repeats be taken as new.
+            await self._topic.deduplication.adjust()
+            await self._topic.deduplication.settled(producer.name)
+            self._check_joins(producer)
+            self._topic.deduplication.check()
+            state = Producers(
+                exclusive=self.exclusive.name if self.exclusive else None,
+                connected=len(self),
+                waiting=len(self.waiting),
+                epoch=self.epoch,
+            )
+            match admit(producer.access_mode, producer.requested_topic_epoch, state):
+                case Share():
+                    self._install(producer)
+                case Wait():
+                    producer.is_ready = False
+                    self.waiting.append(producer)
+                    producer.connection.add_producer(producer)
+                    producer.succeed(None)
+                case Own(epoch, fences):
+                    # Durable before the owner hears of its success: an older owner that comes back is told of it.
+                    await self._raise_epoch(epoch)
+                    self._check_joins(producer)
+                    if fences:
+                        self._fence_all()
+                    await self._parted()
+                    self._check_joins(producer)  # nothing is awaited from here on
+                    self.exclusive = producer
+                    self._install(producer)
+
+    def _check_joins(self, producer: Producer) -> None:
+        """Raise if a producer must not join any more; asked after the last wait, as anything may end meanwhile."""
+        if producer.connection.is_closed:
+            # Released already: a producer that joined now would never be removed.
+            raise ConnectionResetError(f"{producer.connection} ended while it created a producer on {self._topic.name}")
+        self._topic.check_open()
+
+    def _install(self, producer: Producer) -> None:
+        producer.is_ready = True
+        self[producer.name] = producer
+        self._topic.deduplication.connect(producer)
+        producer.connection.add_producer(producer)
+        producer.succeed(self.epoch)
+
+    async def _evict_stale(self, producer: Producer) -> None:
+        """Evict a stale producer of this name, or refuse.
+
+        Stale is one that the same connection has replaced (a higher epoch), and one whose peer does not answer.
+
+        Source: Pulsar binary protocol, section Producer, same name.
+        """
+        holder = self.get(producer.name) or next(
+            (waiting for waiting in self.waiting if waiting.name == producer.name), None
+        )
+        if holder is None:
+            return
+        same_connection = holder.connection is producer.connection
+        if same_connection and holder.id == producer.id and holder.epoch < producer.epoch:
+            holder.fence(None)
+            self.remove(holder)
+            return
+        if same_connection or await holder.connection.is_alive():
+            raise ProducerBusy(
+                f"Producer with name '{producer.name}' is already connected to topic '{self._topic.name}'"
+            )
+        holder.detach()  # its connection is being closed, which may take a while
+
+    async def _raise_epoch(self, epoch: int) -> None:
+        if epoch != self.epoch:
+            await self._topic.broker.epochs.write(self._topic.name, epoch)
+            self.epoch = epoch
+
+    def _fence_all(self) -> None:
+        for waiting in self.waiting:
+            waiting.fence(FENCED_OUT)
+        self.waiting.clear()
+        for producer in self.values():
+            producer.fence(None)
+            self._depart(producer)
+        self.clear()
+        self.exclusive = None
+
+    def remove(self, producer: Producer) -> None:
+        """Let a producer go; the first that waits for the topic gets it."""
+        if self.get(producer.name) is producer:
+            del self[producer.name]
+            self._depart(producer)
+        elif producer in self.waiting:
+            self.waiting.remove(producer)
+        if self.exclusive is producer:
+            self.exclusive = None
+        if not self and self.waiting and not self._topic.is_closed and (not self._promoting or self._promoting.done()):
+            # Kept: where the epoch cannot be written now, those that wait must not wait for ever.
+            self._promoting = self._topic.broker.tasks.keep(
+                self._promote, f"giving {self._topic.name} to a waiting producer"
+            )
+
+    def _depart(self, producer: Producer) -> None:
+        self._departed_messages += producer.messages_in
+        self._departed_bytes += producer.bytes_in
+        self._parting = [one for one in (*self._parting, producer) if one.pending_entries]
+        self._topic.deduplication.disconnect(producer)
+
+    async def _parted(self) -> None:
+        """Wait until what earlier producers sent is stored: an owner that looks at its topic sees all of it."""
+        while self._parting:
+            await self._parting[-1].idle()
+            self._parting = [one for one in self._parting if one.pending_entries]
+
+    async def _promote(self) -> None:
+        async with self._claim:
+            while self.waiting and not self and not self._topic.is_closed:
+                producer = self.waiting[0]
+                await self._raise_epoch(next_epoch(None, self.epoch))
+                await self._parted()
+                # One whose topic was closed or terminated, or whose connection ended, waits no more.
+                if self.waiting and self.waiting[0] is producer:
+                    self.waiting.popleft()
+                    self.exclusive = producer
+                    self._install(producer)
