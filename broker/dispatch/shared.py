@@ -214,6 +214,7 @@ class SharedDispatcher(Generic[C]):
             if permits <= 0:
                 return
             limit = min(permits, self._config.max_read_entries)
+            # Replay before anything new, also while the subscription is blocked: that holds back new entries only.
             entries = self._read_replay(limit) if self.replay else self._read_new(limit)
             if not entries:
                 return
@@ -263,6 +264,7 @@ class SharedDispatcher(Generic[C]):
             if messages > permits or not 0 < messages * MIN_MESSAGE_BYTES <= len(payload):
                 entry = limit_message_count(entry, self._config.max_message_bytes)
                 messages = entry.messages
+            # Out of the queue and behind the reading position at once: nobody else can be given the entry.
             replay.discard(position)
             if position >= self._next:
                 self._next = Position(position[0], position[1] + 1)

@@ -91,16 +91,18 @@ class SingleActiveDispatcher(Generic[C]):
         if chosen is self.active:
             return False
         self.active = chosen
+        # What was loaded is not the new one's: it begins at the first entry that is not acknowledged.
         self._reader.forget()
         if chosen is None:
             self._cancel_takeover()
         elif self.kind != CommandSubscribe.Failover or self._config.failover_delay_s <= 0:
             self._take_over()
-        elif self._takeover is None:
+        elif self._takeover is None:  # else one is planned already: it takes whoever is active by then
             self._takeover = self._loop.call_later(self._config.failover_delay_s, self._take_over)
         return True
 
     def _take_over(self) -> None:
+        # The position is taken after the delay, so that it is behind what the former one acknowledged meanwhile.
         self._takeover = None
         self._go_back()
         if self.kind == CommandSubscribe.Failover:

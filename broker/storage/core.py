@@ -153,6 +153,7 @@ class StorageCore:
     def written(self, batch: Batch) -> None:
         """Confirm a group and tell everybody who waits for it."""
         self.journal.queued_bytes -= batch.bytes
+        # In the order of the appends: `confirmed` and `last_confirmed` only grow, and by one entry at a time.
         for waiter in batch.waiters:
             try:
                 if type(waiter) is tuple:
@@ -171,6 +172,7 @@ class StorageCore:
     def failed(self, batch: Batch, failure: StorageError) -> None:
         """Take back everything pending, tell everybody, and refuse changes until a checkpoint has healed this."""
         self.has_changes = self.has_journal_failed = True
+        # Refuse first: a callback below may append again, which must not reach the journal.
         self.refuse(failure)
         self._take_back([batch, *self.journal.take_unwritten()], failure)
 
@@ -183,6 +185,7 @@ class StorageCore:
         self.on_death(failure)
 
     def _take_back(self, batches: Sequence[Batch], failure: StorageError) -> None:
+        # All logs before the first callback: whoever is told of a failure finds no pending entry anywhere.
         for log in {w[0].log for b in batches for w in b.waiters if type(w) is tuple}:
             self.memory.drop_pending(log)
         for waiter in (waiter for batch in batches for waiter in batch.waiters):

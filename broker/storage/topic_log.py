@@ -87,6 +87,7 @@ class TopicLog(LedgerList):
                 done(EARLIEST, error)
                 return
             ledger = self._open or self._begin_ledger()
+        # The position is given out now and confirmed later; who reads stops at `Ledger.confirmed`.
         entry_id, size = ledger.appended, len(payload)
         # tuple.__new__ makes a named tuple in less than half of the time.
         position = tuple.__new__(Position, (ledger.id, entry_id))
@@ -95,6 +96,7 @@ class TopicLog(LedgerList):
         memory.append(ledger, entry, head, size, publish_time_ms)
         if self._is_quiet:
             self.has_changed()
+        # Last: memory has the entry before any report of the journal can come.
         core.journal.put_entry((ledger, position, done), head, payload)
         if ledger.appended >= core.config.max_ledger_entries or ledger.totals.bytes >= core.config.max_ledger_bytes:
             self.close_ledger()
@@ -441,6 +443,8 @@ class TopicLog(LedgerList):
             self.core.record(done)
             return []
         ledgers = [self.ledgers_by_id[ledger_id] for ledger_id in drop]
+        # Memory, then the record, then the files: a crash before the record keeps the ledgers, a crash before the last
+        # file leaves that to the next start.
         self.drop_ledgers(drop)
         change = encode_change({"do": "drop_ledgers", "log": self.id, "ledgers": drop})
         self.core.record_removal(ledgers, done, change)

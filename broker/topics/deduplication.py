@@ -200,6 +200,7 @@ class Deduplication:
         self._cursor = self._log.cursors[DEDUPLICATION_CURSOR]
         # What was under way when the topic was unloaded may have moved it meanwhile.
         self.sequences.restore(self._cursor.numbers, self._now_ms())
+        # A number only grows, so entries that a snapshot has counted already do no harm.
         await self._replay(self._cursor.mark_delete)
         self.status = Status.ENABLED
 

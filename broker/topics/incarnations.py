@@ -85,6 +85,7 @@ class TopicIncarnations:
         """Load a topic, or create it, once a deletion under way has ended."""
         text = str(name)
         async with self._names.hold(text):
+            # All asked again under the lock: the name may have got, or lost, its topic while this waited for it.
             if (topic := self._topics.get(text)) is not None:
                 return topic
             self._broker.check_name(name)
@@ -149,6 +150,7 @@ class TopicIncarnations:
 
     async def _delete_now(self, name: TopicName) -> None:
         text = str(name)
+        # Off the list before anything is awaited: nobody finds the old topic while its log is being deleted.
         topic = self._topics.pop(text, None)
         if topic is not None:
             for subscription in list(topic.subscriptions.values()):
@@ -158,6 +160,7 @@ class TopicIncarnations:
         if not self._broker.partitions(name.base):
             await self._broker.namespaces.forget_topic(name)
         await self._storage.delete_log(text)
+        # After the log: if deleting that fails, the topic keeps the epoch by which it refuses former owners.
         try:
             await self._broker.epochs.forget(name)
         except StorageError as error:

@@ -69,6 +69,7 @@ class Sequence:
 
     def judge(self, first: int, last: int) -> Verdict:
         """Return what an entry with these ids is; the whole of it is judged by its first one."""
+        # By `pushed`, not by `stored`: of two entries with the same id under way only the first is new.
         if first > self.pushed:
             self.pushed = last
             self.under_way += 1
@@ -80,6 +81,7 @@ class Sequence:
         if is_stored and last > self.stored:
             self.stored = last
         self.under_way -= 1
+        # Not earlier: while another entry is under way, an id between the two may still come to be stored.
         if not self.under_way:
             self.pushed = self.stored
             if self.settled:

@@ -118,7 +118,7 @@ class TopicProducers(dict[str, "Producer"]):
 
         Stale is one that the same connection has replaced (a higher epoch), and one whose peer does not answer.
 
-        Source: Pulsar binary protocol, section Producer, same name.
+        Source: Pulsar binary protocol, section Same name, two producers.
         """
         holder = self.get(producer.name) or next(
             (waiting for waiting in self.waiting if waiting.name == producer.name), None

@@ -229,10 +229,11 @@ class Journal:
                 ):  # no memory, or a mistake of ours: healed like an error of the disk
                     logger.exception("a group of the journal could not be written")
                 self._in_flight = None
+                # Broken before anybody hears of it: no later group may reach the disk behind a hole.
                 self._abandon_file()
                 self.lanes.on_loop(partial(self.report.failed, batch, as_storage_error(exc, "write to the journal")))
                 return
-            batch.end = self._end
+            batch.end = self._end  # before the report: `mark_end` promises it to the waiter
             self._in_flight = None
             self.lanes.on_loop(partial(self.report.written, batch))
 
@@ -241,6 +242,7 @@ class Journal:
         with self._lock:
             if self._is_broken or not self._queue:
                 return None
+            # Group commit: what was queued while the last group was synced shares one sync, up to `group_bytes`.
             batches = [self._queue.popleft()]
             size = batches[0].bytes
             while self._queue and not batches[-1].ends_group and size < self._config.group_bytes:
@@ -266,6 +268,7 @@ class Journal:
             self._allocate_ahead(current, current.offset + length)
         with disk_action("sync the journal", current.path):
             current.file.sync()
+        # Only now: a group whose sync failed leaves the end where it was.
         current.offset += length
         self.written_bytes += length
         self.groups += 1
@@ -286,7 +289,7 @@ class Journal:
         """Begin the next file: name, header and length are durable before its first group is written."""
         sequence = self._end.sequence if self._end.file_id is None else self._end.sequence + 1
         path = self._files.path(sequence)
-        self._last_begun = sequence
+        self._last_begun = sequence  # before anything can fail: `broken_end` must lie behind this file, too
         free, recycled = self._files.free, None
         with self._lock:
             self._files.used.append(sequence)
@@ -305,6 +308,7 @@ class Journal:
                 file.write(0, [layout.encode_file_header(header)])
                 file.preallocate(min(_ALLOCATE_BYTES, self._config.journal_file_bytes))
                 length = file.size()
+                # Recovery takes a file without a readable header as never begun, so no group may come before this.
                 file.sync()
                 self._disk.sync_directory(self._files.directory)
             except BaseException:

@@ -105,7 +105,7 @@ class Checkpoint:
         self._is_running = True
         self._began_s = core.monotonic()
         core.checkpoint_at_bytes = core.journal.written_bytes + core.config.checkpoint_bytes
-        core.has_changes = False
+        core.has_changes = False  # before the capture: what changes after it is for the next one
         try:
             plan = self._capture()
         except Exception as exc:
@@ -116,6 +116,8 @@ class Checkpoint:
             self._tell(failure)
             return
         if plan.heals:
+            # Nothing of the damaged group was confirmed, so there is nothing to wait for: the place to replay from
+            # lies behind it, and everything confirmed before is in the lines and ledgers of this plan.
             end = core.journal.broken_end()
             core.lanes.in_background(lambda: self._move(plan, end))
             return
@@ -153,6 +155,7 @@ class Checkpoint:
 
     def _write(self, plan: _Plan, end: JournalEnd) -> None:
         core = self._core
+        # Ledgers before the catalogue: the catalogue that names entries as moved must not be durable before they are.
         made_file = False
         for ledger, moving in plan.ledgers:
             if moving:  # nothing, if the journal failed before it had written any of it
@@ -211,12 +214,15 @@ class Checkpoint:
         self._has_failed = False
         self._covered_bytes = plan.covered_bytes
         core.covered = plan.unrecorded
+        # Mended before changes are accepted below, or the first of them would meet a broken journal.
         if plan.heals:
             core.journal.mend(end)
             core.has_journal_failed = False
+        # The catalogue replays from `end` on: the files before it are not needed once it is durable, and not earlier.
         for path in core.journal.release(end.sequence):
             core.lanes.in_background(partial(self._remove, path))
         core.memory.shrink()
+        # The journal may have failed anew while this checkpoint was written; then only the next one heals it.
         if not core.has_journal_failed:
             core.accept()
 

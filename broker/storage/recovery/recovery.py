@@ -104,6 +104,7 @@ def recover(core: StorageCore, rng: random.Random) -> Recovered:
         raise UnknownLogs(_explain(directory, unknown))
     salvaged = tuple(replay.adopt(each) for each in unknown)
     replay.finish()
+    # After the replay only: a directory that cannot be opened is left as it is.
     if catalogue is not None and catalogue.head.journal_key is None:
         end = reader.end
         core.journal_key = JournalKey(files.key, end.sequence if end.file_id is None else end.sequence + 1)
@@ -246,6 +247,8 @@ class _JournalReader:
         offset, number = self.end.offset, self.end.group
         while limit is None or offset < limit:
             found = layout.decode_group(content, offset, len(content))
+            # The journal ends where the next group of this very file is not: what else stands there is damage, or it is
+            # what was in flight, or what the file held before it was recycled.
             if found is None or not self._is_of_this(found) or found.group.number != number:
                 self._check_torn(path, content, offset, limit)
                 break
