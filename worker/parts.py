@@ -24,6 +24,7 @@ from ..metadata.functions import FunctionMetadataManager
 from ..metadata.packages import PackageStore
 from ..scheduler.manager import SchedulerManager
 from ..tasks import TaskSet
+from ..web.exposition import CONTENT_TYPE
 from ..wire.functions_pb2 import Assignment, FunctionMetaData, PackageLocationMetaData
 from .admission import MARK
 from .cluster.broker_admin import BrokerAdmin
@@ -224,7 +225,7 @@ class Parts:
 
         async def read_metrics() -> tuple[bytes, str]:
             text = metrics.render(self._config.cluster, await instances.own_metrics(), self._gauges())
-            return text, metrics.CONTENT_TYPE
+            return text, CONTENT_TYPE
 
         # The first path that matches answers: a key of a state may end like a path of a function.
         tables = (state.routes(), reset.routes(), functions.routes(), cluster.routes(), connectors_routes())

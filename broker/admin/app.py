@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from ...web.router import raw_path
 from ..policies.namespaces import Namespaces
-from . import brokers, clusters, lookup, metrics, tenants
-from .call import Backend
+from . import brokers, clusters, lookup, tenants
+from .call import Backend, Call
 from .forward import Forwarder, forwards
 from .namespaces import namespaces, refused_policies
 from .namespaces import policies as namespace_policies
@@ -27,6 +28,13 @@ from .topics import refused_policies as refused_topic_policies
 if TYPE_CHECKING:
     from ..service import BrokerService
 
+
+async def _metrics(call: Call) -> Response:
+    from .metrics import metrics  # with it comes prometheus_client, for a broker that is asked
+
+    return await metrics(call)
+
+
 ROUTES = (
     *clusters.ROUTES,
     *tenants.ROUTES,
@@ -36,7 +44,7 @@ ROUTES = (
     *namespaces.BUNDLE_ROUTES,
     *brokers.ROUTES,
     *lookup.ROUTES,
-    *metrics.ROUTES,
+    ("GET", "/metrics", _metrics),
     # `{domain}` takes any word, so topics come last.
     *partitions.ROUTES,
     *subscriptions.ROUTES,

@@ -6,13 +6,15 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+from prometheus_client.core import GaugeMetricFamily
 from starlette.responses import Response
 
+from ...web.exposition import CONTENT_TYPE, render
 from .call import Call
-from .routing import Routes
 
 TOPICS_PER_TURN = 50
 """Topics that are counted before the loop may do something else."""
+_LABELS = ("cluster", "namespace", "topic", "subscription")
 _TOPIC = (
     ("pulsar_rate_in", "msgRateIn"),
     ("pulsar_rate_out", "msgRateOut"),
@@ -65,64 +67,62 @@ _BROKER_SUMS = {
 }
 
 
-class Exposition:
+class Gauges:
     """Samples by family, in the order in which families first appeared."""
 
     def __init__(self) -> None:
-        self._families: dict[str, list[str]] = {}
+        self.families: dict[str, GaugeMetricFamily] = {}
         self._sums: dict[str, float] = {}
 
-    def add(self, name: str, labels: str, value: float) -> None:
-        """Add one sample; ``labels`` is the text between the braces."""
-        number = f"{value:g}" if isinstance(value, float) and not value.is_integer() else str(int(value))
-        self._families.setdefault(name, []).append(f"{name}{{{labels}}} {number}")
+    def add(self, name: str, labels: tuple[str, ...], value: float, help_text: str) -> None:
+        """Add one sample; ``labels`` are the values of the first of `_LABELS`, as many for all of a family."""
+        family = self.families.get(name)
+        if family is None:
+            family = self.families[name] = GaugeMetricFamily(name, help_text, labels=_LABELS[: len(labels)])
+        family.add_metric(labels, value)
         self._sums[name] = self._sums.get(name, 0) + value
 
     def sum(self, name: str) -> float:
         """Return the sum of a family's samples."""
         return self._sums.get(name, 0)
 
-    def text(self) -> str:
-        """Return everything in Prometheus' text format."""
-        return "".join(f"# TYPE {name} gauge\n" + "\n".join(lines) + "\n" for name, lines in self._families.items())
 
-
-async def _metrics(call: Call) -> Response:
-    out = Exposition()
-    cluster = f'cluster="{_escape(call.namespaces.cluster_name)}"'
+async def metrics(call: Call) -> Response:
+    """Answer with the counts of namespaces, topics and subscriptions, and the broker's sums of them."""
+    out = Gauges()
+    cluster = (call.namespaces.cluster_name,)
     for tenant in call.namespaces.tenants():
         for namespace in call.namespaces.namespaces(tenant):
             names = call.broker.topic_names(namespace)
-            out.add("pulsar_topics_count", f'{cluster},namespace="{_escape(namespace)}"', len(names))
+            out.add("pulsar_topics_count", (*cluster, namespace), len(names), "Topics of a namespace.")
     for number, topic in enumerate(tuple(call.broker.topics.values())):
-        labels = f'{cluster},namespace="{_escape(topic.name.namespace_name)}",topic="{_escape(str(topic.name))}"'
-        add_topic(out, labels, topic.stats())
+        add_topic(out, (*cluster, topic.name.namespace_name, str(topic.name)), topic.stats())
         if number % TOPICS_PER_TURN == TOPICS_PER_TURN - 1:
             await asyncio.sleep(0)
-    out.add("pulsar_broker_topics_count", cluster, len(call.broker.topics))
+    out.add("pulsar_broker_topics_count", cluster, len(call.broker.topics), "Topics that are loaded.")
     for name, of in _BROKER_SUMS.items():
-        out.add(name, cluster, out.sum(of))
-    return Response(out.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+        out.add(name, cluster, out.sum(of), f"Sum of {of}.")
+    text = bytearray()
+    for family in out.families.values():
+        text += render((family,))
+        await asyncio.sleep(0)  # one family takes 20 ms for 2,000 topics
+    return Response(bytes(text), media_type=CONTENT_TYPE)
 
 
-def add_topic(out: Exposition, labels: str, stats: Mapping[str, Any]) -> None:
+def add_topic(out: Gauges, labels: tuple[str, ...], stats: Mapping[str, Any]) -> None:
     """Add the samples of one topic and its subscriptions."""
     subscriptions = stats["subscriptions"]
-    out.add("pulsar_subscriptions_count", labels, len(subscriptions))
-    out.add("pulsar_producers_count", labels, len(stats["publishers"]))
-    out.add("pulsar_consumers_count", labels, sum(len(each["consumers"]) for each in subscriptions.values()))
-    out.add("pulsar_msg_backlog", labels, sum(each["msgBacklog"] for each in subscriptions.values()))
+    out.add("pulsar_subscriptions_count", labels, len(subscriptions), "Subscriptions of a topic.")
+    out.add("pulsar_producers_count", labels, len(stats["publishers"]), "Producers of a topic.")
+    consumers = sum(len(each["consumers"]) for each in subscriptions.values())
+    out.add("pulsar_consumers_count", labels, consumers, "Consumers of a topic.")
+    backlog = sum(each["msgBacklog"] for each in subscriptions.values())
+    out.add("pulsar_msg_backlog", labels, backlog, "Sum of the backlogs of a topic's subscriptions.")
     for name, field in _TOPIC:
-        out.add(name, labels, stats[field])
+        out.add(name, labels, stats[field], field)
     for subscription, each in subscriptions.items():
-        with_subscription = f'{labels},subscription="{_escape(subscription)}"'
-        out.add("pulsar_subscription_consumers_count", with_subscription, len(each["consumers"]))
+        with_subscription = (*labels, subscription)
+        consumers = len(each["consumers"])
+        out.add("pulsar_subscription_consumers_count", with_subscription, consumers, "Consumers of a subscription.")
         for name, field in _SUBSCRIPTION:
-            out.add(name, with_subscription, each[field])
-
-
-def _escape(value: str) -> str:
-    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
-ROUTES: Routes = (("GET", "/metrics", _metrics),)
+            out.add(name, with_subscription, each[field], field)

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
-from prometheus_client.registry import Collector
 
+from ...web import exposition
 from ...wire.functions_pb2 import MetricsData
-
-CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 _LABELS = ("tenant", "namespace", "name", "instance_id", "cluster", "fqfn")
 _COUNTERS = (
@@ -25,7 +22,7 @@ _COUNTERS = (
 )
 
 
-class _Snapshot(Collector):
+class _Families:
     """Everything at one moment; asked once."""
 
     def __init__(
@@ -36,6 +33,7 @@ class _Snapshot(Collector):
         self._worker = worker
 
     def collect(self) -> Iterator[Metric]:
+        """Yield all families."""
         for name, help_text, value in self._worker:
             gauge = GaugeMetricFamily(f"pulsar_function_worker_{name}", help_text, labels=("cluster",))
             gauge.add_metric((self._cluster,), value)
@@ -81,6 +79,4 @@ def render(cluster: str, instances: Mapping[str, MetricsData], worker: Iterable[
         instances: the counts of this worker's instances by tenant/namespace/name:number.
         worker: name (without prefix), help and value of the worker's own gauges.
     """
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Snapshot(cluster, instances, worker))
-    return generate_latest(registry)
+    return exposition.render(_Families(cluster, instances, worker).collect())

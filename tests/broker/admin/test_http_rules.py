@@ -67,12 +67,13 @@ async def test_metrics_count_what_there_is(broker: RunningBroker) -> None:
     await broker.http.put(f"{TOPIC}/subscription/s")
     text = (await broker.http.get("/metrics")).text
     topic = 'cluster="standalone",namespace="public/default",topic="persistent://public/default/t"'
-    assert 'pulsar_topics_count{cluster="standalone",namespace="public/default"} 2\n' in text
+    assert 'pulsar_topics_count{cluster="standalone",namespace="public/default"} 2.0\n' in text
     assert "# TYPE pulsar_in_messages_total gauge\npulsar_in_messages_total{" in text
-    assert f"\npulsar_in_messages_total{{{topic}}} 0\n" in text
-    assert f'pulsar_subscription_back_log{{{topic},subscription="s"}} 0\n' in text
+    assert f"\npulsar_in_messages_total{{{topic}}} 0.0\n" in text
+    of_subscription = topic.replace(",topic=", ',subscription="s",topic=')
+    assert f"pulsar_subscription_back_log{{{of_subscription}}} 0.0\n" in text
     assert 'topic="persistent://public/default/t\\"quoted\\""' in text
-    assert 'pulsar_broker_subscriptions_count{cluster="standalone"} 1\n' in text
+    assert 'pulsar_broker_subscriptions_count{cluster="standalone"} 1.0\n' in text
     families = [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")]
     assert len(families) == len(set(families))
 
