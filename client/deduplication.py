@@ -1,4 +1,4 @@
-"""Switching the broker's deduplication on for a topic, over its REST interface, and making sure that it is on.
+"""Deduplication of the broker for one topic: switching it on over REST, and waiting until it works.
 
 Design: that the policy is on is not enough. Apache Pulsar 4.0 serves a topic that it has just loaded (after an unload,
 or on another broker after a crash) while it still reads again which sequence ids it has stored, if deduplication is a
@@ -71,7 +71,7 @@ def _is_on(admin_url: str, path: str) -> bool:
 
 
 def memory_guard(
-    admin_url: str, topic: str, before: Guard | None = None, *, patience_s: float = EFFECTIVE_WITHIN_S
+    admin_url: str, topic: str, before: Guard | None = None, *, timeout_s: float = EFFECTIVE_WITHIN_S
 ) -> Guard:
     """Return what producers of a topic partition wait for before they attach: that the broker knows what it has stored.
 
@@ -79,7 +79,7 @@ def memory_guard(
         admin_url: of the broker's REST interface; asking it also has the topic loaded.
         topic: full name, of the partition where there are some.
         before: awaited first.
-        patience_s: how long one attempt to attach waits.
+        timeout_s: how long one attempt to attach waits.
 
     It raises ConnectionLost where that takes longer; whoever attaches then tries again. A topic whose deduplication is
     off is not waited for: that is for `switch_on` to find.
@@ -89,11 +89,11 @@ def memory_guard(
         if before is not None:
             await before(connection)
         loop = asyncio.get_running_loop()
-        deadline_s = loop.time() + patience_s
+        deadline_s = loop.time() + timeout_s
         while not (status := await asyncio.to_thread(_memory, admin_url, topic)).is_settled:
             if loop.time() > deadline_s:
                 raise ConnectionLost(
-                    f"deduplication of {topic} was still {status.name} after {patience_s:g} s; nothing is sent"
+                    f"deduplication of {topic} was still {status.name} after {timeout_s:g} s; nothing is sent"
                     " before the broker knows what it has stored"
                 )
             await asyncio.sleep(_POLL_S)

@@ -1,7 +1,7 @@
-"""What every request to a web server of ours passes before an application sees it.
+"""Checks of every request to a web server before an application sees it.
 
 One place for the rules that do not depend on what is asked: whom a request is for and who sent it, how long its path
-may be, and that path and query are UTF-8. The applications may then decode them without a thought.
+may be, and that path and query are UTF-8. The applications may then decode them without checks of their own.
 """
 
 from __future__ import annotations

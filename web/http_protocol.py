@@ -1,8 +1,8 @@
 """HTTP/1.1 of every web server of ours: uvicorn's protocol with bounds on what a client may hold.
 
 uvicorn waits for ever for the rest of a request. Here a client has so long for the head of a request, and must keep its
-body coming; and when all connections are taken, a new client gets the place of the one that the server has waited for
-longest, so that clients that send nothing keep nobody out.
+body coming; and when all connections are taken, a new client replaces the one that the server has waited for longest:
+clients that send nothing lock nobody out.
 
 Invariant: a connection whose request is complete is never closed for another.
 """
@@ -70,7 +70,7 @@ class HttpLimits:
 
 
 async def busy(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer a request for which there is no place: every connection has one under way."""
+    """Answer 503: every connection has a request under way."""
     reason = _reason("all connections of this server have requests under way; try again shortly")
     headers = [
         (b"content-type", b"application/json"),
@@ -100,7 +100,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     @property
     def awaits_client(self) -> bool:
-        """Whether it is the client that has to go on: with a request, its body, or reading an answer."""
+        """Whether the next step is the client's: to send a request or its body, or to read an answer."""
         return not self._is_busy or self._awaits_body or self.flow.write_paused
 
     @property
@@ -108,7 +108,7 @@ class HttpProtocol(HttpToolsProtocol):
         return self._is_in_body and not self.flow.read_paused and not self.cycle.waiting_for_100_continue
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take a place; if there is none left, that of the client that was silent for longest."""
+        """Register the connection; where all are taken, close the one whose client was silent for longest."""
         super().connection_made(transport)
         self._heard_s = time.monotonic()
         if len(self.connections) > self._limits.max_connections:
@@ -122,7 +122,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._expect_within(self._limits.head_timeout_s, self._look_at_head)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Leave."""
+        """Unregister the connection."""
         self._stop_waiting()
         super().connection_lost(exc)
 
@@ -191,7 +191,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._deadline = None
 
     def _look_at_head(self) -> None:
-        """Give up on a head that does not come; while another request is answered, its sender may wait."""
+        """Close the connection if the head is not complete; not while another answer is on its way."""
         timeout_s = self._limits.head_timeout_s
         if self._is_busy:
             self._expect_within(timeout_s, self._look_at_head)
@@ -199,7 +199,7 @@ class HttpProtocol(HttpToolsProtocol):
             self.give_up(408, f"the head of the request was not complete within {timeout_s:g} s")
 
     def _look_at_body(self) -> None:
-        """Give up on a body that does not come; one that waits in the socket because we do not read it is not late."""
+        """Close the connection if the body does not grow; one that waits in the socket until we read it is not late."""
         timeout_s, grown = self._limits.body_timeout_s, self._body_bytes
         self._body_bytes = 0
         if self._awaits_body and grown < MIN_BODY_BYTES:

@@ -1,4 +1,4 @@
-"""From a path and a method to a handler, and from an error to its answer, for every REST interface of ours.
+"""Router of every REST interface: from path and method to a handler, and from an error to its answer.
 
 Starlette's router does the matching, with three changes. Paths are matched as sent, not decoded: a topic may hold an
 encoded slash. A slash at the end is nothing where no path has one. And all methods of a path lie in one table, so that

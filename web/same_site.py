@@ -1,4 +1,4 @@
-"""Which requests a web server answers: those for one of its own names that no web page of another site has sent.
+"""Rule for which requests are answered: those for a name of this server that no page of another site has sent.
 
 A browser sends requests for every page that is open in it, to servers on its own machine too, and whoever can deploy a
 function runs code. Three headers tell, which pages cannot forge:

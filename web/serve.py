@@ -1,6 +1,6 @@
-"""HTTP in the loop of whoever serves: uvicorn without its signal handlers, its logging and its ten wake-ups a second.
+"""HTTP server in a running event loop: uvicorn without signal handlers, logging and its ten wake-ups a second.
 
-What uvicorn leaves open is bounded in `http_protocol`; who may ask is decided in `checks`.
+`http_protocol` bounds what a client may hold; `checks` decides which requests are answered.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _POLL_S = 0.005
 
 
 class WebServer(uvicorn.Server):
-    """A server in a loop that somebody else runs; made by `serve`, ended by `stop`."""
+    """Server in a running loop; made by `serve`, ended by `stop`."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)

@@ -1,4 +1,4 @@
-"""``/admin/v2/brokers``, ``/admin/v2/broker-stats``: the one broker there is."""
+"""``/admin/v2/brokers``, ``/admin/v2/broker-stats``: the only broker of the cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions requests on the broker's port: each goes on to a live worker, streamed both ways, bodies unmodified."""
+"""Functions requests on the broker's port: forwarded to a live worker, streamed both ways, unmodified."""
 
 from __future__ import annotations
 

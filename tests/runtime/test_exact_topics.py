@@ -172,4 +172,4 @@ async def test_a_broker_that_does_not_tell_what_it_has_stored_is_asked_again_lat
         await memory_guard(admin_url, TOPIC)(NO_CONNECTION)
     Admin.is_down, Admin.statuses = False, ("Recovering",)
     with pytest.raises(ConnectionLost, match=r"was still Recovering after 0\.1 s; nothing is sent before"):
-        await memory_guard(admin_url, TOPIC, patience_s=0.1)(NO_CONNECTION)
+        await memory_guard(admin_url, TOPIC, timeout_s=0.1)(NO_CONNECTION)

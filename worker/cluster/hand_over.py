@@ -1,4 +1,4 @@
-"""Handing a request to whoever leads: here, or over REST to another worker, through changes of the leader."""
+"""Sending a request to the leader: to this worker, or over REST to another, through changes of the leader."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 class HandOver:
-    """Follows the leader until a request is decided, or time is up.
+    """Sender of requests to the leader, until one is decided or the time is over.
 
     Attributes:
         timeout_s: how long a request may take.

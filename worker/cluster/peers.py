@@ -1,7 +1,7 @@
-"""Requests to other workers about their instances; one that does not answer delays nobody.
+"""Requests to other workers about their instances; a worker that does not answer delays no other.
 
-A round of questions looks once who is there. It asks each worker a few questions at a time, all workers at once; a
-worker that leaves one unanswered is asked nothing more in that round, so a round takes no longer than one answer may.
+A round reads the list of workers once. It sends each worker a few requests at a time, all workers at once; a worker
+that leaves one unanswered gets no more in that round, so a round takes no longer than one answer may.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Peer:
 
 
 class Round:
-    """Requests to other workers for one request of a client."""
+    """The requests to other workers that one request needs."""
 
     def __init__(self, membership: MembershipManager, http: httpx.AsyncClient) -> None:
         self._membership = membership

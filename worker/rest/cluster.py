@@ -1,4 +1,4 @@
-"""`/admin/v2/worker` and `/admin/v2/worker-stats`: who is there, who leads, who runs what."""
+"""`/admin/v2/worker` and `/admin/v2/worker-stats`: workers, leader, assignments, drains, statistics."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _WORKER_ID = Query("workerId", str, "")
 
 
 class ClusterRoutes:
-    """The handlers; made once per worker."""
+    """Handlers of one worker."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class ClusterRoutes:
         return as_json(_info(leader))
 
     async def leader_ready(self, _: WorkerCall) -> Response:
-        """Return true on the leader once it decides."""
+        """Return true on the leader once it takes requests."""
         if not self._leadership.is_leading:
             raise RequestRefused(503, NO_LEADER)
         return PlainTextResponse("true")
@@ -86,7 +86,7 @@ class ClusterRoutes:
         return as_json([])
 
     async def rebalance(self, _: WorkerCall) -> Response:
-        """Even the load out; sends to the leader who asks another worker."""
+        """Rebalance the instances; a worker that does not lead redirects to the leader."""
         elsewhere = await self._elsewhere(f"{_WORKER}/rebalance")
         if elsewhere is not None:
             return elsewhere
@@ -94,12 +94,12 @@ class ClusterRoutes:
         return done()
 
     async def drain(self, call: WorkerCall) -> Response:
-        """Empty this worker, or say how far that is."""
+        """Drain this worker (PUT), or return the progress (GET)."""
         return await self._drain(call.request.method, self._membership.me.worker_id)
 
     @takes(_WORKER_ID)
     async def leader_drain(self, call: WorkerCall) -> Response:
-        """Empty a worker, by default this one, or say how far that is."""
+        """Drain a worker, by default this one (PUT), or return the progress (GET)."""
         return await self._drain(call.request.method, _WORKER_ID.of(call) or self._membership.me.worker_id)
 
     async def _drain(self, method: str, worker_id: str) -> Response:
@@ -115,7 +115,7 @@ class ClusterRoutes:
         return done()
 
     async def _elsewhere(self, path: str) -> Response | None:
-        """Return the way to the leader, None if this worker leads."""
+        """Return a redirect to the leader, None if this worker leads."""
         if self._leadership.is_leading:
             return None
         leader = (await self._membership.roster()).leader
@@ -126,7 +126,7 @@ class ClusterRoutes:
         return RedirectResponse(f"{leader.url}{path}", 307)
 
     async def process_metrics(self, _: WorkerCall) -> Response:
-        """Return what this process uses."""
+        """Return CPU time, memory and threads of this process."""
         usage = resource.getrusage(resource.RUSAGE_SELF)
         metrics: dict[str, Any] = {
             "process_user_cpu_seconds": usage.ru_utime,
@@ -137,7 +137,7 @@ class ClusterRoutes:
         return as_json([{"metrics": metrics, "dimensions": {"metric": "process_metrics"}}])
 
     async def function_metrics(self, _: WorkerCall) -> Response:
-        """Return the counts of every instance on this worker."""
+        """Return the statistics of every instance on this worker."""
         return as_json(await self._instances.own_stats())
 
 

@@ -1,4 +1,4 @@
-"""`/admin/v3/functions`: deploying, asking and steering functions."""
+"""`/admin/v3/functions`: deploying, inspecting and controlling functions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _PATH = Query("path", str, "")
 
 
 class FunctionsRoutes:
-    """The handlers; made once per worker."""
+    """Handlers of one worker."""
 
     def __init__(
         self,
@@ -133,26 +133,26 @@ class FunctionsRoutes:
         return as_json(self._functions.names(call.name("tenant"), call.name("namespace")))
 
     async def status(self, call: WorkerCall) -> Response:
-        """Return how all instances are."""
+        """Return the status of all instances."""
         function = call.function
         self._functions.find(function)
         return as_json(await self._instances.status(function))
 
     async def stats(self, call: WorkerCall) -> Response:
-        """Return the counts of all instances."""
+        """Return the statistics of all instances."""
         function = call.function
         self._functions.find(function)
         return as_json(await self._instances.stats(function))
 
     async def instance_status(self, call: WorkerCall) -> Response:
-        """Return how one instance is."""
+        """Return the status of one instance."""
         function = call.function
         metadata = self._functions.find(function)
         number = call.instance_id("status")
         return as_json(await self._instances.instance_status(function, metadata, number))
 
     async def instance_stats(self, call: WorkerCall) -> Response:
-        """Return the counts of one instance."""
+        """Return the statistics of one instance."""
         function = call.function
         metadata = self._functions.find(function)
         number = call.instance_id("stats")
@@ -232,11 +232,11 @@ class FunctionsRoutes:
         return as_json([])
 
     async def reload_nothing(self, _: WorkerCall) -> Response:
-        """Look for built-in functions again: there are none."""
+        """Reload the built-in functions: there are none."""
         return done()
 
     async def decide(self, call: WorkerCall) -> Response:
-        """Decide a change that another worker took in; only on the leader."""
+        """Decide a change that another worker has received; only on the leader."""
         form = await read_form(call.request)
         if "functionMetaData" not in form:
             raise RequestRefused(400, "Corrupt Function MetaData: the part functionMetaData is missing")
@@ -255,7 +255,7 @@ class FunctionsRoutes:
         return done()
 
     async def upload(self, _: WorkerCall) -> Response:
-        """Packages are kept by what they hold, not under a path of the client's choice."""
+        """Refuse an upload: packages are stored by their content, not under a path that the client chooses."""
         raise RequestRefused(501, "uploading to a path is not supported; send the package with create or update")
 
     @takes(_PATH)
@@ -306,7 +306,7 @@ class FunctionsRoutes:
 
 
 def _check_options(options: Mapping[str, Any]) -> None:
-    """Refuse what an update is asked for beside its config: there is nothing that it could do."""
+    """Refuse options of an update that would have no effect."""
     for name, value in options.items():
         if name != "updateAuthData":
             raise RequestRefused(400, f"updateOptions: unknown field {name[:80]}; known is updateAuthData")

@@ -23,7 +23,7 @@ _COUNTERS = (
 
 
 class _Families:
-    """Everything at one moment; asked once."""
+    """Metric families of one worker at one moment."""
 
     def __init__(
         self, cluster: str, instances: Mapping[str, MetricsData], worker: Iterable[tuple[str, str, float]]

@@ -30,13 +30,13 @@ MAX_PARTS = 32
 
 
 class Uploads(Protocol):
-    """Where a streamed part goes."""
+    """Storage of a streamed part."""
 
     async def receive(self, chunks: AsyncIterator[bytes]) -> Upload:
-        """Take a part in, piece by piece."""
+        """Store a part, piece by piece."""
 
     async def discard(self, upload: Upload) -> None:
-        """Forget it."""
+        """Remove it."""
 
 
 @dataclass(slots=True)
@@ -141,7 +141,7 @@ async def _events(request: Request, boundary: bytes) -> AsyncGenerator[_Event, N
 
 
 class _Collector:
-    """Turns the parser's callbacks into events."""
+    """Translator of the parser's callbacks into events."""
 
     def __init__(self) -> None:
         self.events: list[_Event] = []

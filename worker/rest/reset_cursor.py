@@ -14,7 +14,7 @@ BODY_BYTES_MAX = 4096
 
 
 class ResetCursorRoute:
-    """The handler; made once per worker."""
+    """Handler of one worker."""
 
     def __init__(self, cursor_reset: CursorReset) -> None:
         self._cursor_reset = cursor_reset

@@ -88,7 +88,7 @@ def _errors_as_answers() -> Iterator[None]:
 
 
 class StateRoutes:
-    """The handlers; made once per worker."""
+    """Handlers of one worker."""
 
     def __init__(self, functions: Functions, tables: StateTables) -> None:
         self._functions = functions

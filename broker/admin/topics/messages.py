@@ -1,6 +1,6 @@
 """Reading single entries over HTTP: peek, by id, examine, id at a time.
 
-The body is the entry's payload after decompression; what is known about it travels in ``X-Pulsar-…`` headers. A batch
+The body is the entry's payload after decompression; what is known about it is in ``X-Pulsar-…`` headers. A batch
 comes undivided: the count header tells the client to split it.
 """
 
