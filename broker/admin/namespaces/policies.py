@@ -6,7 +6,8 @@ Nothing is accepted and then ignored: a namespace is not created with a policy t
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from starlette.responses import Response
@@ -16,7 +17,7 @@ from ...policies.namespaces import Namespaces
 from ...policies.policies import MAX_BUNDLES, Policies, default_policies
 from ..bodies import as_bool, as_int, as_object, as_text_list, as_text_map
 from ..call import Call
-from ..routing import Handler, Routes
+from ..routing import Routes
 from ..topics.policies import adjust_deduplication
 from .refused_policies import no_authorization, refuse_unsupported
 
@@ -73,21 +74,6 @@ def _check_bundles(wanted: Mapping[str, Any]) -> dict[str, Any]:
     return {"boundaries": [f"0x{place:08x}" for place in places]}
 
 
-# Retention
-
-
-async def _get_retention(call: Call) -> Response:
-    return _answer(call.namespaces.policies(call.require_namespace()).get("retention_policies"))
-
-
-async def _set_retention(call: Call) -> Response:
-    body = as_object(await call.json(), "retention")
-    namespace = call.require_namespace("Namespace policies does not exist")
-    limits = None if body is None else _check_retention(body)
-    await call.namespaces.change_policies(namespace, lambda policies: _with(policies, "retention_policies", limits))
-    return done()
-
-
 def _check_retention(body: Mapping[str, Any]) -> dict[str, int]:
     minutes = as_int(body.get("retentionTimeInMinutes"), "retentionTimeInMinutes") or 0
     megabytes = as_int(body.get("retentionSizeInMB"), "retentionSizeInMB", bits=64) or 0
@@ -104,65 +90,10 @@ def _check_retention(body: Mapping[str, Any]) -> dict[str, int]:
     return {"retentionTimeInMinutes": minutes, "retentionSizeInMB": megabytes}
 
 
-# Compaction
-
-
-async def _get_compaction_threshold(call: Call) -> Response:
-    return _answer(call.namespaces.policies(call.require_namespace()).get("compaction_threshold"))
-
-
-async def _set_compaction_threshold(call: Call) -> Response:
-    threshold = as_int(await call.json(), "compactionThreshold", bits=64)
-    namespace = call.require_namespace()
-    _check_compaction_threshold(threshold)
-    await call.namespaces.change_policies(namespace, lambda p: _with(p, "compaction_threshold", threshold))
-    return done()
-
-
 def _check_compaction_threshold(threshold: int | None) -> int | None:
     if threshold is not None and threshold < 0:
         raise Refused(412, "compactionThreshold must be 0 or more")
     return threshold
-
-
-# Deduplication
-
-
-async def _get_deduplication(call: Call) -> Response:
-    return _answer(call.namespaces.policies(call.require_namespace()).get("deduplicationEnabled"))
-
-
-async def _set_deduplication(call: Call) -> Response:
-    is_on = as_bool(await call.json(), "deduplication")
-    if is_on is None:
-        raise Refused(400, "The request entity cannot be empty.")
-    return await _change_deduplication(call, is_on)
-
-
-async def _remove_deduplication(call: Call) -> Response:
-    return await _change_deduplication(call, None)
-
-
-async def _change_deduplication(call: Call, is_on: bool | None) -> Response:
-    namespace = call.require_namespace()
-    await call.namespaces.change_policies(namespace, lambda p: _with(p, "deduplicationEnabled", is_on))
-    await adjust_deduplication(call, lambda topic: topic.namespace_name == namespace)
-    return done()
-
-
-# Automatic creation
-
-
-async def _get_auto_topic_creation(call: Call) -> Response:
-    return _answer(call.namespaces.policies(call.require_namespace()).get("autoTopicCreationOverride"))
-
-
-async def _set_auto_topic_creation(call: Call) -> Response:
-    body = as_object(await call.json(), "automatic creation of topics")
-    namespace = call.require_namespace()
-    override = None if body is None else _check_auto_topic_creation(body)
-    await call.namespaces.change_policies(namespace, lambda p: _with(p, "autoTopicCreationOverride", override))
-    return done()
 
 
 def _check_auto_topic_creation(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -188,24 +119,9 @@ def _check_auto_topic_creation(body: Mapping[str, Any]) -> dict[str, Any]:
     return override
 
 
-async def _get_auto_subscription(call: Call) -> Response:
-    return _answer(call.namespaces.policies(call.require_namespace()).get("autoSubscriptionCreationOverride"))
-
-
-async def _set_auto_subscription(call: Call) -> Response:
-    body = as_object(await call.json(), "automatic creation of subscriptions")
-    namespace = call.require_namespace()
-    override = None if body is None else _check_auto_subscription(body)
-    await call.namespaces.change_policies(namespace, lambda p: _with(p, "autoSubscriptionCreationOverride", override))
-    return done()
-
-
 def _check_auto_subscription(body: Mapping[str, Any]) -> dict[str, Any]:
     is_allowed = as_bool(body.get("allowAutoSubscriptionCreation"), "allowAutoSubscriptionCreation") or False
     return {"allowAutoSubscriptionCreation": is_allowed}
-
-
-# Clusters
 
 
 async def _get_replication(call: Call) -> Response:
@@ -245,9 +161,6 @@ def _check_clusters(namespaces: Namespaces, tenant: str, clusters: list[str]) ->
             raise Refused(403, f"Cluster [{cluster}] is not in the list of allowed clusters list for tenant [{tenant}]")
         if cluster != namespaces.cluster_name:
             raise not_supported(f"replication to cluster {cluster}", f"name only {namespaces.cluster_name}")
-
-
-# Properties
 
 
 async def _get_properties(call: Call) -> Response:
@@ -293,39 +206,96 @@ def _property(value: str | None) -> Response:
     return nothing() if value is None else Response(value, media_type="application/json")
 
 
-def _remove(field: str) -> Handler:
-    async def remove(call: Call) -> Response:
-        await call.namespaces.change_policies(call.require_namespace(), lambda policies: _with(policies, field, None))
+@dataclass(frozen=True, slots=True)
+class _Policy:
+    """A policy that is read, set and removed as a whole.
+
+    Attributes:
+        method: of HTTP, that sets it.
+        name: last part of its path.
+        field: name in the namespace's policies.
+        read: returns what a body says, None where it says nothing; before the namespace is looked for.
+        check: returns the value to store, or refuses it.
+        changed: makes loaded topics obey; without it they read the policy each time.
+        missing: reason of the refusal to set it where there is no such namespace.
+    """
+
+    method: str
+    name: str
+    field: str
+    read: Callable[[Any], Any]
+    check: Callable[[Any], Any]
+    changed: Callable[[Call, str], Awaitable[None]] | None = None
+    missing: str = "Namespace does not exist"
+
+    async def get(self, call: Call) -> Response:
+        """Answer with the policy."""
+        value = call.namespaces.policies(call.require_namespace()).get(self.field)
+        return nothing() if value is None else as_json(value)
+
+    async def set(self, call: Call) -> Response:
+        """Set the policy."""
+        wanted = self.read(await call.json())
+        namespace = call.require_namespace(self.missing)
+        await self._change(call, namespace, None if wanted is None else self.check(wanted))
         return done()
 
-    return remove
+    async def remove(self, call: Call) -> Response:
+        """Remove the policy."""
+        await self._change(call, call.require_namespace(), None)
+        return done()
+
+    async def _change(self, call: Call, namespace: str, value: Any) -> None:
+        def change(policies: Policies) -> Policies:
+            policies.pop(self.field, None)
+            return policies if value is None else policies | {self.field: value}
+
+        await call.namespaces.change_policies(namespace, change)
+        if self.changed is not None:
+            await self.changed(call, namespace)
 
 
-def _answer(value: Any) -> Response:
-    return nothing() if value is None else as_json(value)
+def _read_deduplication(body: Any) -> bool:
+    is_on = as_bool(body, "deduplication")
+    if is_on is None:
+        raise Refused(400, "The request entity cannot be empty.")
+    return is_on
 
 
-def _with(policies: Policies, field: str, value: Any) -> Policies:
-    policies.pop(field, None)
-    return policies if value is None else policies | {field: value}
+async def _adjust_deduplication(call: Call, namespace: str) -> None:
+    await adjust_deduplication(call, lambda topic: topic.namespace_name == namespace)
+
+
+_POLICIES = (
+    _Policy(
+        "POST", "retention", "retention_policies",
+        lambda body: as_object(body, "retention"), _check_retention, missing="Namespace policies does not exist",
+    ),
+    _Policy(
+        "PUT", "compactionThreshold", "compaction_threshold",
+        lambda body: as_int(body, "compactionThreshold", bits=64), _check_compaction_threshold,
+    ),
+    _Policy(
+        "POST", "deduplication", "deduplicationEnabled", _read_deduplication, bool, changed=_adjust_deduplication,
+    ),
+    _Policy(
+        "POST", "autoTopicCreation", "autoTopicCreationOverride",
+        lambda body: as_object(body, "automatic creation of topics"), _check_auto_topic_creation,
+    ),
+    _Policy(
+        "POST", "autoSubscriptionCreation", "autoSubscriptionCreationOverride",
+        lambda body: as_object(body, "automatic creation of subscriptions"), _check_auto_subscription,
+    ),
+)  # fmt: skip
+
+
+def _routes_of(policy: _Policy) -> Routes:
+    path = f"{_N}/{policy.name}"
+    return (("GET", path, policy.get), (policy.method, path, policy.set), ("DELETE", path, policy.remove))
 
 
 ROUTES: Routes = (
-    ("GET", f"{_N}/retention", _get_retention),
-    ("POST", f"{_N}/retention", _set_retention),
-    ("DELETE", f"{_N}/retention", _remove("retention_policies")),
-    ("GET", f"{_N}/compactionThreshold", _get_compaction_threshold),
-    ("PUT", f"{_N}/compactionThreshold", _set_compaction_threshold),
-    ("DELETE", f"{_N}/compactionThreshold", _remove("compaction_threshold")),
-    ("GET", f"{_N}/deduplication", _get_deduplication),
-    ("POST", f"{_N}/deduplication", _set_deduplication),
-    ("DELETE", f"{_N}/deduplication", _remove_deduplication),
-    ("GET", f"{_N}/autoTopicCreation", _get_auto_topic_creation),
-    ("POST", f"{_N}/autoTopicCreation", _set_auto_topic_creation),
-    ("DELETE", f"{_N}/autoTopicCreation", _remove("autoTopicCreationOverride")),
-    ("GET", f"{_N}/autoSubscriptionCreation", _get_auto_subscription),
-    ("POST", f"{_N}/autoSubscriptionCreation", _set_auto_subscription),
-    ("DELETE", f"{_N}/autoSubscriptionCreation", _remove("autoSubscriptionCreationOverride")),
+    *(route for policy in _POLICIES for route in _routes_of(policy)),
     ("GET", f"{_N}/replication", _get_replication),
     ("POST", f"{_N}/replication", _set_replication),
     ("GET", f"{_N}/allowedClusters", _get_allowed_clusters),
