@@ -420,7 +420,7 @@ MAY_IMPORT: dict[str, tuple[str, set[str]]] = {
         WIRE | HTTP_SERVER | {"click", "uvloop"},
     ),
     "the worker": (
-        "from magnetar.cli.servers import worker; from magnetar.web.http_client import import_httpx;"
+        "from magnetar.cli.servers import worker; from magnetar.web.httpx_import import import_httpx;"
         " import_httpx(); from magnetar.worker import service; import uvloop",
         WIRE | HTTP_SERVER | HTTP_CLIENT | GRPC | {"click", "cloudpickle", "prometheus_client", "uvloop"},
     ),

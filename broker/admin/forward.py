@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 
 from ...tasks.supervised import race
 from ...web.answers import Refused, refusal
-from ...web.http_client import import_httpx
+from ...web.httpx_import import import_httpx
 
 if TYPE_CHECKING:
     import httpx

@@ -101,7 +101,7 @@ def import_shared() -> None:
     from ...runtime.process import zygote  # noqa: F401
     from ...state import server  # noqa: F401
     from ...web import serve  # noqa: F401
-    from ...web.http_client import import_httpx
+    from ...web.httpx_import import import_httpx
 
     import_httpx()
 

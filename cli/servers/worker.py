@@ -57,7 +57,7 @@ def worker(
     check_port(values.get("host", "127.0.0.1"), values.get("worker_port", 6750), "--worker-port")
     from ...runtime.process.forked import can_fork
     from ...runtime.process.zygote import fork_zygote
-    from ...web.http_client import import_httpx
+    from ...web.httpx_import import import_httpx
 
     zygote = fork_zygote() if can_fork() else None  # before this process has a thread, a loop or a locked directory
     directory = DataDirectory.open(Path(data_dir))

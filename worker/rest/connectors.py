@@ -26,15 +26,19 @@ def _routes_of(base: str, kind: str) -> Iterator[tuple[str, str, Handler[WorkerC
     word = kind.lower()
 
     async def empty(_: WorkerCall) -> Response:
+        """Return an empty list: there are no connectors yet."""
         return as_json([])
 
     async def reload_nothing(_: WorkerCall) -> Response:
+        """Reload the built-in connectors: there are none."""
         return done()
 
     async def refuse(_: WorkerCall) -> Response:
+        """Refuse to create or update a connector."""
         raise RequestRefused(501, f"{word}s are not supported yet; use a function")
 
     async def missing(call: WorkerCall) -> Response:
+        """Answer that there is no such connector."""
         raise RequestRefused(404, f"{kind} {call.name('name')} doesn't exist")
 
     one = base + "/{tenant}/{namespace}/{name}"
