@@ -30,15 +30,44 @@ class _Policy:
         name: last part of its path.
         field: name in the topic's policies.
         read: makes its value of the body; None for a body that says nothing.
-        applied: what holds for a topic in the end, whoever said so.
-        changed: makes loaded topics obey.
+        applied: returns the effective value for a topic, wherever it is set.
+        changed: makes loaded topics obey; without it the broker reads the policy each time.
     """
 
     name: str
     field: str
     read: Callable[[Any], Any]
     applied: Callable[[Call, TopicName], Any]
-    changed: Callable[[Call, TopicName], Awaitable[None]]
+    changed: Callable[[Call, TopicName], Awaitable[None]] | None = None
+
+    async def get(self, call: Call) -> Response:
+        """Answer with the policy; with `applied`, with the effective value."""
+        name = _topic_of(call)
+        value = call.namespaces.topic_policies(name).get(self.field)
+        if value is None and call.flag("applied"):
+            value = self.applied(call, name)
+        return nothing() if value is None else as_json(value)
+
+    async def set(self, call: Call) -> Response:
+        """Set the policy."""
+        value = self.read(await call.json())
+        return await self._change(call, value)
+
+    async def remove(self, call: Call) -> Response:
+        """Remove the policy."""
+        return await self._change(call, None)
+
+    async def _change(self, call: Call, value: Any) -> Response:
+        name = _topic_of(call)
+
+        def change(policies: dict[str, Any]) -> dict[str, Any]:
+            rest = {field: held for field, held in policies.items() if field != self.field}
+            return rest if value is None else rest | {self.field: value}
+
+        await call.namespaces.change_topic_policies(name, change)
+        if self.changed is not None:
+            await self.changed(call, name)
+        return done()
 
 
 async def adjust_deduplication(call: Call, concerns: Callable[[TopicName], bool]) -> None:
@@ -64,10 +93,6 @@ def _threshold(body: Any) -> int | None:
     return threshold
 
 
-async def _nothing_to_do(call: Call, name: TopicName) -> None:
-    """The broker reads the policy each time that it looks at the topic."""
-
-
 _POLICIES = (
     _Policy(
         "deduplicationEnabled",
@@ -81,7 +106,6 @@ _POLICIES = (
         "compaction_threshold",
         _threshold,
         lambda call, name: call.namespaces.compaction_threshold(name, call.broker.config.compaction_threshold_bytes),
-        _nothing_to_do,
     ),
 )
 
@@ -102,50 +126,12 @@ def _topic_of(call: Call) -> TopicName:
     return name
 
 
-def _get(policy: _Policy) -> Handler:
-    async def get(call: Call) -> Response:
-        name = _topic_of(call)
-        value = call.namespaces.topic_policies(name).get(policy.field)
-        if value is None and call.flag("applied"):
-            value = policy.applied(call, name)
-        return nothing() if value is None else as_json(value)
-
-    return get
-
-
-def _set(policy: _Policy) -> Handler:
-    async def set_(call: Call) -> Response:
-        value = policy.read(await call.json())
-        name = _topic_of(call)
-        await _change(call, name, policy, value)
-        return done()
-
-    return set_
-
-
-def _remove(policy: _Policy) -> Handler:
-    async def remove(call: Call) -> Response:
-        await _change(call, _topic_of(call), policy, None)
-        return done()
-
-    return remove
-
-
-async def _change(call: Call, name: TopicName, policy: _Policy, value: Any) -> None:
-    def change(policies: dict[str, Any]) -> dict[str, Any]:
-        rest = {field: held for field, held in policies.items() if field != policy.field}
-        return rest if value is None else rest | {policy.field: value}
-
-    await call.namespaces.change_topic_policies(name, change)
-    await policy.changed(call, name)
-
-
 def _routes() -> Iterator[tuple[str, str, Handler]]:
     for policy in _POLICIES:
         path = f"{_T}/{policy.name}"
-        yield "GET", path, _get(policy)
-        yield "POST", path, _set(policy)
-        yield "DELETE", path, _remove(policy)
+        yield "GET", path, policy.get
+        yield "POST", path, policy.set
+        yield "DELETE", path, policy.remove
 
 
 ROUTES: Routes = tuple(_routes())
