@@ -237,3 +237,8 @@ class FunctionContext(Context):
 
     def ack(self, msgid: FunctionMessageId, topic: str) -> None:  # noqa: D102
         self._outside.acknowledge(msgid, topic)
+
+
+def instance_logger(spec: InstanceSpec) -> logging.Logger:
+    """Return the logger that a function is given."""
+    return logging.getLogger(spec.key)

@@ -1,10 +1,9 @@
-"""The thread that user code runs on: takes entries, calls the function, ships outputs in pieces.
+"""The thread that user code runs on: takes input entries, and calls the function on their messages step by step.
 
-Design: the thread and the event loop exchange entries and pieces, never messages. Entries that are queued already are
-joined into one unit, so that their outputs go out as one entry; nothing is waited for. Inside a unit the thread works
-in steps of about `STEP_S`, measured on the function itself: after each step it looks whether it must stop and whether
-outputs have waited for `SHIP_AFTER_S`. A fast function therefore ships once per unit; a slow one does not hold back its
-first output until the thousandth is made.
+Design: the thread and the event loop exchange entries and what was made of them, never messages. What is one unit of
+work, and what becomes of its results, is up to the `Maker` of the instance's settlement. This thread reads entries,
+calls the function in steps of about `STEP_S`, measured on the function itself, and looks after each step whether it
+must stop.
 """
 
 from __future__ import annotations
@@ -12,87 +11,38 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from ..api.serde import SerDe
 from ..client.config import Compression
-from ..client.consumers.consumer import Consumer
-from ..client.consumers.merged import MergedConsumer
 from ..client.consumers.received import ReceivedEntry
-from ..client.producers.outgoing import OutgoingEntry, encode_entry
-from ..errors import ProtocolError
-from ..wire.pulsar_api_pb2 import SingleMessageMetadata
 from .batch_call import BatchCall, Blame, Failure, Results
 from .function_context import FunctionContext
-from .gate import Gate
 from .markers import HeaderMaker
-from .publish_request import MESSAGE_BYTES_MAX
-from .publisher import Ticket
-from .recent_acks import RecentAcks
-from .state.binding import StateLink
-from .state.layer import Layer
 from .stats import InstanceStats, format_error
 from .stopping import InstanceStopping
 from .unit import Unit
 
-UNIT_MESSAGES_MAX = 1000
-UNIT_BYTES_MAX = 128 * 1024
-OUTPUT_ENTRY_BYTES_MAX = 1024 * 1024  # larger outputs of one input entry go out as several entries
 STEP_S = 0.005
-SHIP_AFTER_S = 0.010
+STEP_MESSAGES_MAX = 1000
 _FIRST_STEP = 1  # nothing is known of the function yet
 
 
-@dataclass(frozen=True, slots=True)
-class Input:
-    """One input topic.
+class Source(Protocol):
+    """Where entries come from, as the function's thread sees it."""
 
-    Attributes:
-        topic: as configured.
-        consumer: where its entries come from.
-        serde: decodes them.
-        recent: what was acknowledged a moment ago; None where an entry comes again only if it was asked for.
-    """
+    @property
+    def topic(self) -> str:
+        """Its name."""
 
-    topic: str
-    consumer: Consumer | MergedConsumer
-    serde: SerDe
-    recent: RecentAcks | None = None
+    @property
+    def serde(self) -> SerDe:
+        """What decodes its messages."""
 
 
-@dataclass(slots=True)
-class Piece:
-    """A run of messages that is processed, on its way to the broker.
-
-    Attributes:
-        source: where its entries came from.
-        unit: the unit that it is a part of.
-        begin: its first position.
-        end: the position behind its last.
-        failed: positions that must come again.
-        outputs: entries to send.
-        tickets: what was published through the context meanwhile.
-        messages: how many messages the outputs have.
-        size: their bytes.
-        changes: what was changed in the function's state meanwhile.
-        waiting_for: answers of the broker that are missing; the event loop's.
-        error: why an output was not stored; the event loop's.
-    """
-
-    source: Input
-    unit: Unit
-    begin: int
-    end: int
-    failed: set[int]
-    outputs: list[OutgoingEntry]
-    tickets: list[Ticket]
-    messages: int
-    size: int
-    changes: Layer | None = None
-    waiting_for: int = 0
-    error: BaseException | None = None
+Item = tuple[Source, ReceivedEntry]
 
 
 @dataclass(slots=True)
@@ -106,7 +56,6 @@ class Calls:
         has_output: whether there is an output topic.
         compression: of outputs.
         serdes: what decodes each input topic.
-        state: the function's table; None if it has no context or there is no state store.
     """
 
     batch_call: BatchCall
@@ -115,7 +64,18 @@ class Calls:
     has_output: bool
     compression: Compression
     serdes: dict[str, SerDe]
-    state: StateLink | None = None
+
+
+class Maker(Protocol):
+    """What a settlement does on the function's thread: makes units of entries, and outcomes of their results."""
+
+    def process(self, thread: FunctionThread, calls: Calls, source: Source, entry: ReceivedEntry) -> None:
+        """Process an entry, and others that wait behind it if they are to be joined.
+
+        Raises:
+            InstanceStopping: the instance is being stopped, and the entry given up.
+            Exception: the instance cannot go on.
+        """
 
 
 class Listener(Protocol):
@@ -124,73 +84,58 @@ class Listener(Protocol):
     def loaded(self, calls: Calls) -> None:
         """The function is loaded; entries may come."""
 
-    def failed(self, text: str) -> None:
-        """A message failed; ``text`` says which and why."""
-
-    def ship(self, piece: Piece) -> None:
-        """Take a piece."""
-
-    def damaged(self, source: Input, entry: ReceivedEntry) -> None:
-        """Take an entry that cannot be read."""
-
-    def nothing_to_do(self, source: Input, entry: ReceivedEntry) -> None:
-        """Take an entry of which no message is wanted."""
+    def reported(self, text: str) -> None:
+        """Write a line about a failure to the log."""
 
     def ended(self, error: BaseException | None) -> None:
         """The thread ends; with an error if the function cannot go on."""
-
-
-@dataclass(slots=True)
-class _Building:
-    """Outputs collected since the last piece."""
-
-    begin: int
-    began_s: float
-    failed: set[int] = field(default_factory=set)
-    outputs: list[bytes] = field(default_factory=list)
-    headers: list[SingleMessageMetadata | None] | None = None
 
 
 class FunctionThread(threading.Thread):
     """Runs one function.
 
     Attributes:
-        inbox: entries to process, with their input; None ends the thread once it is reached.
-        tickets: what the context published since the last piece.
+        inbox: entries to process, with their source; None ends the thread once it is reached.
         is_stopping: set to end the thread after the step at hand; what is queued stays unprocessed.
+        stats: counts.
     """
 
-    def __init__(self, name: str, load: Callable[[], Calls], listener: Listener, stats: InstanceStats, gate: Gate):
+    def __init__(
+        self, name: str, load: Callable[[], Calls], maker: Maker, listener: Listener, stats: InstanceStats
+    ) -> None:
         """Prepare.
 
         Args:
             name: of the thread.
             load: imports and makes the function, on this thread.
+            maker: processes entries.
             listener: is told what happens.
             stats: counts.
-            gate: bounds the outputs that are on their way.
         """
         super().__init__(name=name, daemon=True)
-        self.inbox: queue.SimpleQueue[tuple[Input, ReceivedEntry] | None] = queue.SimpleQueue()
-        self.tickets: list[Ticket] = []
+        self.inbox: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
         self.is_stopping = False
+        self.stats = stats
         self._load = load
+        self._maker = maker
         self._listener = listener
-        self._stats = stats
-        self._gate = gate
-        self._next: tuple[Input, ReceivedEntry] | None = None
+        self._at_hand: Item | None = None
+        self._next: Item | None = None
         self._step = _FIRST_STEP
 
     def run(self) -> None:
         """Load the function and call it until told to stop."""
         error: BaseException | None = None
+        process = self._maker.process
         try:
             calls = self._load()
             self._listener.loaded(calls)
-            while (work := self._gather()) is not None:
-                self._process(calls, *work)
+            while (item := self._take()) is not None:
+                self._at_hand = item
+                process(self, calls, *item)
+                self._at_hand = None
         except InstanceStopping:
-            pass  # the message that waited for the state store comes again
+            pass  # the entry at hand comes again
         except BaseException as raised:  # noqa: BLE001  SystemExit of user code too: it ends the instance, with a reason
             error = raised
         self._listener.ended(error)
@@ -199,41 +144,30 @@ class FunctionThread(threading.Thread):
         """End the thread as soon as the function lets it (from any thread)."""
         self.is_stopping = True
         self.inbox.put(None)
-        self._gate.close()
 
-    # -- gathering ------------------------------------------------------------------------------------------------
+    def unprocessed(self) -> list[Item]:
+        """Return the entries that nothing was made of (once the thread has ended)."""
+        items = [item for item in (self._at_hand, self._next) if item is not None]
+        while not self.inbox.empty():
+            item = self.inbox.get()
+            if item is not None:
+                items.append(item)
+        return items
 
-    def _gather(self) -> tuple[Input, Unit] | None:
-        """Wait for an entry and return it with those of the same input that are queued behind it; None at the end."""
-        unit = Unit()
-        source: Input | None = None
-        size = 0
-        while not self.is_stopping:
-            item = self._take(waits=not unit.entries)
-            if item is None:
-                break
-            if source is not None and item[0] is not source:
-                self._next = item
-                break
-            source, entry = item
-            messages = entry.permits
-            if unit.entries and (len(unit) + messages > UNIT_MESSAGES_MAX or size + entry.body_bytes > UNIT_BYTES_MAX):
-                self._next = item
-                break
-            size += entry.body_bytes
-            self._add(unit, source, entry)
-            if len(unit) >= UNIT_MESSAGES_MAX:
-                break
-        if source is None or not unit.entries or self.is_stopping:
-            return None
-        return source, unit
+    # -- for makers -----------------------------------------------------------------------------------------------
 
-    def _take(self, waits: bool) -> tuple[Input, ReceivedEntry] | None:
+    def _take(self) -> Item | None:
+        """Wait for the next entry; None at the end."""
         item, self._next = self._next, None
-        if item is not None:
-            return item
-        if waits:
-            return self.inbox.get()
+        if item is None:
+            item = self.inbox.get()
+        if item is not None and self.is_stopping:
+            self._next = item
+            return None
+        return item
+
+    def poll(self) -> Item | None:
+        """Return the next entry if one is queued."""
         try:
             item = self.inbox.get_nowait()
         except queue.Empty:
@@ -242,135 +176,62 @@ class FunctionThread(threading.Thread):
             self.inbox.put(None)  # found again once the unit is done
         return item
 
-    def _add(self, unit: Unit, source: Input, entry: ReceivedEntry) -> None:
-        try:
-            payloads = entry.payloads
-            # A message that compaction took out is empty; only then is a look at each one's metadata needed.
-            indexes = entry.wanted_indexes() if entry.ack_set or b"" in payloads else None
-        except ProtocolError as error:
-            text = f"entry {entry.message_id} of {entry.topic} is damaged and was dropped: {error}"
-            self._stats.system_exception(text, _now_ms())
-            self._listener.damaged(source, entry)
-            return
-        self._stats.total.received += len(payloads) if indexes is None else len(indexes)
-        if indexes is None or indexes:
-            unit.add(entry, indexes)
-        else:
-            self._listener.nothing_to_do(source, entry)
+    def put_back(self, item: Item) -> None:
+        """Have an entry that was polled processed next."""
+        self._next = item
 
-    # -- processing -----------------------------------------------------------------------------------------------
+    def read(self, entry: ReceivedEntry) -> Sequence[int] | None:
+        """Open an entry, count its messages, and return the indexes of those that are wanted, None for all.
 
-    def _process(self, calls: Calls, source: Input, unit: Unit) -> None:
-        count = len(unit)
-        began = time.perf_counter()
-        needs_headers = calls.has_output and any(map(calls.headers.needs_headers, unit.entries))
-        building = _Building(0, began, headers=[] if needs_headers else None)
-        position = 0
+        Raises:
+            ProtocolError: the entry is damaged.
+        """
+        payloads = entry.payloads
+        # A message that compaction took out is empty; only then is a look at each one's metadata needed.
+        indexes = entry.wanted_indexes() if entry.ack_set or b"" in payloads else None
+        self.stats.total.received += len(payloads) if indexes is None else len(indexes)
+        return indexes
+
+    def damaged(self, text: str, shown: str) -> None:
+        """Count an entry that cannot be read, and log ``shown``."""
+        self.stats.system_exception(text, now_ms())
+        self._listener.reported(shown)
+
+    def steps(self, calls: Calls, source: Source, unit: Unit) -> Iterator[tuple[int, Results, float]]:
+        """Call the function on the messages of a unit until all are done or the thread must stop.
+
+        Yields: for each step the position of its first message, what the calls gave, and when the calls began; `count`
+            it.
+        """
+        count, position = len(unit), 0
+        context, batch_call = calls.context, calls.batch_call
         while position < count and not self.is_stopping:
+            began_s = time.perf_counter()
             end = min(position + self._step, count)
-            messages: Sequence[bytes] = unit.messages if end - position == count else unit.messages[position:end]
-            if calls.context is not None:
-                calls.context.enter(calls.batch_call.place, unit, position)
-            results = calls.batch_call.run(messages, source.serde)
-            now = time.perf_counter()
-            self._take_results(calls, source, unit, position, results, building)
-            self._count(results, now - began)
-            self._step = self._next_step(end - position, now - began)
-            began = now
+            messages = unit.messages if end - position == count else unit.messages[position:end]
+            if context is not None:
+                context.enter(batch_call.place, unit, position)
+            yield position, batch_call.run(messages, source.serde), began_s
             position = end
-            is_due = now - building.began_s > SHIP_AFTER_S or (calls.state is not None and calls.state.session.is_full)
-            if position < count and is_due:
-                self._ship(calls, source, unit, position, building)
-                building = _Building(position, now, headers=[] if needs_headers else None)
-        self._ship(calls, source, unit, position, building)
-        if calls.context is not None:
-            calls.context.leave()
 
-    def _next_step(self, messages: int, busy_s: float) -> int:
-        """Return how many messages to process before looking around again; grows slowly, shrinks at once."""
-        fitting = int(STEP_S / busy_s * messages) if busy_s > 0 else UNIT_MESSAGES_MAX
-        return max(1, min(fitting, max(self._step, messages) * 8, UNIT_MESSAGES_MAX))
+    def count(self, results: Results, busy_s: float) -> None:
+        """Count a step, and plan the next one: steps grow slowly and shrink at once."""
+        messages = len(results.outputs)
+        self.stats.count_run(messages, len(results.failures), busy_s, now_ms())
+        fitting = int(STEP_S / busy_s * messages) if busy_s > 0 else STEP_MESSAGES_MAX
+        self._step = max(1, min(fitting, max(self._step, messages) * 8, STEP_MESSAGES_MAX))
 
-    def _count(self, results: Results, busy_s: float) -> None:
-        self._stats.count_run(len(results.outputs), len(results.failures), busy_s, _now_ms())
-
-    def _take_results(
-        self, calls: Calls, source: Input, unit: Unit, base: int, results: Results, building: _Building
-    ) -> None:
-        outputs = results.outputs
-        if not calls.has_output:
-            outputs = []
-        elif sum(map(len, filter(None, outputs))) > MESSAGE_BYTES_MAX:
-            self._refuse_large_outputs(results)
-        for failure in results.failures:
-            building.failed.add(base + failure.position)
-            self._report(source, unit, base, failure)
-        if building.headers is not None:
-            for offset, output in enumerate(outputs):
-                if output is not None:
-                    building.headers.append(calls.headers.header(*unit.locate(base + offset)))
-        building.outputs += [output for output in outputs if output is not None]
-
-    def _refuse_large_outputs(self, results: Results) -> None:
-        for position, output in enumerate(results.outputs):
-            if output is not None and len(output) > MESSAGE_BYTES_MAX:
-                error = ValueError(
-                    f"output of {len(output)} bytes exceeds the limit of {MESSAGE_BYTES_MAX} bytes for a message;"
-                    " return less, or store it elsewhere and return where"
-                )
-                results.outputs[position] = None
-                results.failures.append(Failure(position, error, Blame.USER))
-
-    def _report(self, source: Input, unit: Unit, base: int, failure: Failure) -> None:
-        entry, index = unit.locate(base + failure.position)
+    def failed(self, failure: Failure, message: str) -> str:
+        """Count and log the failure of a message, named as ``message``; return its traceback."""
         text = format_error(failure.error)
         if failure.blame is Blame.USER:
-            self._stats.user_exception(text, _now_ms())
+            self.stats.user_exception(text, now_ms())
         else:
-            self._stats.system_exception(text, _now_ms())
-        self._listener.failed(f"message {entry.message_id}:{index} of {entry.topic} failed: {text}")
-
-    def _ship(self, calls: Calls, source: Input, unit: Unit, end: int, building: _Building) -> None:
-        if end == building.begin:
-            return  # stopped before anything was done
-        changes = None
-        if calls.state is not None:
-            changes, is_taken = calls.state.take(ends_unit=end == len(unit))
-            if not is_taken:
-                return  # stopping: the inputs come again
-        tickets, self.tickets = self.tickets, []
-        outputs = building.outputs
-        size = sum(map(len, outputs))
-        if outputs and not self._gate.enter(len(outputs), size):
-            return  # stopping: the inputs come again
-        entries = _entries(outputs, building.headers, size, calls.compression)
-        self._listener.ship(
-            Piece(source, unit, building.begin, end, building.failed, entries, tickets, len(outputs), size, changes)
-        )
+            self.stats.system_exception(text, now_ms())
+        self._listener.reported(f"{message} failed: {text}")
+        return text
 
 
-def _entries(
-    outputs: list[bytes], headers: list[SingleMessageMetadata | None] | None, size: int, compression: Compression
-) -> list[OutgoingEntry]:
-    """Return outputs as entries, usually one."""
-    if not outputs:
-        return []
-    if size <= OUTPUT_ENTRY_BYTES_MAX and len(outputs) <= UNIT_MESSAGES_MAX:
-        return [encode_entry(outputs, headers, compression=compression)]
-    entries: list[OutgoingEntry] = []
-    begin = 0
-    while begin < len(outputs):
-        end, sum_bytes = begin, 0
-        while end < len(outputs) and end - begin < UNIT_MESSAGES_MAX:
-            sum_bytes += len(outputs[end])
-            if sum_bytes > OUTPUT_ENTRY_BYTES_MAX and end > begin:
-                break
-            end += 1
-        part = None if headers is None else headers[begin:end]
-        entries.append(encode_entry(outputs[begin:end], part, compression=compression))
-        begin = end
-    return entries
-
-
-def _now_ms() -> int:
+def now_ms() -> int:
+    """Return the wall clock's milliseconds."""
     return time.time_ns() // 1_000_000

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from ..client.consumers.received import ReceivedEntry
-from .recent_acks import Position
+
+Position = tuple[str, int, int]
+"""Topic, ledger and entry."""
 
 HELD_MESSAGES_MAX = 20_000
 HELD_BYTES_MAX = 64 * 1024 * 1024

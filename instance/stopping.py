@@ -1,6 +1,8 @@
-"""What ends a call of user code that waits for something of ours while its instance is being stopped."""
+"""What ends the function's thread, beside errors of its own."""
 
 from __future__ import annotations
+
+from ..errors import MagnetarError
 
 
 class InstanceStopping(BaseException):
@@ -8,3 +10,7 @@ class InstanceStopping(BaseException):
 
     No `Exception`, so that a function that catches its own errors does not take it for one and go on for ever.
     """
+
+
+class PoisonMessage(MagnetarError):
+    """A message that the function cannot process, and that may not be left out; the instance stops at it."""

@@ -20,7 +20,7 @@ from ..wire import ack_set
 
 
 @dataclass(slots=True)
-class Settlement:
+class Acknowledgements:
     """What to tell the broker.
 
     Attributes:
@@ -83,7 +83,7 @@ class Unit:
         """Whether every position is settled."""
         return self._settled == len(self.messages)
 
-    def settle(self, begin: int, end: int, failed: Collection[int] = ()) -> Settlement:
+    def settle(self, begin: int, end: int, failed: Collection[int] = ()) -> Acknowledgements:
         """Note that the positions from ``begin`` to ``end`` are done, and return what to acknowledge.
 
         Args:
@@ -93,27 +93,27 @@ class Unit:
         """
         self._settled += end - begin
         if not failed and begin == 0 and end == len(self.messages):
-            return Settlement(whole=self.entries)  # the usual case: one piece, all well
+            return Acknowledgements(whole=self.entries)  # the usual case: one piece, all well
         if not self._open:
             self._open = [set(indexes) for indexes in self._indexes]
-        settlement = Settlement()
+        acks = Acknowledgements()
         first = bisect_right(self._starts, begin) - 1
         for number in range(first, bisect_left(self._starts, end)):
             start, indexes = self._starts[number], self._indexes[number]
             positions = range(max(begin, start), min(end, start + len(indexes)))
             again = tuple(indexes[position - start] for position in positions if position in failed)
             done = {indexes[position - start] for position in positions if position not in failed}
-            self._settle_entry(number, done, again, settlement)
-        return settlement
+            self._settle_entry(number, done, again, acks)
+        return acks
 
-    def _settle_entry(self, number: int, done: set[int], again: tuple[int, ...], settlement: Settlement) -> None:
+    def _settle_entry(self, number: int, done: set[int], again: tuple[int, ...], acks: Acknowledgements) -> None:
         entry, open_indexes = self.entries[number], self._open[number]
         open_indexes -= done
         if again:
-            settlement.failed.append((entry, again))
+            acks.failed.append((entry, again))
             if entry not in self.failed_entries[-1:]:
                 self.failed_entries.append(entry)
         if not open_indexes:
-            settlement.whole.append(entry)
+            acks.whole.append(entry)
         elif done:
-            settlement.partial.append((entry, ack_set.from_wanted(open_indexes)))
+            acks.partial.append((entry, ack_set.from_wanted(open_indexes)))

@@ -75,8 +75,8 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("spec", "stopping", "gate", "publish_request"),
         ("loading", "logs", "state"),
         ("",),
-        ("exact",),
-        ("pipelines",),
+        ("acks", "exact"),
+        ("pipeline",),
     ),
     "spark": (
         ("source",),

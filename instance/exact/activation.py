@@ -22,16 +22,16 @@ from functools import partial
 from typing import Protocol
 
 from ...api.serde import SerDe
-from ...client.client import AsyncClient
 from ...client.config import Guard
-from ...client.consumers.consumer import Consumer
 from ...client.consumers.received import ReceivedEntry
+from ...client.lock import Lock
 from ...errors import NotAllowed
 from ...state.values import Opened, OutboxEntry
 from ...wire.message_id import MessageId
 from ...wire.position import Position
 from ...wire.position_sequence import FIRST_SEGMENT, Segment, segment_of, segments_after
 from ..held_entries import HeldEntries, position_of
+from ..ports import Endpoints, OrderedInput
 from .committer import Committer, Ledger
 from .outputs import Outputs
 from .work import Result, Source, position_in
@@ -47,32 +47,31 @@ class Flow(Protocol):
         """Let go of results that are settled, or given up."""
 
 
-class Workplace(Protocol):
+class PartitionOwner(Protocol):
     """What an instance gives its partitions.
 
     Attributes:
-        client: makes producers and locks.
+        endpoints: opens outputs.
         admin_url: of the broker's REST interface, empty if it is not to be asked.
         guard: for all of them; None without an instance lock.
-        locks_topic: keeps the partitions' locks; empty if there are none.
         held: bounds the entries in work.
         committer: commits results; None without a state store.
         direct_topic: full name of the output topic if outputs may go straight to it; empty if none is known.
-        owner: of the locks.
     """
 
-    client: AsyncClient
+    endpoints: Endpoints
     admin_url: str
     guard: Guard | None
-    locks_topic: str
     held: HeldEntries
     committer: Committer | None
     direct_topic: str
-    owner: str
 
     @property
     def flow(self) -> Flow:
         """What is told of results that come to their end."""
+
+    def create_lock(self, producer_name: str) -> Lock | None:
+        """Return the lock of the partition whose producers have a name; None if nobody else can have it."""
 
     def process(self, source: Source, entry: ReceivedEntry) -> None:
         """Give an entry to the function's thread."""
@@ -87,7 +86,7 @@ class Workplace(Protocol):
         """Stop the instance."""
 
 
-class Tenure:
+class Activation:
     """One activity of one partition; also the `Source` that the function's thread sees.
 
     Attributes:
@@ -101,12 +100,17 @@ class Tenure:
     """
 
     def __init__(
-        self, work: Workplace, consumer: Consumer, serde: SerDe, producer_name: str, confirmed: Position | None
+        self,
+        owner: PartitionOwner,
+        consumer: OrderedInput,
+        serde: SerDe,
+        producer_name: str,
+        confirmed: Position | None,
     ) -> None:
         """Prepare.
 
         Args:
-            work: of the instance.
+            owner: the instance.
             consumer: of the partition.
             serde: decodes its messages.
             producer_name: of all its producers.
@@ -119,10 +123,10 @@ class Tenure:
         self.in_flight = 0
         self.confirmed = confirmed
         self.ledger = Ledger(consumer.topic)
-        self._work = work
+        self._owner = owner
         self._consumer = consumer
-        self._outputs = Outputs(work.client, producer_name, work.guard, work.admin_url)
-        self._lock = work.client.create_lock(work.locks_topic, producer_name, work.owner) if work.locks_topic else None
+        self._outputs = Outputs(owner.endpoints, producer_name, owner.guard, owner.admin_url)
+        self._lock = owner.create_lock(producer_name)
         self._is_abandoned = False
         self._has_given_up = False
         self._unsettled: deque[Result] = deque()
@@ -154,17 +158,17 @@ class Tenure:
         Raises:
             MagnetarError: the instance cannot go on.
         """
-        work = self._work
+        owner = self._owner
         if self._lock is not None:
             await self._lock.acquire()
-        if work.direct_topic:
-            self._done = await self._stored_directly(work.direct_topic)
-        if work.committer is not None:
-            await self._recover(work.committer)
+        if owner.direct_topic:
+            self._done = await self._stored_directly(owner.direct_topic)
+        if owner.committer is not None:
+            await self._recover(owner.committer)
         self._taken = self._done
         if self._done is not None:
             self._acknowledge()
-        held, consumer = work.held, self._consumer
+        held, consumer = owner.held, self._consumer
         # What comes once the partition is lost, even if it is ours again by then, is for the next activity.
         while not self.is_over:
             await held.room.wait()
@@ -200,7 +204,7 @@ class Tenure:
         opened = await answer
         if opened.position is None:
             return
-        self._work.must_commit()
+        self._owner.must_commit()
         if opened.outbox:
             await self._publish_leftovers(opened.outbox)
         self.ledger.published = opened.position
@@ -233,8 +237,8 @@ class Tenure:
             return  # what is in work is acknowledged when it is done
         self._taken = position
         self.in_flight += 1
-        self._work.held.add(position_of(entry), entry)
-        self._work.process(self, entry)
+        self._owner.held.add(position_of(entry), entry)
+        self._owner.process(self, entry)
 
     def _skip(self, entry: ReceivedEntry, position: Position, done: Position) -> None:
         """Acknowledge an entry that is done again, and look why it has come."""
@@ -242,7 +246,7 @@ class Tenure:
         is_confirmed = self.confirmed is not None and position <= self.confirmed
         # An acknowledgement may have been lost; but only for what was in work at a time.
         if is_confirmed or self._skipped_messages > 2 * HELD_MESSAGES_MAX + entry.num_messages:
-            self._work.moved_back(self.topic, position, done)
+            self._owner.moved_back(self.topic, position, done)
         self._acknowledge()
 
     def skipped(self, entry: ReceivedEntry) -> None:
@@ -250,7 +254,7 @@ class Tenure:
         self._let_go(entry)
 
     def _let_go(self, entry: ReceivedEntry) -> None:
-        self._work.held.remove(entry)
+        self._owner.held.remove(entry)
         self.in_flight -= 1
         if not self.in_flight:
             self._settled.set()
@@ -278,12 +282,12 @@ class Tenure:
         """Drop a result whose input, or whose rows in the outbox, somebody deals with later."""
         if result.is_direct:
             self._has_given_up = True
-        self._work.flow.left([result], False)
+        self._owner.flow.left([result], False)
         self._let_go(result.entry)
 
     def _stored(self, result: Result, row: OutboxEntry, error: BaseException | None) -> None:
         if error is not None and not self._is_abandoned:
-            self._work.end(_why_not_stored(row, error))
+            self._owner.end(_why_not_stored(row, error))
             self._is_abandoned = True
         result.waiting_for -= 1
         if not result.waiting_for:
@@ -300,7 +304,7 @@ class Tenure:
         try:
             self._settle_in_order()
         except Exception as error:  # noqa: BLE001  the loop calls this, and nobody would hear of it
-            self._work.end(f"{self.topic}: what is done cannot be settled: {error!r}")
+            self._owner.end(f"{self.topic}: what is done cannot be settled: {error!r}")
 
     def _settle_in_order(self) -> None:
         """Acknowledge the inputs whose outputs are all stored, as far as they follow one another."""
@@ -319,7 +323,7 @@ class Tenure:
         self._done = last.position
         if not last.is_direct:
             self.ledger.published = last.position
-        self._work.flow.left(settled, True)
+        self._owner.flow.left(settled, True)
         self._acknowledge()
 
     def _acknowledge(self) -> None:
@@ -347,7 +351,7 @@ class Tenure:
 
     def clear_outbox(self) -> None:
         """Have the state store forget what is published, if nothing is in work that would do it on its way."""
-        committer, ledger = self._work.committer, self.ledger
+        committer, ledger = self._owner.committer, self.ledger
         if committer is not None and not self.in_flight and ledger.cleared != ledger.published:
             committer.clear(ledger)
 

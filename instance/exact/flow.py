@@ -13,11 +13,11 @@ from typing import cast
 
 from ...errors import FencedByPosition, StateRefused
 from ..callbacks import Callbacks
+from ..core import InstanceCore
 from ..gate import Gate
-from ..mailbox import Mailbox
 from ..publish_request import Result as Published
 from ..stats import format_error
-from .activation import Tenure
+from .activation import Activation
 from .work import Result
 
 OUTPUT_MESSAGES_MAX = 100_000
@@ -29,30 +29,19 @@ class ResultFlow:
 
     Attributes:
         gate: bounds them; the function's thread waits there.
-        is_broken: whether something failed that what follows depends on.
     """
 
-    def __init__(
-        self,
-        mailbox: Mailbox,
-        commit: Callable[[Result], None],
-        end: Callable[[str], None],
-        callback_failed: Callable[[str], None],
-    ) -> None:
+    def __init__(self, core: InstanceCore, commit: Callable[[Result], None]) -> None:
         """Prepare.
 
         Args:
-            mailbox: takes what the committer's thread says.
+            core: of the instance.
             commit: gives a result to the committer.
-            end: stops the instance, for a reason.
-            callback_failed: takes the traceback of a user's callback, on a thread of its own.
         """
         self.gate = Gate(OUTPUT_MESSAGES_MAX, OUTPUT_BYTES_MAX)
-        self.is_broken = False
-        self._mailbox = mailbox
+        self._core = core
         self._commit = commit
-        self._end = end
-        self._callbacks = Callbacks(lambda error: callback_failed(format_error(error)))
+        self._callbacks = Callbacks(self._callback_failed)
         self._is_closed = False
         self._directly = 0  # results that went directly and are not settled
         self._waiting: deque[Result] = deque()  # results that must be committed after those
@@ -63,7 +52,7 @@ class ResultFlow:
             return  # of an abandoned thread
         if result.is_direct:
             self._directly += 1
-            cast(Tenure, result.source).publish(result)
+            cast(Activation, result.source).publish(result)
             return
         self._waiting.append(result)
         if not self._directly:
@@ -72,27 +61,27 @@ class ResultFlow:
     def _commit_waiting(self) -> None:
         while self._waiting:
             result = self._waiting.popleft()
-            tenure = cast(Tenure, result.source)
-            if not tenure.accepts_commits:
+            activation = cast(Activation, result.source)
+            if not activation.accepts_commits:
                 # The position to commit would pass by what was given up.
-                self.is_broken = True
-                self._end(f"{tenure.topic} was lost to another instance, or with its connection; begins again")
+                self._core.is_broken = True
+                self._core.end(f"{activation.topic} was lost to another instance, or with its connection; begins again")
                 return
             self._commit(result)
 
     def committed(self, results: Sequence[Result], error: BaseException | None) -> None:
         """Learn of a commit, see `Committer` (on the committer's thread)."""
-        self._mailbox.post(partial(self._publish, results, error))
+        self._core.mailbox.post(partial(self._publish, results, error))
 
     def _publish(self, results: Sequence[Result], error: BaseException | None) -> None:
         if self._is_closed:
             return
         if error is not None:
-            self.is_broken = True
-            self._end(_why_not_committed(results, error))
+            self._core.is_broken = True
+            self._core.end(_why_not_committed(results, error))
             return
         for result in results:
-            cast(Tenure, result.source).publish(result)
+            cast(Activation, result.source).publish(result)
 
     def left(self, results: Sequence[Result], is_settled: bool) -> None:
         """Let go of results that are settled, or given up."""
@@ -106,6 +95,9 @@ class ResultFlow:
         self.gate.leave(messages, size)
         if not self._directly and self._waiting:
             self._commit_waiting()
+
+    def _callback_failed(self, error: BaseException) -> None:
+        self._core.user_failed(f"callback of publish failed: {format_error(error)}")
 
     def close(self) -> None:
         """Send nothing any more."""

@@ -13,17 +13,18 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import cast
 
-from ...client.client import AsyncClient
 from ...client.config import Guard
 from ...client.deduplication import memory_guard
-from ...client.producers.producer import Producer
+from ...client.producers.partitioned import PartitionedProducer
 from ...errors import ClosedError, ConnectionLost, MagnetarError, OperationTimeout, ProducerBusy
 from ...state.values import OutboxEntry
 from ...tasks.supervised import TaskSet
 from ...wire.message_id import MessageId
 from ...wire.position_sequence import FIRST_SEGMENT, Segment, segment_of
 from ..details import producer_config
+from ..ports import Endpoints, NumberedOutput
 
 BUSY_PAUSE_S = 0.1
 PRODUCERS_MAX = 1000  # output topic partitions of one input partition
@@ -45,7 +46,7 @@ class _Output:
     __slots__ = ("drained", "pending", "producer", "queued", "segment")
 
     def __init__(self) -> None:
-        self.producer: Producer | None = None
+        self.producer: NumberedOutput | None = None
         self.segment = FIRST_SEGMENT
         self.pending = 0
         self.queued: deque[tuple[OutboxEntry, Stored]] = deque()
@@ -68,17 +69,17 @@ class Outputs:
         waits_for: why no producer can be opened now; empty if nothing hinders.
     """
 
-    def __init__(self, client: AsyncClient, name: str, guard: Guard | None, admin_url: str) -> None:
+    def __init__(self, endpoints: Endpoints, name: str, guard: Guard | None, admin_url: str) -> None:
         """Prepare; nothing is opened yet.
 
         Args:
-            client: makes producers.
+            endpoints: opens outputs.
             name: of all of them.
             guard: of all of them.
             admin_url: tells whether the broker knows what it has stored; empty: nobody asks.
         """
         self.waits_for = ""
-        self._client = client
+        self._endpoints = endpoints
         self._name = name
         self._config = replace(producer_config(), guard=guard)
         self._admin_url = admin_url
@@ -88,7 +89,7 @@ class Outputs:
         self._tasks = TaskSet(f"outputs of {name}")
         self._is_closed = False
 
-    async def open(self, topic: str, segment: Segment = FIRST_SEGMENT) -> Producer:
+    async def open(self, topic: str, segment: Segment = FIRST_SEGMENT) -> NumberedOutput:
         """Return the producer of a topic partition for a segment, waiting as long as another has its name.
 
         That of another segment is closed, once everything it has sent is stored.
@@ -129,22 +130,22 @@ class Outputs:
             if producer is not None:
                 await _close(producer)
 
-    async def _create(self, topic: str, segment: Segment) -> Producer:
+    async def _create(self, topic: str, segment: Segment) -> NumberedOutput:
         config = replace(self._config, name=segment.producer_name(self._name))
         if self._admin_url:
             config = replace(config, guard=memory_guard(self._admin_url, topic, config.guard))
         while True:
             try:
-                made = await self._client.create_producer(topic, config)
+                made = await self._endpoints.create_producer(topic, config)
             except (ProducerBusy, ConnectionLost, OperationTimeout) as error:
                 self.waits_for = str(error)
                 await asyncio.sleep(BUSY_PAUSE_S)
                 continue
             self.waits_for = ""
-            if self._is_closed or not isinstance(made, Producer):
+            if self._is_closed or isinstance(made, PartitionedProducer):
                 await made.close()
                 raise ClosedError(f"producers of {self._name} are closed, or {topic} has become partitioned")
-            return made
+            return cast(NumberedOutput, made)
 
     def send(self, row: OutboxEntry, stored: Stored) -> None:
         """Send an output entry; ``stored`` is called once, with the error if it was not stored."""
@@ -158,7 +159,7 @@ class Outputs:
         else:
             self._send(output.producer, output, row, stored)
 
-    def _send(self, producer: Producer, output: _Output, row: OutboxEntry, stored: Stored) -> None:
+    def _send(self, producer: NumberedOutput, output: _Output, row: OutboxEntry, stored: Stored) -> None:
         self._outputs.move_to_end(row.topic)
         try:
             future = producer.send_sealed(row.payload, row.sequence_id, row.messages)
@@ -204,6 +205,6 @@ class Outputs:
         await asyncio.gather(*map(_close, producers))
 
 
-async def _close(producer: Producer) -> None:
+async def _close(producer: NumberedOutput) -> None:
     with contextlib.suppress(MagnetarError):
         await producer.close()

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...client.client import AsyncClient
 from ...client.deduplication import DeduplicationOff, switch_on
 from ...errors import MagnetarError
+from ..ports import Endpoints
 from ..stopping import InstanceStopping
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ class OutputTopics:
 
     def __init__(
         self,
-        client: AsyncClient,
+        endpoints: Endpoints,
         admin_url: str,
         report: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
@@ -43,12 +43,12 @@ class OutputTopics:
         """Prepare, on the client's event loop.
 
         Args:
-            client: asks for partitions.
+            endpoints: knows their partitions.
             admin_url: where the policies of topics are set; empty leaves them as they are.
             report: takes a line about what is wrong.
             clock: rising seconds.
         """
-        self._client = client
+        self._endpoints = endpoints
         self._admin_url = admin_url
         self._report = report
         self._clock = clock
@@ -62,7 +62,7 @@ class OutputTopics:
         Raises:
             MagnetarError: the topic cannot be looked up, or its deduplication cannot be switched on.
         """
-        partitions = tuple(await self._client.partitions(topic))
+        partitions = tuple(await self._endpoints.partitions(topic))
         if self._admin_url:
             was_on = await asyncio.to_thread(switch_on, self._admin_url, topic)
             if topic in self._known and not was_on:

@@ -1,19 +1,19 @@
-"""What travels between event loop, function's thread and committer: whole input entries and their results."""
+"""What crosses between event loop, function's thread and committer: whole input entries and their results."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ...api.serde import SerDe
 from ...client.consumers.received import ReceivedEntry
 from ...state.values import OutboxEntry
 from ...wire.position import Position
+from ..function_thread import Source as AnySource
 from ..publish_request import PublishRequest
 from ..state.layer import Layer
 
 
-class Source(Protocol):
+class Source(AnySource, Protocol):
     """One activity of an input partition, as the function's thread sees it.
 
     Attributes:
@@ -23,8 +23,6 @@ class Source(Protocol):
         is_over: set once the partition is not ours any more: what is still queued is not to be processed.
     """
 
-    topic: str
-    serde: SerDe
     producer_name: str
     is_over: bool
 

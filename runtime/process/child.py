@@ -28,7 +28,7 @@ from ...instance.loading import pulsar_facade
 from ...instance.loading.package_path import ProcessHome
 from ...instance.loading.steps import Loading
 from ...instance.logs.file import InstanceLog, LogHandler, LogStream
-from ...instance.pipelines import AnyPipeline, make_pipeline
+from ...instance.pipeline import Pipeline
 from ...instance.spec import InstanceSpec, from_json
 from ...instance.stats import format_error
 from ...wire.functions_pb2 import FunctionStatus, MetricsData
@@ -103,7 +103,7 @@ async def _live(spec: InstanceSpec, instance_log: InstanceLog) -> str:
     client = AsyncClient(spec.service_url, config)
     try:
         home = ProcessHome(spec.package)
-        pipeline = make_pipeline(spec, client, home, instance_log)
+        pipeline = Pipeline(spec, client, home, instance_log)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, pipeline.stop, STOP_GRACE_S)
         # Answers to the end. It is not stopped in order: the worker's side would print that on standard error.
         server = control.serve(_Answers(pipeline, home.loading, asyncio.get_running_loop()), spec.control_socket)
@@ -117,7 +117,7 @@ async def _live(spec: InstanceSpec, instance_log: InstanceLog) -> str:
 class _Answers:
     """Status of the instance, from the control thread."""
 
-    def __init__(self, pipeline: AnyPipeline, loading: Loading, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, pipeline: Pipeline, loading: Loading, loop: asyncio.AbstractEventLoop) -> None:
         self._pipeline = pipeline
         self._loading = loading
         self._loop = loop

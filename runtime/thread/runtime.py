@@ -15,11 +15,11 @@ from ...api.serde import SerDe
 from ...client.client import AsyncClient
 from ...client.config import SERVICE_BACKOFF_MAX_MS, ClientConfig
 from ...errors import ClosedError
+from ...instance.function_context import instance_logger
 from ...instance.loading.import_space import ImportSpace, SpacePickleSerDe
 from ...instance.loading.steps import Loading
 from ...instance.logs.file import InstanceLog, LogHandler, LogStream
-from ...instance.pipeline import instance_logger
-from ...instance.pipelines import make_pipeline
+from ...instance.pipeline import Pipeline
 from ...instance.spec import InstanceSpec
 from ...instance.stats import reason_of
 from ...tasks import TaskSet, awaited_elsewhere
@@ -81,7 +81,7 @@ class ThreadInstance:
         self._log = InstanceLog(spec.log_file)
         home = ThreadHome(spec, self._log, router)
         self._loading = home.loading
-        self._pipeline = make_pipeline(spec, client, home, self._log)
+        self._pipeline = Pipeline(spec, client, home, self._log)
         self._tasks = TaskSet(f"instance {spec.key}")
         self._running = self._tasks.start(self._run(), "run", awaited_elsewhere)
 

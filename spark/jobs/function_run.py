@@ -15,9 +15,9 @@ from pathlib import Path
 from ...errors import FunctionLoadError
 from ...instance.details import subscription_of
 from ...instance.exact.identity import life_of
+from ...instance.function_context import instance_logger
 from ...instance.loading.loader import load_function
 from ...instance.loading.package_path import requirements_of
-from ...instance.pipeline import instance_logger
 from ...instance.spec import InstanceSpec
 from ...state.client import TableClient
 from ...state.naming import table_of

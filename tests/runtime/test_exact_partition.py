@@ -12,7 +12,7 @@ from magnetar.client.connections.attachment import Attachment
 from magnetar.client.consumers.consumer import Consumer
 from magnetar.client.consumers.received import ReceivedEntry
 from magnetar.errors import ClosedError, MagnetarError
-from magnetar.instance.exact.activation import Tenure, Workplace
+from magnetar.instance.exact.activation import Activation, PartitionOwner
 from magnetar.instance.exact.partition import InputPartition, open_all
 from magnetar.instance.exact.work import Source
 from magnetar.instance.held_entries import HeldEntries
@@ -59,19 +59,20 @@ class Broker:
 class Work:
     """The instance."""
 
-    client: Broker = field(default_factory=Broker)
+    endpoints: Broker = field(default_factory=Broker)
     direct_topic: str = ""
     admin_url: str = ""
     guard: Any = None
-    locks_topic: str = ""
     held: HeldEntries = field(default_factory=HeldEntries)
     committer: Any = None
-    owner: str = "test"
     processed: list[int] = field(default_factory=list)
     has_processed: asyncio.Event = field(default_factory=asyncio.Event)
     inbox: list[tuple[Source, ReceivedEntry]] = field(default_factory=list)
     has_entry: asyncio.Event = field(default_factory=asyncio.Event)
     is_busy: bool = False
+
+    def create_lock(self, producer_name: str) -> None:
+        """Have no lock."""
 
     def process(self, source: Source, entry: ReceivedEntry) -> None:
         """Do what the function's thread does, a little later."""
@@ -86,7 +87,7 @@ class Work:
         inbox, self.inbox = self.inbox, []
         for source, entry in inbox:
             if source.is_over:
-                cast(Tenure, source).skipped(entry)
+                cast(Activation, source).skipped(entry)
             else:
                 self.processed.append(entry.message_id.entry_id)
                 self.has_processed.set()
@@ -103,10 +104,10 @@ class Work:
 
 
 async def subscribed(work: Work) -> tuple[InputPartition, Consumer]:
-    partition = InputPartition(cast(Workplace, work), TOPIC.text, cast(Any, None), "name")
+    partition = InputPartition(cast(PartitionOwner, work), TOPIC.text, cast(Any, None), "name")
     await partition.open("sub", ConsumerConfig(type="Failover"))
-    assert work.client.consumer is not None
-    return partition, work.client.consumer
+    assert work.endpoints.consumer is not None
+    return partition, work.endpoints.consumer
 
 
 def feed(consumer: Consumer, entry_id: int) -> None:
@@ -160,9 +161,9 @@ async def test_what_fails_because_the_partition_is_lost_ends_no_instance() -> No
     partition, consumer = await subscribed(work)
     consumer.handle_active_change(True)
     running = asyncio.ensure_future(partition.run())
-    await work.client.asked.wait()
+    await work.endpoints.asked.wait()
     consumer.handle_active_change(False)
-    work.client.answers.set()
+    work.endpoints.answers.set()
     work.direct_topic = ""
     consumer.handle_active_change(True)
     feed(consumer, 0)
@@ -175,7 +176,7 @@ async def test_what_fails_while_the_partition_is_ours_ends_the_instance() -> Non
     work = Work(Broker(refusal=MagnetarError("no producers here")), direct_topic="out")
     partition, consumer = await subscribed(work)
     consumer.handle_active_change(True)
-    work.client.answers.set()
+    work.endpoints.answers.set()
     with pytest.raises(MagnetarError, match="no producers here"):
         async with asyncio.timeout(30):
             await partition.run()
@@ -185,9 +186,9 @@ async def test_all_partitions_are_subscribed_to_or_none() -> None:
     """Those that were left half open would be known, and never processed."""
     work = Work(Broker(refusal=MagnetarError("no consumers here")))
     topics = (TOPIC.text, "persistent://public/default/refused")
-    partitions = [InputPartition(cast(Workplace, work), topic, cast(Any, None), "name") for topic in topics]
+    partitions = [InputPartition(cast(PartitionOwner, work), topic, cast(Any, None), "name") for topic in topics]
     with pytest.raises(MagnetarError, match="no consumers here"):
         await open_all(partitions, "sub", ConsumerConfig(type="Failover"))
-    assert work.client.consumer is not None
+    assert work.endpoints.consumer is not None
     with pytest.raises(ClosedError):
-        work.client.consumer.poll_entry()
+        work.endpoints.consumer.poll_entry()

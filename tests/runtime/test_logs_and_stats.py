@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from magnetar.errors import InvalidConfig, MagnetarError
+from magnetar.instance.acks.recent_acks import KEEP_S, POSITIONS_MAX, RecentAcks
 from magnetar.instance.gate import Gate
 from magnetar.instance.logs import text as log_text
 from magnetar.instance.logs.file import InstanceLog, LogFollower, LogHandler, LogStream, rotated, tail
 from magnetar.instance.logs.text import LINE_CHARACTERS_MAX, bounded_lines
-from magnetar.instance.recent_acks import KEEP_S, POSITIONS_MAX, RecentAcks
 from magnetar.instance.stats import METRICS_MAX, TRACEBACK_CHARACTERS_MAX, InstanceStats, format_error, reason_of
 
 LINE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (\w+) (.*)")

@@ -10,8 +10,8 @@ import pytest
 from magnetar.client.client import AsyncClient
 from magnetar.client.consumers.consumer import Consumer
 from magnetar.client.producers.outgoing import encode_entry
-from magnetar.instance import publisher
-from magnetar.instance.pipeline import Pipeline
+from magnetar.instance.acks import publisher
+from magnetar.instance.acks.at_least_once import AtLeastOnce
 from magnetar.instance.spec import InstanceSpec
 from magnetar.runtime.thread.runtime import ThreadInstance
 from magnetar.wire import functions_pb2 as records
@@ -167,10 +167,10 @@ def process(text, context):
     await receive(client, f"{topic}-side", 1)
 
 
-def pipeline_of(instance: ThreadInstance) -> Pipeline:
-    pipeline = instance._pipeline
-    assert isinstance(pipeline, Pipeline)
-    return pipeline
+def settlement_of(instance: ThreadInstance) -> AtLeastOnce:
+    settlement = instance._pipeline.settlement
+    assert isinstance(settlement, AtLeastOnce)
+    return settlement
 
 
 async def test_a_failure_nobody_foresaw_ends_the_instance_with_its_reason(
@@ -180,7 +180,7 @@ async def test_a_failure_nobody_foresaw_ends_the_instance_with_its_reason(
     for broken in ("_publisher", "_tick", "_mailbox"):
         code = f"def process(text, context):\n    context.publish('{topic}-side', text)\n    return text\n"
         instance = await start(make_spec(code, name=broken.strip("_")))
-        pipeline = pipeline_of(instance)
+        core = instance._pipeline.core
 
         def divide() -> None:
             raise ZeroDivisionError("not foreseen")
@@ -189,11 +189,11 @@ async def test_a_failure_nobody_foresaw_ends_the_instance_with_its_reason(
             raise ZeroDivisionError("not foreseen")
 
         if broken == "_publisher":
-            monkeypatch.setattr(pipeline._publisher._client, "create_producer", fail)
+            monkeypatch.setattr(core.client, "create_producer", fail)
         elif broken == "_tick":
-            pipeline._tasks.start(fail(), "tick", pipeline._failed)
+            core.tasks.start(fail(), "tick", core.failed)
         else:
-            pipeline._mailbox.post(divide)
+            core.mailbox.post(divide)
         await send_batches(client, f"{topic}-in", [[b"a"]])
         assert "ZeroDivisionError" in await instance.wait()
         monkeypatch.undo()
@@ -211,8 +211,8 @@ async def test_a_function_publishes_to_more_topics_than_it_has_producers(
     await receive(client, f"{topic}-out", 80)
 
     async def is_done() -> bool:
-        assert len(pipeline_of(instance)._publisher._topics) <= 3
-        return not pipeline_of(instance)._in_flight
+        assert len(settlement_of(instance)._publisher._topics) <= 3
+        return not settlement_of(instance)._in_flight
 
     await until(is_done)
     for number in range(8):
@@ -226,7 +226,7 @@ async def test_entries_that_no_client_sends_are_acknowledged_and_hold_nothing_up
     server: Server, client: AsyncClient, start: Start, make_spec: MakeSpec, topic: str, guarantee: int
 ) -> None:
     instance = await start(make_spec("def process(text): return text", processingGuarantees=guarantee))
-    consumer = pipeline_of(instance)._inputs[f"{topic}-in"].consumer
+    consumer = settlement_of(instance)._inputs[f"{topic}-in"].input
     assert isinstance(consumer, Consumer)
     plain = encode_entry([b"a"]).body
     odd: list[tuple[dict[str, Any], bytes]] = [
@@ -250,6 +250,6 @@ async def test_entries_that_no_client_sends_are_acknowledged_and_hold_nothing_up
     await no_backlog(server, f"{topic}-in")
 
     async def holds_nothing() -> bool:
-        return not pipeline_of(instance)._held._sizes
+        return not settlement_of(instance)._held._sizes
 
     await until(holds_nothing)

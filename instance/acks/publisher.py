@@ -16,16 +16,16 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from functools import partial
 
-from ..client.client import AsyncClient
-from ..client.config import Guard, ProducerConfig
-from ..client.producers.partitioned import PartitionedProducer
-from ..client.producers.producer import Producer
-from ..errors import BrokerError, ClosedError, MagnetarError, OperationTimeout, TopicNotFound, TopicTerminated
-from ..tasks.supervised import TaskSet
-from ..wire.message_id import MessageId
-from .callbacks import Callbacks
-from .gate import Gate
-from .publish_request import PublishRequest, Result
+from ...client.client import AsyncClient
+from ...client.config import Guard, ProducerConfig
+from ...client.producers.partitioned import PartitionedProducer
+from ...client.producers.producer import Producer
+from ...errors import BrokerError, ClosedError, MagnetarError, OperationTimeout, TopicNotFound, TopicTerminated
+from ...tasks.supervised import TaskSet
+from ...wire.message_id import MessageId
+from ..callbacks import Callbacks
+from ..gate import Gate
+from ..publish_request import PublishRequest, Result
 
 ON_THE_WAY_MAX = 10_000  # messages
 ON_THE_WAY_BYTES_MAX = 64 * 1024 * 1024

@@ -8,7 +8,7 @@ after that, an entry that comes again is meant (a reset of the cursor disconnect
 
 from __future__ import annotations
 
-Position = tuple[str, int, int]
+from ..held_entries import Position
 
 KEEP_S = 5.0
 POSITIONS_MAX = 50_000

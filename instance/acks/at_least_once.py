@@ -1,0 +1,318 @@
+"""At least once: an input entry is acknowledged when its outputs and its changes of state are durable.
+
+    input → inbox → function's thread → piece → output → receipt → acknowledgement
+
+Bounds: `HeldEntries` bounds the input that is held (queued, in work, or waiting for the receipts of its outputs);
+beyond, nothing is taken from the inputs, and the broker stops sending. Outputs on their way are bounded by the gate of
+the `PieceMaker`, which makes the function's thread wait.
+
+Invariant: an entry that is held is not taken a second time. A broker delivers it again after a reconnection, or, on a
+Failover subscription, whenever a failed message is asked for again; its acknowledgement is on the way in any case.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from threading import get_ident
+
+from ...api.message_id import FunctionMessageId
+from ...client.consumers.received import ReceivedEntry
+from ...errors import ClosedError, InvalidConfig, InvalidTopicName, MagnetarError, MessageTooLarge, StateRefused
+from ...state.naming import table_of
+from ...wire.message_id import MessageId
+from ...wire.topic_name import parse_topic_name
+from ..core import InstanceCore
+from ..details import consumer_config, producer_config, subscription_of
+from ..function_thread import Calls, Item
+from ..held_entries import HeldEntries, position_of
+from ..ports import Input, Output
+from ..publish_request import PublishRequest, read_message_id
+from ..state.binding import StateLink
+from ..state.session import StateSession
+from ..stats import format_error
+from ..stopping import InstanceStopping
+from ..unit import Acknowledgements, Unit
+from .failover_input import FailoverInput
+from .pieces import OpenInput, Piece, PieceMaker
+from .publisher import Publisher, Ticket
+
+STATE_GRACE_S = 1.0  # for the state store to answer a function that is to stop
+
+
+class AtLeastOnce:
+    """Settles pieces; see `ports.Settlement`."""
+
+    claims_first = False
+    """Whether entries are acknowledged before they are processed."""
+
+    def __init__(self, core: InstanceCore) -> None:
+        """Prepare; nothing is opened yet."""
+        self._core = core
+        self._publisher = Publisher(core.client, core.loop, self._callback_failed, core.failed, core.guard)
+        self.maker = PieceMaker(self._ship, self._drop_soon)
+        self._inputs: dict[str, OpenInput] = {}
+        self._output: Output | None = None
+        self._held = HeldEntries()
+        self._process: Callable[[Item], None]
+        self._is_closing = False
+        self._in_flight = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    # -- opening and closing --------------------------------------------------------------------------------------
+
+    def session(self) -> StateSession | None:
+        """See `ports.Settlement`."""
+        spec = self._core.spec
+        if not spec.state_url:
+            return None
+        state = self.maker.state = StateLink(spec.state_url, table_of(spec.metadata), spec.key, self._core.report)
+        return state.session
+
+    async def open(self, calls: Calls) -> None:
+        """See `ports.Settlement`."""
+        core, spec = self._core, self._core.spec
+        if calls.has_output:
+            core.opening = f"output topic {spec.details.sink.topic}"
+            config = replace(producer_config(), guard=core.guard)
+            self._output = await core.endpoints.create_producer(spec.details.sink.topic, config)
+        for topic, serde in calls.serdes.items():
+            core.opening = f"input topic {topic}"
+            self._inputs[topic] = OpenInput(topic, await self._open_input(topic), serde)
+
+    async def _open_input(self, topic: str) -> Input:
+        core = self._core
+        reading = replace(consumer_config(core.spec, topic), guard=core.guard)
+        subscribe = partial(core.endpoints.subscribe, topic, subscription_of(core.spec))
+        if reading.type == "Failover":
+            return await FailoverInput.open(subscribe, reading, core.loop.time)
+        return await subscribe(reading)
+
+    def start(self, process: Callable[[Item], None]) -> None:
+        """See `ports.Settlement`."""
+        self._process = process
+        for topic, source in self._inputs.items():
+            self._core.tasks.start(self._pump(source), f"read {topic}", self._core.failed)
+
+    def trouble(self) -> str:
+        """See `ports.Settlement`."""
+        return "" if self.maker.state is None else self.maker.state.trouble()
+
+    def tick(self) -> None:
+        """See `ports.Settlement`."""
+
+    def request_stop(self) -> None:
+        """See `ports.Settlement`."""
+        self.maker.gate.close()
+        if (state := self.maker.state) is not None:
+            # The message at hand may read and write a little more, unless the store is away anyway.
+            self._core.loop.call_later(0.0 if state.trouble() else STATE_GRACE_S, state.stop_function)
+
+    async def settle(self, unprocessed: Sequence[Item]) -> None:
+        """See `ports.Settlement`."""
+        await self._idle.wait()
+        for source in self._inputs.values():
+            await source.input.flush_acks()
+
+    async def close(self) -> None:
+        """See `ports.Settlement`."""
+        self._is_closing = True
+        if self.maker.state is not None:
+            await asyncio.to_thread(self.maker.state.close)
+        await self._publisher.close()
+        for source in self._inputs.values():
+            await source.input.close()
+        if self._output is not None:
+            await self._output.close()
+
+    # -- input ----------------------------------------------------------------------------------------------------
+
+    async def _pump(self, source: OpenInput) -> None:
+        """Move entries from an input to the function's thread while there is room."""
+        opened, room = source.input, self._held.room
+        while True:
+            await room.wait()
+            taken: ReceivedEntry | None = await opened.receive_entry()
+            entries: list[ReceivedEntry] = []
+            while taken is not None:
+                if self._hold(taken):
+                    entries.append(taken)
+                taken = opened.poll_entry() if room.is_set() else None
+            if self.claims_first and entries:
+                claimed = await opened.claim_entries(entries)
+                for entry in entries if not claimed else set(entries).difference(claimed):
+                    self._held.remove(entry)
+                entries = claimed
+            for entry in entries:
+                self._process((source, entry))
+
+    def _hold(self, entry: ReceivedEntry) -> bool:
+        """Count an entry that was taken; return False if it is held already."""
+        position = position_of(entry)
+        if position in self._held:
+            return False
+        self._held.add(position, entry)
+        return True
+
+    # -- called by the function's thread --------------------------------------------------------------------------
+
+    def _ship(self, piece: Piece) -> None:
+        self._core.mailbox.post(partial(self._send, piece))
+
+    def _drop_soon(self, source: OpenInput, entry: ReceivedEntry) -> None:
+        self._core.mailbox.post(partial(self._drop, source, entry))
+
+    def publish(self, request: PublishRequest) -> None:
+        """See `function_context.Outside`."""
+        ticket = self._publisher.publish(request)
+        if get_ident() == self._core.thread_id:
+            self.maker.tickets.append(ticket)
+        else:
+            # It belongs to no message that could come again, so only this can say that it was not stored.
+            self._core.mailbox.post(partial(self._watch, request.topic, ticket))
+
+    def _watch(self, topic: str, ticket: Ticket) -> None:
+        def finish() -> None:
+            if ticket.error is not None and not self._is_closing:
+                text = f"a message published to {topic} by another thread was not stored: {ticket.error}"
+                self._core.user_failed(text)
+
+        if ticket.is_done:
+            finish()
+        else:
+            ticket.on_done = finish
+
+    def acknowledge(self, message_id: FunctionMessageId, topic: str) -> None:
+        """See `function_context.Outside`."""
+        wanted = read_message_id(message_id)
+        if not isinstance(topic, str):
+            raise InvalidConfig(f"the topic given to context.ack is {type(topic).__name__}; give a str")
+        source = self._inputs.get(topic) or self._inputs.get(topic.rpartition("-partition-")[0])
+        if source is None:
+            names = {_full_name(name): one for name, one in self._inputs.items()}
+            source = names.get(_full_name(topic)) or names.get(_full_name(topic.rpartition("-partition-")[0]))
+        if source is None:
+            raise ValueError(f"{topic!a} is not an input topic of this function; it reads {', '.join(self._inputs)}")
+        self._core.mailbox.post(partial(self._acknowledge_one, source, wanted))
+
+    def _callback_failed(self, error: BaseException) -> None:
+        self._core.user_failed(f"callback of publish failed: {format_error(error)}")
+
+    # -- output ---------------------------------------------------------------------------------------------------
+
+    def _send(self, piece: Piece) -> None:
+        """Send the outputs of a piece; it is settled when all are stored."""
+        if self._is_closing:
+            return  # of an abandoned thread
+        piece.waiting_for = 1
+        self._in_flight += 1
+        self._idle.clear()
+        for entry in piece.outputs:
+            assert self._output is not None
+            try:
+                stored = self._output.send_entry(entry)
+            except MessageTooLarge as error:
+                piece.error = error
+            except MagnetarError as error:
+                # The producer is closed for good: nothing later would fare better.
+                piece.error = error
+                self._core.end(f"{type(error).__name__}: {error}")
+            else:
+                piece.waiting_for += 1
+                stored.add_done_callback(partial(self._stored, piece))
+        for ticket in piece.tickets:
+            if ticket.is_done:
+                piece.error = piece.error or ticket.error
+            else:
+                piece.waiting_for += 1
+                ticket.on_done = partial(self._published, piece, ticket)
+        piece.outputs = []
+        if piece.changes is not None:
+            assert self.maker.state is not None
+            piece.waiting_for += 1
+            self.maker.state.store(piece.changes, partial(self._changes_stored, piece))
+        self._answered(piece)
+
+    def _stored(self, piece: Piece, stored: asyncio.Future[MessageId]) -> None:
+        piece.error = piece.error or (ClosedError("stopped") if stored.cancelled() else stored.exception())
+        self._answered(piece)
+
+    def _changes_stored(self, piece: Piece, error: BaseException | None) -> None:
+        """Take the answer of the state store (on the writer's thread)."""
+        self._core.mailbox.post(partial(self._take_changes_stored, piece, error))
+
+    def _take_changes_stored(self, piece: Piece, error: BaseException | None) -> None:
+        piece.error = piece.error or error
+        if error is not None and not isinstance(error, StateRefused | InstanceStopping):
+            # The disk is full or the database is damaged: processing more would only make more to do again.
+            self._core.failed(error)
+        self._answered(piece)
+
+    def _published(self, piece: Piece, ticket: Ticket) -> None:
+        piece.error = piece.error or ticket.error
+        self._answered(piece)
+
+    def _answered(self, piece: Piece) -> None:
+        piece.waiting_for -= 1
+        if piece.waiting_for:
+            return
+        if piece.messages:
+            self.maker.gate.leave(piece.messages, piece.size)
+        if not self._is_closing:
+            try:
+                self._settle(piece)
+            except Exception as error:  # noqa: BLE001  this is called back, where nobody would hear of it
+                self._core.failed(error)
+        self._in_flight -= 1
+        if not self._in_flight:
+            self._idle.set()
+
+    # -- acknowledgement ------------------------------------------------------------------------------------------
+
+    def _settle(self, piece: Piece) -> None:
+        """Acknowledge what a piece has done, and ask again for what failed once its unit is complete."""
+        failed = piece.failed
+        if piece.error is not None:
+            failed = set(range(piece.begin, piece.end))
+            topic = piece.source.topic
+            self._core.system_failed(f"results of {len(failed)} messages of {topic} were not stored: {piece.error}")
+        unit = piece.unit
+        self._acknowledge(piece.source.input, unit.settle(piece.begin, piece.end, failed))
+        if unit.is_settled:
+            for entry in unit.entries:
+                self._held.remove(entry)
+            self._ask_again(piece.source.input, unit)  # not earlier: what comes again while it is held is not taken
+
+    def _acknowledge(self, opened: Input, done: Acknowledgements) -> None:
+        """Acknowledge what is done."""
+        if done.whole:
+            opened.ack_entries(done.whole)
+        for entry, still_wanted in done.partial:
+            opened.ack_batch_indexes(entry, still_wanted)
+
+    def _ask_again(self, opened: Input, unit: Unit) -> None:
+        """Ask again for the entries of which messages failed."""
+        for entry in unit.failed_entries:
+            opened.negative_ack(entry)
+
+    def _acknowledge_one(self, source: OpenInput, message_id: MessageId) -> None:
+        try:
+            source.input.ack(message_id)
+        except MagnetarError as error:
+            self._core.user_failed(f"context.ack of {message_id} of {source.topic}: {error}")
+
+    def _drop(self, source: OpenInput, entry: ReceivedEntry) -> None:
+        """Acknowledge an entry that gives the function nothing to do."""
+        if not self.claims_first:
+            source.input.ack_entry(entry)
+        self._held.remove(entry)
+
+
+def _full_name(topic: str) -> str:
+    try:
+        return parse_topic_name(topic).text
+    except InvalidTopicName:
+        return topic

@@ -1,0 +1,72 @@
+"""An input on a Failover subscription, where asking for one message again delivers others too."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+
+from ...client.config import ConsumerConfig
+from ...client.consumers.received import ReceivedEntry
+from ..held_entries import position_of
+from ..ports import Input
+from .recent_acks import RecentAcks
+
+
+class FailoverInput:
+    """Takes no entry that was acknowledged a moment ago, and acknowledges it again; see `Input`."""
+
+    def __init__(self, opened: Input, recent: RecentAcks, clock: Callable[[], float]) -> None:
+        """Stand before an input.
+
+        Args:
+            opened: it.
+            recent: what was acknowledged; to be cleared whenever the input gets another reader.
+            clock: rising seconds.
+        """
+        self._input = opened
+        self._recent = recent
+        self._clock = clock
+        # The methods themselves, not methods that call them.
+        self.claim_entries = opened.claim_entries
+        self.ack_entry = opened.ack_entry
+        self.ack_batch_indexes = opened.ack_batch_indexes
+        self.ack = opened.ack
+        self.negative_ack = opened.negative_ack
+        self.flush_acks = opened.flush_acks
+        self.close = opened.close
+
+    @classmethod
+    async def open(
+        cls, subscribe: Callable[[ConsumerConfig], Awaitable[Input]], config: ConsumerConfig, clock: Callable[[], float]
+    ) -> FailoverInput:
+        """Return an open input, which ``subscribe`` opens; raises what that raises."""
+        recent = RecentAcks()
+        config = replace(config, on_active_change=lambda _: recent.clear())
+        return cls(await subscribe(config), recent, clock)
+
+    async def receive_entry(self) -> ReceivedEntry:
+        """See `Input`."""
+        while self._was_acknowledged(entry := await self._input.receive_entry()):
+            pass
+        return entry
+
+    def poll_entry(self) -> ReceivedEntry | None:
+        """See `Input`."""
+        while (entry := self._input.poll_entry()) is not None and self._was_acknowledged(entry):
+            pass
+        return entry
+
+    def _was_acknowledged(self, entry: ReceivedEntry) -> bool:
+        if not self._recent.has(position_of(entry), self._clock()):
+            return False
+        self._input.ack_entry(entry)
+        return True
+
+    def ack_entries(self, entries: Sequence[ReceivedEntry]) -> asyncio.Future[None]:
+        """See `Input`."""
+        acknowledged = self._input.ack_entries(entries)
+        now_s = self._clock()
+        for entry in entries:
+            self._recent.add(position_of(entry), now_s)
+        return acknowledged

@@ -1,0 +1,243 @@
+"""What the function's thread makes where inputs are acknowledged one by one: pieces of joined entries.
+
+Design: entries that are queued already are joined into one unit, so that their outputs go out as one entry; nothing is
+waited for. After each step it is looked whether outputs have waited for `SHIP_AFTER_S`. A fast function therefore ships
+once per unit; a slow one does not hold back its first output until the thousandth is made.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import cast
+
+from ...api.serde import SerDe
+from ...client.config import Compression
+from ...client.consumers.received import ReceivedEntry
+from ...client.producers.outgoing import OutgoingEntry, encode_entry
+from ...errors import ProtocolError
+from ...wire.pulsar_api_pb2 import SingleMessageMetadata
+from ..batch_call import Blame, Failure, Results
+from ..function_thread import Calls, FunctionThread, Source
+from ..gate import Gate
+from ..ports import Input
+from ..publish_request import MESSAGE_BYTES_MAX
+from ..state.binding import StateLink
+from ..state.layer import Layer
+from ..unit import Unit
+from .publisher import Ticket
+
+UNIT_MESSAGES_MAX = 1000
+UNIT_BYTES_MAX = 128 * 1024
+OUTPUT_ENTRY_BYTES_MAX = 1024 * 1024  # larger outputs of one input entry go out as several entries
+SHIP_AFTER_S = 0.010
+OUTPUT_MESSAGES_MAX = 50_000
+OUTPUT_BYTES_MAX = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class OpenInput:
+    """One open input; a `Source`.
+
+    Attributes:
+        topic: as configured.
+        input: where its entries come from, and are acknowledged.
+        serde: decodes them.
+    """
+
+    topic: str
+    input: Input
+    serde: SerDe
+
+
+@dataclass(slots=True)
+class Piece:
+    """A run of messages that is processed, on its way to the output.
+
+    Attributes:
+        source: where its entries came from.
+        unit: the unit that it is a part of.
+        begin: its first position.
+        end: the position behind its last.
+        failed: positions that must come again.
+        outputs: entries to send.
+        tickets: what was published through the context meanwhile.
+        messages: how many messages the outputs have.
+        size: their bytes.
+        changes: what was changed in the function's state meanwhile.
+        waiting_for: receipts that are missing; the event loop's.
+        error: why an output was not stored; the event loop's.
+    """
+
+    source: OpenInput
+    unit: Unit
+    begin: int
+    end: int
+    failed: set[int]
+    outputs: list[OutgoingEntry]
+    tickets: list[Ticket]
+    messages: int
+    size: int
+    changes: Layer | None = None
+    waiting_for: int = 0
+    error: BaseException | None = None
+
+
+@dataclass(slots=True)
+class _Building:
+    """Outputs collected since the last piece."""
+
+    begin: int
+    began_s: float
+    failed: set[int] = field(default_factory=set)
+    outputs: list[bytes] = field(default_factory=list)
+    headers: list[SingleMessageMetadata | None] | None = None
+
+
+class PieceMaker:
+    """Makes pieces; see `function_thread.Maker`.
+
+    Attributes:
+        gate: bounds the outputs that are on their way; the function's thread waits there.
+        tickets: what the context published since the last piece.
+        state: the function's table; None if it has no context or there is no state store.
+    """
+
+    def __init__(self, ship: Callable[[Piece], None], drop: Callable[[OpenInput, ReceivedEntry], None]) -> None:
+        """Prepare.
+
+        Args:
+            ship: takes a piece, on the function's thread.
+            drop: takes an entry that gives the function nothing to do, on the function's thread.
+        """
+        self.gate = Gate(OUTPUT_MESSAGES_MAX, OUTPUT_BYTES_MAX)
+        self.tickets: list[Ticket] = []
+        self.state: StateLink | None = None
+        self._ship_piece = ship
+        self._drop = drop
+
+    def process(self, thread: FunctionThread, calls: Calls, source: Source, entry: ReceivedEntry) -> None:
+        """See `function_thread.Maker`."""
+        unit = self._gather(thread, source, entry)
+        if not unit.entries or thread.is_stopping:
+            return
+        count = len(unit)
+        needs_headers = calls.has_output and any(map(calls.headers.needs_headers, unit.entries))
+        building = _Building(0, time.perf_counter(), headers=[] if needs_headers else None)
+        state, end = self.state, 0
+        for position, results, began_s in thread.steps(calls, source, unit):
+            end = position + len(results.outputs)
+            self._take_results(thread, calls, unit, position, results, building)
+            now = time.perf_counter()
+            thread.count(results, now - began_s)
+            is_due = now - building.began_s > SHIP_AFTER_S or (state is not None and state.session.is_full)
+            if end < count and is_due:
+                self._ship(calls, source, unit, end, building)
+                building = _Building(end, now, headers=[] if needs_headers else None)
+        self._ship(calls, source, unit, end, building)
+        if calls.context is not None:
+            calls.context.leave()
+
+    # -- gathering ------------------------------------------------------------------------------------------------
+
+    def _gather(self, thread: FunctionThread, source: Source, entry: ReceivedEntry) -> Unit:
+        """Return an entry with those of the same input that are queued behind it."""
+        unit = Unit()
+        size = 0
+        while True:
+            size += entry.body_bytes
+            self._add(thread, unit, source, entry)
+            if len(unit) >= UNIT_MESSAGES_MAX or (item := thread.poll()) is None:
+                return unit
+            entry = item[1]
+            is_too_much = len(unit) + entry.permits > UNIT_MESSAGES_MAX or size + entry.body_bytes > UNIT_BYTES_MAX
+            if item[0] is not source or (unit.entries and is_too_much):
+                thread.put_back(item)
+                return unit
+
+    def _add(self, thread: FunctionThread, unit: Unit, source: Source, entry: ReceivedEntry) -> None:
+        try:
+            indexes = thread.read(entry)
+        except ProtocolError as error:
+            text = f"entry {entry.message_id} of {entry.topic} is damaged and was dropped"
+            thread.damaged(f"{text}: {error}", text)
+            self._drop(cast(OpenInput, source), entry)
+            return
+        if indexes is None or indexes:
+            unit.add(entry, indexes)
+        else:
+            self._drop(cast(OpenInput, source), entry)
+
+    # -- results --------------------------------------------------------------------------------------------------
+
+    def _take_results(
+        self, thread: FunctionThread, calls: Calls, unit: Unit, base: int, results: Results, building: _Building
+    ) -> None:
+        outputs = results.outputs
+        if not calls.has_output:
+            outputs = []
+        elif sum(map(len, filter(None, outputs))) > MESSAGE_BYTES_MAX:
+            _refuse_large_outputs(results)
+        for failure in results.failures:
+            building.failed.add(base + failure.position)
+            entry, index = unit.locate(base + failure.position)
+            thread.failed(failure, f"message {entry.message_id}:{index} of {entry.topic}")
+        if building.headers is not None:
+            for offset, output in enumerate(outputs):
+                if output is not None:
+                    building.headers.append(calls.headers.header(*unit.locate(base + offset)))
+        building.outputs += [output for output in outputs if output is not None]
+
+    def _ship(self, calls: Calls, source: Source, unit: Unit, end: int, building: _Building) -> None:
+        if end == building.begin:
+            return  # stopped before anything was done
+        changes = None
+        if self.state is not None:
+            changes, is_taken = self.state.take(ends_unit=end == len(unit))
+            if not is_taken:
+                return  # stopping: the inputs come again
+        tickets, self.tickets = self.tickets, []
+        outputs = building.outputs
+        size = sum(map(len, outputs))
+        if outputs and not self.gate.enter(len(outputs), size):
+            return  # stopping: the inputs come again
+        entries = _entries(outputs, building.headers, size, calls.compression)
+        origin = cast(OpenInput, source)
+        self._ship_piece(
+            Piece(origin, unit, building.begin, end, building.failed, entries, tickets, len(outputs), size, changes)
+        )
+
+
+def _refuse_large_outputs(results: Results) -> None:
+    for position, output in enumerate(results.outputs):
+        if output is not None and len(output) > MESSAGE_BYTES_MAX:
+            error = ValueError(
+                f"output of {len(output)} bytes exceeds the limit of {MESSAGE_BYTES_MAX} bytes for a message;"
+                " return less, or store it elsewhere and return where"
+            )
+            results.outputs[position] = None
+            results.failures.append(Failure(position, error, Blame.USER))
+
+
+def _entries(
+    outputs: list[bytes], headers: list[SingleMessageMetadata | None] | None, size: int, compression: Compression
+) -> list[OutgoingEntry]:
+    """Return outputs as entries, usually one."""
+    if not outputs:
+        return []
+    if size <= OUTPUT_ENTRY_BYTES_MAX and len(outputs) <= UNIT_MESSAGES_MAX:
+        return [encode_entry(outputs, headers, compression=compression)]
+    entries: list[OutgoingEntry] = []
+    begin = 0
+    while begin < len(outputs):
+        end, sum_bytes = begin, 0
+        while end < len(outputs) and end - begin < UNIT_MESSAGES_MAX:
+            sum_bytes += len(outputs[end])
+            if sum_bytes > OUTPUT_ENTRY_BYTES_MAX and end > begin:
+                break
+            end += 1
+        part = None if headers is None else headers[begin:end]
+        entries.append(encode_entry(outputs[begin:end], part, compression=compression))
+        begin = end
+    return entries

@@ -1,0 +1,95 @@
+"""What the parts of one instance share: its description, counters, log, tasks, and how it comes to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from ..client.client import AsyncClient
+from ..client.config import Guard
+from ..tasks.supervised import TaskSet
+from .function_thread import now_ms
+from .logs.file import InstanceLog
+from .mailbox import Mailbox
+from .ports import Endpoints
+from .spec import InstanceSpec
+from .stats import InstanceStats, encodable, reason_of
+from .stopping import PoisonMessage
+
+
+class InstanceCore:
+    """One instance as its settlement sees it.
+
+    Attributes:
+        spec: what runs.
+        client: connects to the broker.
+        endpoints: opens inputs and outputs.
+        guard: of everything that is opened; None without an instance lock.
+        stats: its counters.
+        log: takes what the instance has to say.
+        loop: its event loop.
+        mailbox: takes what other threads have for the loop to do.
+        tasks: those that take input, and others that end before the function does.
+        ended: why the instance ends, once it does; empty if it was stopped.
+        opening: what is being opened, for the reason if that fails.
+        is_broken: whether something failed that what follows depends on.
+        thread_id: of the function's thread, once it has begun.
+    """
+
+    def __init__(
+        self,
+        spec: InstanceSpec,
+        client: AsyncClient,
+        endpoints: Endpoints,
+        instance_log: InstanceLog,
+        guard: Guard | None,
+    ) -> None:
+        """Prepare, on the client's event loop."""
+        self.spec = spec
+        self.client = client
+        self.endpoints = endpoints
+        self.guard = guard
+        self.stats = InstanceStats(time.monotonic())
+        self.log = instance_log
+        self.loop = asyncio.get_running_loop()
+        self.mailbox = Mailbox(self._action_failed)
+        self.tasks = TaskSet(f"instance {spec.key}")
+        self.ended: asyncio.Future[str] = self.loop.create_future()
+        self.opening = ""
+        self.is_broken = False
+        self.thread_id: int | None = None
+
+    def end(self, reason: str) -> None:
+        """Stop the instance, for a reason that is shown; an empty one if it was asked to."""
+        if not self.ended.done():
+            self.ended.set_result(encodable(reason))
+
+    def failed(self, error: BaseException) -> None:
+        """End the instance for a failure of a part of it, which nothing else would show."""
+        self.end(reason_to_end(error))
+
+    def _action_failed(self, error: Exception) -> None:
+        self.is_broken = True
+        self.failed(error)
+
+    def user_failed(self, text: str) -> None:
+        """Count and log a failure of the function (from any thread)."""
+        self.stats.user_exception(text, now_ms())
+        self.log.write("ERROR", text)
+
+    def system_failed(self, text: str) -> None:
+        """Count and log a failure around the function (from any thread)."""
+        self.stats.system_exception(text, now_ms())
+        self.log.write("ERROR", text)
+
+    def report(self, level: str, text: str) -> None:
+        """Log a line, and count it if it is an error (from any thread)."""
+        if level == "ERROR":
+            self.system_failed(text)
+        else:
+            self.log.write(level, text)
+
+
+def reason_to_end(error: BaseException) -> str:
+    """Return why an instance ends with an error; on the function's thread if it is the function's."""
+    return str(error) if isinstance(error, PoisonMessage) else reason_of(error)

@@ -1,0 +1,180 @@
+"""What the function's thread makes under EFFECTIVELY_ONCE: the result of one input entry, whole or not at all.
+
+Entries are neither joined nor cut: the outputs and changes of an input entry belong together, and so they are its unit
+of failure too. A message that fails ends the thread, and with it the instance: nothing of its entry leaves, and the
+instance that starts afterwards gets the entry again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import cast
+
+from ...client.consumers.received import ReceivedEntry
+from ...errors import ProtocolError
+from ...wire.pulsar_api_pb2 import SingleMessageMetadata
+from ...wire.topic_name import parse_topic_name
+from ..batch_call import Failure
+from ..function_thread import Calls, FunctionThread
+from ..function_thread import Source as AnySource
+from ..gate import Gate
+from ..publish_request import PublishRequest
+from ..state.session import StateSession
+from ..stopping import InstanceStopping, PoisonMessage
+from ..unit import Unit
+from .entries import ENTRY_BYTES_MAX, EntryMaker, is_one_entry
+from .work import Result, Source, position_in
+
+
+class ResultMaker:
+    """Makes results; see `function_thread.Maker`.
+
+    Attributes:
+        published: what the context published for the entry at hand.
+        needs_commit: set once an entry could not go directly; from then on none does.
+        session: the function's state; None if it has no context or there is no state store.
+    """
+
+    def __init__(
+        self,
+        entries: EntryMaker,
+        can_commit: bool,
+        gate: Gate,
+        ship: Callable[[Result], None],
+        skip: Callable[[Source, ReceivedEntry], None],
+    ) -> None:
+        """Prepare.
+
+        Args:
+            entries: makes output entries.
+            can_commit: whether there is a state store to commit to.
+            gate: bounds the outputs that are on their way.
+            ship: takes the result of an entry, on the function's thread.
+            skip: takes back an entry that was not processed, on the function's thread.
+        """
+        self.published: list[PublishRequest] = []
+        self.needs_commit = False
+        self.session: StateSession | None = None
+        self._entries = entries
+        self._can_commit = can_commit
+        self._gate = gate
+        self._ship = ship
+        self._skip = skip
+
+    def process(self, thread: FunctionThread, calls: Calls, source: AnySource, entry: ReceivedEntry) -> None:
+        """See `function_thread.Maker`."""
+        source = cast(Source, source)
+        if source.is_over:
+            self._skip(source, entry)
+            return
+        result = Result(source, entry, position_in(entry))
+        unit = self._unit_of(thread, source, entry)
+        if unit is not None:
+            needs_headers = calls.has_output and calls.headers.needs_headers(entry)
+            headers: list[SingleMessageMetadata | None] | None = [] if needs_headers else None
+            outputs = self._call(thread, calls, source, unit, headers)
+            self._complete(result, outputs, headers)
+        if not self._gate.enter(result.messages, result.size):
+            raise InstanceStopping
+        self._ship(result)
+
+    def _unit_of(self, thread: FunctionThread, source: Source, entry: ReceivedEntry) -> Unit | None:
+        """Return the messages of an entry, None if there is nothing to do for any."""
+        if entry.metadata.num_chunks_from_msg > 1:
+            raise PoisonMessage(
+                f"entry {_place(source, entry)} is a piece of a chunked message, which EFFECTIVELY_ONCE does not"
+                " support; publish the input without chunking, or use ATLEAST_ONCE"
+            )
+        try:
+            indexes = thread.read(entry)
+        except ProtocolError as error:
+            text = f"entry {_place(source, entry)} is damaged and was dropped: {error}"
+            thread.damaged(text, text)
+            return None
+        if indexes is not None and not indexes:
+            return None
+        unit = Unit()
+        unit.add(entry, indexes)
+        return unit
+
+    def _call(
+        self,
+        thread: FunctionThread,
+        calls: Calls,
+        source: Source,
+        unit: Unit,
+        headers: list[SingleMessageMetadata | None] | None,
+    ) -> list[bytes]:
+        """Call the function on all messages of an entry and return its outputs."""
+        outputs: list[bytes] = []
+        end = 0
+        for position, results, began_s in thread.steps(calls, source, unit):
+            thread.count(results, time.perf_counter() - began_s)
+            end = position + len(results.outputs)
+            if results.failures:
+                self._stop_at(thread, source, unit, position, min(results.failures, key=lambda one: one.position))
+            if calls.has_output:
+                if headers is not None:
+                    for offset, output in enumerate(results.outputs):
+                        if output is not None:
+                            headers.append(calls.headers.header(*unit.locate(position + offset)))
+                outputs += [output for output in results.outputs if output is not None]
+        if end < len(unit):
+            raise InstanceStopping
+        if calls.context is not None:
+            calls.context.leave()
+        return outputs
+
+    def _stop_at(self, thread: FunctionThread, source: Source, unit: Unit, base: int, failure: Failure) -> None:
+        """Raise for the message that failed."""
+        entry, index = unit.locate(base + failure.position)
+        message = f"message {_position(entry)}:{index} of {source.topic}"
+        text = thread.failed(failure, message)
+        raise PoisonMessage(
+            f"{message} failed, and under EFFECTIVELY_ONCE nothing behind it is processed before it is; correct the"
+            f" function (functions update), or leave this entry out (functions reset-cursor {_behind(source, entry)}):"
+            f" {text}"
+        ) from failure.error
+
+    def _complete(
+        self,
+        result: Result,
+        outputs: list[bytes],
+        headers: list[SingleMessageMetadata | None] | None,
+    ) -> None:
+        """Put outputs and changes into the result, and say which way it goes."""
+        result.published, self.published = self.published, []
+        if self.session is not None:
+            result.changes = self.session.take()
+        largest = max(map(len, outputs), default=0)
+        if largest > ENTRY_BYTES_MAX:
+            raise PoisonMessage(
+                f"an output of {largest} bytes of entry {_place(result.source, result.entry)} exceeds the limit of"
+                f" {ENTRY_BYTES_MAX} bytes for a message; return less, or store it elsewhere and return where"
+            )
+        if result.changes is not None or result.published or not is_one_entry(outputs, headers):
+            self.needs_commit = True
+        if self.needs_commit and not self._can_commit:
+            raise PoisonMessage(
+                f"entry {_place(result.source, result.entry)} has outputs for several entries or topics, which"
+                " EFFECTIVELY_ONCE commits through the state store, and there is none; set stateStorageServiceUrl, or"
+                " return less and publish to the output topic only"
+            )
+        result.is_direct = not self.needs_commit
+        self._entries.make(result, outputs, headers)
+
+
+def _place(source: Source, entry: ReceivedEntry) -> str:
+    return f"{_position(entry)} of {source.topic}"
+
+
+def _position(entry: ReceivedEntry) -> str:
+    return f"{entry.message_id.ledger_id}:{entry.message_id.entry_id}"
+
+
+def _behind(source: Source, entry: ReceivedEntry) -> str:
+    """Return the flags that have a function go on behind an entry."""
+    topic, at = parse_topic_name(source.topic), entry.message_id
+    partition = f":{topic.partition}" if topic.partition >= 0 else ""
+    return f"--topic {topic.base.text} --message-id {at.ledger_id}:{at.entry_id + 1}{partition}"

@@ -1,0 +1,256 @@
+"""Effectively once: results go to the output under numbers made of positions, directly or through the outbox.
+
+    input → activation → function's thread → result ─ direct ────────────────────→ output → receipt → acknowledgement
+                                                    └ committer → state store ──→ output → receipt → acknowledgement
+
+A result goes *directly* while the function does nothing but return messages for one topic without partitions: the
+broker's deduplication alone makes them exact, as the same input always has the same sequence id. As soon as there is
+more (state, other topics, several entries), results go through a commit of the state store, the *outbox*, for good:
+what the function made of an input is then decided once, and published as often as it takes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from threading import get_ident
+from typing import cast
+
+from ...api.message_id import FunctionMessageId
+from ...api.serde import SerDe
+from ...client.consumers.received import ReceivedEntry
+from ...client.lock import Lock
+from ...errors import InvalidConfig, MagnetarError
+from ...state.naming import table_of
+from ...wire.position import Position
+from ...wire.topic_name import parse_topic_name
+from ..core import InstanceCore
+from ..details import compression_of, consumer_config, subscription_of
+from ..function_thread import Calls, Item
+from ..held_entries import HeldEntries
+from ..publish_request import PublishRequest
+from ..state.session import StateSession, outside_of_call
+from .activation import HELD_MESSAGES_MAX, Activation
+from .entries import EntryMaker
+from .flow import ResultFlow
+from .identity import life_of, producer_name
+from .partition import InputPartition, open_all
+from .results import ResultMaker
+from .state import ExactState
+from .topics import OutputTopics
+from .work import Result, Source
+
+log = logging.getLogger(__name__)
+
+_PARTITIONS_S = 60.0
+
+
+class EffectivelyOnce:
+    """Settles results; see `ports.Settlement`, and `activation.PartitionOwner` for what its partitions use."""
+
+    def __init__(self, core: InstanceCore) -> None:
+        """Prepare; nothing is opened yet.
+
+        Raises:
+            InvalidConfig: the url of the state store is none.
+        """
+        spec = core.spec
+        self._core = core
+        self.end = core.end
+        self.flow = ResultFlow(core, self._commit)
+        self._topics = OutputTopics(core.endpoints, spec.admin_url, partial(core.report, "ERROR"))
+        self._state = self._open_state()
+        entries = EntryMaker(spec.details.sink.topic, compression_of(spec), self._topics.partitions_of)
+        can_commit = self._state is not None
+        self.maker = ResultMaker(entries, can_commit, self.flow.gate, self._ship, self._skip_soon)
+        self._partitions: dict[str, InputPartition] = {}
+        self._serdes: dict[str, SerDe] = {}
+        self._consumer_suffix = f"{random.getrandbits(32):08x}"
+        self._moved_back: set[tuple[str, Position]] = set()
+        self._process: Callable[[Item], None]
+        self.endpoints = core.endpoints
+        self.admin_url = spec.admin_url
+        self.guard = core.guard
+        self.held = HeldEntries(HELD_MESSAGES_MAX)
+        self.committer = None if self._state is None else self._state.committer
+        self.direct_topic = ""
+
+    def _open_state(self) -> ExactState | None:
+        core, spec = self._core, self._core.spec
+        if not spec.state_url:
+            return None
+        table, life = table_of(spec.metadata), life_of(spec.metadata)
+        return ExactState(spec.state_url, table, spec.key, life, core.report, self.flow.committed)
+
+    # -- opening and closing --------------------------------------------------------------------------------------
+
+    def session(self) -> StateSession | None:
+        """See `ports.Settlement`."""
+        self.maker.session = None if self._state is None else self._state.session
+        return self.maker.session
+
+    async def open(self, calls: Calls) -> None:
+        """See `ports.Settlement`."""
+        core, details = self._core, self._core.spec.details
+        self._serdes = calls.serdes
+        if calls.has_output:
+            core.opening = f"output topic {details.sink.topic}"
+            await self._prepare_output(details.sink.topic)
+        for topic in details.source.inputSpecs:
+            core.opening = f"input topic {topic}"
+            await self._subscribe(topic)
+
+    async def _prepare_output(self, topic: str) -> None:
+        partitions = await self._topics.prepare(topic)
+        if partitions == (parse_topic_name(topic).text,):
+            self.direct_topic = partitions[0]
+            return
+        if self._state is None:
+            raise InvalidConfig(
+                f"{topic} has {len(partitions)} partitions, and EFFECTIVELY_ONCE commits outputs for several through"
+                " the state store; set stateStorageServiceUrl, or use an output topic without partitions"
+            )
+        self.must_commit()
+
+    async def _subscribe(self, topic: str) -> list[InputPartition]:
+        """Subscribe to the partitions of an input topic that are not known yet, and return them."""
+        spec = self._core.spec
+        names = [name for name in await self.endpoints.partitions(topic) if name not in self._partitions]
+        config = consumer_config(spec, topic)
+        size = min(config.receiver_queue_size, config.max_receiver_queue_size_across_partitions // max(1, len(names)))
+        name = f"{spec.key}-{self._consumer_suffix}"
+        config = replace(config, name=name, receiver_queue_size=size, ack_receipts=True, guard=self.guard)
+        serde = self._serdes[topic]
+        made = [InputPartition(self, name, serde, producer_name(spec, name)) for name in names]
+        for partition in made:
+            self._partitions[partition.topic] = partition
+        try:
+            await open_all(made, subscription_of(spec), config)
+        except MagnetarError:
+            for partition in made:  # looked for again, or nobody would ever process them
+                del self._partitions[partition.topic]
+            raise
+        return made
+
+    def start(self, process: Callable[[Item], None]) -> None:
+        """See `ports.Settlement`."""
+        self._process = process
+        self._core.tasks.start(self._follow_partitions(), "follow partitions", self._core.failed)
+        for partition in self._partitions.values():
+            self._serve(partition)
+
+    def _serve(self, partition: InputPartition) -> None:
+        self._core.tasks.start(partition.run(), f"serve {partition.topic}", self._core.failed)
+
+    async def _follow_partitions(self) -> None:
+        """Process partitions that are added to the inputs."""
+        spec = self._core.spec
+        while True:
+            await asyncio.sleep(_PARTITIONS_S)
+            for topic in spec.details.source.inputSpecs:
+                try:
+                    for partition in await self._subscribe(topic):
+                        self._serve(partition)
+                except MagnetarError as error:
+                    log.warning("%s: cannot look for new partitions of %s: %s", spec.key, topic, error)
+
+    def trouble(self) -> str:
+        """See `ports.Settlement`."""
+        troubles = ["" if self._state is None else self._state.trouble()]
+        troubles += [partition.waits_for for partition in list(self._partitions.values())]
+        return next(filter(None, troubles), "")
+
+    def tick(self) -> None:
+        """See `ports.Settlement`."""
+        for partition in self._partitions.values():
+            partition.clear_outbox()
+
+    def request_stop(self) -> None:
+        """See `ports.Settlement`."""
+        self.flow.gate.close()
+        self._topics.stop()
+        if self._state is not None:
+            self._state.stop_function()
+
+    async def settle(self, unprocessed: Sequence[Item]) -> None:
+        """See `ports.Settlement`."""
+        for source, entry in unprocessed:
+            cast(Activation, source).skipped(entry)
+        if not self._core.is_broken:
+            await asyncio.gather(*(partition.settle() for partition in self._partitions.values()))
+
+    async def close(self) -> None:
+        """See `ports.Settlement`."""
+        self.flow.close()
+        if self._state is not None:
+            await asyncio.to_thread(self._state.close)
+        await asyncio.gather(*(partition.close() for partition in self._partitions.values()))
+
+    # -- called by the function's thread --------------------------------------------------------------------------
+
+    def _ship(self, result: Result) -> None:
+        self._core.mailbox.post(partial(self.flow.take, result))
+
+    def _skip_soon(self, source: Source, entry: ReceivedEntry) -> None:
+        self._core.mailbox.post(partial(cast(Activation, source).skipped, entry))
+
+    def publish(self, request: PublishRequest) -> None:
+        """See `function_context.Outside`."""
+        if get_ident() != self._core.thread_id:
+            why = "under EFFECTIVELY_ONCE what is published belongs to the input at hand"
+            raise InvalidConfig(outside_of_call("publish", why))
+        if "sequence_id" in request.options:
+            raise InvalidConfig(
+                "message_conf key 'sequence_id' cannot be set under EFFECTIVELY_ONCE, which numbers outputs by their"
+                " input; leave it out"
+            )
+        self._topics.partitions_of(request.topic)  # raises where the function can see it
+        self.maker.published.append(request)
+
+    def acknowledge(self, message_id: FunctionMessageId, topic: str) -> None:
+        """See `function_context.Outside`."""
+        raise InvalidConfig(
+            "context.ack is not possible under EFFECTIVELY_ONCE, which acknowledges inputs with their outputs; use the"
+            " guarantee MANUAL"
+        )
+
+    # -- called by partitions -------------------------------------------------------------------------------------
+
+    def create_lock(self, producer_name: str) -> Lock | None:
+        """See `activation.PartitionOwner`."""
+        spec = self._core.spec
+        if not spec.locks_topic:
+            return None
+        return self._core.client.create_lock(spec.locks_topic, producer_name, f"{spec.key} on {spec.worker_id}")
+
+    def process(self, source: Source, entry: ReceivedEntry) -> None:
+        """See `activation.PartitionOwner`."""
+        self._process((source, entry))
+
+    def _commit(self, result: Result) -> None:
+        assert self.committer is not None
+        self.committer.commit(cast(Activation, result.source).ledger, result)
+
+    def must_commit(self) -> None:
+        """See `activation.PartitionOwner`."""
+        self.maker.needs_commit = True
+
+    def moved_back(self, topic: str, first: Position, done: Position) -> None:
+        """See `activation.PartitionOwner`."""
+        if (topic, done) in self._moved_back:
+            return
+        self._moved_back.add((topic, done))
+        self._core.system_failed(
+            f"the cursor of subscription {subscription_of(self._core.spec)} on {topic} was moved back to"
+            f" {_shown(first)}, or the broker lost acknowledgements: everything up to {_shown(done)} is done, and under"
+            " EFFECTIVELY_ONCE nothing is done twice, so the messages between are skipped; to process them again, use"
+            " `functions reset-cursor`"
+        )
+
+
+def _shown(position: Position) -> str:
+    return f"{position.ledger_id}:{position.entry_id}"
