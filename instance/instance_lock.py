@@ -4,7 +4,7 @@ An instance does nothing on a connection before it holds its lock there (`client
 So a successor on another worker waits until the instance before it has closed everything, or until the broker has given
 up its connection; and an instance that was frozen until its successor ran sends nothing any more when it goes on.
 
-The lock belongs to one life of the function, by its id. So it can be taken away for good: where the topic of the locks
+The lock belongs to one creation of the function, by its id. So it can be taken away for good: where the locks' topic
 has a durable subscription of the lock's name, brokers refuse the lock, which is a subscription that is not durable.
 """
 

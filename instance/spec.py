@@ -1,4 +1,4 @@
-"""Everything that an instance needs to know to run; a value that travels to its process."""
+"""Everything that an instance needs to know to run; a value that is sent to its process."""
 
 from __future__ import annotations
 

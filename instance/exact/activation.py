@@ -1,4 +1,4 @@
-"""One activity of an input partition: from being told that it is ours to having nothing of it under way any more.
+"""One activation of an input partition: from being told that it is ours to having nothing of it under way any more.
 
 Beginning: take the partition's lock, open the producer of the output topic, ask the state store how far the partition
 was committed, publish what it still has in the outbox. Only then input is taken, and none at or below the position that
@@ -87,7 +87,7 @@ class PartitionOwner(Protocol):
 
 
 class Activation:
-    """One activity of one partition; also the `Source` that the function's thread sees.
+    """One activation of one partition; also the `Source` that the function's thread sees.
 
     Attributes:
         topic: full name of the partition.
@@ -114,7 +114,7 @@ class Activation:
             consumer: of the partition.
             serde: decodes its messages.
             producer_name: of all its producers.
-            confirmed: of the activity before.
+            confirmed: of the activation before.
         """
         self.topic = consumer.topic
         self.serde = serde
@@ -144,7 +144,7 @@ class Activation:
 
     @property
     def waits_for(self) -> str:
-        """Why the activity cannot begin; empty if nothing hinders."""
+        """Why the activation cannot begin; empty if it can."""
         waits_for = self._outputs.waits_for or (self._lock.waits_for if self._lock is not None else "")
         return f"{self.topic} waits for the instance that had it before: {waits_for}" if waits_for else ""
 
@@ -169,7 +169,7 @@ class Activation:
         if self._done is not None:
             self._acknowledge()
         held, consumer = owner.held, self._consumer
-        # What comes once the partition is lost, even if it is ours again by then, is for the next activity.
+        # What comes once the partition is lost, even if it is ours again by then, is for the next activation.
         while not self.is_over:
             await held.room.wait()
             while held.room.is_set() and not self.is_over and (entry := consumer.poll_entry()) is not None:

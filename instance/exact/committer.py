@@ -22,7 +22,7 @@ from ...errors import FencedByPosition, MagnetarError, StateRefused
 from ...state.values import Opened, OutboxEntry
 from ...wire.position import Position
 from ..state.layer import changes_of, merge
-from ..state.retries import Patience
+from ..state.retries import Retries
 from ..state.session import StateSession
 from ..stopping import InstanceStopping
 from .work import Result
@@ -33,7 +33,7 @@ COMMIT_BYTES_MAX = 4 * 1024 * 1024
 
 @dataclass(slots=True)
 class Ledger:
-    """What is committed of one input partition during one activity.
+    """What is committed of one input partition during one activation.
 
     Attributes:
         partition: full name.
@@ -85,19 +85,19 @@ class _Job:
 class Committer:
     """Commits results in their order; the thread is begun by the first job."""
 
-    def __init__(self, name: str, function: str, patience: Patience, session: StateSession, committed: Committed):
+    def __init__(self, name: str, function: str, retries: Retries, session: StateSession, committed: Committed):
         """Prepare.
 
         Args:
             name: of the thread.
-            function: what names the function's life in the store: its uuid and incarnation.
-            patience: makes the calls; used by this thread alone.
+            function: the function's incarnation, see `incarnation_of`.
+            retries: makes the calls; used by this thread alone.
             session: forgets what is committed.
             committed: told of each commit, on this thread, with the error if it failed for good.
         """
         self._name = name
         self._function = function
-        self._patience = patience
+        self._retries = retries
         self._session = session
         self._committed = committed
         self._incoming: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
@@ -124,7 +124,7 @@ class Committer:
 
     def close(self, timeout_s: float) -> None:
         """Give up what is not committed yet, and wait for the thread's end."""
-        self._patience.stop()
+        self._retries.stop()
         if self._thread is not None:
             self._incoming.put(None)
             self._thread.join(timeout_s)
@@ -169,9 +169,9 @@ class Committer:
         return taken
 
     def _open(self, ledger: Ledger, opening: Opening) -> None:
-        table = self._patience.table
+        table = self._retries.table
         try:
-            opened = self._patience.call(lambda client: client.open(table, self._function, ledger.partition))
+            opened = self._retries.call(lambda client: client.open(table, self._function, ledger.partition))
         except MagnetarError as error:
             opening(error)
             return
@@ -205,9 +205,9 @@ class Committer:
         new = results[-1].position if results else expected
         if new is None or (not results and published == ledger.cleared):
             return None
-        table, partition = self._patience.table, ledger.partition
+        table, partition = self._retries.table, ledger.partition
         try:
-            self._patience.call(
+            self._retries.call(
                 lambda client: client.commit(table, self._function, partition, expected, new, changes, rows, published)
             )
         except FencedByPosition as error:

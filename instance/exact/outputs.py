@@ -1,4 +1,4 @@
-"""The producers of one activity of an input partition: one per output topic, under the partition's own name.
+"""The producers of one activation of an input partition: one per output topic, under the partition's own name.
 
 A producer's name is what the broker's deduplication knows it by, and it admits one producer of a name at a time. So
 opening one also waits for whoever had the partition before: until that one has closed its producer, or the broker has
@@ -66,7 +66,7 @@ class Outputs:
     something pending.
 
     Attributes:
-        waits_for: why no producer can be opened now; empty if nothing hinders.
+        waits_for: why no producer can be opened now; empty if they can.
     """
 
     def __init__(self, endpoints: Endpoints, name: str, guard: Guard | None, admin_url: str) -> None:

@@ -63,7 +63,7 @@ class InputPartition:
 
     @property
     def waits_for(self) -> str:
-        """Why it cannot be processed although it is ours; empty if nothing hinders."""
+        """Why it cannot be processed although it is ours; empty if nothing keeps it from that."""
         return "" if self._activation is None else self._activation.waits_for
 
     async def run(self) -> None:

@@ -37,7 +37,7 @@ from ..state.session import StateSession, outside_of_call
 from .activation import HELD_MESSAGES_MAX, Activation
 from .entries import EntryMaker
 from .flow import ResultFlow
-from .identity import life_of, producer_name
+from .identity import incarnation_of, producer_name
 from .partition import InputPartition, open_all
 from .results import ResultMaker
 from .state import ExactState
@@ -83,8 +83,8 @@ class EffectivelyOnce:
         core, spec = self._core, self._core.spec
         if not spec.state_url:
             return None
-        table, life = table_of(spec.metadata), life_of(spec.metadata)
-        return ExactState(spec.state_url, table, spec.key, life, core.report, self.flow.committed)
+        table, incarnation = table_of(spec.metadata), incarnation_of(spec.metadata)
+        return ExactState(spec.state_url, table, spec.key, incarnation, core.report, self.flow.committed)
 
     # -- opening and closing --------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..state.retries import Patience
+from ..state.retries import Retries
 from ..state.session import StateSession
 from .committer import Committed, Committer
 
@@ -35,8 +35,8 @@ class ExactState:
         Raises:
             InvalidConfig: the url is none.
         """
-        self._reads = Patience(url, table, report)
-        self._writes = Patience(url, table, report)
+        self._reads = Retries(url, table, report)
+        self._writes = Retries(url, table, report)
         self.session = StateSession(self._reads.read)
         self.committer = Committer(f"commits of {name}", function, self._writes, self.session, committed)
 

@@ -14,7 +14,7 @@ from ..state.layer import Layer
 
 
 class Source(AnySource, Protocol):
-    """One activity of an input partition, as the function's thread sees it.
+    """One activation of an input partition, as the function's thread sees it.
 
     Attributes:
         topic: full name of the partition.

@@ -18,7 +18,7 @@ _OUR_MODULES = ("", "serde", "pulsar", "pulsar.functions.serde", "magnetar", "ma
 
 
 class Home(Protocol):
-    """Where user code lives: its own process, or a fenced part of the worker's. All methods run on its thread.
+    """Where user code is imported and runs: its own process, or a part of the worker's. All methods run on its thread.
 
     Attributes:
         loading: what of it is being loaded.

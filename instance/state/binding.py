@@ -11,7 +11,7 @@ from collections.abc import Callable
 from ...errors import StateRefused
 from ..gate import Gate
 from .layer import Layer
-from .retries import Patience
+from .retries import Retries
 from .session import StateSession
 from .writer import StateWriter
 
@@ -39,8 +39,8 @@ class StateLink:
         Raises:
             InvalidConfig: the url is none.
         """
-        self._reads = Patience(url, table, report)
-        self._writes = Patience(url, table, report)
+        self._reads = Retries(url, table, report)
+        self._writes = Retries(url, table, report)
         self._writer = StateWriter(f"state of {name}", self._writes)
         self._gate = Gate(ROWS_MAX, BYTES_MAX)
         self.session = StateSession(self._reads.read)

@@ -22,8 +22,8 @@ SILENCE_S = 1.0  # after which a call without an answer is called trouble
 _Answer = TypeVar("_Answer")
 
 
-class Patience:
-    """One thread's way to the table of a function; `stop`, `trouble` may be called from any thread.
+class Retries:
+    """One thread's calls of the table of a function; `stop`, `trouble` may be called from any thread.
 
     Attributes:
         url: of the state store.

@@ -17,7 +17,7 @@ from ...state.limits import WRITER_BYTES
 from ...state.values import Change, Put
 from ..stopping import InstanceStopping
 from .layer import Layer, changes_of, merge
-from .retries import Patience
+from .retries import Retries
 
 CALL_ROWS_MAX = 10_000  # the state store serves others between two calls
 CALL_BYTES_MAX = 4 * 1024 * 1024
@@ -28,15 +28,15 @@ Done = Callable[[BaseException | None], None]
 class StateWriter:
     """Stores layers in their order; the thread is begun by the first."""
 
-    def __init__(self, name: str, patience: Patience) -> None:
+    def __init__(self, name: str, retries: Retries) -> None:
         """Prepare.
 
         Args:
             name: of the thread.
-            patience: makes the calls; used by this thread alone.
+            retries: makes the calls; used by this thread alone.
         """
         self._name = name
-        self._patience = patience
+        self._retries = retries
         self._writer = os.urandom(WRITER_BYTES)
         self._sequence = 0
         self._waiting: queue.SimpleQueue[tuple[Layer, Done] | None] = queue.SimpleQueue()
@@ -56,7 +56,7 @@ class StateWriter:
 
     def close(self, timeout_s: float) -> None:
         """Give up what is not stored yet, and wait for the thread's end."""
-        self._patience.stop()
+        self._retries.stop()
         if self._thread is not None:
             self._waiting.put(None)
             self._thread.join(timeout_s)
@@ -104,8 +104,8 @@ class StateWriter:
 
     def _apply(self, changes: Sequence[Change]) -> None:
         self._sequence += 1
-        sequence, table = self._sequence, self._patience.table
-        self._patience.call(lambda client: client.apply(table, self._writer, sequence, changes))
+        sequence, table = self._sequence, self._retries.table
+        self._retries.call(lambda client: client.apply(table, self._writer, sequence, changes))
 
 
 def _parts(changes: Sequence[Change]) -> Iterator[Sequence[Change]]:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ...errors import FunctionLoadError
 from ...instance.details import subscription_of
-from ...instance.exact.identity import life_of
+from ...instance.exact.identity import incarnation_of
 from ...instance.function_context import instance_logger
 from ...instance.loading.loader import load_function
 from ...instance.loading.package_path import requirements_of
@@ -116,7 +116,11 @@ class SparkFunction:
         """Fence drivers of an earlier incarnation, which may hang, and create the subscriptions."""
         metadata = self.spec.metadata
         with contextlib.closing(TableClient(self.spec.state_url)) as tables:
-            done = PlanStore(tables, table_of(metadata), incarnation=life_of(metadata), owner=self.owner).claim().ends
+            done = (
+                PlanStore(tables, table_of(metadata), incarnation=incarnation_of(metadata), owner=self.owner)
+                .claim()
+                .ends
+            )
         for subscription in self.subscriptions():
             subscription.position(is_known=subscription.topic in done)
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from ...client.deduplication import switch_on
 from ...errors import MagnetarError
-from ...instance.exact.identity import life_of
+from ...instance.exact.identity import incarnation_of
 from ...instance.stats import format_error
 from ...state.client import TableClient
 from ...state.naming import table_of
@@ -103,7 +103,7 @@ class PlannedRun:
     def _run(self, tables: TableClient) -> None:
         self._report(self._progress)
         metadata = self._spec.metadata
-        store = PlanStore(tables, table_of(metadata), incarnation=life_of(metadata), owner=self._function.owner)
+        store = PlanStore(tables, table_of(metadata), incarnation=incarnation_of(metadata), owner=self._function.owner)
         record = store.load()
         found = with_retries(self._function.subscriptions, self._check_cancelled)
         subscriptions = {one.topic: one for one in found}

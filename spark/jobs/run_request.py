@@ -12,7 +12,7 @@ import contextlib
 import json
 
 from ...errors import BadVersion, MagnetarError
-from ...instance.exact.identity import life_of
+from ...instance.exact.identity import incarnation_of
 from ...instance.spec import InstanceSpec
 from ...state.client import TableClient
 from ...state.naming import table_of
@@ -31,7 +31,7 @@ class RunRequest:
         metadata = spec.metadata
         self._client = client
         self._table = table_of(metadata)
-        self._incarnation = f"{life_of(metadata)} version {metadata.version}"
+        self._incarnation = f"{incarnation_of(metadata)} version {metadata.version}"
         self._version = 0
 
     def find(self) -> str:

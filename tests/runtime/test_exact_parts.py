@@ -16,7 +16,7 @@ from magnetar.instance.exact.entries import ENTRY_BYTES_MAX, EntryMaker
 from magnetar.instance.exact.work import Result
 from magnetar.instance.publish_request import PublishRequest
 from magnetar.instance.state.layer import Layer
-from magnetar.instance.state.retries import Patience
+from magnetar.instance.state.retries import Retries
 from magnetar.instance.state.session import StateSession
 from magnetar.state.values import Change, Delete, Increment, Opened, OutboxEntry
 from magnetar.wire import position_sequence as sequence
@@ -247,7 +247,7 @@ class Desk:
         self.said: list[tuple[list[int], BaseException | None]] = []
         self.has_said = threading.Semaphore(0)
         session = StateSession(lambda keys: [None] * len(keys))
-        self.committer = Committer("commits", "u/0", cast(Patience, self.store), session, self._committed)
+        self.committer = Committer("commits", "u/0", cast(Retries, self.store), session, self._committed)
 
     def _committed(self, results: Sequence[Result], error: BaseException | None) -> None:
         self.said.append(([result.position.entry_id for result in results], error))

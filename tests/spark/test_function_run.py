@@ -13,7 +13,7 @@ from magnetar.api.message_id import FunctionMessageId
 from magnetar.client import AsyncClient, ConsumerConfig
 from magnetar.client.consumers.received import ReceivedEntry
 from magnetar.instance.batch_call import BatchCall
-from magnetar.instance.exact.identity import life_of
+from magnetar.instance.exact.identity import incarnation_of
 from magnetar.instance.function_context import FunctionContext
 from magnetar.instance.loading.loader import load_function, load_serde
 from magnetar.instance.loading.package_path import ProcessHome
@@ -247,7 +247,7 @@ def test_a_second_driver_takes_the_plan_over_and_the_first_one_stops(lab: Lab) -
         wait_for(lambda: lab.reports and lab.reports[-1].stage == "running", "the job", 200)
         with contextlib.closing(TableClient(slow.spec.state_url)) as tables:
             metadata = slow.spec.metadata
-            other = PlanStore(tables, table_of(metadata), incarnation=life_of(metadata), owner="another")
+            other = PlanStore(tables, table_of(metadata), incarnation=incarnation_of(metadata), owner="another")
             assert other.load().open_plan is not None
             end = running.end(60)
             assert end.stage == "failed"
@@ -306,7 +306,7 @@ def test_a_driver_that_died_before_it_moved_the_subscription_leaves_that_to_the_
     whole = backlog(Routes(function.spec.service_url), subscription.topic, subscription.position(), None)
     assert whole is not None
     with contextlib.closing(TableClient(function.spec.state_url)) as tables:
-        store = PlanStore(tables, table_of(metadata), incarnation=life_of(metadata), owner="dead")
+        store = PlanStore(tables, table_of(metadata), incarnation=incarnation_of(metadata), owner="dead")
         store.load()
         store.begin(Plan(number=1, run_id="r", tasks=(Task(0, whole),)))
         store.finish()
