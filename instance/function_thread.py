@@ -200,8 +200,8 @@ class FunctionThread(threading.Thread):
     def steps(self, calls: Calls, source: Source, unit: Unit) -> Iterator[tuple[int, Results, float]]:
         """Call the function on the messages of a unit until all are done or the thread must stop.
 
-        Yields: for each step the position of its first message, what the calls gave, and when the calls began; `count`
-            it.
+        Yields: for each step the position of its first message, what the calls gave, and how many seconds they took;
+            `count` it.
         """
         count, position = len(unit), 0
         context, batch_call = calls.context, calls.batch_call
@@ -211,7 +211,8 @@ class FunctionThread(threading.Thread):
             messages = unit.messages if end - position == count else unit.messages[position:end]
             if context is not None:
                 context.enter(batch_call.place, unit, position)
-            yield position, batch_call.run(messages, source.serde), began_s
+            results = batch_call.run(messages, source.serde)
+            yield position, results, time.perf_counter() - began_s
             position = end
 
     def count(self, results: Results, busy_s: float) -> None:

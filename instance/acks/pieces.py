@@ -126,15 +126,16 @@ class PieceMaker:
         needs_headers = calls.has_output and any(map(calls.headers.needs_headers, unit.entries))
         building = _Building(0, time.perf_counter(), headers=[] if needs_headers else None)
         state, end = self.state, 0
-        for position, results, began_s in thread.steps(calls, source, unit):
+        for position, results, busy_s in thread.steps(calls, source, unit):
             end = position + len(results.outputs)
             self._take_results(thread, calls, unit, position, results, building)
-            now = time.perf_counter()
-            thread.count(results, now - began_s)
-            is_due = now - building.began_s > SHIP_AFTER_S or (state is not None and state.session.is_full)
-            if end < count and is_due:
+            thread.count(results, busy_s)
+            if end == count:
+                break
+            now_s = time.perf_counter()
+            if now_s - building.began_s > SHIP_AFTER_S or (state is not None and state.session.is_full):
                 self._ship(calls, source, unit, end, building)
-                building = _Building(end, now, headers=[] if needs_headers else None)
+                building = _Building(end, now_s, headers=[] if needs_headers else None)
         self._ship(calls, source, unit, end, building)
         if calls.context is not None:
             calls.context.leave()
@@ -144,30 +145,30 @@ class PieceMaker:
     def _gather(self, thread: FunctionThread, source: Source, entry: ReceivedEntry) -> Unit:
         """Return an entry with those of the same input that are queued behind it."""
         unit = Unit()
-        size = 0
+        messages, size = unit.messages, 0
         while True:
             size += entry.body_bytes
-            self._add(thread, unit, source, entry)
-            if len(unit) >= UNIT_MESSAGES_MAX or (item := thread.poll()) is None:
+            try:
+                indexes = thread.read(entry)
+            except ProtocolError as error:
+                self._drop_damaged(thread, source, entry, error)
+            else:
+                if indexes is None or indexes:
+                    unit.add(entry, indexes)
+                else:
+                    self._drop(cast(OpenInput, source), entry)
+            if len(messages) >= UNIT_MESSAGES_MAX or (item := thread.poll()) is None:
                 return unit
             entry = item[1]
-            is_too_much = len(unit) + entry.permits > UNIT_MESSAGES_MAX or size + entry.body_bytes > UNIT_BYTES_MAX
-            if item[0] is not source or (unit.entries and is_too_much):
+            is_full = len(messages) + entry.permits > UNIT_MESSAGES_MAX or size + entry.body_bytes > UNIT_BYTES_MAX
+            if item[0] is not source or (messages and is_full):
                 thread.put_back(item)
                 return unit
 
-    def _add(self, thread: FunctionThread, unit: Unit, source: Source, entry: ReceivedEntry) -> None:
-        try:
-            indexes = thread.read(entry)
-        except ProtocolError as error:
-            text = f"entry {entry.message_id} of {entry.topic} is damaged and was dropped"
-            thread.damaged(f"{text}: {error}", text)
-            self._drop(cast(OpenInput, source), entry)
-            return
-        if indexes is None or indexes:
-            unit.add(entry, indexes)
-        else:
-            self._drop(cast(OpenInput, source), entry)
+    def _drop_damaged(self, thread: FunctionThread, source: Source, entry: ReceivedEntry, error: ProtocolError) -> None:
+        text = f"entry {entry.message_id} of {entry.topic} is damaged and was dropped"
+        thread.damaged(f"{text}: {error}", text)
+        self._drop(cast(OpenInput, source), entry)
 
     # -- results --------------------------------------------------------------------------------------------------
 

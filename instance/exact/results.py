@@ -7,7 +7,6 @@ instance that starts afterwards gets the entry again.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import cast
 
@@ -109,8 +108,8 @@ class ResultMaker:
         """Call the function on all messages of an entry and return its outputs."""
         outputs: list[bytes] = []
         end = 0
-        for position, results, began_s in thread.steps(calls, source, unit):
-            thread.count(results, time.perf_counter() - began_s)
+        for position, results, busy_s in thread.steps(calls, source, unit):
+            thread.count(results, busy_s)
             end = position + len(results.outputs)
             if results.failures:
                 self._stop_at(thread, source, unit, position, min(results.failures, key=lambda one: one.position))
