@@ -167,11 +167,6 @@ async def _unset_or_absent(call: Call) -> Response:
     return nothing()
 
 
-async def _no_content_or_absent(call: Call) -> Response:
-    call.require_namespace()
-    return done()
-
-
 async def _no_local_policies(call: Call) -> Response:
     call.require_namespace("Namespace not found")
     raise Refused(404, "Namespace local-policies does not exist")
@@ -208,22 +203,22 @@ ROUTES: Routes = (
     ("POST", f"{_N}/permissions/subscription/{{subscription}}", _refuse_permission),
     ("GET", f"{_N}/permissions", _no_map),
     ("POST", f"{_N}/permissions/{{role}}", _refuse_permission),
-    ("DELETE", f"{_N}/permissions/{{role}}", _no_content_or_absent),
-    ("DELETE", f"{_N}/permissions/{{subscription}}/{{role}}", _no_content_or_absent),
+    ("DELETE", f"{_N}/permissions/{{role}}", _remove_unset),
+    ("DELETE", f"{_N}/permissions/{{subscription}}/{{role}}", _remove_unset),
     ("GET", f"{_N}/backlogQuotaMap", _no_map),
     ("GET", f"{_N}/antiAffinity", _no_content),
     ("POST", f"{_N}/antiAffinity", _refuse("antiAffinity")),
-    ("DELETE", f"{_N}/antiAffinity", _no_content_or_absent),
-    ("GET", f"{_N}/schemaAutoUpdateCompatibilityStrategy", _no_content_or_absent),
+    ("DELETE", f"{_N}/antiAffinity", _remove_unset),
+    ("GET", f"{_N}/schemaAutoUpdateCompatibilityStrategy", _remove_unset),
     ("PUT", f"{_N}/schemaAutoUpdateCompatibilityStrategy", _refuse("schemaAutoUpdateCompatibilityStrategy")),
     ("DELETE", f"{_N}/schemaAutoUpdateCompatibilityStrategy", _remove_no_bundle),
     ("GET", f"{_N}/persistence/bookieAffinity", _no_local_policies),
     ("POST", f"{_N}/persistence/bookieAffinity", _refuse("persistence/bookieAffinity")),
-    ("DELETE", f"{_N}/persistence/bookieAffinity", _no_content_or_absent),
+    ("DELETE", f"{_N}/persistence/bookieAffinity", _remove_unset),
     ("GET", f"{_N}/resourcegroup", _unset_or_absent),
     ("POST", f"{_N}/resourcegroup/{{group}}", _refuse("resourcegroup")),
-    ("DELETE", f"{_N}/resourcegroup", _no_content_or_absent),
-    ("DELETE", f"{_N}/removeOffloadPolicies", _no_content_or_absent),
+    ("DELETE", f"{_N}/resourcegroup", _remove_unset),
+    ("DELETE", f"{_N}/removeOffloadPolicies", _remove_unset),
     ("POST", f"{_N}/migration", _refuse("migration")),
     ("DELETE", f"{_N}/replication", _remove_no_bundle),
     ("DELETE", f"{_N}/allowedClusters", _remove_no_bundle),

@@ -44,6 +44,12 @@ async def load(call: Call, name: TopicName) -> Topic:
         raise not_found(name) from error
 
 
+async def load_single(call: Call, name: TopicName, reason: str) -> Topic:
+    """Return a plain topic or partition as `load` does; refuse a partitioned one with 405 and the reason."""
+    refuse_partitioned(call, name, reason)
+    return await load(call, name)
+
+
 async def load_all(call: Call, name: TopicName) -> list[Topic]:
     """Return a plain topic, or all partitions of a partitioned one."""
     partitions = call.namespaces.partitions(name)

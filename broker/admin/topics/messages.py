@@ -23,7 +23,7 @@ from ...storage.entry import StoredEntry
 from .. import bodies
 from ..call import Call
 from ..routing import Routes
-from .lookup import find_subscription, load, refuse_partitioned
+from .lookup import find_subscription, load_single
 from .message_ids import as_message_id
 from .stats import nth_unacknowledged, read_entry
 
@@ -58,8 +58,7 @@ async def _peek(call: Call) -> Response:
     name = call.topic
     if not name.is_persistent:
         raise Refused(405, "Peek messages on a non-persistent topic is not allowed")
-    refuse_partitioned(call, name, "Peek messages on a partitioned topic is not allowed")
-    topic = await load(call, name)
+    topic = await load_single(call, name, "Peek messages on a partitioned topic is not allowed")
     subscription = find_subscription(topic, call.subscription)
     if not 0 < place <= MAX_PEEK:
         raise Refused(400, f"position {place} is out of range: 1 to {MAX_PEEK}, counted from the first unacknowledged")
@@ -73,8 +72,7 @@ async def _peek(call: Call) -> Response:
 async def _by_id(call: Call) -> Response:
     wanted = Position(call.number("ledger"), call.number("entry"))
     name = call.topic
-    refuse_partitioned(call, name, "GetMessageById is not allowed on partitioned-topic")
-    topic = await load(call, name)
+    topic = await load_single(call, name, "GetMessageById is not allowed on partitioned-topic")
     if all(ledger.id != wanted.ledger_id for ledger in topic.log.ledgers()):
         raise Refused(404, "Message id not found")
     entry = await read_entry(topic, wanted) if wanted.entry_id >= 0 else None
@@ -87,13 +85,8 @@ async def _examine(call: Call) -> Response:
     name = call.topic
     if not name.is_persistent:
         raise Refused(405, "Examine messages on a non-persistent topic is not allowed")
-    refuse_partitioned(
-        call,
-        name,
-        "Examine messages on a partitioned topic is not allowed, please try examine message on specific topic"
-        " partition",
-    )
-    topic = await load(call, name)
+    remedy = "please try examine message on specific topic partition"
+    topic = await load_single(call, name, f"Examine messages on a partitioned topic is not allowed, {remedy}")
     count = topic.log.entry_count
     if not count:
         raise Refused(412, "Could not examine messages due to the total message is zero")
@@ -112,13 +105,10 @@ async def _id_at_time(call: Call) -> Response:
     name = call.topic
     if not name.is_persistent:
         raise Refused(405, "Get message ID by timestamp on a non-persistent topic is not allowed")
-    refuse_partitioned(
-        call,
-        name,
-        "Get message ID by timestamp on a partitioned topic is not allowed, please try do it on specific topic"
-        " partition",
+    remedy = "please try do it on specific topic partition"
+    topic = await load_single(
+        call, name, f"Get message ID by timestamp on a partitioned topic is not allowed, {remedy}"
     )
-    topic = await load(call, name)
     before = await topic.log.position_before_time(time_ms)
     return as_json(as_message_id(topic.log.next_position(before)))
 

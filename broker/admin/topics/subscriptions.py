@@ -16,7 +16,7 @@ from .. import bodies
 from ..call import Call
 from ..routing import Routes
 from .internal_subscriptions import new_subscription, own_subscription
-from .lookup import auto_creation, exists, find_subscription, load, load_all, refuse_partitioned
+from .lookup import auto_creation, exists, find_subscription, load_all, load_single
 from .message_ids import is_excluded, is_latest, position_of
 from .stats import nth_unacknowledged, read_entry
 
@@ -78,9 +78,8 @@ async def _skip_all(call: Call) -> Response:
 
 async def _skip(call: Call) -> Response:
     count = call.number("count")
-    name = call.topic
-    refuse_partitioned(call, name, "Skip messages on a partitioned topic is not allowed")
-    subscription = find_subscription(await load(call, name), own_subscription(call))
+    topic = await load_single(call, call.topic, "Skip messages on a partitioned topic is not allowed")
+    subscription = find_subscription(topic, own_subscription(call))
     if count > 0:
         await subscription.skip(count)
     return done()
@@ -124,9 +123,7 @@ async def _expire_each(chosen: Sequence[tuple[Topic, Subscription]], age_s: int)
 
 async def _expire_to(call: Call) -> Response:
     body = bodies.as_object(await call.json(), "message id")
-    name = call.topic
-    refuse_partitioned(call, name, "Expire message at position is not supported for partitioned-topic")
-    topic = await load(call, name)
+    topic = await load_single(call, call.topic, "Expire message at position is not supported for partitioned-topic")
     subscription = find_subscription(topic, own_subscription(call))
     target = position_of(_required(body))
     if is_excluded(_required(body)):
@@ -146,9 +143,7 @@ async def _reset_to_time(call: Call) -> Response:
 
 async def _reset_to_id(call: Call) -> Response:
     body = bodies.as_object(await call.json(), "message id")
-    name = call.topic
-    refuse_partitioned(call, name, "Reset-cursor at position is not allowed for partitioned-topic")
-    topic = await load(call, name)
+    topic = await load_single(call, call.topic, "Reset-cursor at position is not allowed for partitioned-topic")
     subscription = find_subscription(topic, own_subscription(call))
     target = position_of(_required(body))
     if (bodies.as_int(_required(body).get("batchIndex"), "batchIndex") or -1) > 0:
@@ -187,13 +182,8 @@ async def _set_replicated(call: Call) -> Response:
 
 
 async def _analyze(call: Call) -> Response:
-    name = call.topic
-    refuse_partitioned(
-        call,
-        name,
-        "Analyze backlog on a partitioned topic is not allowed, please try do it on specific topic partition",
-    )
-    topic = await load(call, name)
+    remedy = "please try do it on specific topic partition"
+    topic = await load_single(call, call.topic, f"Analyze backlog on a partitioned topic is not allowed, {remedy}")
     subscription = find_subscription(topic, call.subscription)
     entries = messages = 0
     first = last = None

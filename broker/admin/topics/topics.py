@@ -13,7 +13,16 @@ from .. import bodies
 from ..call import Call
 from ..listing import check_bundle, topics_in_bundle, topics_of
 from ..routing import Handler, Routes
-from .lookup import connections, exists, load, load_all, not_found, refuse_non_persistent, refuse_partitioned
+from .lookup import (
+    connections,
+    exists,
+    load,
+    load_all,
+    load_single,
+    not_found,
+    refuse_non_persistent,
+    refuse_partitioned,
+)
 from .message_ids import as_message_id, position_of
 from .stats import bytes_after, internal_info, last_message, shown_stats
 
@@ -181,8 +190,7 @@ async def _backlog_size(call: Call) -> Response:
     body = bodies.as_object(await call.json(), "message id")
     name = call.topic
     require_persistent(name)
-    refuse_partitioned(call, name, "calculate backlog size is not allowed for partitioned-topic")
-    topic = await load(call, name)
+    topic = await load_single(call, name, "calculate backlog size is not allowed for partitioned-topic")
     if body is None:
         raise Refused(400, "messageId is null")
     return as_json(bytes_after(topic, position_of(body)))
