@@ -10,7 +10,7 @@ no answer, a subclass of ConnectionLost is raised.
 from __future__ import annotations
 
 import json
-import secrets
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -130,7 +130,7 @@ def encode_body(body: Any) -> tuple[bytes | None, dict[str, str]]:
     if body is None:
         return None, {}
     if isinstance(body, Form):
-        boundary = secrets.token_hex(16)
+        boundary = os.urandom(16).hex()
         return _encode_form(body.parts, boundary), {"Content-Type": f"multipart/form-data; boundary={boundary}"}
     return json.dumps(body).encode(), {"Content-Type": JSON_TYPE}
 
