@@ -111,12 +111,3 @@ def _checked(name: str) -> type[Message]:
 
 parse_metadata: Callable[[bytes], MessageMetadata] = _checked("MessageMetadata").FromString  # type: ignore[assignment]
 """Parse the metadata of an entry, as `MessageMetadata.FromString`; a string that is no UTF-8 is a `DecodeError`."""
-
-
-def why_unreadable(metadata: bytes) -> str | None:
-    """Return which string of an entry's metadata is no UTF-8, None if that is not why it cannot be parsed.
-
-    Raises:
-        DecodeError: it is no metadata at all.
-    """
-    return bad_string(MessageMetadata.FromString(metadata))

@@ -18,13 +18,11 @@ Delivery = tuple["StoredEntry", int, "AckSet | None"]
 class SubscriptionPort(Protocol):
     """A subscription, as its dispatcher sees it."""
 
-    @property
-    def cursor(self) -> Cursor | MemoryCursor:
-        """What is acknowledged."""
+    cursor: Cursor | MemoryCursor
+    """What is acknowledged."""
 
-    @property
-    def is_durable(self) -> bool:
-        """Whether it outlives its consumers; limits on unacknowledged messages hold for durable ones only."""
+    is_durable: bool
+    """Whether it outlives its consumers; limits on unacknowledged messages hold for durable ones only."""
 
     def fail(self, error: Exception) -> None:
         """Close the consumers, as giving out entries failed."""
@@ -36,29 +34,23 @@ class ConsumerPort(Protocol):
     unacked_messages: int
     messages_redelivered: int
 
-    @property
-    def name(self) -> str:
-        """Decides, after the priority, which consumer is the active one."""
+    name: str
+    """Decides, after the priority, which consumer is the active one."""
 
-    @property
-    def priority(self) -> int:
-        """0 is served first."""
+    priority: int
+    """0 is served first."""
 
-    @property
-    def reads_compacted(self) -> bool:
-        """Whether it reads the compacted view of the topic."""
+    reads_compacted: bool
+    """Whether it reads the compacted view of the topic."""
 
-    @property
-    def permits(self) -> int:
-        """Messages that it may be sent."""
+    permits: int
+    """Messages that it may be sent."""
 
-    @property
-    def pending(self) -> dict[Position, int]:
-        """What it holds unacknowledged."""
+    pending: dict[Position, int]
+    """What it holds unacknowledged."""
 
-    @property
-    def is_blocked(self) -> bool:
-        """Whether it holds too much."""
+    is_blocked: bool
+    """Whether it holds too much."""
 
     @property
     def is_available(self) -> bool:

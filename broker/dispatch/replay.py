@@ -40,11 +40,6 @@ class Replay:
         """Return how often redelivery of an entry was asked for."""
         return self._counts.get(position, 0)
 
-    @property
-    def has_counts(self) -> bool:
-        """Whether any entry has been asked for again: spares looking each one up."""
-        return bool(self._counts)
-
     def first_run(self, limit: int) -> list[Position]:
         """Return the smallest position and those that follow it without a gap, at most ``limit``; they stay queued."""
         run: list[Position] = []

@@ -8,14 +8,14 @@ Source: Pulsar binary protocol, sections Shared and Redelivery.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ...wire import ack_set
 from ...wire.batch import MIN_MESSAGE_BYTES
 from ...wire.position import Position
 from ...wire.pulsar_api_pb2 import CommandSubscribe
+from .dispatcher import READS_PER_TURN, C, Dispatcher, StartTask
 from .entry_reader import EntryReader
 from .message_counts import limit_message_count
 from .ports import ConsumerPort
@@ -28,17 +28,12 @@ if TYPE_CHECKING:
     from ..storage.topic_log import TopicLog
     from .ports import Delivery, SubscriptionPort
 
-C = TypeVar("C", bound=ConsumerPort)
-
-READS_PER_TURN = 8
-"""Reads of one subscription before others get their turn of the loop."""
-
 
 def _is_available(consumer: ConsumerPort) -> bool:
     return consumer.is_available
 
 
-class SharedDispatcher(Generic[C]):
+class SharedDispatcher(Dispatcher[C]):
     """Spreads the entries of a subscription over its consumers.
 
     Attributes:
@@ -47,38 +42,18 @@ class SharedDispatcher(Generic[C]):
         is_blocked: they hold too much; nothing new is read until half is acknowledged.
     """
 
-    active: C | None = None
-
-    def __init__(
-        self,
-        subscription: SubscriptionPort,
-        log: TopicLog,
-        config: BrokerConfig,
-        start_task: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
-    ):
-        self.kind: int = CommandSubscribe.Shared
+    def __init__(self, subscription: SubscriptionPort, log: TopicLog, config: BrokerConfig, start_task: StartTask):
+        super().__init__(subscription, CommandSubscribe.Shared, log, config, start_task)
         self.replay = Replay()
         self.unacked_messages = 0
         self.is_blocked = False
         self._order: SharedOrder[C] = SharedOrder()
-        self._subscription = subscription
-        self._log = log
-        self._config = config
-        self._loop = asyncio.get_running_loop()
-        self._reader = EntryReader(log, start_task, self.run)
         self._replay_reader = EntryReader(log, start_task, self.run)
-        self._is_scheduled = False
-        self._next = Position(-1, -1)
 
     @property
     def consumers(self) -> list[C]:
         """By priority, then in order of joining."""
         return list(self._order)
-
-    @property
-    def read_position(self) -> Position:
-        """Where reading of what is new goes on."""
-        return self._next
 
     def add(self, consumer: C) -> None:
         """Let a consumer join; the first one begins at the first entry that is not acknowledged."""
@@ -190,23 +165,6 @@ class SharedDispatcher(Generic[C]):
         elif self.is_blocked and self.unacked_messages <= limit // 2:
             self.is_blocked = False
             self.wake()
-
-    def wake(self) -> None:
-        """Go on in the next turn of the loop."""
-        if not self._is_scheduled:
-            self._is_scheduled = True
-            self._loop.call_soon(self._run_scheduled)
-
-    def _run_scheduled(self) -> None:
-        self._is_scheduled = False
-        self.run()
-
-    def run(self) -> None:
-        """Give out what is queued for replay, then what is new, as far as permits go and up to a bound per turn."""
-        try:
-            self._run()
-        except Exception as error:  # noqa: BLE001 - the boundary of a subscription: others go on, and its consumers do not wait
-            self._subscription.fail(error)
 
     def _run(self) -> None:
         for _ in range(READS_PER_TURN):

@@ -10,8 +10,8 @@ Source: Pulsar binary protocol, section Exclusive and Failover.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ...wire import ack_set
 from ...wire.batch import MIN_MESSAGE_BYTES
@@ -19,9 +19,8 @@ from ...wire.position import Position
 from ...wire.pulsar_api_pb2 import CommandSubscribe
 from ..storage.compacted_view import CompactedReading
 from .active_choice import Candidate, choose_active
-from .entry_reader import EntryReader
+from .dispatcher import READS_PER_TURN, C, Dispatcher, StartTask
 from .message_counts import limit_message_count
-from .ports import ConsumerPort
 
 if TYPE_CHECKING:
     from ...wire.topic_name import TopicName
@@ -30,18 +29,12 @@ if TYPE_CHECKING:
     from ..storage.topic_log import TopicLog
     from .ports import Delivery, SubscriptionPort
 
-C = TypeVar("C", bound=ConsumerPort)
 
-READS_PER_TURN = 8
-"""Reads of one subscription before others get their turn of the loop."""
-
-
-class SingleActiveDispatcher(Generic[C]):
+class SingleActiveDispatcher(Dispatcher[C]):
     """Gives the entries of a subscription to its active consumer.
 
     Attributes:
         consumers: in order of joining.
-        active: who gets the entries, None without consumers.
     """
 
     def __init__(
@@ -51,25 +44,12 @@ class SingleActiveDispatcher(Generic[C]):
         topic: TopicName,
         log: TopicLog,
         config: BrokerConfig,
-        start_task: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
+        start_task: StartTask,
     ):
-        self.kind = kind
+        super().__init__(subscription, kind, log, config, start_task)
         self.consumers: list[C] = []
-        self.active: C | None = None
-        self._subscription = subscription
         self._topic = topic
-        self._log = log
-        self._config = config
-        self._loop = asyncio.get_running_loop()
-        self._reader = EntryReader(log, start_task, self.run)
         self._takeover: asyncio.TimerHandle | None = None
-        self._is_scheduled = False
-        self._next = Position(-1, -1)
-
-    @property
-    def read_position(self) -> Position:
-        """Where reading goes on."""
-        return self._next
 
     def add(self, consumer: C) -> None:
         """Let a consumer join; under Failover it may become the active one."""
@@ -145,23 +125,6 @@ class SingleActiveDispatcher(Generic[C]):
         """Nothing is kept per entry; what was skipped over is not read any more."""
         if position >= self._next:
             self._next = Position(position[0], position[1] + 1)
-
-    def wake(self) -> None:
-        """Go on in the next turn of the loop."""
-        if not self._is_scheduled:
-            self._is_scheduled = True
-            self._loop.call_soon(self._run_scheduled)
-
-    def _run_scheduled(self) -> None:
-        self._is_scheduled = False
-        self.run()
-
-    def run(self) -> None:
-        """Give the active consumer what it has permits for and what is there, up to a bound per turn."""
-        try:
-            self._run()
-        except Exception as error:  # noqa: BLE001 - the boundary of a subscription: others go on, and its consumers do not wait
-            self._subscription.fail(error)
 
     def _run(self) -> None:
         consumer = self.active

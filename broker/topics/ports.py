@@ -55,29 +55,23 @@ class BrokerPort(Protocol):
 class ConnectionPort(Protocol):
     """The connection of a client, as its producers and consumers see it; see `broker.session.connection.Connection`."""
 
-    @property
-    def config(self) -> BrokerConfig:
-        """The broker's settings."""
+    config: BrokerConfig
+    """The broker's settings."""
 
-    @property
-    def address(self) -> str:
-        """The peer's address."""
+    address: str
+    """The peer's address."""
 
-    @property
-    def client_version(self) -> str | None:
-        """What CONNECT said of the client."""
+    client_version: str | None
+    """What CONNECT said of the client."""
 
-    @property
-    def protocol_version(self) -> int:
-        """The highest version of the protocol that the client knows."""
+    protocol_version: int
+    """The highest version of the protocol that the client knows."""
 
-    @property
-    def is_closed(self) -> bool:
-        """Whether nothing can be sent any more."""
+    is_closed: bool
+    """Whether nothing can be sent any more."""
 
-    @property
-    def is_writable(self) -> bool:
-        """Whether the peer takes what is written."""
+    is_writable: bool
+    """Whether the peer takes what is written."""
 
     async def is_alive(self) -> bool:
         """Return whether the peer answers; if not, it is cut off."""

@@ -177,11 +177,6 @@ class MemoryCursor:
         """Whether anything above the mark is acknowledged, as a whole or in part."""
         return bool(self._acked_above or self._partly)
 
-    @property
-    def acknowledged_above_mark(self) -> int:
-        """Entries acknowledged one by one above the mark."""
-        return self._acked_above
-
     def acknowledged_ranges(self) -> list[tuple[Position, Position]]:
         """Return first and last position of each run of acknowledged entries above the mark, in order."""
         ranges = []

@@ -15,9 +15,8 @@ if TYPE_CHECKING:
 class LedgerPort(Protocol):
     """A ledger, as cursors see it."""
 
-    @property
-    def confirmed(self) -> int:
-        """Entries that are synced."""
+    confirmed: int
+    """Entries that are synced."""
 
 
 class ChangesPort(Protocol):
@@ -36,21 +35,18 @@ class ChangesPort(Protocol):
 class LogPort(Protocol):
     """A log, as its cursors see it; see `broker.storage.topic_log.TopicLog`."""
 
-    @property
-    def id(self) -> int:
-        """Names the log in journal records."""
+    id: int
+    """Names the log in journal records."""
 
-    @property
-    def name(self) -> str:
-        """The topic's."""
+    name: str
+    """The topic's."""
 
     @property
     def core(self) -> ChangesPort:
         """Where changes of durable cursors go."""
 
-    @property
-    def last_confirmed(self) -> Position:
-        """Position of the newest synced entry."""
+    last_confirmed: Position
+    """Position of the newest synced entry."""
 
     @property
     def ledgers_by_id(self) -> Mapping[int, LedgerPort]:

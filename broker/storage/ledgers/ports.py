@@ -14,9 +14,8 @@ class LogPort(Protocol):
 
     last_confirmed: Position
 
-    @property
-    def id(self) -> int:
-        """Names the log in journal records."""
+    id: int
+    """Names the log in journal records."""
 
     @property
     def consumed(self) -> Position:
