@@ -250,7 +250,7 @@ class BrokerService:
                         self.maintenance.again(Work.DEDUPLICATION, topic)
 
     async def adjust_deduplication(self, topics: Iterable[Topic]) -> None:
-        """Have topics obey what policies say now about repeated entries.
+        """Switch deduplication of topics on or off as the policies say now.
 
         Cancellation: call again.
         """

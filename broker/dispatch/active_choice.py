@@ -1,4 +1,4 @@
-"""Which consumer of a failover subscription is the active one: a pure choice.
+"""Choice of the active consumer of a failover subscription; pure.
 
 Of the consumers with the best priority, sorted by name, a partition takes number ``partition mod n``, which spreads
 the partitions of a topic over them. A topic without partitions asks a ring of hashes instead, so that many such topics
@@ -20,7 +20,7 @@ POINTS_PER_CONSUMER = 100
 
 
 class Candidate(NamedTuple):
-    """What the choice looks at; a lower priority number is better."""
+    """A consumer, as the choice sees it; a lower priority number is better."""
 
     priority: int
     name: str

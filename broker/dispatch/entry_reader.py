@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Source(Protocol):
-    """What entries are read from: a log, or its compacted view."""
+    """Source of entries: a log, or its compacted view."""
 
     name: str
 

@@ -1,4 +1,4 @@
-"""How many messages an entry can have, whatever its producer said: what consumers are charged for it.
+"""Number of messages that an entry can have, whatever its producer said: what consumers are charged for it.
 
 A client gives a permit back for each message that it took. For a batch that it cannot take apart it gives back one. So
 a batch that claims more messages than its bytes can hold is charged as one message; charged as it claims, it would use

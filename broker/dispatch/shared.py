@@ -56,13 +56,13 @@ class SharedDispatcher(Dispatcher[C]):
         return list(self._order)
 
     def add(self, consumer: C) -> None:
-        """Let a consumer join; the first one begins at the first entry that is not acknowledged."""
+        """Add a consumer; the first one begins at the first entry that is not acknowledged."""
         if not len(self._order):
             self._go_back()
         self._order.add(consumer)
 
     def remove(self, consumer: C) -> None:
-        """Let a consumer go; what it held goes to the others, without counting as redelivery."""
+        """Remove a consumer; what it held goes to the others, without counting as redelivery."""
         if not self._order.remove(consumer):
             return
         self.unacked_messages -= consumer.unacked_messages
@@ -109,7 +109,7 @@ class SharedDispatcher(Dispatcher[C]):
         self.wake()
 
     def acknowledged(self, consumer: C, positions: Sequence[Position]) -> None:
-        """Let go of entries, or of the parts of them, that the cursor has as acknowledged by now."""
+        """Release entries, or the parts of them, that the cursor has as acknowledged by now."""
         cursor = self._subscription.cursor
         touched = {consumer}
         for position in positions:
@@ -139,7 +139,7 @@ class SharedDispatcher(Dispatcher[C]):
             self.unacked_messages += rest
 
     def acknowledged_up_to(self, position: Position) -> None:
-        """Let go of everything up to a position (an administrator skipped it, or it expired)."""
+        """Release everything up to a position (an administrator skipped it, or it expired)."""
         for consumer in self._order:
             for held in [held for held in consumer.pending if held <= position]:
                 self.unacked_messages -= consumer.release(held) or 0

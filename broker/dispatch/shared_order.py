@@ -1,4 +1,4 @@
-"""Whose turn it is among the consumers of a shared subscription: a pure choice.
+"""Order of the consumers of a shared subscription: whose turn it is; pure.
 
 Consumers with a better priority are served first, as long as they have permits; among equals it goes round, beginning
 after the one that was served last.
@@ -13,7 +13,7 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Ranked(Protocol):
-    """What the order needs to know of a consumer."""
+    """A consumer, as the order sees it."""
 
     @property
     def priority(self) -> int:
@@ -37,7 +37,7 @@ class SharedOrder(Generic[C]):
         return sum(len(level) for _, level in self._levels)
 
     def add(self, consumer: C) -> None:
-        """Let a consumer join behind those of its priority."""
+        """Add a consumer behind those of its priority."""
         for priority, level in self._levels:
             if priority == consumer.priority:
                 level.append(consumer)
@@ -47,7 +47,7 @@ class SharedOrder(Generic[C]):
         self._turns[consumer.priority] = 0
 
     def remove(self, consumer: C) -> bool:
-        """Let a consumer go, without changing whose turn it is; returns whether it was there."""
+        """Remove a consumer, without changing whose turn it is; returns whether it was there."""
         for number, (priority, level) in enumerate(self._levels):
             if priority == consumer.priority and consumer in level:
                 index = level.index(consumer)

@@ -52,13 +52,13 @@ class SingleActiveDispatcher(Dispatcher[C]):
         self._takeover: asyncio.TimerHandle | None = None
 
     def add(self, consumer: C) -> None:
-        """Let a consumer join; under Failover it may become the active one."""
+        """Add a consumer; under Failover it may become the active one."""
         self.consumers.append(consumer)
         if not self._choose() and self.kind == CommandSubscribe.Failover:
             consumer.notify_active(consumer is self.active)
 
     def remove(self, consumer: C) -> None:
-        """Let a consumer go; if it was the active one, another follows."""
+        """Remove a consumer; if it was the active one, another follows."""
         if consumer in self.consumers:
             self.consumers.remove(consumer)
             self._choose()

@@ -57,7 +57,7 @@ log = logging.getLogger(__name__)
 
 
 class Namespaces:
-    """What the broker knows of names; `start` loads it."""
+    """Tenants, namespaces, policies and partitioned topics, in memory; `start` loads them."""
 
     def __init__(self, store: MetadataStore, cluster: str = "standalone") -> None:
         self._store = store
@@ -390,7 +390,7 @@ class Namespaces:
         raise _changed_by_others(path)
 
     async def _read_again(self, path: str) -> None:
-        """Have memory hold what the store holds."""
+        """Update memory to what the store holds."""
         record = await self._store.get(path)
         self._forget(path)
         if record is not None:

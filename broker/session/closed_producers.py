@@ -6,7 +6,7 @@ from ...errors import MagnetarError
 
 
 class ClosedProducers:
-    """Which SENDs without a producer are no violation, and which creation is refused; times are those of the loop."""
+    """Producer ids whose SENDs are ignored, and those whose next creation is refused; times are those of the loop."""
 
     def __init__(self) -> None:
         self._ignored_until: dict[int, float] = {}

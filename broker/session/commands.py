@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Handler(NamedTuple):
-    """How one kind of command is handled.
+    """Handler of one kind of command.
 
     Attributes:
         field: name of its message in BaseCommand; a command without it breaks the protocol.

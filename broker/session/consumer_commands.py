@@ -351,9 +351,3 @@ def consumer_stats(connection: Connection, command: CommandConsumerStats) -> Non
     if consumer is None:
         raise ProtocolError(f"CONSUMER_STATS of consumer {command.consumer_id}, which is not there")
     connection.reply(replies.consumer_stats(consumer_stats_response(consumer, command.request_id)))
-
-
-__all__ = [
-    "ack", "close_consumer", "consumer_stats", "flow", "last_message_id", "redeliver", "seek", "subscribe",
-    "unsubscribe",
-]  # fmt: skip

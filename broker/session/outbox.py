@@ -15,7 +15,7 @@ FLUSH_BYTES = 128 * 1024
 
 
 class Receipts(Protocol):
-    """Who has receipts to be written: a producer."""
+    """A producer, as the outbox sees it."""
 
     def take_receipts(self) -> tuple[bytes, int]:
         """Return the frames of the receipts that have not been written, and how many entries they answer."""

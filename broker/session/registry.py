@@ -7,7 +7,7 @@ from typing import Protocol, TypeVar
 
 
 class Identified(Protocol):
-    """What the registry needs to know of a producer or a consumer."""
+    """A producer or a consumer, as the registry sees it."""
 
     id: int
 

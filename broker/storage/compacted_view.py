@@ -196,9 +196,3 @@ def forget_unreferenced(core: StorageCore) -> None:
     wanted = {log.view.log.name for log in core.logs.values() if log.view is not None}
     for name in [name for name in core.logs if name.startswith(HIDDEN) and name not in wanted]:
         core.logs.pop(name).drop()
-
-
-__all__ = [
-    "COMPACTION_CURSOR", "HIDDEN", "CompactedReading", "CompactedView", "begin_view", "drop_hidden",
-    "forget_unreferenced", "pack", "restore_view", "stale_views", "switch_view",
-]  # fmt: skip

@@ -190,7 +190,7 @@ class TopicLog(LedgerList):
             self.core.touched.add(self)
 
     def touch(self) -> None:
-        """Have the broker look at the log, though nothing changed."""
+        """Mark the log for the broker's periodic work, though nothing changed."""
         self.core.touched.add(self)
 
     def looked_at(self) -> None:

@@ -44,7 +44,7 @@ LONGEST_REST_S = 1.0
 
 
 class Compacted(NamedTuple):
-    """How a compaction went.
+    """Result of a compaction.
 
     Attributes:
         removed: messages that are not in the view.
@@ -84,7 +84,7 @@ async def compact(topic_log: TopicLog, max_message_bytes: int, max_keys: int = M
 
 
 async def _hold_back(topic_log: TopicLog) -> None:
-    """Have the cursor that keeps entries until they are compacted."""
+    """Create the cursor that keeps entries until they are compacted."""
     first = topic_log.first_position
     before = Position(first.ledger_id, first.entry_id - 1)
     if topic_log.view is not None:

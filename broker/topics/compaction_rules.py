@@ -32,7 +32,7 @@ class TooManyKeys(MagnetarError):
 
 
 class Keyed(NamedTuple):
-    """What counts of one message: its place in the entry, its key, and whether it removes the key."""
+    """One message as compaction sees it: its index in the entry, its key, and whether it removes the key."""
 
     place: int
     key: str

@@ -49,7 +49,7 @@ class Status(Enum):
 
 
 class Limits(NamedTuple):
-    """What deduplication may cost a topic.
+    """Limits of deduplication on one topic.
 
     Attributes:
         names: names without a producer that are remembered.
@@ -75,7 +75,7 @@ class Limits(NamedTuple):
 
 
 class Deduplication:
-    """What one topic does about repeated entries.
+    """Deduplication of one topic.
 
     Attributes:
         status: for statistics.

@@ -1,4 +1,4 @@
-"""Which entries are refused because of the numbers in their metadata.
+"""Refusal of entries because of the numbers in their metadata.
 
 How many messages a batch has decides what its consumers are charged and how much memory is set aside for it, so it
 must be possible: each message takes `MIN_MESSAGE_BYTES` of the body at least. Where the body is compressed, what counts

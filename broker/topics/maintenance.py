@@ -1,4 +1,4 @@
-"""Which topics periodic work has to look at: those that changed, and those whose time has come. Idle ones never.
+"""Topics that are due for periodic work: those that changed, and those whose time has come. Idle ones never are.
 
 Design: storage knows which logs changed. Each kind of work has a list of its own, which a change puts the topic on and
 `take` empties; work that is not done with a topic puts it back, for the next time or for a time. A change of policies
@@ -56,11 +56,11 @@ class Maintenance:
         self._policies_seen = namespaces.policy_changes
 
     def again(self, work: Work, topic: Topic) -> None:
-        """Have a topic looked at the next time, too."""
+        """Keep a topic due for the next time, too."""
         self._due[work].add(str(topic.name))
 
     def at(self, work: Work, topic: Topic, time_ms: int) -> None:
-        """Have a topic looked at once that time has come."""
+        """Make a topic due at a time."""
         name = str(topic.name)
         if time_ms < self._planned.get((name, work.value), time_ms + 1):
             self._planned[name, work.value] = time_ms
@@ -101,7 +101,7 @@ class Maintenance:
 
     @contextlib.contextmanager
     def failing_alone(self, work: Work, topic: Topic) -> Iterator[None]:
-        """Let a topic's failure be that topic's: it is logged and looked at again, and the others go on."""
+        """Log the failure of one topic and try it again the next time; other topics are not concerned."""
         try:
             yield
         except Exception as error:  # whatever it is, no other topic is concerned

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NOWHERE = Position((1 << 64) - 1, (1 << 64) - 1)
-"""What the receipt of a repeated entry names: (-1, -1), in the unsigned numbers of the wire."""
+"""Position in the receipt of a repeated entry: (-1, -1), in the unsigned numbers of the wire."""
 
 _HEAD = Struct(">HII")  # magic, checksum, size of the metadata
 _checksum = google_crc32c.value

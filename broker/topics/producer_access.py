@@ -1,4 +1,4 @@
-"""Who may produce on a topic: the decision behind the access modes, without I/O.
+"""Admission of producers: the decision behind the access modes, without I/O.
 
 A topic is shared by many producers, or belongs to one. Its epoch counts the owners: it is raised durably before an
 owner hears of its success, so that an older owner that comes back with its own epoch is told that it was replaced.
@@ -93,4 +93,4 @@ def next_epoch(requested: int | None, current: int | None) -> int:
 
 
 FENCED_OUT: BrokerError = ProducerFenced("Fenced out")
-"""What a waiting producer is told when another one takes the topic by force."""
+"""Error of a waiting producer when another one takes the topic by force."""

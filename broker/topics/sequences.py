@@ -1,4 +1,4 @@
-"""What a topic knows of its producers' sequence ids: the rules of deduplication, without any input or output.
+"""Sequence ids of a topic's producers: the rules of deduplication, without any input or output.
 
 Design: a name has two numbers. ``pushed`` is the highest id that was accepted, ``stored`` the highest that is on the
 disk. An id above ``pushed`` is new. One up to ``stored`` is a repetition. What lies between is under way: whether it
@@ -31,7 +31,7 @@ NEVER = -(1 << 63) - 1
 
 
 class Verdict(Enum):
-    """What an entry is, going by its sequence ids."""
+    """Classification of an entry by its sequence ids."""
 
     NEW = "not seen before: it has been noted as under way"
     REPEATED = "stored already"

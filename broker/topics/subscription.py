@@ -79,7 +79,7 @@ class Subscription:
 
     @property
     def active_consumer(self) -> Consumer | None:
-        """Who gets everything, under Exclusive and Failover."""
+        """The consumer that gets all entries, under Exclusive and Failover."""
         return self.dispatcher.active if self.dispatcher is not None else None
 
     @property
@@ -132,7 +132,7 @@ class Subscription:
         return self.consumers[0] if kind == CommandSubscribe.Exclusive else None
 
     def add_consumer(self, consumer: Consumer, kind: int) -> None:
-        """Let a consumer join; nobody excludes it (`holder`)."""
+        """Add a consumer; no other one excludes it (`holder`)."""
         self.check_open()
         if self.dispatcher is None or self.dispatcher.kind != kind:
             if self.dispatcher is not None:
@@ -167,7 +167,7 @@ class Subscription:
                 self._vanish()
 
     def remove_consumer(self, consumer: Consumer) -> None:
-        """Let a consumer go; a non-durable subscription goes with its last one."""
+        """Remove a consumer; a non-durable subscription ends with its last one."""
         self._departed = [total + count for total, count in zip(self._departed, consumer.counters, strict=True)]
         self.last_flow_ms = max(self.last_flow_ms, consumer.last_flow_ms)
         self.last_consumed_ms = max(self.last_consumed_ms, consumer.last_sent_ms)

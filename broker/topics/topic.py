@@ -165,7 +165,7 @@ class Topic:
         return await self.log.trim(retention_ms, retention_bytes)
 
     def begin_compaction(self) -> None:
-        """Have the topic compacted; its `compaction` tells how that goes.
+        """Start a compaction; the progress is in `compaction`.
 
         Raises:
             NotAllowed: it is being compacted already.

@@ -152,7 +152,7 @@ class TopicProducers(dict[str, "Producer"]):
         self.exclusive = None
 
     def remove(self, producer: Producer) -> None:
-        """Let a producer go; the first that waits for the topic gets it."""
+        """Remove a producer; the first that waits for the topic gets it."""
         if self.get(producer.name) is producer:
             del self[producer.name]
             self._depart(producer)

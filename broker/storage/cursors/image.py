@@ -25,7 +25,7 @@ _HEAD = struct.Struct("<II")  # entries, words of all of them
 
 
 class LedgerImage:
-    """What a cursor had of one ledger at one moment; the background lane encodes it, once."""
+    """State of a cursor in one ledger at one moment; the background lane encodes it, once."""
 
     __slots__ = ("_encoded", "_state", "ledger_id")
 

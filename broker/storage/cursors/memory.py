@@ -190,7 +190,7 @@ class MemoryCursor:
 
     @property
     def acknowledged_range_count(self) -> int:
-        """How many ranges `acknowledged_ranges` would return, without making them."""
+        """Number of ranges that `acknowledged_ranges` would return, without making them."""
         return sum(bitmap.count_runs(bits, self._first_above(ledger_id)) for ledger_id, bits in self._acked.items())
 
     def _first_above(self, ledger_id: int) -> int:

@@ -38,7 +38,7 @@ _GROUP_HEADER_1 = struct.Struct("<4sIQQI")
 
 
 class FileHeader(NamedTuple):
-    """What the first page of a journal file says.
+    """Header of a journal file, in its first page.
 
     Attributes:
         file_id: random; seeds every checksum in the file.

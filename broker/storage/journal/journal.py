@@ -58,7 +58,7 @@ class _OpenFile:
 
 
 class JournalReport(Protocol):
-    """Who is told on the loop lane, in the order of the groups."""
+    """Receiver of the reports on groups, on the loop lane and in the order of the groups."""
 
     def written(self, batch: Batch) -> None:
         """A group is on the disk."""
@@ -164,7 +164,7 @@ class Journal:
             self._open = Batch()
 
     def wake(self) -> None:
-        """Get the writer going."""
+        """Wake the writer."""
         self.lanes.wake_writer()
 
     def mark_end(self, waiter: Done) -> Batch:
@@ -276,7 +276,7 @@ class Journal:
         self._end = JournalEnd(header.sequence, current.offset, self._end.group + 1, header.file_id)
 
     def _allocate_ahead(self, current: _OpenFile, end: int) -> None:
-        """Have allocated pages ready for the small groups to come: syncing into them is much cheaper than growing.
+        """Allocate pages for the small groups to come: syncing into them is much cheaper than growing.
 
         A large group grows the file by itself, and a recycled file has its pages: both need no zeros written first.
         """

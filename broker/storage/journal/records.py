@@ -39,7 +39,7 @@ class EntryRecord(NamedTuple):
 
 
 class AckRecord(NamedTuple):
-    """What one call acknowledged: whole entries, one entry in part, or all up to a mark."""
+    """Record of one acknowledgement: whole entries, one entry in part, or all up to a mark."""
 
     kind: int
     cursor_id: int

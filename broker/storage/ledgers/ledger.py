@@ -23,7 +23,7 @@ _COMPACT_AT = 1024
 
 @dataclass(frozen=True, slots=True)
 class LedgerInfo:
-    """What a ledger looks like from outside."""
+    """Public state of a ledger."""
 
     id: int
     entries: int
