@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-MAGNETAR = (sys.executable, "-m", "magnetar.cli")
+MAGNETAR = (sys.executable, "-m", "magnetar")
 PARALLELISM = 6
 START_TIMEOUT_S = 60.0
 HEAL_TIMEOUT_S = 30.0
