@@ -52,11 +52,24 @@ class EntryMemory:
         self._last: _Run | None = None
 
     def append(self, ledger: Ledger, entry: StoredEntry, head: bytes, size: int, publish_time_ms: int) -> None:
-        """Append an entry to its ledger, pending; ``size`` is the length of its payload."""
+        """Append an entry to its ledger, pending; ``size`` is the length of its payload.
+
+        Everything published takes this path, so it is written out: no method of the ledger, nor of its totals.
+        """
         if not ledger.unmoved:
             self.unmoved_ledgers[ledger.id] = ledger
-        ledger.append(entry, head, size, publish_time_ms)
         held = size + ENTRY_OVERHEAD_BYTES
+        ledger.held.append(entry)
+        ledger.unmoved += (head, entry.payload)
+        ledger.appended += 1
+        ledger.cached_bytes += held
+        totals = ledger.totals
+        totals.bytes += size
+        totals.messages += entry.messages
+        if publish_time_ms < totals.oldest_ms:
+            totals.oldest_ms = publish_time_ms
+        if publish_time_ms > totals.newest_ms:
+            totals.newest_ms = publish_time_ms
         run = self._last
         if run is None or run.ledger is not ledger or run.bytes > _RUN_BYTES:
             run = self._last = _Run(ledger)

@@ -53,12 +53,13 @@ class Ledger:
         moved: entries that the last checkpoint found in the ledger's file.
         unmoved: heads and payloads, alternating, of the entries from ``moved`` on that no checkpoint has taken up.
         moving: the same for those that the running checkpoint has taken up.
+        held: the entries that memory holds, in order; None where one was evicted. `EntryMemory` appends to it.
         file: the ledger's file; used by the background and reading lanes.
     """
 
     __slots__ = (
-        "_first_held", "_gone", "_held", "appended", "base", "cached_bytes", "closed_ms", "confirmed", "created_ms",
-        "file", "id", "is_dropped", "log", "moved", "moving", "totals", "unmoved",
+        "_first_held", "_gone", "appended", "base", "cached_bytes", "closed_ms", "confirmed", "created_ms",
+        "file", "held", "id", "is_dropped", "log", "moved", "moving", "totals", "unmoved",
     )  # fmt: skip
 
     def __init__(self, log: LogPort, ledger_id: int, created_ms: int, base: int) -> None:
@@ -76,28 +77,14 @@ class Ledger:
         self.file: LedgerFile | None = None
         self.is_dropped = False
         self.cached_bytes = 0
-        self._held: list[StoredEntry | None] = []
-        self._first_held = 0  # entry id of _held[0]
-        self._gone = 0  # how many at the front of _held have been evicted
+        self.held: list[StoredEntry | None] = []
+        self._first_held = 0  # entry id of held[0]
+        self._gone = 0  # how many at the front of held have been evicted
 
     @property
     def first_cached(self) -> int:
         """Entry id from which on everything is in memory."""
         return self._first_held + self._gone
-
-    def append(self, entry: StoredEntry, head: bytes, size: int, publish_time_ms: int) -> None:
-        """Take one entry, pending; ``size`` is the length of its payload."""
-        self._held.append(entry)
-        self.unmoved += (head, entry.payload)
-        self.appended += 1
-        self.cached_bytes += size + ENTRY_OVERHEAD_BYTES
-        totals = self.totals
-        totals.bytes += size
-        totals.messages += entry.messages
-        if publish_time_ms < totals.oldest_ms:
-            totals.oldest_ms = publish_time_ms
-        if publish_time_ms > totals.newest_ms:
-            totals.newest_ms = publish_time_ms
 
     def restore(self, entries: int, totals: LedgerTotals) -> None:
         """Become a ledger whose first ``entries`` entries are in its file."""
@@ -111,7 +98,7 @@ class Ledger:
         """
         index = start - self._first_held
         end = min(index + max_entries, self.confirmed - self._first_held)
-        found: list[StoredEntry] = self._held[index:end]  # type: ignore[assignment]  # none is evicted from index on
+        found: list[StoredEntry] = self.held[index:end]  # type: ignore[assignment]  # none is evicted from index on
         total = 0
         for count, entry in enumerate(found):
             total += len(entry.payload)
@@ -121,16 +108,16 @@ class Ledger:
 
     def evict(self, entries: int) -> int:
         """Drop up to that many of the oldest entries that memory holds and return the bytes that they took."""
-        end = min(self._gone + entries, len(self._held))
+        end = min(self._gone + entries, len(self.held))
         size = (end - self._gone) * ENTRY_OVERHEAD_BYTES
         for index in range(self._gone, end):
-            entry = self._held[index]
+            entry = self.held[index]
             assert entry is not None
             size += len(entry.payload)
-            self._held[index] = None
+            self.held[index] = None
         self._gone = end
-        if end == len(self._held) or (end >= _COMPACT_AT and 2 * end > len(self._held)):
-            del self._held[:end]
+        if end == len(self.held) or (end >= _COMPACT_AT and 2 * end > len(self.held)):
+            del self.held[:end]
             self._first_held += end
             self._gone = 0
         self.cached_bytes -= size
@@ -138,8 +125,8 @@ class Ledger:
 
     def drop_pending(self) -> int:
         """Forget what is not confirmed, after the journal failed; return the bytes that it took."""
-        lost = self._held[self.confirmed - self._first_held :]
-        del self._held[self.confirmed - self._first_held :]
+        lost = self.held[self.confirmed - self._first_held :]
+        del self.held[self.confirmed - self._first_held :]
         size = 0
         for entry in lost:
             assert entry is not None
@@ -161,7 +148,7 @@ class Ledger:
         size = self.cached_bytes
         self.cached_bytes = 0
         self._first_held, self._gone = self.appended, 0
-        self._held, self.unmoved = [], []
+        self.held, self.unmoved = [], []
         return size
 
     def position(self, entry_id: int) -> Position:
