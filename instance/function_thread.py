@@ -18,6 +18,7 @@ from typing import Protocol
 from ..api.serde import SerDe
 from ..client.config import Compression
 from ..client.consumers.received import ReceivedEntry
+from ..wire.pulsar_api_pb2 import SingleMessageMetadata
 from .batch_call import BatchCall, Blame, Failure, Results
 from .function_context import FunctionContext
 from .markers import HeaderMaker
@@ -28,6 +29,8 @@ from .unit import Unit
 STEP_S = 0.005
 STEP_MESSAGES_MAX = 1000
 _FIRST_STEP = 1  # nothing is known of the function yet
+
+Header = SingleMessageMetadata | None
 
 
 class Source(Protocol):
@@ -231,6 +234,17 @@ class FunctionThread(threading.Thread):
             self.stats.system_exception(text, now_ms())
         self._listener.reported(f"{message} failed: {text}")
         return text
+
+
+def collect(
+    calls: Calls, unit: Unit, base: int, results: Results, outputs: list[bytes], headers: list[Header] | None
+) -> None:
+    """Append the outputs of a step that began at position ``base``, and the metadata of each if any has some."""
+    if headers is not None:
+        for offset, output in enumerate(results.outputs):
+            if output is not None:
+                headers.append(calls.headers.header(*unit.locate(base + offset)))
+    outputs += [output for output in results.outputs if output is not None]
 
 
 def now_ms() -> int:

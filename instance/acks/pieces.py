@@ -17,9 +17,8 @@ from ...client.config import Compression
 from ...client.consumers.received import ReceivedEntry
 from ...client.producers.outgoing import OutgoingEntry, encode_entry
 from ...errors import ProtocolError
-from ...wire.pulsar_api_pb2 import SingleMessageMetadata
 from ..batch_call import Blame, Failure, Results
-from ..function_thread import Calls, FunctionThread, Source
+from ..function_thread import Calls, FunctionThread, Header, Source, collect
 from ..gate import Gate
 from ..ports import Input
 from ..publish_request import MESSAGE_BYTES_MAX
@@ -92,7 +91,7 @@ class _Building:
     began_s: float
     failed: set[int] = field(default_factory=set)
     outputs: list[bytes] = field(default_factory=list)
-    headers: list[SingleMessageMetadata | None] | None = None
+    headers: list[Header] | None = None
 
 
 class PieceMaker:
@@ -175,20 +174,14 @@ class PieceMaker:
     def _take_results(
         self, thread: FunctionThread, calls: Calls, unit: Unit, base: int, results: Results, building: _Building
     ) -> None:
-        outputs = results.outputs
-        if not calls.has_output:
-            outputs = []
-        elif sum(map(len, filter(None, outputs))) > MESSAGE_BYTES_MAX:
+        if calls.has_output and sum(map(len, filter(None, results.outputs))) > MESSAGE_BYTES_MAX:
             _refuse_large_outputs(results)
         for failure in results.failures:
             building.failed.add(base + failure.position)
             entry, index = unit.locate(base + failure.position)
             thread.failed(failure, f"message {entry.message_id}:{index} of {entry.topic}")
-        if building.headers is not None:
-            for offset, output in enumerate(outputs):
-                if output is not None:
-                    building.headers.append(calls.headers.header(*unit.locate(base + offset)))
-        building.outputs += [output for output in outputs if output is not None]
+        if calls.has_output:
+            collect(calls, unit, base, results, building.outputs, building.headers)
 
     def _ship(self, calls: Calls, source: Source, unit: Unit, end: int, building: _Building) -> None:
         if end == building.begin:
@@ -222,7 +215,7 @@ def _refuse_large_outputs(results: Results) -> None:
 
 
 def _entries(
-    outputs: list[bytes], headers: list[SingleMessageMetadata | None] | None, size: int, compression: Compression
+    outputs: list[bytes], headers: list[Header] | None, size: int, compression: Compression
 ) -> list[OutgoingEntry]:
     """Return outputs as entries, usually one."""
     if not outputs:

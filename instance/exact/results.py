@@ -12,10 +12,9 @@ from typing import cast
 
 from ...client.consumers.received import ReceivedEntry
 from ...errors import ProtocolError
-from ...wire.pulsar_api_pb2 import SingleMessageMetadata
 from ...wire.topic_name import parse_topic_name
 from ..batch_call import Failure
-from ..function_thread import Calls, FunctionThread
+from ..function_thread import Calls, FunctionThread, Header, collect
 from ..function_thread import Source as AnySource
 from ..gate import Gate
 from ..publish_request import PublishRequest
@@ -71,7 +70,7 @@ class ResultMaker:
         unit = self._unit_of(thread, source, entry)
         if unit is not None:
             needs_headers = calls.has_output and calls.headers.needs_headers(entry)
-            headers: list[SingleMessageMetadata | None] | None = [] if needs_headers else None
+            headers: list[Header] | None = [] if needs_headers else None
             outputs = self._call(thread, calls, source, unit, headers)
             self._complete(result, outputs, headers)
         if not self._gate.enter(result.messages, result.size):
@@ -103,7 +102,7 @@ class ResultMaker:
         calls: Calls,
         source: Source,
         unit: Unit,
-        headers: list[SingleMessageMetadata | None] | None,
+        headers: list[Header] | None,
     ) -> list[bytes]:
         """Call the function on all messages of an entry and return its outputs."""
         outputs: list[bytes] = []
@@ -114,11 +113,7 @@ class ResultMaker:
             if results.failures:
                 self._stop_at(thread, source, unit, position, min(results.failures, key=lambda one: one.position))
             if calls.has_output:
-                if headers is not None:
-                    for offset, output in enumerate(results.outputs):
-                        if output is not None:
-                            headers.append(calls.headers.header(*unit.locate(position + offset)))
-                outputs += [output for output in results.outputs if output is not None]
+                collect(calls, unit, position, results, outputs, headers)
         if end < len(unit):
             raise InstanceStopping
         if calls.context is not None:
@@ -140,7 +135,7 @@ class ResultMaker:
         self,
         result: Result,
         outputs: list[bytes],
-        headers: list[SingleMessageMetadata | None] | None,
+        headers: list[Header] | None,
     ) -> None:
         """Put outputs and changes into the result, and say which way it goes."""
         result.published, self.published = self.published, []
