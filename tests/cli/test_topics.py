@@ -108,7 +108,7 @@ def test_subscription_starts_at_a_message_id(magnetar: Magnetar, rest: FakeRest)
 
 
 def test_reset_cursor_goes_back_in_time(magnetar: Magnetar, rest: FakeRest) -> None:
-    before_ms = time.time() * 1000
+    before_ms = int(time.time() * 1000)
     assert magnetar("topics", "reset-cursor", "t", "-s", "sub", "-t", "10m").code == 0
     path, _, millis = rest.last.path.rpartition("/")
     assert path == f"{TOPIC}/subscription/sub/resetcursor"
