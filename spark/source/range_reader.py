@@ -159,13 +159,14 @@ class RangeReader:
                 return
             is_first = False
             entry = self._open(position, payload)
-            more = permits.used(entry.metadata.num_messages_in_batch, self._left)
-            if more and not self._is_done:
-                reader.flow(more)
             whole = self._whole(entry)
+            # Before anything that the lost connection can end: this entry is passed, so nothing would read it again.
             if whole is not None:
                 yield whole
             self._deadline = time.monotonic() + self._poll_timeout_s
+            more = permits.used(entry.metadata.num_messages_in_batch, self._left)
+            if more and not self._is_done:
+                reader.flow(more)
 
     def _look(self, reader: BlockingReader) -> None:
         """Check whether no entry comes because the rest is gone: those behind deleted ones would have come."""

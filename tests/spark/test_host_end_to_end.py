@@ -161,7 +161,7 @@ HIDE = """
 from importlib.machinery import PathFinder
 
 find_spec = PathFinder.find_spec
-PathFinder.find_spec = lambda name, *others: None if name == {name!r} else find_spec(name, *others)
+PathFinder.find_spec = lambda name, *others, **more: None if name == {name!r} else find_spec(name, *others, **more)
 """
 
 

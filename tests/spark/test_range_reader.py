@@ -12,6 +12,7 @@ from magnetar.spark.source.connection import Routes
 from magnetar.spark.source.options import ReadOptions, read_options
 from magnetar.spark.source.range_reader import RangeReader
 from magnetar.spark.source.ranges import TopicRange
+from magnetar.spark.source.reader import BlockingReader
 from magnetar.wire.message_id import MessageId, deserialize
 from magnetar.wire.position import Position
 from magnetar.wire.topic_name import parse_topic_name
@@ -188,6 +189,29 @@ def test_a_range_survives_lost_connections(broker: SmallLedgers, topic: str, net
     expected = [Position(span.ledger_id, each) for span in wanted.spans for each in range(span.first, span.last + 1)]
     assert found == expected
     assert network.connections > 4
+
+
+def test_no_entry_is_left_out_when_the_connection_is_lost_while_permits_are_sent(
+    broker: SmallLedgers, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(broker.service_url, topic, [[b"%d" % number] * 1000 for number in range(10)])
+    flow = BlockingReader.flow
+    calls = 0
+
+    def flow_or_lose(self: BlockingReader, messages: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls % 2 == 0:
+            raise ConnectionLost("cut while permits are sent")
+        flow(self, messages)
+
+    options = options_for(broker.service_url, topic)
+    [wanted] = planned(options)
+    monkeypatch.setattr(BlockingReader, "flow", flow_or_lose)
+    found = [entry.position for entry in reader(options, wanted).entries()]
+    expected = [Position(span.ledger_id, each) for span in wanted.spans for each in range(span.first, span.last + 1)]
+    assert found == expected
+    assert calls > 10
 
 
 def test_a_broker_that_says_nothing_is_waited_for_and_given_up(
