@@ -12,6 +12,7 @@ import fcntl
 import os
 import select
 import threading
+import time
 from dataclasses import dataclass
 
 from ...instance.logs.file import InstanceLog
@@ -21,6 +22,8 @@ PIPE_BYTES = 256 * 1024
 instances, would use up what the kernel grants a user."""
 _READ_BYTES = 64 * 1024
 _LINE_BYTES_MAX = 64 * 1024
+_LINE_S = 0.01
+"""Time for a line to be completed before it is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +74,12 @@ class Drain(threading.Thread):
         """Drain until everybody has closed the other end, or this one is closed."""
         with contextlib.suppress(OSError, ValueError):
             while is_readable(self._read_end, None):
-                if not self._move():
-                    return
+                # The last words of a library that aborts have no line end. Read here they would end with the process;
+                # what is in the pipe then, the zygote reads.
+                time.sleep(_LINE_S)
+                while is_readable(self._read_end, 0):
+                    if not self._move():
+                        return
 
     def finish(self) -> None:
         """Move what is there now, at the end of the process."""
