@@ -1,4 +1,4 @@
-"""Properties that tie an output to the message it came from, and which outputs carry them.
+"""Headers of outputs: properties that name the input message.
 
 Pulsar's instances write both properties on every output. They are over a hundred bytes, different for each message:
 on outputs of ordinary size they would more than double what is stored, and no two messages of a batch would share

@@ -1,4 +1,4 @@
-"""What ends the function's thread, beside errors of its own."""
+"""Exceptions that end the function's thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Grace period: what is missing counts as missing only after a while; pure.
+"""GracePeriod: since when names are missing, and which of them are still tolerated.
 
 Whoever asks passes the time, and begins anew when what was missing may have been missing for reasons of its own: a
 leader that begins to lead or was cut off itself moves nothing after a restart of the broker, when all workers come back

@@ -1,4 +1,4 @@
-"""Texts of others as they are shown: in logs, on terminals, in the reason of an answer."""
+"""Makes foreign text safe to print on one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared: every entry goes to one of the consumers, whose turn it is.
+"""Dispatcher of Shared subscriptions; `shared_order` tells whose turn it is.
 
 What a consumer was given and has not acknowledged is held on it; when it leaves or asks, that goes to the replay
 queue, which is served before anything new is read.

@@ -1,4 +1,4 @@
-"""Exclusive and Failover: one consumer at a time gets everything, in order.
+"""Dispatcher of Exclusive and Failover subscriptions: one consumer at a time gets everything, in order.
 
 Reading goes on from a position of its own, which follows the active consumer: when that changes, or asks for
 redelivery, it goes back to the first entry that is not acknowledged. Under Failover the new consumer begins after a

@@ -1,4 +1,4 @@
-"""What the broker says to schemas: bytes only, until there is a registry."""
+"""Check of schemas: refuses every schema but bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ids of producers that the broker closed: their clients learn of it later than they send."""
+"""Producers that the broker has closed: their late SENDs are ignored."""
 
 from __future__ import annotations
 

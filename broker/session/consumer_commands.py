@@ -1,4 +1,4 @@
-"""What a client asks of its consumers.
+"""Handlers of SUBSCRIBE, FLOW, ACK, SEEK and the other commands of consumers.
 
 Source: Pulsar binary protocol, section Consumer.
 """

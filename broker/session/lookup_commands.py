@@ -1,4 +1,4 @@
-"""Where a topic is, how many partitions it has, which topics a namespace has, and which schema.
+"""Handlers of LOOKUP, PARTITIONED_METADATA, GET_TOPICS_OF_NAMESPACE and of schemas.
 
 All of it is answered from memory, within the turn in which it was asked; only creating a partitioned topic takes time.
 

@@ -1,4 +1,4 @@
-"""Creating and closing producers.
+"""Handlers of PRODUCER and CLOSE_PRODUCER; SEND is in `connection`.
 
 Source: Pulsar binary protocol, section Producer, creation.
 """

@@ -1,4 +1,4 @@
-"""Handshake and keep-alive.
+"""Handlers of CONNECT, PING and PONG.
 
 Source: Pulsar binary protocol, sections Handshake, Authentication and Keep-alive.
 """

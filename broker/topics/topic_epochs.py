@@ -1,4 +1,4 @@
-"""How often each topic got a new exclusive owner: kept in the metadata store, because an owner outlives the broker."""
+"""Epochs of topics in the metadata store, which fence earlier exclusive producers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Acknowledgements that ask whether entries are still this consumer's alone, before anything is done with them.
+"""Claims: acknowledges before processing, and tells which entries are still ours (at most once).
 
 Design: an ordinary acknowledgement outlives its connection, a claim must not. Once the connection has ended, or another
 consumer is the active one, the broker may have delivered the entries to another consumer, and would confirm the

@@ -1,4 +1,4 @@
-"""What a consumer's settings mean in the protocol."""
+"""Builds SUBSCRIBE from a ConsumerConfig."""
 
 from __future__ import annotations
 

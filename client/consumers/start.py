@@ -1,4 +1,4 @@
-"""Where reading begins, and what of the first entry was seen before.
+"""Start of a reader or seek, and which messages of its first entry are wanted.
 
 The broker begins with the whole entry of the start message; whatever of it is not wanted is left out here.
 """

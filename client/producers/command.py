@@ -1,4 +1,4 @@
-"""The command PRODUCER of one producer, each time that it is attached."""
+"""Builds PRODUCER from a ProducerConfig."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is handed to a producer: single messages, or whole entries that were encoded elsewhere."""
+"""Messages and encoded entries as they are handed to a producer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the function's thread makes where inputs are acknowledged one by one: pieces of joined entries.
+"""PieceMaker: joins queued entries to units and ships their outputs in pieces.
 
 Design: entries that are queued already are joined into one unit, so that their outputs go out as one entry; nothing is
 waited for. After each step it is looked whether outputs have waited for `SHIP_AFTER_S`. A fast function therefore ships

@@ -1,4 +1,4 @@
-"""Entries acknowledged a moment ago, on subscriptions where asking for one message again delivers others too.
+"""RecentAcks: entries acknowledged just now, so that redeliveries on Failover are dropped.
 
 A Failover subscription knows no single redelivery: the broker goes back and delivers again whatever is not acknowledged
 when it looks. An acknowledgement that is on its way at that moment comes too late, and its entry arrives once more. It

@@ -1,4 +1,4 @@
-"""One activation of an input partition: from being told that it is ours to having nothing of it under way any more.
+"""One activation of an input partition: recovery, intake, publishing, acknowledging, handing over.
 
 Beginning: take the partition's lock, open the producer of the output topic, ask the state store how far the partition
 was committed, publish what it still has in the outbox. Only then input is taken, and none at or below the position that

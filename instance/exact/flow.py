@@ -1,4 +1,4 @@
-"""Which way results go: directly to the broker, or first to the state store.
+"""ResultFlow: publishes a result directly, or after its commit, without reordering.
 
 Invariant: a result that must be committed waits for all that went directly before it. What it commits is a position,
 and everything before that position must be stored by then. From the first such result on, none goes directly.

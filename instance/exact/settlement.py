@@ -1,4 +1,4 @@
-"""Effectively once: results go to the output under numbers made of positions, directly or through the outbox.
+"""EffectivelyOnce: connects partitions, state and outputs; `activation` decides the acknowledgements.
 
     input → activation → function's thread → result ─ direct ────────────────────→ output → receipt → acknowledgement
                                                     └ committer → state store ──→ output → receipt → acknowledgement

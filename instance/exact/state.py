@@ -1,4 +1,4 @@
-"""What ties an instance under EFFECTIVELY_ONCE to its function's table: the session, its reads, and the committer."""
+"""ExactState: session, reads and committer of one instance under EFFECTIVELY_ONCE."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What crosses between event loop, function's thread and committer: whole input entries and their results."""
+"""Source and Result: values passed between event loop, function's thread and committer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Imports of modules that were loaded before a function's: they go on finding what they found without its package.
+"""Keeps imports of modules loaded earlier independent of a function's package.
 
 Design: a package may hold a module `grpc`, and its code gets that. But grpc itself, which answers questions about the
 instance and carries its state, imports parts of itself only when they are needed, and would look for them in the

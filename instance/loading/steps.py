@@ -1,4 +1,4 @@
-"""What an instance is at before it can take messages, so that its status says why it is not running yet."""
+"""Steps of loading an instance, as its status shows them."""
 
 from __future__ import annotations
 

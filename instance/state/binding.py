@@ -1,4 +1,4 @@
-"""What ties one instance to its function's table: the session, the reads, the writer, and a bound on what is under way.
+"""StateLink: session, reads and writer of one instance under the other guarantees.
 
 The function's thread uses `session` and `enter`, the event loop everything else. There are two connections, so that
 stopping ends a read at once while what was changed still gets its time to be stored.

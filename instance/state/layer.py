@@ -1,4 +1,4 @@
-"""Changes of a function's state on their way to the store, and what becomes of several of them."""
+"""Layer: changes of state that are not stored yet, and merging several."""
 
 from __future__ import annotations
 

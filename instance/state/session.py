@@ -1,4 +1,4 @@
-"""What a function has changed in its state and the store does not have yet, and reading through it.
+"""StateSession: a function's changes that are not stored yet, which its own reads see.
 
 Design: changes are gathered in dictionaries on the function's thread, so that counting a word costs about what adding
 to a dictionary costs. At the end of a piece `take` makes a *layer* of them, which goes to the store beside the piece's
