@@ -18,7 +18,7 @@ from ..errors import ClosedError, InvalidConfig
 from ..wire.pulsar_api_pb2 import MessageMetadata, SingleMessageMetadata
 from ..wire.topic_name import parse_topic_name
 from .batch_call import Place
-from .markers import message_id_of
+from .output_headers import message_id_of
 from .publish_request import PublishRequest, check_size, read_compression, read_message_conf
 from .spec import InstanceSpec
 from .state.session import NO_THREAD, StateSession, outside_of_call

@@ -21,7 +21,7 @@ from ..client.consumers.received import ReceivedEntry
 from ..wire.pulsar_api_pb2 import SingleMessageMetadata
 from .batch_call import BatchCall, Blame, Failure, Results
 from .function_context import FunctionContext
-from .markers import HeaderMaker
+from .output_headers import HeaderMaker
 from .stats import InstanceStats, format_error
 from .stopping import InstanceStopping
 from .unit import Unit

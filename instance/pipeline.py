@@ -28,15 +28,15 @@ from .acks.at_most_once import AtMostOnce
 from .acks.manual import Manual
 from .batch_call import BatchCall
 from .core import InstanceCore, reason_to_end
-from .details import acks_first, compression_of
-from .exact.settlement import EffectivelyOnce
+from .endpoint_settings import acks_first, compression_of
+from .exact.effectively_once import EffectivelyOnce
 from .function_context import FunctionContext, instance_logger
 from .function_thread import Calls, FunctionThread
 from .instance_lock import InstanceLock
 from .loading.loader import Home, load_function, load_serde
 from .logs.file import InstanceLog
 from .logs.topic import LogTopic
-from .markers import HeaderMaker
+from .output_headers import HeaderMaker
 from .ports import Endpoints, Settlement
 from .spec import InstanceSpec
 

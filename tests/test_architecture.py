@@ -60,7 +60,7 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("ledgers", "cursors"),
         ("catalogue",),
         ("compacted_view", "core", "topic_log"),
-        ("recovery",),
+        ("recovery", "checkpoint"),
         ("store",),
         ("",),
     ),
@@ -101,7 +101,7 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("functions",),
         ("rest",),
         ("admission", "runtimes"),
-        ("parts",),
+        ("assembly",),
         ("service",),
     ),
     "cli": (

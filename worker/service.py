@@ -26,9 +26,9 @@ from ..web.same_site import allowed_names
 from ..web.serve import serve
 from ..wire.functions_pb2 import PackageLocationMetaData
 from .admission import check_id, check_namespace
+from .assembly import Parts, Runtime
 from .cluster.broker_admin import BrokerAdmin
 from .config import WorkerConfig
-from .parts import Parts, Runtime
 from .rest.app import ReadinessGate
 from .runtimes import make_runtime_manager
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import ClosedError, DataDirectoryInUse, StorageError
+from .checkpoint import Checkpoint
 from .compacted_view import HIDDEN
 from .config import StorageConfig
 from .core import Clock, StorageCore
@@ -29,7 +30,6 @@ from .disk.lanes import Lanes, Stepper, ThreadLanes
 from .journal.batch import Done
 from .journal.journal import Journal
 from .journal.records import encode_change
-from .recovery.checkpoint import Checkpoint
 from .recovery.recovery import recover
 from .topic_log import TopicLog
 

@@ -25,7 +25,7 @@ from ...state.naming import table_of
 from ...wire.message_id import MessageId
 from ...wire.topic_name import parse_topic_name
 from ..core import InstanceCore
-from ..details import consumer_config, producer_config, subscription_of
+from ..endpoint_settings import consumer_config, producer_config, subscription_of
 from ..function_thread import Calls, Item
 from ..held_entries import HeldEntries, position_of
 from ..ports import Input, Output

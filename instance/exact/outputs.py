@@ -23,7 +23,7 @@ from ...state.values import OutboxEntry
 from ...tasks.supervised import TaskSet
 from ...wire.message_id import MessageId
 from ...wire.position_sequence import FIRST_SEGMENT, Segment, segment_of
-from ..details import producer_config
+from ..endpoint_settings import producer_config
 from ..ports import Endpoints, NumberedOutput
 
 BUSY_PAUSE_S = 0.1

@@ -9,7 +9,7 @@ import logging
 from typing import Any
 
 from ...errors import MagnetarError
-from ...instance.details import subscription_of
+from ...instance.endpoint_settings import subscription_of
 from ...instance.spec import InstanceSpec
 from ...wire.topic_name import parse_topic_name
 from ..source.rest import ask

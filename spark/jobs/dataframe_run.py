@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ...errors import InvalidConfig
-from ...instance.details import compression_of
+from ...instance.endpoint_settings import compression_of
 from ...instance.exact.identity import producer_name
 from ...instance.spec import InstanceSpec
 from .function_contexts import DataFrameContext

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ...errors import FunctionLoadError
-from ...instance.details import subscription_of
+from ...instance.endpoint_settings import subscription_of
 from ...instance.exact.identity import incarnation_of
 from ...instance.function_context import instance_logger
 from ...instance.loading.loader import load_function

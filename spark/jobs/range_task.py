@@ -26,7 +26,7 @@ from ...client.consumers.received import ReceivedEntry
 from ...client.producers.outgoing import encode_entry, seal_entry
 from ...errors import MagnetarError
 from ...instance.batch_call import Blame, Failure
-from ...instance.details import compression_of
+from ...instance.endpoint_settings import compression_of
 from ...instance.exact.entries import ENTRY_BYTES_MAX, cut
 from ...instance.exact.identity import producer_name
 from ...instance.stats import format_error

@@ -17,7 +17,7 @@ from ...instance.batch_call import BatchCall
 from ...instance.function_context import instance_logger
 from ...instance.loading.loader import load_function, load_serde
 from ...instance.logs.file import InstanceLog, LogHandler, LogStream
-from ...instance.markers import HeaderMaker
+from ...instance.output_headers import HeaderMaker
 from ...instance.spec import InstanceSpec, from_json
 from ...instance.stats import InstanceStats
 from ...wire.topic_name import parse_topic_name

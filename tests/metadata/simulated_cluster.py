@@ -24,8 +24,8 @@ from magnetar.metadata.functions import FunctionMetadataManager
 from magnetar.scheduler.manager import SchedulerManager
 from magnetar.wire.functions_pb2 import FunctionMetaData
 from magnetar.worker.cluster.hand_over import REQUEST_ID_HEADER, HandOver
+from magnetar.worker.cluster.internal_topic import TopicLog
 from magnetar.worker.cluster.leadership import Leadership
-from magnetar.worker.cluster.topic_log import TopicLog
 from magnetar.worker.config import WorkerConfig
 
 from .simulated_broker import Hear, Link, Spawn

@@ -16,10 +16,10 @@ from magnetar.errors import MagnetarError, RequestRefused
 from magnetar.membership.roster import Member
 from magnetar.runtime.manager import InstanceEnvironment, RuntimeManager
 from magnetar.wire.functions_pb2 import PackageLocationMetaData
+from magnetar.worker.assembly import Parts
 from magnetar.worker.cluster.broker_admin import BrokerAdmin
 from magnetar.worker.functions.instances import Instances
 from magnetar.worker.functions.service import FunctionName
-from magnetar.worker.parts import Parts
 
 from .function_world import SimulatedInstance, SimulatedRuntime, World
 from .simulated_broker import Broker, Client, Link, participate

@@ -18,7 +18,7 @@ from magnetar.client.client import AsyncClient
 from magnetar.client.config import ConsumerConfig, ProducerConfig
 from magnetar.client.consumers.received import Message
 from magnetar.client.producers.outgoing import encode_entry
-from magnetar.instance import markers
+from magnetar.instance import output_headers
 from magnetar.instance.spec import InstanceSpec
 from magnetar.runtime.thread.runtime import ThreadInstance, ThreadRuntime
 from magnetar.wire import functions_pb2 as records
@@ -399,13 +399,13 @@ async def test_marked_message_names_itself_on_its_output(
 ) -> None:
     producer = await client.create_producer(f"{topic}-in", ProducerConfig(batching=False))
     await producer.send(b"plain", properties={"p": "v"})
-    message_id = await producer.send(b"marked", properties={markers.TRIGGER_PROPERTY: "1", "p": "v"})
+    message_id = await producer.send(b"marked", properties={output_headers.TRIGGER_PROPERTY: "1", "p": "v"})
     await start(make_spec("def process(x): return x"))
     plain, marked = await receive(client, f"{topic}-out", 2)
     assert dict(plain.properties) == {}
     assert dict(marked.properties) == {
-        markers.INPUT_MESSAGE_ID: markers.message_id_text(message_id),
-        markers.INPUT_TOPIC: f"{topic}-in",
+        output_headers.INPUT_MESSAGE_ID: output_headers.message_id_text(message_id),
+        output_headers.INPUT_TOPIC: f"{topic}-in",
     }
 
 

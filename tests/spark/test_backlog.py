@@ -10,7 +10,7 @@ from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from magnetar.instance.details import subscription_of
+from magnetar.instance.endpoint_settings import subscription_of
 from magnetar.instance.spec import InstanceSpec
 from magnetar.runtime.spark.backlog import Backlog
 from magnetar.spark.jobs.backlog import UNKNOWN

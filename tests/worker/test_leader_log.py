@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from magnetar.client.config import ProducerConfig
 from magnetar.errors import NotAllowed
-from magnetar.worker.cluster.topic_log import TopicLog
+from magnetar.worker.cluster.internal_topic import TopicLog
 
 
 class Client:

@@ -10,8 +10,8 @@ from magnetar.client.client import AsyncClient
 from magnetar.errors import ConnectionLost
 from magnetar.metadata.replicated_log import LogRecord, ReplicatedLog
 from magnetar.worker.cluster.broker_admin import BrokerAdmin
+from magnetar.worker.cluster.internal_topic import TopicLog
 from magnetar.worker.cluster.log_compaction import LogCompaction
-from magnetar.worker.cluster.topic_log import TopicLog
 
 from tests.support.eventually import eventually
 from tests.support.pulsar import Broker, own_name

@@ -17,7 +17,7 @@ from ...client.config import ProducerConfig, ReaderConfig
 from ...client.consumers.reader import Reader
 from ...client.consumers.received import Message
 from ...errors import InvalidTopicName, MagnetarError, ProtocolError, RequestRefused
-from ...instance.markers import INPUT_MESSAGE_ID, INPUT_TOPIC, TRIGGER_PROPERTY
+from ...instance.output_headers import INPUT_MESSAGE_ID, INPUT_TOPIC, TRIGGER_PROPERTY
 from ...tasks import race
 from ...wire.functions_pb2 import FunctionMetaData
 from ...wire.message_id import LATEST, MessageId, deserialize

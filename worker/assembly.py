@@ -29,9 +29,9 @@ from ..wire.functions_pb2 import Assignment, FunctionMetaData, PackageLocationMe
 from .admission import MARK
 from .cluster.broker_admin import BrokerAdmin
 from .cluster.hand_over import HandOver
+from .cluster.internal_topic import TopicLog
 from .cluster.leadership import Leadership
 from .cluster.log_compaction import LogCompaction
-from .cluster.topic_log import TopicLog
 from .config import WorkerConfig
 from .functions.cleanup import SubscriptionCleanup
 from .functions.cursor_reset import CursorReset

@@ -18,13 +18,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from ....errors import StorageError
-from ..catalogue.catalogue import Head, write_catalogue
-from ..catalogue.lines import LogLine, encoded
-from ..core import StorageCore
-from ..disk.failures import as_storage_error, disk_action
-from ..journal.batch import Batch, JournalEnd
-from ..ledgers.ledger import Ledger
+from ...errors import StorageError
+from .catalogue.catalogue import Head, write_catalogue
+from .catalogue.lines import LogLine, encoded
+from .core import StorageCore
+from .disk.failures import as_storage_error, disk_action
+from .journal.batch import Batch, JournalEnd
+from .ledgers.ledger import Ledger
 
 _MANY_BYTES = 256 * 1024  # of a ledger, to be worth the calls that give their memory back
 Result = Callable[[StorageError | None], None]

@@ -29,7 +29,7 @@ from ...state.naming import table_of
 from ...wire.position import Position
 from ...wire.topic_name import parse_topic_name
 from ..core import InstanceCore
-from ..details import compression_of, consumer_config, subscription_of
+from ..endpoint_settings import compression_of, consumer_config, subscription_of
 from ..function_thread import Calls, Item
 from ..held_entries import HeldEntries
 from ..publish_request import PublishRequest
