@@ -187,6 +187,10 @@ class BadVersion(MagnetarError):
     """A metadata record or a key of a state table is not at the version that was expected; nothing was changed."""
 
 
+BROKER_ERRORS: dict[int, type[BrokerError]] = {}
+"""Every error of the broker by its code."""
+
+
 class BrokerError(MagnetarError):
     """The broker answered with an error.
 
@@ -198,187 +202,115 @@ class BrokerError(MagnetarError):
     code = 0
     is_final = False
 
+    def __init_subclass__(cls, *, code: int | None = None, is_final: bool = False) -> None:
+        """Take the class as the error of a code."""
+        if code is not None:
+            cls.code, cls.is_final = code, is_final
+            BROKER_ERRORS[code] = cls
 
-class UnknownBrokerError(BrokerError):
+
+class UnknownBrokerError(BrokerError, code=0):
     """ServerError.UnknownError, or a code that this version does not know."""
 
 
-class MetadataError(BrokerError):
+class MetadataError(BrokerError, code=1):
     """The broker's metadata store failed, or the request contradicts it."""
 
-    code = 1
 
-
-class PersistenceError(BrokerError):
+class PersistenceError(BrokerError, code=2):
     """The broker could not write to its storage."""
 
-    code = 2
 
-
-class AuthenticationError(BrokerError):
+class AuthenticationError(BrokerError, code=3, is_final=True):
     """The credentials were refused."""
 
-    code = 3
-    is_final = True
 
-
-class AuthorizationError(BrokerError):
+class AuthorizationError(BrokerError, code=4, is_final=True):
     """The role lacks the permission."""
 
-    code = 4
-    is_final = True
 
-
-class ConsumerBusy(BrokerError):
+class ConsumerBusy(BrokerError, code=5, is_final=True):
     """The subscription has a consumer that excludes this one."""
 
-    code = 5
-    is_final = True
 
-
-class ServiceNotReady(BrokerError):
+class ServiceNotReady(BrokerError, code=6):
     """The broker, topic or subscription is not ready; try again."""
 
-    code = 6
 
-
-class ProducerBlockedQuotaExceeded(BrokerError):
+class ProducerBlockedQuotaExceeded(BrokerError, code=7, is_final=True):
     """The backlog quota is used up and producers wait."""
 
-    code = 7
-    is_final = True
 
-
-class ProducerBlockedQuotaExceededRefused(BrokerError):
+class ProducerBlockedQuotaExceededRefused(BrokerError, code=8, is_final=True):
     """The backlog quota is used up and producers are refused."""
 
-    code = 8
-    is_final = True
 
-
-class ChecksumError(BrokerError):
+class ChecksumError(BrokerError, code=9, is_final=True):
     """The CRC-32C of an entry is wrong."""
 
-    code = 9
-    is_final = True
 
-
-class UnsupportedVersion(BrokerError):
+class UnsupportedVersion(BrokerError, code=10, is_final=True):
     """The protocol version is not supported."""
 
-    code = 10
-    is_final = True
 
-
-class TopicNotFound(BrokerError):
+class TopicNotFound(BrokerError, code=11, is_final=True):
     """The topic, or its namespace or tenant, does not exist."""
 
-    code = 11
-    is_final = True
 
-
-class SubscriptionNotFound(BrokerError):
+class SubscriptionNotFound(BrokerError, code=12):
     """The subscription does not exist."""
 
-    code = 12
 
-
-class ConsumerNotFound(BrokerError):
+class ConsumerNotFound(BrokerError, code=13):
     """The consumer does not exist."""
 
-    code = 13
 
-
-class TooManyRequests(BrokerError):
+class TooManyRequests(BrokerError, code=14, is_final=True):
     """A limit of the broker on concurrent requests is reached."""
 
-    code = 14
-    is_final = True
 
-
-class TopicTerminated(BrokerError):
+class TopicTerminated(BrokerError, code=15, is_final=True):
     """The topic takes no more messages."""
 
-    code = 15
-    is_final = True
 
-
-class ProducerBusy(BrokerError):
+class ProducerBusy(BrokerError, code=16, is_final=True):
     """A producer of that name, or an exclusive one, is connected."""
 
-    code = 16
-    is_final = True
 
-
-class TopicNameRefused(BrokerError):
+class TopicNameRefused(BrokerError, code=17, is_final=True):
     """The broker says that the text is no topic name."""
 
-    code = 17
-    is_final = True
 
-
-class IncompatibleSchema(BrokerError):
+class IncompatibleSchema(BrokerError, code=18, is_final=True):
     """The schema does not fit the topic's."""
 
-    code = 18
-    is_final = True
 
-
-class ConsumerAssignError(BrokerError):
+class ConsumerAssignError(BrokerError, code=19, is_final=True):
     """The consumer cannot be given keys."""
 
-    code = 19
-    is_final = True
 
-
-class TransactionCoordinatorNotFound(BrokerError):
+class TransactionCoordinatorNotFound(BrokerError, code=20):
     """There is no such transaction coordinator."""
 
-    code = 20
 
-
-class InvalidTransactionStatus(BrokerError):
+class InvalidTransactionStatus(BrokerError, code=21):
     """The transaction is in another state."""
 
-    code = 21
 
-
-class NotAllowed(BrokerError):
+class NotAllowed(BrokerError, code=22, is_final=True):
     """The operation is not allowed here."""
 
-    code = 22
-    is_final = True
 
-
-class TransactionConflict(BrokerError):
+class TransactionConflict(BrokerError, code=23):
     """Another transaction acknowledged the message."""
 
-    code = 23
 
-
-class TransactionNotFound(BrokerError):
+class TransactionNotFound(BrokerError, code=24):
     """There is no such transaction."""
 
-    code = 24
 
-
-class ProducerFenced(BrokerError):
+class ProducerFenced(BrokerError, code=25, is_final=True):
     """Another exclusive producer took the topic."""
-
-    code = 25
-    is_final = True
-
-
-BROKER_ERRORS: dict[int, type[BrokerError]] = {
-    kind.code: kind
-    for kind in (
-        UnknownBrokerError, MetadataError, PersistenceError, AuthenticationError, AuthorizationError, ConsumerBusy,
-        ServiceNotReady, ProducerBlockedQuotaExceeded, ProducerBlockedQuotaExceededRefused, ChecksumError,
-        UnsupportedVersion, TopicNotFound, SubscriptionNotFound, ConsumerNotFound, TooManyRequests, TopicTerminated,
-        ProducerBusy, TopicNameRefused, IncompatibleSchema, ConsumerAssignError, TransactionCoordinatorNotFound,
-        InvalidTransactionStatus, NotAllowed, TransactionConflict, TransactionNotFound, ProducerFenced,
-    )
-}  # fmt: skip
 
 
 def broker_error(code: int, message: str) -> BrokerError:

@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from ...web.answers import Refused, as_json, done, not_supported, nothing
+from ...web.answers import Refused, as_json, not_supported, nothing
 from .bodies import as_object, as_text_list
 from .call import Call
 from .routing import Routes
@@ -56,12 +56,11 @@ async def _update(call: Call) -> Response:
     return nothing()
 
 
-async def _delete(call: Call) -> Response:
+async def _delete(call: Call) -> None:
     _require(call)
     if call.cluster == call.namespaces.cluster_name:
         raise Refused(412, f"cluster {call.cluster} is this broker's own and cannot be deleted")
     await call.namespaces.delete_cluster(call.cluster)
-    return done()
 
 
 async def _get_peers(call: Call) -> Response:
@@ -69,7 +68,7 @@ async def _get_peers(call: Call) -> Response:
     return nothing() if peers is None else as_json(peers)
 
 
-async def _set_peers(call: Call) -> Response:
+async def _set_peers(call: Call) -> None:
     peers = as_text_list(await call.json(), "cluster names")
     _require(call)
     for peer in peers or ():
@@ -83,7 +82,6 @@ async def _set_peers(call: Call) -> Response:
         return data if peers is None else data | {"peerClusterNames": sorted(set(peers))}
 
     await call.namespaces.change_cluster(call.cluster, change)
-    return done()
 
 
 async def _refuse(call: Call) -> Response:

@@ -6,7 +6,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from ...web.answers import Refused, as_json, done
+from ...web.answers import Refused, as_json
 from .bodies import as_object, as_text_list
 from .call import Call
 from .routing import Routes
@@ -23,25 +23,23 @@ async def _get(call: Call) -> Response:
     return as_json(info)
 
 
-async def _create(call: Call) -> Response:
+async def _create(call: Call) -> None:
     tenant = call.new_tenant
     info = await _read(call)
     if call.namespaces.tenant(tenant) is not None:
         raise Refused(409, "Tenant already exist")
     await call.namespaces.create_tenant(tenant, info)
-    return done()
 
 
-async def _update(call: Call) -> Response:
+async def _update(call: Call) -> None:
     tenant = call.tenant
     info = await _read(call)
     if call.namespaces.tenant(tenant) is None:
         raise Refused(404, f"Tenant {tenant} not found")
     await call.namespaces.change_tenant(tenant, info)
-    return done()
 
 
-async def _delete(call: Call) -> Response:
+async def _delete(call: Call) -> None:
     tenant = call.text("tenant")
     if call.flag("force"):
         raise Refused(405, "Broker doesn't allow forced deletion of tenants")
@@ -50,7 +48,6 @@ async def _delete(call: Call) -> Response:
     if call.namespaces.namespaces(tenant):
         raise Refused(409, "The tenant still has active namespaces")
     await call.namespaces.delete_tenant(tenant)
-    return done()
 
 
 async def _read(call: Call) -> dict[str, Any]:

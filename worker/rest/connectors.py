@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from starlette.responses import Response
 
 from ...errors import RequestRefused
-from ...web.answers import as_json, done
+from ...web.answers import as_json
 from ...web.router import Handler
 from .call import WorkerCall
 
@@ -29,9 +29,8 @@ def _routes_of(base: str, kind: str) -> Iterator[tuple[str, str, Handler[WorkerC
         """Return an empty list: there are no connectors yet."""
         return as_json([])
 
-    async def reload_nothing(_: WorkerCall) -> Response:
+    async def reload_nothing(_: WorkerCall) -> None:
         """Reload the built-in connectors: there are none."""
-        return done()
 
     async def refuse(_: WorkerCall) -> Response:
         """Refuse to create or update a connector."""

@@ -87,7 +87,7 @@ class FunctionsRoutes:
             *(("POST", f"{path}/{name}", handler) for path in (one, instance) for name, handler in commands.items()),
         )
 
-    async def register(self, call: WorkerCall) -> Response:
+    async def register(self, call: WorkerCall) -> None:
         """Create a function from the parts functionConfig (JSON) and data (its package)."""
         function = call.function
         form = await read_form(call.request, "data", self._packages)
@@ -96,9 +96,8 @@ class FunctionsRoutes:
         finally:
             await self._discard(form)
         await self._instances.settle(function, self._functions.find(function))
-        return done()
 
-    async def update(self, call: WorkerCall) -> Response:
+    async def update(self, call: WorkerCall) -> None:
         """Change a function; parts as at its creation, plus updateOptions."""
         function = call.function
         form = await read_form(call.request, "data", self._packages)
@@ -108,21 +107,19 @@ class FunctionsRoutes:
         finally:
             await self._discard(form)
         await self._instances.settle(function, self._functions.find(function))
-        return done()
 
     async def _discard(self, form: Form) -> None:
         upload = form.get("data", Part()).upload
         if upload is not None:
             await self._packages.discard(upload)
 
-    async def deregister(self, call: WorkerCall) -> Response:
+    async def deregister(self, call: WorkerCall) -> None:
         """Delete a function."""
         function = call.function
         metadata = await self._functions.newest(function)
         await self._functions.deregister(function)
         await self._instances.settle(function, None)
         self._tables.drop(table_of(metadata))
-        return done()
 
     async def get(self, call: WorkerCall) -> Response:
         """Return a function's config."""
@@ -158,15 +155,15 @@ class FunctionsRoutes:
         number = call.instance_id("stats")
         return as_json(await self._instances.instance_stats(function, metadata, number))
 
-    async def start(self, call: WorkerCall) -> Response:
+    async def start(self, call: WorkerCall) -> None:
         """Start one instance or all."""
-        return await self._switch(call, "start")
+        await self._switch(call, "start")
 
-    async def stop(self, call: WorkerCall) -> Response:
+    async def stop(self, call: WorkerCall) -> None:
         """Stop one instance or all."""
-        return await self._switch(call, "stop")
+        await self._switch(call, "stop")
 
-    async def _switch(self, call: WorkerCall, command: str) -> Response:
+    async def _switch(self, call: WorkerCall, command: str) -> None:
         function = call.function
         await self._functions.newest(function)
         number = call.optional_instance_id(command)
@@ -174,14 +171,12 @@ class FunctionsRoutes:
         metadata = self._functions.find(function)
         await self._instances.settle(function, metadata)
         await self._instances.stopped(function, metadata)
-        return done()
 
-    async def restart(self, call: WorkerCall) -> Response:
+    async def restart(self, call: WorkerCall) -> None:
         """Restart one instance or all; nothing is stored."""
         function = call.function
         self._functions.find(function)
         await self._instances.restart(function, call.optional_instance_id("restart"))
-        return done()
 
     @takes(_NO_WAIT)
     async def trigger(self, call: WorkerCall) -> Response:
@@ -215,27 +210,24 @@ class FunctionsRoutes:
         return done() if output is None else Response(output, media_type="application/json")
 
     @takes(_RUN_ID)
-    async def begin_run(self, call: WorkerCall) -> Response:
+    async def begin_run(self, call: WorkerCall) -> None:
         """Begin a run that another worker was asked for; only on the worker that has the function."""
         function, run_id = call.function, _RUN_ID.of(call)
         self._functions.find(function)
         await self._instances.begin_run(function, call.instance_id("trigger"), run_id)
-        return done()
 
-    async def ended(self, call: WorkerCall) -> Response:
+    async def ended(self, call: WorkerCall) -> None:
         """Answer once no instance of a stopped function runs on this worker; one worker asks another."""
         await self._instances.ended_here(call.function)
-        return done()
 
     async def list_nothing(self, _: WorkerCall) -> Response:
         """Return the built-in functions and connectors: none yet."""
         return as_json([])
 
-    async def reload_nothing(self, _: WorkerCall) -> Response:
+    async def reload_nothing(self, _: WorkerCall) -> None:
         """Reload the built-in functions: there are none."""
-        return done()
 
-    async def decide(self, call: WorkerCall) -> Response:
+    async def decide(self, call: WorkerCall) -> None:
         """Decide a change that another worker has received; only on the leader."""
         form = await read_form(call.request)
         if "functionMetaData" not in form:
@@ -252,7 +244,6 @@ class FunctionsRoutes:
             raise RequestRefused(400, f"Corrupt Function MetaData: the header {REQUEST_ID_HEADER} is missing")
         is_deletion = form.get("delete", Part()).content == b"true"
         await self._functions.decide_here(FunctionRequest(metadata, request_id, is_deletion))
-        return done()
 
     async def upload(self, _: WorkerCall) -> Response:
         """Refuse an upload: packages are stored by their content, not under a path that the client chooses."""

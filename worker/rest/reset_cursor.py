@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from starlette.responses import Response
-
 from ...errors import RequestRefused
-from ...web.answers import done
 from ...wire.strict_json import NotJson, read_json
 from ..functions.cursor_reset import CursorReset, read_target
 from .call import ONE_FUNCTION, WorkerCall, WorkerRoutes
@@ -23,7 +20,7 @@ class ResetCursorRoute:
         """Return the route."""
         return (("POST", f"{ONE_FUNCTION}/reset-cursor", self.reset),)
 
-    async def reset(self, call: WorkerCall) -> Response:
+    async def reset(self, call: WorkerCall) -> None:
         """Stop a function, move the cursors of its inputs to the target in the body, and start it again."""
         content = await call.body_bytes(BODY_BYTES_MAX)
         try:
@@ -31,4 +28,3 @@ class ResetCursorRoute:
         except NotJson as exc:
             raise RequestRefused(400, f"the request is not JSON: {exc}") from exc
         await self._cursor_reset.run(call.function, read_target(body))
-        return done()

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from ...errors import RequestRefused, StateRefused, StateStoreFailed, StateStoreUnavailable
 from ...state.naming import table_of
-from ...web.answers import as_json, done
+from ...web.answers import as_json
 from ...wire.functions_pb2 import FunctionMetaData
 from ..functions.service import Functions
 from ..functions.state_tables import StateTables
@@ -110,7 +110,7 @@ class StateRoutes:
             raise RequestRefused(404, f"key '{key}' doesn't exist.")
         return as_json(shown(key, value))
 
-    async def put(self, call: WorkerCall) -> Response:
+    async def put(self, call: WorkerCall) -> None:
         """Set a key of the function's state from the part state, a FunctionState as JSON."""
         key = call.text("key")
         self._tables.check_configured()
@@ -121,7 +121,6 @@ class StateRoutes:
         data = sent(state, key)
         with _errors_as_answers():
             await self._tables.put(table, key.encode(), data)
-        return done()
 
     def _find(self, call: WorkerCall) -> FunctionMetaData:
         function = call.function

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from starlette.responses import Response
 
-from ....web.answers import Refused, as_json, done, not_supported
+from ....web.answers import Refused, as_json, not_supported
 from ....wire.topic_name import DOMAINS, TopicName
 from ...policies.policies import topic_hash
 from ...storage.cursors.names import is_internal
@@ -32,7 +32,7 @@ async def _get(call: Call) -> Response:
     return as_json(call.namespaces.policies(call.require_namespace()))
 
 
-async def _create(call: Call) -> Response:
+async def _create(call: Call) -> None:
     namespace = call.new_namespace
     policies = new_policies(call.namespaces, call.tenant, as_object(await call.json(), "policies"))
     if call.namespaces.tenant(call.tenant) is None:
@@ -40,10 +40,9 @@ async def _create(call: Call) -> Response:
     if call.namespaces.has_namespace(namespace):
         raise Refused(409, "Namespace already exists")
     await call.namespaces.create_namespace(namespace, policies)
-    return done()
 
 
-async def _delete(call: Call) -> Response:
+async def _delete(call: Call) -> None:
     namespace = call.namespace
     if not call.namespaces.has_namespace(namespace):
         raise Refused(404, f"Namespace {namespace} does not exist.")
@@ -60,7 +59,6 @@ async def _delete(call: Call) -> Response:
         for topic in topics:
             await call.broker.delete_topic(topic, force=True)
     await call.namespaces.delete_namespace(namespace)
-    return done()
 
 
 async def _topics(call: Call) -> Response:
@@ -83,37 +81,31 @@ async def _topic_hash_positions(call: Call) -> Response:
     return as_json({"namespace": namespace, "bundle": bundle, "topicHashPositions": positions})
 
 
-async def _unload(call: Call) -> Response:
+async def _unload(call: Call) -> None:
     namespace = call.require_namespace("Namespace not found")
     await _unload_all(call, topics_of(call, namespace, DOMAINS, include_system=True))
-    return done()
 
 
-async def _unload_bundle(call: Call) -> Response:
+async def _unload_bundle(call: Call) -> None:
     call.require_namespace("Namespace not found")
     await _unload_all(call, _topics_in_bundle(call))
-    return done()
 
 
-async def _clear_backlog(call: Call) -> Response:
+async def _clear_backlog(call: Call) -> None:
     # An absent namespace has no backlog, says Pulsar.
     await _skip_all(call, topics_of(call, call.namespace, DOMAINS[:1], include_system=False))
-    return done()
 
 
-async def _clear_backlog_of_bundle(call: Call) -> Response:
+async def _clear_backlog_of_bundle(call: Call) -> None:
     await _skip_all(call, _topics_in_bundle(call))
-    return done()
 
 
-async def _unsubscribe(call: Call) -> Response:
+async def _unsubscribe(call: Call) -> None:
     await _delete_subscription(call, topics_of(call, call.namespace, DOMAINS[:1], include_system=False))
-    return done()
 
 
-async def _unsubscribe_in_bundle(call: Call) -> Response:
+async def _unsubscribe_in_bundle(call: Call) -> None:
     await _delete_subscription(call, _topics_in_bundle(call))
-    return done()
 
 
 async def _split(call: Call) -> Response:

@@ -12,7 +12,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from ....web.answers import Refused, as_json, done, not_supported, nothing
+from ....web.answers import Refused, as_json, not_supported, nothing
 from ...policies.namespaces import Namespaces
 from ...policies.policies import MAX_BUNDLES, Policies, default_policies
 from ..bodies import as_bool, as_int, as_object, as_text_list, as_text_map
@@ -167,27 +167,24 @@ async def _get_properties(call: Call) -> Response:
     return as_json(call.namespaces.policies(call.require_namespace())["properties"])
 
 
-async def _set_properties(call: Call) -> Response:
+async def _set_properties(call: Call) -> None:
     properties = as_text_map(await call.json(), "properties") or {}
     namespace = call.require_namespace()
     await call.namespaces.change_policies(namespace, lambda p: p | {"properties": p["properties"] | properties})
-    return done()
 
 
-async def _clear_properties(call: Call) -> Response:
+async def _clear_properties(call: Call) -> None:
     await call.namespaces.change_policies(call.require_namespace(), lambda policies: policies | {"properties": {}})
-    return done()
 
 
 async def _get_property(call: Call) -> Response:
     return _property(call.namespaces.policies(call.require_namespace())["properties"].get(call.text("key")))
 
 
-async def _set_property(call: Call) -> Response:
+async def _set_property(call: Call) -> None:
     one = {call.text("key"): call.text("value")}
     namespace = call.require_namespace()
     await call.namespaces.change_policies(namespace, lambda p: p | {"properties": p["properties"] | one})
-    return done()
 
 
 async def _remove_property(call: Call) -> Response:
@@ -233,17 +230,15 @@ class _Policy:
         value = call.namespaces.policies(call.require_namespace()).get(self.field)
         return nothing() if value is None else as_json(value)
 
-    async def set(self, call: Call) -> Response:
+    async def set(self, call: Call) -> None:
         """Set the policy."""
         wanted = self.read(await call.json())
         namespace = call.require_namespace(self.missing)
         await self._change(call, namespace, None if wanted is None else self.check(wanted))
-        return done()
 
-    async def remove(self, call: Call) -> Response:
+    async def remove(self, call: Call) -> None:
         """Remove the policy."""
         await self._change(call, call.require_namespace(), None)
-        return done()
 
     async def _change(self, call: Call, namespace: str, value: Any) -> None:
         def change(policies: Policies) -> Policies:

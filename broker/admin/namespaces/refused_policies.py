@@ -142,9 +142,8 @@ def _refuse_setting(policy: _Unsupported) -> Handler:
     return refuse
 
 
-async def _remove_unset(call: Call) -> Response:
+async def _remove_unset(call: Call) -> None:
     call.require_namespace()
-    return done()
 
 
 async def _remove_no_bundle(call: Call) -> Response:

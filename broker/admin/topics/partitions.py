@@ -7,7 +7,7 @@ import asyncio
 from starlette.responses import Response
 
 from ....errors import TopicNotFound
-from ....web.answers import Refused, as_json, done
+from ....web.answers import Refused, as_json
 from ....wire.topic_name import TopicName
 from ...storage.cursors.names import is_internal
 from .. import bodies
@@ -47,7 +47,7 @@ async def _get(call: Call) -> Response:
     return as_json(answer)
 
 
-async def _create(call: Call) -> Response:
+async def _create(call: Call) -> None:
     partitions, properties = await _read(call)
     name = call.new_topic
     if name.partition >= 0:
@@ -63,10 +63,9 @@ async def _create(call: Call) -> Response:
     _refuse_conflicts(call, name, range(partitions))
     await call.namespaces.create_partitioned_topic(name, partitions, properties)
     await _create_missing(call, name)
-    return done()
 
 
-async def _update(call: Call) -> Response:
+async def _update(call: Call) -> None:
     name = call.topic
     body = await call.body(("application/json", "text/plain", _WITH_PROPERTIES))
     if not body.strip():
@@ -89,18 +88,16 @@ async def _update(call: Call) -> Response:
                 topic = await load(call, name.partition_name(index))
                 if subscription.name not in topic.subscriptions:
                     await topic.create_subscription(subscription.name, "earliest")
-    return done()
 
 
-async def _create_missed(call: Call) -> Response:
+async def _create_missed(call: Call) -> None:
     name = call.topic
     if not call.namespaces.partitions(name):
         raise Refused(404, f"Topic {name} does not exist")
     await _create_missing(call, name)
-    return done()
 
 
-async def _delete(call: Call) -> Response:
+async def _delete(call: Call) -> None:
     name = call.topic
     partitions = call.namespaces.partitions(name)
     if not partitions:
@@ -123,7 +120,6 @@ async def _delete(call: Call) -> Response:
         except TopicNotFound:
             continue  # somebody else deleted it meanwhile
     await call.namespaces.delete_partitioned_topic(name)
-    return done()
 
 
 async def _stats(call: Call) -> Response:

@@ -12,7 +12,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from ....web.answers import Refused, as_json, done, not_supported, nothing
+from ....web.answers import Refused, as_json, not_supported, nothing
 from ....wire.topic_name import TopicName
 from ..bodies import as_bool, as_int
 from ..call import Call
@@ -48,16 +48,16 @@ class _Policy:
             value = self.applied(call, name)
         return nothing() if value is None else as_json(value)
 
-    async def set(self, call: Call) -> Response:
+    async def set(self, call: Call) -> None:
         """Set the policy."""
         value = self.read(await call.json())
-        return await self._change(call, value)
+        await self._change(call, value)
 
-    async def remove(self, call: Call) -> Response:
+    async def remove(self, call: Call) -> None:
         """Remove the policy."""
-        return await self._change(call, None)
+        await self._change(call, None)
 
-    async def _change(self, call: Call, value: Any) -> Response:
+    async def _change(self, call: Call, value: Any) -> None:
         name = _topic_of(call)
 
         def change(policies: dict[str, Any]) -> dict[str, Any]:
@@ -67,7 +67,6 @@ class _Policy:
         await call.namespaces.change_topic_policies(name, change)
         if self.changed is not None:
             await self.changed(call, name)
-        return done()
 
 
 async def adjust_deduplication(call: Call, concerns: Callable[[TopicName], bool]) -> None:

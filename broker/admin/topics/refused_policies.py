@@ -79,9 +79,8 @@ def _refuse(name: str) -> Handler:
     return refuse
 
 
-async def _remove(call: Call) -> Response:
+async def _remove(call: Call) -> None:
     await _require(call)
-    return done()
 
 
 ROUTES: Routes = (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from starlette.responses import Response
 
-from ....web.answers import Refused, as_json, done, not_supported
+from ....web.answers import Refused, as_json, not_supported
 from ....wire.position import Position
 from ....wire.topic_name import TopicName
 from ...storage.cursors.names import is_internal
@@ -36,7 +36,7 @@ async def _list(call: Call) -> Response:
     return as_json(sorted({name for topic in topics for name in topic.subscriptions}))
 
 
-async def _create(call: Call) -> Response:
+async def _create(call: Call) -> None:
     raw = bodies.parse(await call.body())
     body = bodies.as_object(None if isinstance(raw, str) else raw, "message id")  # a text means latest to Pulsar
     name = call.require_topic_namespace()
@@ -55,10 +55,9 @@ async def _create(call: Call) -> Response:
         raise Refused(409, "Subscription already exists for topic")
     for topic in topics:
         await topic.create_subscription(subscription, position, properties)
-    return done()
 
 
-async def _delete(call: Call) -> Response:
+async def _delete(call: Call) -> None:
     name = own_subscription(call)
     found = _find_all(await load_all(call, call.topic), name)
     force = call.flag("force")
@@ -66,42 +65,37 @@ async def _delete(call: Call) -> Response:
         raise Refused(412, "Subscription has active connected consumers")
     for topic, _ in found:
         await topic.delete_subscription(name, force=force)
-    return done()
 
 
-async def _skip_all(call: Call) -> Response:
+async def _skip_all(call: Call) -> None:
     name = own_subscription(call)
     for _, subscription in _find_all(await load_all(call, call.topic), name):
         await subscription.skip_all()
-    return done()
 
 
-async def _skip(call: Call) -> Response:
+async def _skip(call: Call) -> None:
     count = call.number("count")
     topic = await load_single(call, call.topic, "Skip messages on a partitioned topic is not allowed")
     subscription = find_subscription(topic, own_subscription(call))
     if count > 0:
         await subscription.skip(count)
-    return done()
 
 
-async def _expire(call: Call) -> Response:
+async def _expire(call: Call) -> None:
     age_s = call.number("seconds")
     name = call.topic
     _refuse_expiring(name)
     subscription = own_subscription(call)
     await _expire_each(_find_all(await load_all(call, name), subscription), age_s)
-    return done()
 
 
-async def _expire_in_all(call: Call) -> Response:
+async def _expire_in_all(call: Call) -> None:
     age_s = call.number("seconds")
     name = call.topic
     _refuse_expiring(name)
     topics = await load_all(call, name)
     chosen = [(topic, each) for topic in topics for each in topic.subscriptions.values() if not is_internal(each.name)]
     await _expire_each(chosen, age_s)
-    return done()
 
 
 async def _expire_each(chosen: Sequence[tuple[Topic, Subscription]], age_s: int) -> None:
@@ -121,7 +115,7 @@ async def _expire_each(chosen: Sequence[tuple[Topic, Subscription]], age_s: int)
         )
 
 
-async def _expire_to(call: Call) -> Response:
+async def _expire_to(call: Call) -> None:
     body = bodies.as_object(await call.json(), "message id")
     topic = await load_single(call, call.topic, "Expire message at position is not supported for partitioned-topic")
     subscription = find_subscription(topic, own_subscription(call))
@@ -130,18 +124,16 @@ async def _expire_to(call: Call) -> Response:
         target = Position(target.ledger_id, target.entry_id - 1)
     if min(target, topic.log.last_confirmed) > subscription.cursor.mark_delete:
         await subscription.reset_to(topic.log.next_position(min(target, topic.log.last_confirmed)))
-    return done()
 
 
-async def _reset_to_time(call: Call) -> Response:
+async def _reset_to_time(call: Call) -> None:
     time_ms = call.number("timestamp")
     name = own_subscription(call)
     for _, subscription in _find_all(await load_all(call, call.topic), name):
         await subscription.reset_to_time(time_ms)
-    return done()
 
 
-async def _reset_to_id(call: Call) -> Response:
+async def _reset_to_id(call: Call) -> None:
     body = bodies.as_object(await call.json(), "message id")
     topic = await load_single(call, call.topic, "Reset-cursor at position is not allowed for partitioned-topic")
     subscription = find_subscription(topic, own_subscription(call))
@@ -153,19 +145,17 @@ async def _reset_to_id(call: Call) -> Response:
     elif is_excluded(_required(body)):
         target = topic.log.next_position(target)
     await subscription.reset_to(target)
-    return done()
 
 
 async def _get_properties(call: Call) -> Response:
     return as_json(_properties(await load_all(call, call.topic), call.subscription))
 
 
-async def _set_properties(call: Call) -> Response:
+async def _set_properties(call: Call) -> None:
     wanted = bodies.as_text_map(await call.json(), "properties")
     present = _properties(await load_all(call, call.topic), call.subscription)
     if wanted is not None and wanted != present:
         raise not_supported("changing the properties of a subscription", "give them when it is created")
-    return done()
 
 
 async def _replicated(call: Call) -> Response:
@@ -173,12 +163,11 @@ async def _replicated(call: Call) -> Response:
     return as_json({str(topic.name): False for topic, _ in found})
 
 
-async def _set_replicated(call: Call) -> Response:
+async def _set_replicated(call: Call) -> None:
     wanted = bodies.as_bool(await call.json(), "replicated")
     _find_all(await load_all(call, call.topic), call.subscription)
     if wanted:
         raise not_supported("a replicated subscription", "send false")
-    return done()
 
 
 async def _analyze(call: Call) -> Response:

@@ -45,7 +45,7 @@ async def _list(call: Call) -> Response:
     return as_json([str(topic) for topic in topics])
 
 
-async def _create(call: Call) -> Response:
+async def _create(call: Call) -> None:
     properties = bodies.as_text_map(await call.json(), "properties") or {}
     name = call.require_topic_namespace(is_new=True)
     refuse_non_persistent(name)
@@ -56,7 +56,6 @@ async def _create(call: Call) -> Response:
     if call.namespaces.partitions(name) or exists(call, name):
         raise Refused(409, "This topic already exists")
     await call.broker.create_topic(name, properties)
-    return done()
 
 
 async def _delete(call: Call) -> Response:
@@ -77,11 +76,10 @@ async def _delete(call: Call) -> Response:
     return done()
 
 
-async def _unload(call: Call) -> Response:
+async def _unload(call: Call) -> None:
     name = call.require_topic_namespace()
     for topic in await load_all(call, name):
         await call.broker.unload_topic(topic.name)
-    return done()
 
 
 async def _get_properties(call: Call) -> Response:
@@ -89,20 +87,18 @@ async def _get_properties(call: Call) -> Response:
     return as_json(call.namespaces.properties(name))
 
 
-async def _set_properties(call: Call) -> Response:
+async def _set_properties(call: Call) -> None:
     added = bodies.as_text_map(await call.json(), "properties") or {}
     name = _require_existing(call)
     if added:
         await call.namespaces.set_properties(name, call.namespaces.properties(name) | added)
-    return done()
 
 
-async def _remove_property(call: Call) -> Response:
+async def _remove_property(call: Call) -> None:
     name = _require_existing(call)
     properties = call.namespaces.properties(name)
     if properties.pop(call.request.query_params.get("key", ""), None) is not None:
         await call.namespaces.set_properties(name, properties)
-    return done()
 
 
 async def _permissions(call: Call) -> Response:
@@ -115,9 +111,8 @@ async def _refuse_permission(call: Call) -> Response:
     raise Refused(501, "Authorization is not enabled: permissions would protect nothing")
 
 
-async def _nothing_to_revoke(call: Call) -> Response:
+async def _nothing_to_revoke(call: Call) -> None:
     _require_existing(call)
-    return done()
 
 
 async def _stats(call: Call) -> Response:
@@ -174,7 +169,7 @@ async def _trim(call: Call) -> Response:
     return nothing()
 
 
-async def _truncate(call: Call) -> Response:
+async def _truncate(call: Call) -> None:
     name = call.topic
     if not name.is_persistent:
         raise Refused(412, "unsupport truncate")
@@ -183,7 +178,6 @@ async def _truncate(call: Call) -> Response:
             await subscription.truncate()
         topic.log.close_ledger()  # trimming frees closed ledgers only
         await topic.trim(0, 0)
-    return done()
 
 
 async def _backlog_size(call: Call) -> Response:
@@ -201,7 +195,7 @@ async def _compaction_status(call: Call) -> Response:
     return as_json({"status": compaction.status, "lastError": compaction.last_error})
 
 
-async def _compact(call: Call) -> Response:
+async def _compact(call: Call) -> None:
     name = call.topic
     require_persistent(name)
     topics = await load_all(call, name)
@@ -209,7 +203,6 @@ async def _compact(call: Call) -> Response:
         raise Refused(409, f"Compaction already in progress on {name}")
     for topic in topics:
         topic.begin_compaction()
-    return done()
 
 
 async def _offload_status(call: Call) -> Response:
