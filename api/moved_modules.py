@@ -38,7 +38,7 @@ _MOVED = {
     "client.outgoing": "client.producers.outgoing",
     "client.partitioned_producer": "client.producers.partitioned",
     "client.pending_queue": "client.producers.pending_queue",
-    "client.permits": "client.consumers.permits",
+    "client.permits": "client.consumers.receive_queue",
     "client.positions": "client.consumers.message_ids",
     "client.producer": "client.producers.producer",
     "client.reader": "client.consumers.reader",

@@ -3,17 +3,113 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from ...errors import MagnetarError
+from ...tasks import Backoff
 from ...wire.position import Position
-from .entry_reader import EntryReader
 from .ports import ConsumerPort, SubscriptionPort
 
 if TYPE_CHECKING:
+    from ...wire.position import Position
     from ..config import BrokerConfig
+    from ..storage.entry import StoredEntry
     from ..storage.topic_log import TopicLog
+
+
+class Source(Protocol):
+    """Source of entries: a log, or its compacted view."""
+
+    name: str
+
+    def read(self, start: Position, max_entries: int, max_bytes: int) -> list[StoredEntry] | None:
+        """See `TopicLog.read`."""
+
+    async def load(self, start: Position, max_entries: int, max_bytes: int) -> list[StoredEntry]:
+        """See `TopicLog.load`."""
+
+
+log = logging.getLogger(__name__)
+
+RETRY_DELAY_S = 1.0
+"""Pause before a load is tried again that failed; doubles with each failure in a row."""
+LONGEST_RETRY_DELAY_S = 60.0
+
+_position = itemgetter(0)
+
+
+class EntryReader:
+    """Reads a log for one subscription."""
+
+    def __init__(
+        self,
+        source: Source,
+        start_task: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
+        on_loaded: Callable[[], None],
+    ):
+        self._source = source
+        self._start_task = start_task
+        self._on_loaded = on_loaded
+        self._task: asyncio.Task[None] | None = None
+        self._loaded: list[StoredEntry] = []
+        self._loaded_from: Position | None = None
+        self._backoff: Backoff | None = None  # while loads fail
+
+    def use(self, source: Source) -> None:
+        """Read from another source from now on."""
+        self.forget()
+        self._source = source
+
+    def read(self, start: Position, max_entries: int, max_bytes: int) -> list[StoredEntry]:
+        """Return entries from ``start`` on, in order; none if they are being loaded or not there yet.
+
+        A load calls ``on_loaded`` at its end; then the same read finds what was loaded.
+        """
+        if self._task is not None:
+            return []
+        if self._loaded_from is not None:
+            if self._loaded_from <= start:
+                first = bisect_left(self._loaded, start, key=_position)
+                if first < len(self._loaded):
+                    return self._loaded[first : first + max_entries]
+            self.forget()
+        entries = self._source.read(start, max_entries, max_bytes)
+        if entries is None:
+            self._task = self._start_task(self._load(start, max_entries, max_bytes))
+            return []
+        return entries
+
+    async def _load(self, start: Position, max_entries: int, max_bytes: int) -> None:
+        try:
+            loaded = await self._source.load(start, max_entries, max_bytes)
+            self._backoff = None
+        except Exception as error:
+            self._backoff = self._backoff or Backoff(RETRY_DELAY_S, LONGEST_RETRY_DELAY_S)
+            delay_s = self._backoff.next_s()
+            log.error(
+                "reading %s from %s:%s failed, trying again in %s s: %s", self._source.name, *start, delay_s, error,
+                exc_info=None if isinstance(error, MagnetarError) else error,
+            )  # fmt: skip
+            await asyncio.sleep(delay_s)
+            loaded = []
+        self._task = None
+        self._loaded = loaded
+        self._loaded_from = start
+        self._on_loaded()
+
+    def forget(self) -> None:
+        """Drop what was loaded; what is being loaded is dropped too."""
+        self._loaded = []
+        self._loaded_from = None
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+
 
 C = TypeVar("C", bound=ConsumerPort)
 StartTask = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]

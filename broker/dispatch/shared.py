@@ -1,4 +1,4 @@
-"""Dispatcher of Shared subscriptions; `shared_order` tells whose turn it is.
+"""Dispatcher of Shared subscriptions; `SharedOrder` tells whose turn it is.
 
 What a consumer was given and has not acknowledged is held on it; when it leaves or asks, that goes to the replay
 queue, which is served before anything new is read.
@@ -8,25 +8,84 @@ Source: Pulsar binary protocol, sections Shared and Redelivery.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from ...wire import ack_set
 from ...wire.batch import MIN_MESSAGE_BYTES
 from ...wire.position import Position
 from ...wire.pulsar_api_pb2 import CommandSubscribe
-from .dispatcher import READS_PER_TURN, C, Dispatcher, StartTask
-from .entry_reader import EntryReader
+from .dispatcher import READS_PER_TURN, C, Dispatcher, EntryReader, StartTask
 from .message_counts import limit_message_count
 from .ports import ConsumerPort
 from .replay import Replay
-from .shared_order import SharedOrder
 
 if TYPE_CHECKING:
     from ..config import BrokerConfig
     from ..storage.entry import StoredEntry
     from ..storage.topic_log import TopicLog
     from .ports import Delivery, SubscriptionPort
+
+
+class Ranked(Protocol):
+    """A consumer, as the order sees it."""
+
+    @property
+    def priority(self) -> int:
+        """0 is served first."""
+
+
+R = TypeVar("R", bound=Ranked)
+
+
+class SharedOrder(Generic[R]):
+    """Consumers by level of priority, each level with its own turn."""
+
+    def __init__(self) -> None:
+        self._levels: list[tuple[int, list[R]]] = []
+        self._turns: dict[int, int] = {}  # by priority: index of who comes next
+
+    def __iter__(self) -> Iterator[R]:
+        return (consumer for _, level in self._levels for consumer in level)
+
+    def __len__(self) -> int:
+        return sum(len(level) for _, level in self._levels)
+
+    def add(self, consumer: R) -> None:
+        """Add a consumer behind those of its priority."""
+        for priority, level in self._levels:
+            if priority == consumer.priority:
+                level.append(consumer)
+                return
+        self._levels.append((consumer.priority, [consumer]))
+        self._levels.sort(key=lambda pair: pair[0])
+        self._turns[consumer.priority] = 0
+
+    def remove(self, consumer: R) -> bool:
+        """Remove a consumer, without changing whose turn it is; returns whether it was there."""
+        for number, (priority, level) in enumerate(self._levels):
+            if priority == consumer.priority and consumer in level:
+                index = level.index(consumer)
+                del level[index]
+                if index < self._turns[priority]:
+                    self._turns[priority] -= 1
+                if not level:
+                    del self._levels[number]
+                    del self._turns[priority]
+                return True
+        return False
+
+    def next(self, is_available: Callable[[R], bool]) -> R | None:
+        """Return who is served next, None if nobody is available; the turn passes on."""
+        for priority, level in self._levels:
+            count = len(level)
+            first = self._turns[priority]
+            for step in range(count):
+                index = (first + step) % count
+                if is_available(level[index]):
+                    self._turns[priority] = (index + 1) % count
+                    return level[index]
+        return None
 
 
 def _is_available(consumer: ConsumerPort) -> bool:

@@ -36,11 +36,10 @@ from ...wire.pulsar_api_pb2 import BaseCommand
 from ...wire.session import LEGAL, Role, State, violation
 from ...wire.strings import bad_string
 from ..errors import error_code, failed
-from .closed_producers import ClosedProducers
 from .commands import HANDLERS
 from .keep_alive import KeepAlive
 from .outbox import Outbox
-from .registry import Registry
+from .registry import ClosedProducers, Registry
 
 if TYPE_CHECKING:
     from ..topics.consumer import Consumer

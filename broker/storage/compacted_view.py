@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...wire.position import Position
 from .entry import StoredEntry
-from .journal.records import encode_change
+from .journal.format import encode_change
 
 if TYPE_CHECKING:
     from .core import StorageCore

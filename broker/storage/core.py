@@ -22,10 +22,9 @@ from .disk.disk import Disk
 from .disk.failures import Congested, DiskFailure
 from .disk.lanes import Lanes
 from .journal.batch import Batch, Done, JournalEnd
+from .journal.format import publish_time_of
 from .journal.journal import Journal
-from .journal.records import publish_time_of
-from .ledgers.entry_memory import EntryMemory
-from .ledgers.ledger import Ledger
+from .ledgers.ledger import EntryMemory, Ledger
 from .ledgers.ledger_file import LedgerFile
 from .ledgers.read_cache import ReadCache
 from .topic_log import TopicLog

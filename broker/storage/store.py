@@ -28,8 +28,8 @@ from .disk.disk import Disk, DiskLock, LocalDisk, LockedByOther
 from .disk.failures import disk_action
 from .disk.lanes import Lanes, Stepper, ThreadLanes
 from .journal.batch import Done
+from .journal.format import encode_change
 from .journal.journal import Journal
-from .journal.records import encode_change
 from .recovery.recovery import recover
 from .topic_log import TopicLog
 

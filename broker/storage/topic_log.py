@@ -22,7 +22,7 @@ from .cursors.cursor import Cursor, MemoryCursor
 from .cursors.names import check_name, check_properties, refuse_internal
 from .entry import StoredEntry
 from .journal.batch import Done, EntryDone
-from .journal.records import ENTRY, ENTRY_FIELDS_BYTES, encode_change, pack_entry_head
+from .journal.format import ENTRY, ENTRY_FIELDS_BYTES, encode_change, pack_entry_head
 from .ledgers.ledger import Ledger, LedgerInfo, LedgerTotals
 from .ledgers.ledger_list import LedgerList
 from .ledgers.read_cache import within

@@ -11,8 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ...wire import ack_set, replies
-from ...wire.bulk import message_frame_head
-from ...wire.frame_templates import MessageHeads
+from ...wire.bulk import MessageHeads, message_frame_head
 from ...wire.payload import strip_checksum
 from ...wire.pulsar_api_pb2 import CommandSubscribe
 from ..times import iso_now

@@ -23,7 +23,7 @@ from google.protobuf.message import DecodeError
 
 from ...errors import ChecksumError, ProducerBlockedQuotaExceededRefused, ProtocolError
 from ...wire import replies
-from ...wire.frame_templates import Receipt, receipt_frames
+from ...wire.bulk import Receipt, receipt_frames
 from ...wire.payload import MAGIC_CHECKSUM, open_payload
 from ...wire.position import Position
 from ...wire.pulsar_api_pb2 import CommandProducer, CommandSend, MessageMetadata, ServerError

@@ -5,8 +5,7 @@ from __future__ import annotations
 import click
 
 from ..lazy import Group
-from ..rest import Admin
-from ..rest_command import Line, Names, Record, rest_command
+from ..rest import Admin, Line, Names, Record, rest_command
 
 
 @click.group(cls=Group)

@@ -6,8 +6,7 @@ import click
 
 from ..lazy import Group
 from ..output import key_value_table
-from ..rest import Admin, segment
-from ..rest_command import Names, Record, rest_command
+from ..rest import Admin, Names, Record, rest_command, segment
 
 cluster_argument = click.argument("cluster")
 url_option = click.option("--url", help="REST address of the cluster.")

@@ -6,8 +6,7 @@ import click
 
 from ..lazy import Group
 from ..output import key_value_table
-from ..rest import Admin, segment
-from ..rest_command import Names, Record, Setting, rest_command
+from ..rest import Admin, Names, Record, Setting, rest_command, segment
 from ..topics.policies import disable_option, enable_option, on_or_off, parse_bytes, threshold_option, when
 from ..topics.subscription_commands import parse_duration
 from ..topics.topics import namespace_path

@@ -6,8 +6,7 @@ import click
 
 from ..lazy import Group
 from ..output import key_value_table
-from ..rest import Admin, segment
-from ..rest_command import Names, Record, rest_command
+from ..rest import Admin, Names, Record, rest_command, segment
 
 tenant_argument = click.argument("tenant")
 roles_option = click.option("-r", "--admin-roles", help="Admin roles, separated by commas.")

@@ -8,8 +8,7 @@ from typing import Any
 import click
 
 from ..failure import Failure
-from ..rest import Admin
-from ..rest_command import rest_command
+from ..rest import Admin, rest_command
 from .target import find_target, target_options
 
 LATEST_ID = {"ledgerId": (1 << 63) - 1, "entryId": (1 << 63) - 1}

@@ -15,8 +15,7 @@ from ..config_flags import build_config
 from ..failure import Failure
 from ..lazy import Group
 from ..output import Table
-from ..rest import Admin, segment
-from ..rest_command import Names, Record, rest_command
+from ..rest import Admin, Names, Record, rest_command, segment
 from .cursor import reset_cursor
 from .flags import complete_names, function_options, is_remote
 from .state import putstate, querystate

@@ -11,8 +11,7 @@ import click
 from ..failure import Failure
 from ..lazy import Group
 from ..output import Table, print_json, print_table, wants_table
-from ..rest import Admin
-from ..rest_command import Record, rest_command
+from ..rest import Admin, Record, rest_command
 from ..settings import current
 
 WORKER_COLUMNS = ("workerId", "workerHostname", "port")

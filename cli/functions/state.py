@@ -11,8 +11,7 @@ import click
 
 from ..failure import Failure
 from ..output import print_json
-from ..rest import Admin, segment
-from ..rest_command import rest_command
+from ..rest import Admin, rest_command, segment
 from .target import find_target, target_options
 
 WATCH_EVERY_S = 1.0

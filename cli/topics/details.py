@@ -7,8 +7,7 @@ from typing import NamedTuple
 import click
 
 from ..failure import Failure
-from ..rest import Admin
-from ..rest_command import Line, Record, rest_command
+from ..rest import Admin, Line, Record, rest_command
 from .subscription_commands import parse_duration, print_messages, split_entry, topic_argument, topic_path
 
 

@@ -9,8 +9,7 @@ import click
 
 from ..failure import Failure
 from ..lazy import Group
-from ..rest import Admin
-from ..rest_command import Setting, rest_command
+from ..rest import Admin, Setting, rest_command
 from .subscription_commands import topic_argument, topic_path
 
 enable_option = click.option("-e", "--enable", is_flag=True, help="Enable it.")

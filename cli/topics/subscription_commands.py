@@ -13,8 +13,7 @@ from ...wire.batch import decode_batch
 from ...wire.topic_name import parse_topic_name
 from ..failure import Failure
 from ..output import print_json, wants_table
-from ..rest import Admin, segment
-from ..rest_command import Names, rest_command
+from ..rest import Admin, Names, rest_command, segment
 from ..settings import current
 
 EARLIEST_ID = {"ledgerId": -1, "entryId": -1}

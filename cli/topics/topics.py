@@ -10,8 +10,7 @@ from ...wire.topic_name import parse_topic_name
 from ..failure import Failure
 from ..lazy import Group
 from ..output import Table
-from ..rest import Admin, segment
-from ..rest_command import Line, Names, Record, rest_command
+from ..rest import Admin, Line, Names, Record, rest_command, segment
 from . import details as topic_details
 from . import policies as topic_policies
 from . import subscription_commands as topic_actions

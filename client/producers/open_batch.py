@@ -1,12 +1,23 @@
-"""The entry that a producer is filling."""
+"""The entry that a producer is filling, and the encoding of entries."""
 
 from __future__ import annotations
 
+import asyncio
 from asyncio import Future, TimerHandle
+from collections.abc import Callable
 
+from ...errors import MessageTooLarge
 from ...wire.batch import encode_batch
+from ...wire.bulk import send_frame_head
+from ...wire.compression import NAMES, compress
+from ...wire.frames import DEFAULT_MAX_MESSAGE_BYTES, FRAME_PADDING_BYTES
 from ...wire.message_id import MessageId
+from ...wire.payload import seal
+from ...wire.plain_sends import PlainSends
 from ...wire.pulsar_api_pb2 import MessageMetadata, SingleMessageMetadata
+from ..config import ProducerConfig
+from .outgoing import OutgoingEntry
+from .pending_queue import PendingSend
 
 
 class OpenBatch:
@@ -88,3 +99,100 @@ class OpenBatch:
         futures = self.futures
         self.headers, self.payloads, self.futures, self.bytes = [], [], [], 0
         return futures
+
+
+_METADATA_ROOM_BYTES = FRAME_PADDING_BYTES - 1024  # of an entry beside its body; the rest is the command's
+
+
+class Encoder:
+    """Encodes for one producer.
+
+    Attributes:
+        compression: a CompressionType of the protocol, 0 for none.
+        max_message_bytes: largest message that the broker takes.
+        plain: encodes messages that go out one by one as they are; None if this producer's do not, or have no name yet.
+    """
+
+    __slots__ = ("_clock", "_config", "_loop", "_name", "_producer_id", "compression", "max_message_bytes", "plain")
+
+    def __init__(self, producer_id: int, config: ProducerConfig, clock: Callable[[], float]):
+        self._producer_id = producer_id
+        self._config = config
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._name = ""
+        self.compression = NAMES[config.compression]
+        self.max_message_bytes = DEFAULT_MAX_MESSAGE_BYTES
+        self.plain: PlainSends | None = None
+
+    def attached(self, producer_name: str, max_message_bytes: int) -> None:
+        """Take over what the broker says when the producer is attached to it."""
+        self._name = producer_name
+        self.max_message_bytes = max_message_bytes
+        config = self._config
+        if not (config.batching or config.empty_deletes or self.compression):
+            self.plain = PlainSends(self._producer_id, producer_name)
+
+    def check_size(self, what: str, size: int) -> None:
+        """Refuse what the broker would not take."""
+        if size > self.max_message_bytes:
+            raise MessageTooLarge(
+                f"{what} of {size} bytes exceeds max_message_bytes={self.max_message_bytes} of the broker"
+            )
+
+    def metadata(self, sequence_id: int) -> MessageMetadata:
+        """Return what each entry begins with."""
+        return MessageMetadata(
+            producer_name=self._name, sequence_id=sequence_id, publish_time=int(self._clock() * 1000)
+        )
+
+    def message(self, metadata: MessageMetadata, payload: bytes, future: asyncio.Future[MessageId]) -> PendingSend:
+        """Return the SEND of a message that is an entry of its own."""
+        if self.compression:
+            payload = self._compress(metadata, payload)
+        self.check_size("entry", len(payload))
+        return self._seal(metadata, payload, 1, future)
+
+    def batch(self, batch: OpenBatch) -> PendingSend:
+        """Return the SEND of a batch, without the futures of its messages."""
+        metadata = batch.metadata(self._name, int(self._clock() * 1000))
+        body = batch.encode()
+        if self.compression:
+            body = self._compress(metadata, body)
+        self.check_size("entry", len(body))
+        return self._seal(metadata, body, len(batch), None)
+
+    def entry(self, entry: OutgoingEntry, first: int, future: asyncio.Future[MessageId]) -> PendingSend:
+        """Return the SEND of an entry that was encoded elsewhere; ``first`` is the sequence id of its first message."""
+        metadata = self.metadata(first)
+        metadata.num_messages_in_batch = entry.num_messages
+        if entry.num_messages > 1:
+            metadata.highest_sequence_id = first + entry.num_messages - 1
+        if entry.compression:
+            metadata.compression = entry.compression  # type: ignore[assignment]  # the protocol's number itself
+            metadata.uncompressed_size = entry.uncompressed_bytes
+        if entry.key is not None:
+            metadata.partition_key = entry.key
+        return self._seal(metadata, entry.body, entry.num_messages, future)
+
+    def _compress(self, metadata: MessageMetadata, body: bytes) -> bytes:
+        metadata.compression = self.compression  # type: ignore[assignment]  # the protocol's number itself
+        metadata.uncompressed_size = len(body)
+        return compress(self.compression, body)
+
+    def _seal(
+        self, metadata: MessageMetadata, body: bytes, count: int, future: asyncio.Future[MessageId] | None
+    ) -> PendingSend:
+        payload = seal(metadata, body)
+        if len(payload) > self.max_message_bytes + _METADATA_ROOM_BYTES:
+            # A broker ends the connection at a frame beyond its limit; the entry would come again on every new one.
+            raise MessageTooLarge(
+                f"entry of {len(body)} bytes has {len(payload) - len(body)} bytes of keys and properties beside it, and"
+                f" the limit for both is {self.max_message_bytes + _METADATA_ROOM_BYTES}; send shorter keys"
+            )
+        first = last = metadata.sequence_id
+        highest: int | None = None
+        if metadata.HasField("highest_sequence_id"):
+            last = highest = metadata.highest_sequence_id
+        head = send_frame_head(self._producer_id, first, highest, count, False, len(payload))
+        return PendingSend(first, last, head, payload, count, self._loop.time(), future)

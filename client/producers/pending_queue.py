@@ -6,14 +6,58 @@ sent again, byte by byte as before and before anything new.
 
 from __future__ import annotations
 
+import asyncio
 from asyncio import Future
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
 
-from ...errors import MagnetarError
+from ...errors import InvalidConfig, MagnetarError
 from ...wire.message_id import MessageId
+from ..checks import INT64_MAX, check_integer
+from ..config import ProducerConfig
+
+if TYPE_CHECKING:
+    from .open_batch import OpenBatch
+
+
+class SequenceIds:
+    """The sequence ids that a producer has given out.
+
+    Invariant: they rise; the broker's deduplication takes any other for a message that it has.
+
+    Attributes:
+        producer_name: for errors.
+        next: of the next message, unless the application chooses one.
+        last: the highest that was given out, -1 before the first.
+    """
+
+    __slots__ = ("last", "next", "producer_name")
+
+    def __init__(self) -> None:
+        self.producer_name = ""
+        self.next = 0
+        self.last = -1
+
+    def assign(self, sequence_id: int | None, count: int) -> int:
+        """Return the first of ``count`` sequence ids; ``sequence_id`` is what the application chose for it.
+
+        Raises:
+            InvalidConfig: the chosen one is no number, or does not rise.
+        """
+        first = self.next
+        if sequence_id is not None:
+            check_integer("sequence_id", sequence_id, 0, INT64_MAX - count)
+            first = sequence_id
+        if first <= self.last:
+            raise InvalidConfig(
+                f"sequence_id={first} does not rise: producer {self.producer_name} has already used {self.last}"
+            )
+        self.last = first + count - 1
+        self.next = first + count
+        return first
 
 
 def fail_all(futures: Iterable[Future[MessageId]], error: MagnetarError) -> None:
@@ -148,3 +192,71 @@ class PendingQueue:
         self.messages = 0
         self.bytes = 0
         return sends
+
+
+class Admission:
+    """The limits of one producer, and the callers that wait until it is below them.
+
+    Invariant: no more callers are let on than there is room for beside those that were let on and have not run yet.
+
+    Attributes:
+        waiting: callers, in the order in which they came.
+        admitted: callers that were let on but have not run yet, so that their messages are not pending yet.
+    """
+
+    __slots__ = ("_batch", "_loop", "_max_bytes", "_max_messages", "_pending", "admitted", "waiting")
+
+    def __init__(self, config: ProducerConfig, pending: PendingQueue, batch: OpenBatch):
+        self._max_messages = config.max_pending_messages
+        self._max_bytes = config.max_pending_bytes
+        self._pending = pending
+        self._batch = batch
+        self._loop = asyncio.get_running_loop()
+        self.waiting: deque[asyncio.Future[None]] = deque()
+        self.admitted = 0
+
+    @property
+    def room(self) -> int:
+        """How many more messages there is room for."""
+        pending, batch = self._pending, self._batch
+        if pending.bytes + batch.bytes >= self._max_bytes:
+            return 0
+        return self._max_messages - pending.messages - len(batch.payloads)
+
+    async def wait(self, check_open: Callable[[], None]) -> None:
+        """Wait for room behind those who wait already; `Producer.ready` calls it when there is none.
+
+        Cancellation: safe.
+
+        Args:
+            check_open: raises when the producer has ended.
+        """
+        while True:
+            waiter = self._loop.create_future()
+            self.waiting.append(waiter)
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                if waiter.done() and not waiter.cancelled():
+                    self.admitted -= 1
+                    self.admit()  # the turn that was given to this caller goes to the next one
+                raise
+            self.admitted -= 1
+            check_open()
+            if self.room > 0:
+                return
+
+    def admit(self) -> None:
+        """Let as many waiting callers go on as there is room for, in the order in which they came."""
+        while self.waiting and self.room > self.admitted:
+            self._let_on(self.waiting.popleft())
+
+    def admit_all(self) -> None:
+        """Let all go on, to find that the producer has ended."""
+        while self.waiting:
+            self._let_on(self.waiting.popleft())
+
+    def _let_on(self, waiter: asyncio.Future[None]) -> None:
+        if not waiter.done():
+            waiter.set_result(None)
+            self.admitted += 1

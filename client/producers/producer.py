@@ -41,13 +41,10 @@ from ..checks import as_bytes, check_integer
 from ..config import ProducerConfig
 from ..connections.attachment import Attachment
 from ..connections.connection import Connection
-from .admission import Admission
 from .command import Creation
-from .encoder import Encoder
-from .open_batch import OpenBatch
+from .open_batch import Encoder, OpenBatch
 from .outgoing import OutgoingEntry, describe, encode_entry
-from .pending_queue import PendingQueue, PendingSend, Verdict, fail_all
-from .sequence_ids import SequenceIds
+from .pending_queue import Admission, PendingQueue, PendingSend, SequenceIds, Verdict, fail_all
 
 log = logging.getLogger(__name__)
 

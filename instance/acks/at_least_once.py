@@ -27,14 +27,13 @@ from ...wire.topic_name import parse_topic_name
 from ..core import InstanceCore
 from ..endpoint_settings import consumer_config, producer_config, subscription_of
 from ..function_thread import Calls, Item
-from ..held_entries import HeldEntries, position_of
 from ..ports import Input, Output
 from ..publish_request import PublishRequest, read_message_id
 from ..state.binding import StateLink
 from ..state.session import StateSession
 from ..stats import format_error
 from ..stopping import InstanceStopping
-from ..unit import Acknowledgements, Unit
+from ..unit import Acknowledgements, HeldEntries, Unit, position_of
 from .failover_input import FailoverInput
 from .pieces import OpenInput, Piece, PieceMaker
 from .publisher import Publisher, Ticket

@@ -8,9 +8,44 @@ from dataclasses import replace
 
 from ...client.config import ConsumerConfig
 from ...client.consumers.received import ReceivedEntry
-from ..held_entries import position_of
 from ..ports import Input
-from .recent_acks import RecentAcks
+from ..unit import Position, position_of
+
+KEEP_S = 5.0
+POSITIONS_MAX = 50_000
+
+
+class RecentAcks:
+    """Positions with the time of their acknowledgement, in that order."""
+
+    __slots__ = ("_times_s",)
+
+    def __init__(self) -> None:
+        """Remember nothing yet."""
+        self._times_s: dict[Position, float] = {}
+
+    def __len__(self) -> int:
+        return len(self._times_s)
+
+    def add(self, position: Position, now_s: float) -> None:
+        """Remember a position, and forget what is too old or too much."""
+        times = self._times_s
+        times.pop(position, None)
+        times[position] = now_s
+        while True:
+            oldest = next(iter(times))  # the newest itself is never too old
+            if len(times) <= POSITIONS_MAX and times[oldest] > now_s - KEEP_S:
+                return
+            del times[oldest]
+
+    def has(self, position: Position, now_s: float) -> bool:
+        """Return whether a position was acknowledged a moment ago."""
+        time_s = self._times_s.get(position)
+        return time_s is not None and time_s > now_s - KEEP_S
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._times_s.clear()
 
 
 class FailoverInput:

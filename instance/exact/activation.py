@@ -30,8 +30,8 @@ from ...state.values import Opened, OutboxEntry
 from ...wire.message_id import MessageId
 from ...wire.position import Position
 from ...wire.position_sequence import FIRST_SEGMENT, Segment, segment_of, segments_after
-from ..held_entries import HeldEntries, position_of
 from ..ports import Endpoints, OrderedInput
+from ..unit import HeldEntries, position_of
 from .committer import Committer, Ledger
 from .outputs import Outputs
 from .work import Result, Source, position_in

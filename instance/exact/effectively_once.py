@@ -31,9 +31,9 @@ from ...wire.topic_name import parse_topic_name
 from ..core import InstanceCore
 from ..endpoint_settings import compression_of, consumer_config, subscription_of
 from ..function_thread import Calls, Item
-from ..held_entries import HeldEntries
 from ..publish_request import PublishRequest
 from ..state.session import StateSession, outside_of_call
+from ..unit import HeldEntries
 from .activation import HELD_MESSAGES_MAX, Activation
 from .entries import EntryMaker
 from .flow import ResultFlow

@@ -35,10 +35,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from . import child, marks
+from .channel import HELD_LEASE_S, LEASE_S, LOOK_S, encode, take
 from .forked import ForkedProcess, fork, thread_count
 from .frozen import is_stopped
 from .memory_watch import MemoryWatch
-from .messages import HELD_LEASE_S, LEASE_S, LOOK_S, encode, take
 from .output import Output, is_readable
 
 _READ_BYTES = 64 * 1024

@@ -14,10 +14,9 @@ from typing import Any, Protocol
 
 from ...tasks import TaskSet
 from . import marks
-from .channel import ProcessChannel, execute
+from .channel import BEAT_S, ProcessChannel, execute
 from .exit_code import how_it_ended
 from .forked import ForkedProcess
-from .messages import BEAT_S
 
 log = logging.getLogger(__name__)
 

@@ -27,7 +27,7 @@ import setproctitle
 from ...errors import MagnetarError, ProtocolError
 from ...instance.spec import InstanceSpec, from_json
 from ...spark.session_config import SessionConfig
-from ..process.messages import encode, take
+from ..process.channel import encode, take
 from ..thread.routing import OutputRouter
 from .host_config import config_from_text
 from .hosted_function import HostedFunction, Job, MakeJob, OpenSession

@@ -10,12 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from magnetar.broker.dispatch.active_choice import Candidate, choose_active
 from magnetar.broker.dispatch.replay import Replay
-from magnetar.broker.dispatch.shared_order import SharedOrder
+from magnetar.broker.dispatch.shared import SharedOrder
 from magnetar.broker.session.topic_list import list_answer, topics_hash
 from magnetar.broker.topics.producer_access import Own, Producers, Share, Wait, admit
 from magnetar.errors import BrokerError, MetadataError, ProducerBusy, ProducerFenced
-from magnetar.wire.bulk import message_frame_head
-from magnetar.wire.frame_templates import MessageHeads, receipt_frames
+from magnetar.wire.bulk import MessageHeads, message_frame_head, receipt_frames
 from magnetar.wire.frames import FrameDecoder
 from magnetar.wire.hashing import murmur3_32
 from magnetar.wire.position import Position

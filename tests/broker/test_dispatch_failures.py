@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from magnetar.broker.dispatch import entry_reader
+from magnetar.broker.dispatch import dispatcher as entry_reader
 from magnetar.broker.dispatch.message_counts import limit_message_count
 from magnetar.broker.service import BrokerService
 from magnetar.broker.storage.entry import StoredEntry

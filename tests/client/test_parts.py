@@ -15,7 +15,7 @@ from magnetar.client.config import ClientConfig, ConsumerConfig
 from magnetar.client.connections.service_url import HostPort, parse_service_url
 from magnetar.client.consumers.ack_tracker import AckTracker, bits_of, words_of
 from magnetar.client.consumers.negative_acks import NegativeAcks
-from magnetar.client.consumers.permits import Permits
+from magnetar.client.consumers.receive_queue import Permits
 from magnetar.client.consumers.start import StartPosition
 from magnetar.client.producers.open_batch import OpenBatch
 from magnetar.client.producers.pending_queue import PendingQueue, PendingSend, Verdict

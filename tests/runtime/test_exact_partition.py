@@ -15,7 +15,7 @@ from magnetar.errors import ClosedError, MagnetarError
 from magnetar.instance.exact.activation import Activation, PartitionOwner
 from magnetar.instance.exact.partition import InputPartition, open_all
 from magnetar.instance.exact.work import Source
-from magnetar.instance.held_entries import HeldEntries
+from magnetar.instance.unit import HeldEntries
 from magnetar.wire.payload import seal
 from magnetar.wire.pulsar_api_pb2 import CommandMessage, MessageMetadata
 from magnetar.wire.topic_name import parse_topic_name

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from magnetar.errors import InvalidConfig, MagnetarError
-from magnetar.instance.acks.recent_acks import KEEP_S, POSITIONS_MAX, RecentAcks
+from magnetar.instance.acks.failover_input import KEEP_S, POSITIONS_MAX, RecentAcks
 from magnetar.instance.gate import Gate
 from magnetar.instance.logs import text as log_text
 from magnetar.instance.logs.file import InstanceLog, LogFollower, LogHandler, LogStream, rotated, tail

@@ -13,8 +13,8 @@ from dataclasses import replace
 
 import pytest
 from magnetar.client.client import AsyncClient
-from magnetar.instance.held_entries import HELD_MESSAGES_MAX
 from magnetar.instance.spec import InstanceSpec
+from magnetar.instance.unit import HELD_MESSAGES_MAX
 from magnetar.runtime.interface import Instance, Runtime
 from magnetar.runtime.process.runtime import ProcessInstance, ProcessRuntime
 from magnetar.state.client import TableClient

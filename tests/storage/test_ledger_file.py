@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from magnetar.broker.storage.disk.disk import LocalDisk
 from magnetar.broker.storage.disk.failures import DamagedFile
-from magnetar.broker.storage.journal.records import ENTRY, ENTRY_FIELDS_BYTES, pack_entry_head
+from magnetar.broker.storage.journal.format import ENTRY, ENTRY_FIELDS_BYTES, pack_entry_head
 from magnetar.broker.storage.ledgers.ledger_file import LedgerFile
 
 LEDGER = 7

@@ -12,7 +12,7 @@ import pytest
 from magnetar.broker.storage import DamagedFile, DiskFailure, Position, Storage, StorageConfig, StoredEntry, TopicLog
 from magnetar.broker.storage.disk.failures import UnknownLogs
 from magnetar.broker.storage.journal import format as layout
-from magnetar.broker.storage.journal.records import (
+from magnetar.broker.storage.journal.format import (
     ENTRY,
     ENTRY_FIELDS_BYTES,
     ENTRY_HEAD_BYTES,

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 from magnetar.broker.storage import Storage
-from magnetar.broker.storage.journal.records import ENTRY, ENTRY_FIELDS_BYTES, encode_change, pack_entry_head
+from magnetar.broker.storage.journal.format import ENTRY, ENTRY_FIELDS_BYTES, encode_change, pack_entry_head
 
 from tests.support.servers import Server, ServerFailed, server
 from tests.upgrade.test_upgrade import ARCHIVES

@@ -18,7 +18,7 @@ from ...web.call import Query, takes
 from ..cluster.hand_over import NO_LEADER
 from ..cluster.leadership import Leadership
 from ..functions.instances import Instances
-from .call import WorkerCall, WorkerRoutes
+from .app import WorkerCall, WorkerRoutes
 
 _WORKER = "/admin/v2/worker"
 _LEADER_DRAIN = f"{_WORKER}/leader/drain"

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from ...errors import RequestRefused
 from ...web.answers import as_json
 from ...web.router import Handler
-from .call import WorkerCall
+from .app import WorkerCall
 
 _COMMANDS = ("start", "stop", "restart")
 

@@ -26,7 +26,7 @@ from ..functions.service import Deployment, FunctionName, Functions
 from ..functions.spark_readiness import is_spark
 from ..functions.state_tables import StateTables
 from ..functions.trigger import Trigger
-from .call import ONE_FUNCTION, WorkerCall, WorkerRoutes
+from .app import ONE_FUNCTION, WorkerCall, WorkerRoutes
 from .multipart import Form, Part, json_part, read_form
 
 _TRIGGER_PARTS = {"data", "dataStream", "topic"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...errors import RequestRefused
 from ...wire.strict_json import NotJson, read_json
 from ..functions.cursor_reset import CursorReset, read_target
-from .call import ONE_FUNCTION, WorkerCall, WorkerRoutes
+from .app import ONE_FUNCTION, WorkerCall, WorkerRoutes
 
 BODY_BYTES_MAX = 4096
 

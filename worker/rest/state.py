@@ -16,7 +16,7 @@ from ...web.answers import as_json
 from ...wire.functions_pb2 import FunctionMetaData
 from ..functions.service import Functions
 from ..functions.state_tables import StateTables
-from .call import ONE_FUNCTION, WorkerCall, WorkerRoutes
+from .app import ONE_FUNCTION, WorkerCall, WorkerRoutes
 from .multipart import MAX_PART_BYTES, json_part, read_form
 
 if TYPE_CHECKING:

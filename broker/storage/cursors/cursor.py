@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ....wire.position import Position
 from ..journal.batch import Done
-from ..journal.records import encode_acknowledged, encode_change, encode_mark, encode_partly_acknowledged
+from ..journal.format import encode_acknowledged, encode_change, encode_mark, encode_partly_acknowledged
 from . import bitmap
 from .image import CursorImage, LedgerImage, acked_in, parts_in
 from .memory import Ack, Applied, MemoryCursor

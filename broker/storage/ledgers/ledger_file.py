@@ -27,7 +27,7 @@ from ....wire.position import Position
 from ..disk.disk import Disk, DiskFile
 from ..disk.failures import DamagedFile, disk_action
 from ..entry import StoredEntry
-from ..journal.records import EntryRecord, decode_records, publish_time_of
+from ..journal.format import EntryRecord, decode_records, publish_time_of
 
 _MAGIC = b"BLK1"
 _HEAD = struct.Struct("<4sIQQIIqq")  # magic, crc, ledger, first entry, entries, body bytes, oldest, newest publish time

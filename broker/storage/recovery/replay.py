@@ -18,7 +18,7 @@ from ..compacted_view import COMPACTION_CURSOR, forget_unreferenced, restore_vie
 from ..core import StorageCore
 from ..cursors.cursor import Cursor
 from ..entry import StoredEntry
-from ..journal.records import MARKED, AckRecord, EntryRecord, decode_records
+from ..journal.format import MARKED, AckRecord, EntryRecord, decode_records
 from ..ledgers.ledger import Ledger
 from ..topic_log import TopicLog
 
