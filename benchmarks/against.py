@@ -104,12 +104,19 @@ def unpack(commit: str, target: Path) -> str:
     return name
 
 
+WITHOUT_EDITABLE = """import sys
+sys.meta_path[:] = [finder for finder in sys.meta_path if getattr(finder, "__name__", "") != "_EditableFinder"]
+"""
+"""Run at each start of Python: the environment's editable install would be found before PYTHONPATH."""
+
+
 def shim(directory: Path, tree: Path) -> Path:
     """Return a directory for PYTHONPATH in which a tree has the names that it is imported by; its code is compiled."""
     path = directory / "path"
     path.mkdir(parents=True)
     (path / "magnetar").symlink_to(tree)
     (path / "pyspark_magnetar").symlink_to(tree / "pyspark_magnetar")
+    (path / "sitecustomize.py").write_text(WITHOUT_EDITABLE)
     packages = [str(child) for child in tree.iterdir() if (child / "__init__.py").is_file()]
     subprocess.run([sys.executable, "-m", "compileall", "-q", *packages], check=False, stdout=subprocess.DEVNULL)
     return path
