@@ -85,14 +85,14 @@ async def _latencies(server: Server, seconds: float) -> list[float]:
                     latencies.append((time.perf_counter_ns() - sent_ns) / 1e6)
                 consumer.ack(message)
 
-        receiver = asyncio.create_task(receive())
-        began = time.perf_counter()
-        for i in range(total):
-            pause = began + i / RATE - time.perf_counter()
-            if pause > 0:
-                await asyncio.sleep(pause)
-            producer.send_nowait(stamp())
-        await receiver
+        async with asyncio.TaskGroup() as group:
+            group.create_task(receive())
+            began = time.perf_counter()
+            for i in range(total):
+                pause = began + i / RATE - time.perf_counter()
+                if pause > 0:
+                    await asyncio.sleep(pause)
+                producer.send_nowait(stamp())
     return latencies
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import asyncio
 from types import TracebackType
 from typing import Self
@@ -9,7 +10,7 @@ from typing import Self
 CHUNK_BYTES = 65536
 
 
-class LoopbackServer:
+class LoopbackServer(abc.ABC):
     """Listens while its context lasts; a connection ends when `handle` returns or raises OSError.
 
     Attributes:
@@ -51,9 +52,9 @@ class LoopbackServer:
         for writer in list(self._writers):
             writer.transport.abort()
 
+    @abc.abstractmethod
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Talk to a client."""
-        raise NotImplementedError
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -78,13 +79,13 @@ class LoopbackProxy(LoopbackServer):
         super().__init__()
         self._target = (host, port)
 
+    @abc.abstractmethod
     async def to_server(self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Pass on what the client of a connection (from 1) sends."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     async def to_client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Pass on what the server sends."""
-        raise NotImplementedError
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         number = self.connections
