@@ -205,10 +205,14 @@ def process(text, context):
     async def has_failed() -> bool:
         return (await instance.status()).numUserExceptions == 1
 
+    async def is_logged() -> bool:  # what a child writes goes through a pipe, and so comes later than the rest
+        return "from a child" in spec.log_file.read_text()
+
     await until(has_failed)
+    await until(is_logged)
     text = spec.log_file.read_text()
     for expected in ("INFO printed x", "ERROR to stderr", "WARNING [mine] warned", "INFO [public/default/f:0] logged",
-                     "from a child", "ValueError: raised", 'user_code.py", line 9, in process'):  # fmt: skip
+                     "ValueError: raised", 'user_code.py", line 9, in process'):  # fmt: skip
         assert expected in text
     status = await instance.status()
     assert "ValueError: raised" in status.latestUserExceptions[0].exceptionString
