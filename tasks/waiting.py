@@ -1,0 +1,38 @@
+"""Waiting for a limited time, futures that may be settled already, and calls from other threads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+async def within(seconds: float, awaitable: Awaitable[object]) -> bool:
+    """Wait for something, but not longer than ``seconds``; return whether it ended. What takes longer is cancelled."""
+    try:
+        async with asyncio.timeout(seconds):
+            await awaitable
+    except TimeoutError:
+        return False
+    return True
+
+
+def settle(future: asyncio.Future[T], result: T | BaseException) -> None:
+    """Give a future its result or error, unless it has one: its caller was cancelled, or something else was faster."""
+    if future.done():
+        return
+    if isinstance(result, BaseException):
+        future.set_exception(result)
+    else:
+        future.set_result(result)
+
+
+def call_in(loop: asyncio.AbstractEventLoop, call: Callable[..., object], *arguments: Any) -> None:
+    """Run ``call`` on a loop, from any thread; after the end of the loop nobody is left to be told."""
+    try:
+        loop.call_soon_threadsafe(call, *arguments)
+    except RuntimeError:
+        if not loop.is_closed():
+            raise
