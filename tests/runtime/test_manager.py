@@ -22,8 +22,9 @@ from magnetar.runtime.process.runtime import ProcessRuntime
 from magnetar.runtime.thread.runtime import ThreadRuntime
 from magnetar.wire import functions_pb2 as records
 
-from tests.runtime.conftest import MakeSpec, until
 from tests.support.calm import Calm
+from tests.support.eventually import until
+from tests.support.instances import MakeSpec
 from tests.support.servers import Server
 
 EARLIEST = ConsumerConfig(initial_position="Earliest")

@@ -19,8 +19,9 @@ from magnetar.instance.spec import InstanceSpec, from_json
 from magnetar.runtime.process.runtime import ProcessInstance, ProcessRuntime
 from magnetar.wire import functions_pb2 as records
 
-from tests.runtime.conftest import MakeSpec, until
 from tests.support.calm import Calm
+from tests.support.eventually import until
+from tests.support.instances import MakeSpec
 from tests.support.servers import is_alive, survivors
 
 EARLIEST = ConsumerConfig(initial_position="Earliest")

@@ -16,7 +16,8 @@ from magnetar.client.client import AsyncClient
 from magnetar.instance.loading import steps as loading
 from magnetar.runtime.thread.runtime import ThreadInstance, ThreadRuntime
 
-from tests.runtime.conftest import MakeSpec, until
+from tests.support.eventually import until
+from tests.support.instances import MakeSpec
 from tests.support.servers import Server
 
 NEIGHBOUR = """

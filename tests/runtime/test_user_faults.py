@@ -26,7 +26,8 @@ from magnetar.runtime.process import marks
 from magnetar.runtime.process.runtime import ProcessInstance, ProcessRuntime
 from magnetar.wire import functions_pb2 as records
 
-from tests.runtime.conftest import spec_maker, until
+from tests.support.eventually import until
+from tests.support.instances import spec_maker
 from tests.support.servers import Server, is_alive
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

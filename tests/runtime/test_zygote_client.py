@@ -16,7 +16,8 @@ from magnetar.runtime.process.liveness import BUSY_FACTOR, CHECKS_MAX, Liveness
 from magnetar.runtime.process.runtime import ProcessInstance, ProcessRuntime
 from magnetar.runtime.process.zygote_client import ZygoteClient
 
-from tests.runtime.conftest import MakeSpec, until
+from tests.support.eventually import until
+from tests.support.instances import MakeSpec
 
 IDLE = "def process(text): pass"
 

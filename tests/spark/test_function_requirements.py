@@ -24,8 +24,8 @@ from magnetar.spark.jobs.function_requirements import UNUSED_S, Installer, Libra
 from magnetar.spark.jobs.user_code import pack
 from magnetar.spark.jobs.worker_function import Shipment, WorkerFunction
 
-from tests.runtime.conftest import until
 from tests.spark.functions import Lab, make_spec
+from tests.support.eventually import until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
 SAYS = "import greeting_parts\n\ndef process(value):\n    return f'{greeting_parts.VERSION} {value}'\n"

@@ -19,10 +19,10 @@ from magnetar.runtime.spark.runtime import SparkRuntime
 from magnetar.spark.jobs.progress import reason_of
 from magnetar.wire.functions_pb2 import FunctionStatus
 
-from tests.runtime.conftest import until
 from tests.spark.fake_host import PROGRAM, ROWS_A_TASK
 from tests.spark.specs import MakeSpec
 from tests.support.calm import Calm
+from tests.support.eventually import until
 
 pytestmark = pytest.mark.spark
 

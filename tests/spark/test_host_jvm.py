@@ -17,11 +17,11 @@ from magnetar.runtime.spark.host_config import SparkConfig
 from magnetar.runtime.spark.instance import SparkInstance
 from magnetar.runtime.spark.runtime import SparkRuntime
 
-from tests.runtime.conftest import until
 from tests.spark.counting_host import LATE, PROGRAM, ROWS
 from tests.spark.specs import MakeSpec
 from tests.spark.test_host import started
 from tests.support.calm import Calm
+from tests.support.eventually import until
 from tests.support.servers import is_alive, survivors
 from tests.support.waiting import wait_for
 

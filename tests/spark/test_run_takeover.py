@@ -18,9 +18,9 @@ from magnetar.state.naming import table_of
 from magnetar.state.server import TableServer
 from magnetar.wire.functions_pb2 import FunctionMetaData
 
-from tests.runtime.conftest import until
 from tests.spark.fake_host import PROGRAM
 from tests.spark.specs import MakeSpec
+from tests.support.eventually import until
 
 pytestmark = pytest.mark.spark
 

@@ -30,7 +30,7 @@ from magnetar.wire.position import Position
 from magnetar.wire.position_sequence import ENTRY_MAX, LEDGER_MAX
 from magnetar.wire.pulsar_api_pb2 import MessageMetadata
 
-from tests.runtime.shifting_proxy import ShiftingProxy
+from tests.instance.shifting_proxy import ShiftingProxy
 from tests.spark.conftest import LEDGER_ENTRIES, Background, BadNetwork, SmallLedgers
 from tests.spark.task_bench import Bench, expected
 from tests.spark.topics import numbered, options_for, planned, values

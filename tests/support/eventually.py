@@ -20,3 +20,10 @@ async def eventually(condition: Callable[[], Awaitable[T | None]], what: str, ti
             return value
         assert time.monotonic() < deadline, f"no {what} within {timeout_s:g} s; last: {value!r}"
         await asyncio.sleep(POLL_S)
+
+
+async def until(condition: Callable[[], Awaitable[bool]], timeout_s: float = 60.0) -> None:
+    """Wait until a condition holds that can only be asked for."""
+    async with asyncio.timeout(timeout_s):
+        while not await condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)

@@ -8,31 +8,21 @@ import random
 from pathlib import Path
 
 import pytest
-from magnetar.client.client import AsyncClient
-from magnetar.state.client import Increment, Put, TableClient
+from magnetar.state.client import Increment, Put
 from magnetar.wire import functions_pb2 as records
 
-from tests.runtime.conftest import until
-from tests.runtime.stateful import CLASS_NAME, WORD_COUNT, Start, StatefulSpec, counters, random_texts, recount
-from tests.runtime.test_pipeline_e2e import no_backlog, receive, send_batches
-from tests.support.servers import Server
+from tests.instance.stateful import CLASS_NAME, WORD_COUNT, Stateful, random_texts, recount
+from tests.support.eventually import until
 
 
-async def test_word_count_of_pulsars_documentation_is_exact_when_its_input_is_acknowledged(
-    client: AsyncClient,
-    server: Server,
-    tables: TableClient,
-    make_stateful: StatefulSpec,
-    start_stateful: Start,
-    topic: str,
-) -> None:
+async def test_word_count_of_pulsars_documentation_is_exact_when_its_input_is_acknowledged(stateful: Stateful) -> None:
     texts = random_texts(random.Random(5), 5000)
-    spec = make_stateful(WORD_COUNT, CLASS_NAME)
-    await start_stateful(spec)
-    await send_batches(client, f"{topic}-in", [texts[begin : begin + 250] for begin in range(0, 5000, 250)])
-    await no_backlog(server, f"{topic}-in", spec.function_name)
+    spec = stateful.spec(WORD_COUNT, CLASS_NAME)
+    await stateful.start(spec)
+    await stateful.send([texts[begin : begin + 250] for begin in range(0, 5000, 250)])
+    await stateful.all_acknowledged()
     expected = recount(texts)
-    assert counters(tables, spec, list(expected)) == expected
+    assert stateful.counters(list(expected)) == expected
 
 
 EVERYTHING = """
@@ -56,12 +46,10 @@ def process(text, context):
 
 
 @pytest.mark.parametrize("together", [True, False])
-async def test_function_sees_its_own_changes(
-    client: AsyncClient, make_stateful: StatefulSpec, start_stateful: Start, topic: str, together: bool
-) -> None:
+async def test_function_sees_its_own_changes(stateful: Stateful, together: bool) -> None:
     """In one batch; and one by one, where what was changed is on its way or stored already."""
-    spec = make_stateful(EVERYTHING)
-    await start_stateful(spec)
+    spec = stateful.spec(EVERYTHING)
+    await stateful.start(spec)
     steps = [
         ("get a", "None"), ("count a", "0"), ("incr a", ""), ("incr a", ""), ("count a", "6"),
         ("get a", repr(bytes(7) + b"\6")), ("put a", ""), ("get a", repr("wert ä".encode())), ("bytes a", ""),
@@ -69,59 +57,44 @@ async def test_function_sees_its_own_changes(
         ("del_counter a", ""), ("count a", "0"), ("get b", "None"),
     ]  # fmt: skip
     messages = [step.encode() for step, _ in steps]
-    await send_batches(client, f"{topic}-in", [messages] if together else [[message] for message in messages])
+    await stateful.send([messages] if together else [[message] for message in messages])
     expected = [answer.encode() for _, answer in steps if answer]
-    assert [message.data for message in await receive(client, f"{topic}-out", len(expected))] == expected
+    assert await stateful.receive(len(expected)) == expected
 
 
-async def test_state_of_one_life_is_there_in_the_next(
-    client: AsyncClient, server: Server, make_stateful: StatefulSpec, start_stateful: Start, topic: str
-) -> None:
-    spec = make_stateful(EVERYTHING)
-    first = await start_stateful(spec)
-    await send_batches(client, f"{topic}-in", [[b"incr a", b"put b"]])
-    await no_backlog(server, f"{topic}-in", spec.function_name)
+async def test_state_of_one_life_is_there_in_the_next(stateful: Stateful) -> None:
+    spec = stateful.spec(EVERYTHING)
+    first = await stateful.start(spec)
+    await stateful.send([[b"incr a", b"put b"]])
+    await stateful.all_acknowledged()
     await first.stop(30)
-    await start_stateful(spec)
-    await send_batches(client, f"{topic}-in", [[b"count a", b"get b"]])
-    messages = await receive(client, f"{topic}-out", 2)
-    assert [message.data for message in messages] == [b"3", repr("wert ä".encode()).encode()]
+    await stateful.start(spec)
+    await stateful.send([[b"count a", b"get b"]])
+    assert await stateful.receive(2) == [b"3", repr("wert ä".encode()).encode()]
 
 
-async def test_instances_add_up_on_the_same_keys(
-    client: AsyncClient,
-    server: Server,
-    tables: TableClient,
-    make_stateful: StatefulSpec,
-    start_stateful: Start,
-    topic: str,
-) -> None:
+async def test_instances_add_up_on_the_same_keys(stateful: Stateful) -> None:
     texts = random_texts(random.Random(6), 4000)
-    specs = [make_stateful(WORD_COUNT, CLASS_NAME, number) for number in range(2)]
-    instances = [await start_stateful(spec) for spec in specs]
-    await send_batches(client, f"{topic}-in", [texts[begin : begin + 20] for begin in range(0, 4000, 20)])
-    await no_backlog(server, f"{topic}-in", specs[0].function_name)
+    specs = [stateful.spec(WORD_COUNT, CLASS_NAME, number) for number in range(2)]
+    instances = [await stateful.start(spec) for spec in specs]
+    await stateful.send([texts[begin : begin + 20] for begin in range(0, 4000, 20)])
+    await stateful.all_acknowledged()
     expected = recount(texts)
-    assert counters(tables, specs[0], list(expected)) == expected
+    assert stateful.counters(list(expected)) == expected
     received = [(await instance.status()).numReceived for instance in instances]
     assert min(received) > 0, f"one did it alone: {received}"
 
 
 @pytest.mark.parametrize("guarantee", [records.ATMOST_ONCE, records.MANUAL])
 async def test_changes_are_stored_under_the_other_guarantees(
-    client: AsyncClient,
-    tables: TableClient,
-    make_stateful: StatefulSpec,
-    start_stateful: Start,
-    topic: str,
-    guarantee: records.ProcessingGuarantees,
+    stateful: Stateful, guarantee: records.ProcessingGuarantees
 ) -> None:
-    spec = make_stateful(WORD_COUNT, CLASS_NAME, processingGuarantees=guarantee)
-    await start_stateful(spec)
-    await send_batches(client, f"{topic}-in", [[b"a b a", b"b a"]])
+    spec = stateful.spec(WORD_COUNT, CLASS_NAME, processingGuarantees=guarantee)
+    await stateful.start(spec)
+    await stateful.send([[b"a b a", b"b a"]])
 
     async def is_stored() -> bool:
-        return counters(tables, spec, ["a", "b"]) == {"a": 3, "b": 2}
+        return stateful.counters(["a", "b"]) == {"a": 3, "b": 2}
 
     await until(is_stored)
 
@@ -147,9 +120,7 @@ def process(text, context):
 """
 
 
-async def test_wrong_calls_fail_the_message_with_a_clear_error(
-    client: AsyncClient, tables: TableClient, make_stateful: StatefulSpec, start_stateful: Start, topic: str
-) -> None:
+async def test_wrong_calls_fail_the_message_with_a_clear_error(stateful: Stateful) -> None:
     wrong = {
         "key": "TypeError: the key of a state is a str, not bytes",
         "no key": "StateRefused: a state key has 1 to 4096 bytes, this one 0",
@@ -163,10 +134,10 @@ async def test_wrong_calls_fail_the_message_with_a_clear_error(
         "no counter": "StateRefused: state 't' holds 4 bytes and is no counter",
         "no counter either": "StateRefused: state 't' holds 4 bytes and is no counter",
     }
-    spec = make_stateful(WRONG)
-    instance = await start_stateful(spec)
+    spec = stateful.spec(WRONG)
+    instance = await stateful.start(spec)
     for number, (text, expected) in enumerate(wrong.items(), 1):
-        await send_batches(client, f"{topic}-in", [[text.encode()]])
+        await stateful.send([[text.encode()]])
 
         async def has_failed(times: int = number) -> bool:
             return (await instance.status()).numUserExceptions >= times
@@ -176,23 +147,17 @@ async def test_wrong_calls_fail_the_message_with_a_clear_error(
         assert expected in latest, text
 
     async def is_counted() -> bool:  # what a message changed before it failed is kept
-        return counters(tables, spec, ["seen"]) == {"seen": len(wrong)}
+        return stateful.counters(["seen"]) == {"seen": len(wrong)}
 
     await until(is_counted)
 
 
-async def test_increment_of_text_that_another_wrote_fails_its_message_and_no_other(
-    client: AsyncClient,
-    tables: TableClient,
-    make_stateful: StatefulSpec,
-    start_stateful: Start,
-    topic: str,
-) -> None:
+async def test_increment_of_text_that_another_wrote_fails_its_message_and_no_other(stateful: Stateful) -> None:
     """The store refuses it long after the call; the messages come again, and then the call itself is refused."""
-    spec = make_stateful(WORD_COUNT, CLASS_NAME)
-    tables.apply(spec.function_name, os.urandom(16), 1, [Put(b"text", b"hello")])
-    instance = await start_stateful(spec)
-    await send_batches(client, f"{topic}-in", [[b"a b", b"text", b"a"]])
+    spec = stateful.spec(WORD_COUNT, CLASS_NAME)
+    stateful.tables.apply(spec.function_name, os.urandom(16), 1, [Put(b"text", b"hello")])
+    instance = await stateful.start(spec)
+    await stateful.send([[b"a b", b"text", b"a"]])
 
     async def is_refused() -> bool:
         return (await instance.status()).numSystemExceptions >= 1
@@ -201,12 +166,12 @@ async def test_increment_of_text_that_another_wrote_fails_its_message_and_no_oth
     status = await instance.status()
     assert status.running
     assert "'text'" in status.latestSystemExceptions[-1].exceptionString
-    assert counters(tables, spec, ["a", "b"]) == {"a": None, "b": None}
+    assert stateful.counters(["a", "b"]) == {"a": None, "b": None}
     # What was negatively acknowledged comes again after a minute; here at once, to another consumer of the kind.
-    await send_batches(client, f"{topic}-in", [[b"a b", b"text", b"a"]])
+    await stateful.send([[b"a b", b"text", b"a"]])
 
     async def is_counted() -> bool:
-        return counters(tables, spec, ["a", "b"]) == {"a": 2, "b": 1}
+        return stateful.counters(["a", "b"]) == {"a": 2, "b": 1}
 
     await until(is_counted)
     status = await instance.status()
@@ -214,25 +179,15 @@ async def test_increment_of_text_that_another_wrote_fails_its_message_and_no_oth
     assert "StateRefused: state 'text' holds 5 bytes" in status.latestUserExceptions[-1].exceptionString
 
 
-async def test_key_with_eight_bytes_is_a_counter(
-    client: AsyncClient, tables: TableClient, make_stateful: StatefulSpec, start_stateful: Start, topic: str
-) -> None:
-    spec = make_stateful(EVERYTHING)
-    tables.apply(spec.function_name, os.urandom(16), 1, [Put(b"a", bytes(7) + b"\5"), Increment(b"b", -1)])
-    await start_stateful(spec)
-    await send_batches(client, f"{topic}-in", [[b"count a", b"incr a", b"count a", b"get b"]])
-    messages = await receive(client, f"{topic}-out", 3)
-    assert [message.data for message in messages] == [b"5", b"8", repr(b"\xff" * 8).encode()]
+async def test_key_with_eight_bytes_is_a_counter(stateful: Stateful) -> None:
+    spec = stateful.spec(EVERYTHING)
+    stateful.tables.apply(spec.function_name, os.urandom(16), 1, [Put(b"a", bytes(7) + b"\5"), Increment(b"b", -1)])
+    await stateful.start(spec)
+    await stateful.send([[b"count a", b"incr a", b"count a", b"get b"]])
+    assert await stateful.receive(3) == [b"5", b"8", repr(b"\xff" * 8).encode()]
 
 
-async def test_many_and_large_changes_of_one_batch_are_stored(
-    client: AsyncClient,
-    server: Server,
-    tables: TableClient,
-    make_stateful: StatefulSpec,
-    start_stateful: Start,
-    topic: str,
-) -> None:
+async def test_many_and_large_changes_of_one_batch_are_stored(stateful: Stateful) -> None:
     """More than one call of the state store may carry."""
     code = """
 def process(text, context):
@@ -241,28 +196,22 @@ def process(text, context):
     for i in range(600):
         context.incr_counter(f"{number}-{i}", 1)
 """
-    spec = make_stateful(code)
-    await start_stateful(spec)
+    spec = stateful.spec(code)
+    await stateful.start(spec)
     numbers = [str(number) for number in range(25)]
-    await send_batches(client, f"{topic}-in", [[f"n{number}".encode() for number in numbers]])
-    await asyncio.wait_for(no_backlog(server, f"{topic}-in", spec.function_name), 30)
+    await stateful.send([[f"n{number}".encode() for number in numbers]])
+    await asyncio.wait_for(stateful.all_acknowledged(), 30)
     keys = [f"{number}-{i}" for number in numbers for i in range(600)]
     for begin in range(0, len(keys), 10_000):
-        assert set(counters(tables, spec, keys[begin : begin + 10_000]).values()) == {1}
+        assert set(stateful.counters(keys[begin : begin + 10_000]).values()) == {1}
     for number in numbers:
-        (value,) = tables.read(spec.function_name, [f"large-{number}".encode()])
+        (value,) = stateful.tables.read(spec.function_name, [f"large-{number}".encode()])
         assert value is not None
         assert value.data == number.zfill(10).encode() * 100_000
 
 
 async def test_message_at_hand_still_reads_its_state_when_the_instance_is_stopped(
-    client: AsyncClient,
-    server: Server,
-    tables: TableClient,
-    make_stateful: StatefulSpec,
-    start_stateful: Start,
-    topic: str,
-    tmp_path: Path,
+    stateful: Stateful, tmp_path: Path
 ) -> None:
     code = f"""
 import pathlib, time
@@ -274,9 +223,9 @@ def process(text, context):
         time.sleep(0.01)
     return str(context.get_counter("a"))
 """
-    spec = make_stateful(code, processingGuarantees=records.ATMOST_ONCE)
-    instance = await start_stateful(spec)
-    await send_batches(client, f"{topic}-in", [[b"first"]])
+    spec = stateful.spec(code, processingGuarantees=records.ATMOST_ONCE)
+    instance = await stateful.start(spec)
+    await stateful.send([[b"first"]])
 
     async def has_begun() -> bool:
         return (tmp_path / "begun").exists()
@@ -286,5 +235,5 @@ def process(text, context):
     await asyncio.sleep(0.2)
     (tmp_path / "go").touch()
     await stopping
-    assert [message.data for message in await receive(client, f"{topic}-out", 1)] == [b"1"]
-    assert counters(tables, spec, ["a"]) == {"a": 1}
+    assert await stateful.receive(1) == [b"1"]
+    assert stateful.counters(["a"]) == {"a": 1}

@@ -12,7 +12,7 @@ from magnetar.errors import FunctionLoadError
 from magnetar.instance.loading.loader import load_function, load_serde
 from magnetar.instance.loading.steps import SHOWN_AFTER_S, Loading
 
-from tests.runtime.conftest import spec_maker
+from tests.support.instances import spec_maker
 
 
 class TextHome:

@@ -22,7 +22,7 @@ from magnetar.wire.position_sequence import ENTRY_MAX
 from magnetar.wire.pulsar_api_pb2 import BaseCommand
 
 from tests.client.proxy import Proxy
-from tests.runtime.shifting_proxy import ShiftingProxy
+from tests.instance.shifting_proxy import ShiftingProxy
 from tests.support.exact import ExactSpec, all_messages, arrived, count, no_backlog, reset, running, send
 from tests.support.servers import Server
 

@@ -22,9 +22,10 @@ from magnetar.wire import functions_pb2 as records
 from magnetar.wire.pulsar_api_pb2 import BaseCommand
 
 from tests.client.proxy import Proxy
-from tests.runtime.conftest import MakeSpec, until
-from tests.runtime.test_pipeline_e2e import stats_of
+from tests.support.eventually import until
 from tests.support.exact import no_backlog
+from tests.support.function_topics import stats_of
+from tests.support.instances import MakeSpec
 from tests.support.servers import Server
 from tests.support.servers import running as running_server
 

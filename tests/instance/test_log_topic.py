@@ -14,8 +14,8 @@ from magnetar.instance.logs.file import InstanceLog
 from magnetar.instance.logs.topic import MESSAGE_CHARACTERS_MAX, WAITING_CHARACTERS_MAX, LogTopic
 from magnetar.runtime.thread.runtime import ThreadRuntime
 
-from tests.runtime.conftest import MakeSpec
 from tests.support.eventually import eventually
+from tests.support.instances import MakeSpec
 from tests.support.servers import Server
 
 EARLIEST = ConsumerConfig(initial_position="Earliest")

@@ -21,7 +21,6 @@ from magnetar.runtime.process.runtime import ProcessRuntime
 from magnetar.state.client import TableClient
 from magnetar.state.naming import table_of
 
-from tests.runtime.conftest import MakeSpec, spec_maker
 from tests.support.exact import (
     SUBSCRIPTION,
     ExactSpec,
@@ -33,6 +32,7 @@ from tests.support.exact import (
     running,
     send,
 )
+from tests.support.instances import MakeSpec, spec_maker
 from tests.support.servers import Server
 from tests.support.servers import running as running_server
 

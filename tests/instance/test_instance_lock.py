@@ -13,7 +13,8 @@ from magnetar.runtime.interface import Instance, Runtime
 from magnetar.runtime.process.runtime import ProcessRuntime
 from magnetar.runtime.thread.runtime import ThreadRuntime
 
-from tests.runtime.conftest import MakeSpec, until
+from tests.support.eventually import until
+from tests.support.instances import MakeSpec
 from tests.support.servers import Server
 
 pytestmark = pytest.mark.slow

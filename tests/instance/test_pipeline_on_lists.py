@@ -20,9 +20,9 @@ from magnetar.instance.spec import InstanceSpec
 from magnetar.state.client import TableClient
 from magnetar.wire import functions_pb2 as records
 
-from tests.runtime.conftest import spec_maker
-from tests.runtime.lists import FunctionHome, ListInput, ListOutput, Lists
-from tests.runtime.stateful import counters
+from tests.instance.lists import FunctionHome, ListInput, ListOutput, Lists
+from tests.instance.stateful import counters
+from tests.support.instances import spec_maker
 
 NO_BROKER = "pulsar://127.0.0.1:1"
 IN, OUT = "persistent://public/default/in", "persistent://public/default/out"
@@ -173,7 +173,7 @@ async def test_state_and_outputs_are_there_once_through_the_outbox(
     spec = make_spec(records.EFFECTIVELY_ONCE, state_url, "outbox")
 
     async def counted(number: int) -> None:
-        while counters(tables, spec, ["messages"]) != {"messages": number}:  # noqa: ASYNC110
+        while counters(tables, spec.function_name, ["messages"]) != {"messages": number}:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
     async with running(spec, count, source, sink):

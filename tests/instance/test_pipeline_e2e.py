@@ -9,14 +9,12 @@ import asyncio
 import json
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import httpx
 import pytest
 from magnetar.client.client import AsyncClient
-from magnetar.client.config import ConsumerConfig, ProducerConfig
-from magnetar.client.consumers.received import Message
+from magnetar.client.config import ProducerConfig
 from magnetar.client.producers.outgoing import encode_entry
 from magnetar.instance import output_headers
 from magnetar.instance.spec import InstanceSpec
@@ -24,11 +22,10 @@ from magnetar.runtime.thread.runtime import ThreadInstance, ThreadRuntime
 from magnetar.wire import functions_pb2 as records
 from magnetar.wire.pulsar_api_pb2 import KeyValue, SingleMessageMetadata
 
-from tests.runtime.conftest import MakeSpec, until
+from tests.support.eventually import until
+from tests.support.function_topics import EARLIEST, backlog_of, no_backlog, receive, send_batches, stats_of
+from tests.support.instances import MakeSpec
 from tests.support.servers import Server
-
-EARLIEST = ConsumerConfig(initial_position="Earliest", receiver_queue_size=5000)
-
 
 Start = Callable[[InstanceSpec], Awaitable[ThreadInstance]]
 
@@ -57,42 +54,6 @@ async def start(runtime: ThreadRuntime) -> AsyncIterator[Start]:
     for instance in instances:
         await instance.stop(30)
         assert instance.leftover() == ""
-
-
-async def send_batches(client: AsyncClient, topic: str, batches: Sequence[Sequence[bytes]]) -> None:
-    """Send each batch as one entry."""
-    producer = await client.create_producer(topic)
-    for batch in batches:
-        await producer.ready()
-        producer.send_entry(encode_entry(batch))
-    await producer.close()
-
-
-async def receive(client: AsyncClient, topic: str, count: int) -> list[Message]:
-    """Return so many messages of a topic, and fail if there are more."""
-    consumer = await client.subscribe(topic, "test", EARLIEST)
-    messages = [await consumer.receive(30) for _ in range(count)]
-    more = consumer.poll()
-    assert more is None, f"more than {count} messages: {more}"
-    await consumer.close()
-    return messages
-
-
-async def stats_of(server: Server, topic: str) -> Any:
-    async with httpx.AsyncClient(timeout=60) as http:
-        path = topic.replace("://", "/")
-        return (await http.get(f"{server.web_url}/admin/v2/{path}/stats")).json()
-
-
-async def backlog_of(server: Server, topic: str, subscription: str) -> int:
-    return int((await stats_of(server, topic))["subscriptions"][subscription]["msgBacklog"])
-
-
-async def no_backlog(server: Server, topic: str, subscription: str = "public/default/f") -> None:
-    async def is_empty() -> bool:
-        return await backlog_of(server, topic, subscription) == 0
-
-    await until(is_empty)
 
 
 async def has_failed(instance: ThreadInstance, times: int) -> None:

@@ -18,8 +18,10 @@ from magnetar.wire import functions_pb2 as records
 from magnetar.wire.payload import seal
 from magnetar.wire.pulsar_api_pb2 import CommandMessage, MessageMetadata
 
-from tests.runtime.conftest import MakeSpec, until
-from tests.runtime.test_pipeline_e2e import has_failed, no_backlog, receive, runtime, send_batches, start
+from tests.instance.test_pipeline_e2e import has_failed, runtime, start
+from tests.support.eventually import until
+from tests.support.function_topics import no_backlog, receive, send_batches
+from tests.support.instances import MakeSpec
 from tests.support.servers import Server
 
 __all__ = ["runtime", "start"]  # the fixtures
