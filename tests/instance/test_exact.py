@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from collections import Counter
 
 import httpx
@@ -21,6 +19,7 @@ from tests.support.exact import (
     arrived,
     count,
     eventually,
+    kill_at,
     no_backlog,
     reset,
     running,
@@ -58,10 +57,8 @@ async def test_what_a_killed_process_did_is_not_stored_again(
     spec = exact_spec("import time\ndef process(text):\n    time.sleep(0.0005)\n    return text + '!'\n")
     runtime = ProcessRuntime()
     for _ in range(4):
-        instance = await runtime.start(spec)
-        await arrived(client, f"{topic}-out", min(len(expected), await count(client, f"{topic}-out") + 50))
-        os.kill(instance.process_id, signal.SIGKILL)
-        await instance.wait()
+        done = await count(client, f"{topic}-out")
+        await kill_at(runtime, spec, client, f"{topic}-out", min(len(expected), done + 50))
     await runtime.start(spec)
     await arrived(client, f"{topic}-out", len(expected))
     await no_backlog(server, f"{topic}-in")

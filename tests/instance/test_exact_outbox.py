@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from collections import Counter
 from pathlib import Path
 
@@ -16,7 +14,18 @@ from magnetar.runtime.thread.runtime import ThreadRuntime
 from magnetar.state.client import Position, TableClient
 from magnetar.state.naming import table_of
 
-from tests.support.exact import ExactSpec, all_messages, arrived, count, eventually, no_backlog, reset, running, send
+from tests.support.exact import (
+    ExactSpec,
+    all_messages,
+    arrived,
+    count,
+    eventually,
+    kill_at,
+    no_backlog,
+    reset,
+    running,
+    send,
+)
 from tests.support.pulsar import BROKERS, Broker
 from tests.support.servers import Server
 
@@ -79,10 +88,8 @@ async def test_two_partitioned_topics_and_state_are_exact_over_kills(
     spec = committing_spec(TWO_TOPICS.format(topic=topic))
     runtime = ProcessRuntime()
     for _ in range(4):
-        instance = await runtime.start(spec)
-        await arrived(client, f"{topic}-out", min(len(expected), await count(client, f"{topic}-out") + 50))
-        os.kill(instance.process_id, signal.SIGKILL)
-        await instance.wait()
+        done = await count(client, f"{topic}-out")
+        await kill_at(runtime, spec, client, f"{topic}-out", min(len(expected), done + 50))
     await runtime.start(spec)
     await arrived(client, f"{topic}-out", 2000)
     await arrived(client, f"{topic}-second", 2000)

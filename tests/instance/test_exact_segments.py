@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
-import signal
 import time
 from dataclasses import replace
 
@@ -23,7 +21,7 @@ from magnetar.wire.pulsar_api_pb2 import BaseCommand
 
 from tests.client.proxy import Proxy
 from tests.instance.shifting_proxy import ShiftingProxy
-from tests.support.exact import ExactSpec, all_messages, arrived, count, no_backlog, reset, running, send
+from tests.support.exact import ExactSpec, all_messages, arrived, count, kill_at, no_backlog, reset, running, send
 from tests.support.servers import Server
 
 pytestmark = pytest.mark.slow
@@ -83,10 +81,7 @@ async def test_what_killed_processes_did_behind_the_first_segment_is_not_stored_
     async with names_of as proxy:
         spec = replace(exact_spec(SLOW_ECHO), service_url=proxy.service_url)
         for done in (130, 200):
-            instance = await runtime.start(spec)
-            await arrived(client, f"{topic}-out", done)
-            os.kill(instance.process_id, signal.SIGKILL)
-            await instance.wait()
+            await kill_at(runtime, spec, client, f"{topic}-out", done)
         await runtime.start(spec)
         await arrived(client, f"{topic}-out", len(expected))
         await no_backlog(server, f"{topic}-in")
@@ -111,10 +106,7 @@ async def test_state_and_several_topics_are_exact_behind_the_first_segment(
         code = COUNTING.format(side=f"{topic}-side")
         spec = replace(committing_spec(code), service_url=proxy.service_url)
         for done in (80, 110):
-            instance = await runtime.start(spec)
-            await arrived(client, f"{topic}-out", done)
-            os.kill(instance.process_id, signal.SIGKILL)
-            await instance.wait()
+            await kill_at(runtime, spec, client, f"{topic}-out", done)
         await runtime.start(spec)
         await arrived(client, f"{topic}-out", len(expected))
         await arrived(client, f"{topic}-side", len(expected))

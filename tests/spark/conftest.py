@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import threading
@@ -141,16 +142,22 @@ class BadNetwork:
         self._background.loop.call_soon_threadsafe(self._proxy.hold)
 
 
-@pytest.fixture
-def network(broker: SmallLedgers) -> Iterator[BadNetwork]:
+@contextlib.contextmanager
+def bad_network(proxy: Proxy) -> Iterator[BadNetwork]:
+    """Run a proxy in the background."""
     background = Background()
-    proxy = Proxy(broker.service_url)
     try:
         background.run(proxy.__aenter__())
         yield BadNetwork(background, proxy)
         background.run(proxy.__aexit__(None, None, None))
     finally:
         background.close()
+
+
+@pytest.fixture
+def network(broker: SmallLedgers) -> Iterator[BadNetwork]:
+    with bad_network(Proxy(broker.service_url)) as network:
+        yield network
 
 
 @pytest.fixture

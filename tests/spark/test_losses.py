@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from magnetar.spark.jobs.function_run import SparkFunction
+from magnetar.spark.jobs.progress import RunProgress
 from magnetar.spark.source.rest import ask
 from magnetar.wire.functions_pb2 import ConsumerSpec
 from magnetar.wire.topic_name import parse_topic_name
@@ -90,17 +92,22 @@ def entries(prefix: str = "") -> list[list[bytes]]:
     return [[f"{prefix}{number}".encode()] for number in range(ENTRIES)]
 
 
+def end_after(lab: Lab, gate: Gate, function: SparkFunction, change: Callable[[], object]) -> RunProgress:
+    """Change something while the tasks of a run wait at the gate, open it, and return how the run ended."""
+    with Running(lab, function) as running:
+        gate.await_task()
+        change()
+        gate.open()
+        return running.end(END_S)
+
+
 @pytest.mark.parametrize("code", [MESSAGES, FRAME], ids=["messages", "frame"])
 def test_a_topic_that_is_deleted_under_running_tasks_fails_the_run_and_is_not_made_anew(
     lab: Lab, cluster: Server, gate: Gate, code: str
 ) -> None:
     function = lab.function(gate.code(code), minimum=TASKS)
     lab.fill(entries())
-    with Running(lab, function) as running:
-        gate.await_task()
-        lab.delete(lab.input)
-        gate.open()
-        end = running.end(END_S)
+    end = end_after(lab, gate, function, lambda: lab.delete(lab.input))
     assert end.stage == "failed", end
     assert not end.is_user_error
     assert "the topic does not exist any more" in end.error
@@ -115,11 +122,7 @@ def test_a_topic_that_is_deleted_when_all_of_it_was_read_does_no_harm(
 ) -> None:
     function = lab.function(gate.code(code), minimum=1)
     lab.fill(entries())
-    with Running(lab, function) as running:
-        gate.await_task()
-        lab.delete(lab.input)
-        gate.open()
-        end = running.end(END_S)
+    end = end_after(lab, gate, function, lambda: lab.delete(lab.input))
     assert (end.stage, end.rows) == ("done", ENTRIES), end.error
     assert len(lab.outputs()) == ENTRIES
     assert not topic_exists(cluster, lab.input)
@@ -140,11 +143,8 @@ def test_entries_that_are_trimmed_before_their_task_begins_fail_the_run(
     second = [parse_topic_name(one.topic).local for one in function.subscriptions()][1]
     for topic in inputs:
         fill(lab.service_url, topic, entries())
-    with Running(lab, function) as running:
-        gate.await_task()
-        ask(cluster.web_url, "DELETE", f"/admin/v2/persistent/public/default/{second}/truncate")
-        gate.open()
-        end = running.end(END_S)
+    truncate = f"/admin/v2/persistent/public/default/{second}/truncate"
+    end = end_after(lab, gate, function, lambda: ask(cluster.web_url, "DELETE", truncate))
     assert (end.stage, end.is_user_error) == ("failed", False)
     assert f"{second}" in end.error
     assert "the topic holds nothing, planned was" in end.error
@@ -157,11 +157,7 @@ def test_entries_that_are_trimmed_before_their_task_begins_fail_the_run(
 def test_an_output_topic_that_is_deleted_in_the_middle_fails_the_run(lab: Lab, gate: Gate) -> None:
     function = lab.function(gate.code(MESSAGES), minimum=TASKS)
     lab.fill(entries())
-    with Running(lab, function) as running:
-        gate.await_task()
-        lab.delete(lab.output)
-        gate.open()
-        end = running.end(END_S)
+    end = end_after(lab, gate, function, lambda: lab.delete(lab.output))
     assert (end.stage, end.is_user_error) == ("failed", False), end
     assert "deduplication of" in end.error
     assert "which the deletion of a topic does too" in end.error

@@ -31,7 +31,7 @@ from magnetar.wire.position_sequence import ENTRY_MAX, LEDGER_MAX
 from magnetar.wire.pulsar_api_pb2 import MessageMetadata
 
 from tests.instance.shifting_proxy import ShiftingProxy
-from tests.spark.conftest import LEDGER_ENTRIES, Background, BadNetwork, SmallLedgers
+from tests.spark.conftest import LEDGER_ENTRIES, BadNetwork, SmallLedgers, bad_network
 from tests.spark.task_bench import Bench, expected
 from tests.spark.topics import numbered, options_for, planned, values
 from tests.support.waiting import wait_for
@@ -54,14 +54,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SmallLedgers]:
 @pytest.fixture(scope="module")
 def network(broker: SmallLedgers) -> Iterator[BadNetwork]:
     """To a broker whose consumers see all entries behind 2^20 - `BEFORE`."""
-    background = Background()
-    proxy = ShiftingProxy(broker.service_url, SHIFT)
-    try:
-        background.run(proxy.__aenter__())
-        yield BadNetwork(background, proxy)
-        background.run(proxy.__aexit__(None, None, None))
-    finally:
-        background.close()
+    with bad_network(ShiftingProxy(broker.service_url, SHIFT)) as network:
+        yield network
 
 
 class LongLedgers(Bench):

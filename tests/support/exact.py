@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from urllib.parse import quote
@@ -14,6 +16,7 @@ from magnetar.client.client import AsyncClient
 from magnetar.client.config import ConsumerConfig
 from magnetar.client.producers.outgoing import encode_entry
 from magnetar.instance.spec import InstanceSpec
+from magnetar.runtime.process.runtime import ProcessRuntime
 from magnetar.runtime.thread.runtime import ThreadInstance, ThreadRuntime
 from magnetar.wire import functions_pb2 as records
 from magnetar.wire.message_id import EARLIEST as EARLIEST_ID
@@ -123,3 +126,11 @@ async def running(service_url: str, spec: InstanceSpec) -> AsyncIterator[ThreadI
         await instance.stop(30)
     finally:
         await runtime.close()
+
+
+async def kill_at(runtime: ProcessRuntime, spec: InstanceSpec, client: AsyncClient, topic: str, outputs: int) -> None:
+    """Start an instance and kill its process when its output topic holds so many messages."""
+    instance = await runtime.start(spec)
+    await arrived(client, topic, outputs)
+    os.kill(instance.process_id, signal.SIGKILL)
+    await instance.wait()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import contextlib
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,22 +50,28 @@ async def answered(cluster: Cluster, name: str) -> None:
     await eventually(try_it, f"answer of {name}", timeout_s=30)
 
 
+@contextlib.asynccontextmanager
+async def serving(service: WorkerService, broker: Broker, suffix: str) -> AsyncIterator[Cluster]:
+    """A worker that has started, with a function that answers."""
+    await service.start()
+    async with (
+        httpx.AsyncClient(base_url=service.worker_url, timeout=60) as http,
+        AsyncClient(broker.service_url) as client,
+    ):
+        cluster = Cluster(service, broker, http, client, suffix)
+        created = await cluster.create("ex", EXCLAIM, inputs=[cluster.topic("in")], output=cluster.topic("out"))
+        assert (created.status_code, created.text) == (204, "")
+        await answered(cluster, "ex")
+        yield cluster
+
+
 @pytest.mark.timeout(300)
 async def test_after_a_killed_broker_is_back_everything_goes_on(broker_to_kill: Broker, tmp_path: Path) -> None:
     suffix = own_name("")
     service = WorkerService(worker_config(broker_to_kill, tmp_path / "worker", f"public/functions{suffix}"))
     try:
-        await service.start()
-        async with (
-            httpx.AsyncClient(base_url=service.worker_url, timeout=60) as http,
-            AsyncClient(broker_to_kill.service_url) as client,
-        ):
-            cluster = Cluster(service, broker_to_kill, http, client, suffix)
-            assert (
-                await cluster.create("ex", EXCLAIM, inputs=[cluster.topic("in")], output=cluster.topic("out"))
-            ).status_code == 204
-            await answered(cluster, "ex")
-            before = (await http.get("/admin/v2/worker/assignments")).json()
+        async with serving(service, broker_to_kill, suffix) as cluster:
+            before = (await cluster.http.get("/admin/v2/worker/assignments")).json()
             broker_to_kill.kill()
             await asyncio.to_thread(broker_to_kill.restart)
             await answered(cluster, "ex")
@@ -73,7 +80,7 @@ async def test_after_a_killed_broker_is_back_everything_goes_on(broker_to_kill: 
             )
             assert (created.status_code, created.text) == (204, "")
             await answered(cluster, "second")
-            after: dict[str, Any] = (await http.get("/admin/v2/worker/assignments")).json()
+            after: dict[str, Any] = (await cluster.http.get("/admin/v2/worker/assignments")).json()
             (instances,) = before.values()
             assert after == {service.worker_id: [*instances, "public/default/second:0"]}
             status = await cluster.get("ex/status")
@@ -87,14 +94,8 @@ async def test_a_worker_stops_although_its_broker_is_gone(broker_to_kill: Broker
     suffix = own_name("")
     service = WorkerService(worker_config(broker_to_kill, tmp_path / "worker", f"public/functions{suffix}"))
     try:
-        await service.start()
-        async with (
-            httpx.AsyncClient(base_url=service.worker_url, timeout=60) as http,
-            AsyncClient(broker_to_kill.service_url) as client,
-        ):
-            cluster = Cluster(service, broker_to_kill, http, client, suffix)
-            await cluster.create("ex", EXCLAIM, inputs=[cluster.topic("in")], output=cluster.topic("out"))
-            await answered(cluster, "ex")
+        async with serving(service, broker_to_kill, suffix):
+            pass
     finally:
         broker_to_kill.kill()
         async with asyncio.timeout(30):
