@@ -13,8 +13,12 @@ from .answers import Refused
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
-_TRUE = frozenset({"true", "1", "yes", "on", "t", "y"})
-_FALSE = frozenset({"false", "0", "no", "off", "f", "n"})
+_TRUE = dict.fromkeys(("true", "1", "yes", "on", "t", "y"), True)
+_FALSE = dict.fromkeys(("false", "0", "no", "off", "f", "n"), False)
+_BOOLEANS = _TRUE | _FALSE
+_READERS: dict[type, Callable[[str], Any]] = {str: str, int: int, bool: lambda text: _BOOLEANS[text.lower()]}
+KINDS = {str: "string", int: "integer", bool: "boolean"}
+"""What the values of a query parameter are called."""
 _QUERY = "query_parameters"
 
 
@@ -82,19 +86,10 @@ class Query(Generic[T]):
             if self.default is None:
                 raise Refused(400, f"{self.name}: Field required")
             return self.default
-        value: Any = text
-        if self.kind is bool:
-            word = text.lower()
-            value = True if word in _TRUE else False if word in _FALSE else None
-        elif self.kind is int:
-            try:
-                value = int(text)
-            except ValueError:
-                value = None
-        if value is None:
-            kind = "boolean" if self.kind is bool else "integer"
-            raise Refused(400, f"{self.name}: Input should be a valid {kind}")
-        found: T = value
+        try:
+            found: T = _READERS[self.kind](text)
+        except (ValueError, KeyError) as error:
+            raise Refused(400, f"{self.name}: Input should be a valid {KINDS[self.kind]}") from error
         return found
 
 

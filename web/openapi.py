@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterable
 from inspect import getdoc
 from typing import Any
 
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse
 
 from .answers import as_json
-from .call import Call, Query, query_of
-from .router import Handler
+from .call import KINDS, Query, query_of
+from .router import Handler, Routes
 
 _PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
-_KINDS = {str: "string", int: "integer", bool: "boolean"}
 _OK = {"description": "Successful Response", "content": {"application/json": {"schema": {}}}}
 _ERROR = {
     "description": "Error",
@@ -36,10 +34,8 @@ _REDOC = """<!DOCTYPE html>
 <script src="https://cdn.jsdelivr.net/npm/redoc@2/bundles/redoc.standalone.js"></script></body></html>
 """
 
-Table = Iterable[tuple[str, str, Handler[Any]]]
 
-
-def describe(title: str, version: str, routes: Table) -> dict[str, Any]:
+def describe(title: str, version: str, routes: Routes[Any]) -> dict[str, Any]:
     """Return the OpenAPI document of a table of routes: what handlers say in their docstrings, and `takes`."""
     paths: dict[str, dict[str, Any]] = {}
     for method, path, handler in routes:
@@ -70,23 +66,17 @@ def _operation(method: str, path: str, handler: Handler[Any]) -> dict[str, Any]:
 
 
 def _query_parameter(query: Query[Any]) -> dict[str, Any]:
-    schema: dict[str, Any] = {"type": _KINDS[query.kind]}
+    schema: dict[str, Any] = {"type": KINDS[query.kind]}
     if query.default is not None:
         schema["default"] = query.default
     return {"name": query.name, "in": "query", "required": query.default is None, "schema": schema}
 
 
-def pages(title: str, version: str, routes: Table) -> list[tuple[str, str, Callable[[Call], Awaitable[Response]]]]:
+def pages(title: str, version: str, routes: Routes[Any]) -> Routes[Any]:
     """Return the routes that show a table of routes; they are not in the description."""
     document = describe(title, version, routes)
-
-    async def openapi(_: Call) -> Response:
-        return as_json(document)
-
-    async def docs(_: Call) -> Response:
-        return HTMLResponse(_SWAGGER.format(title=title))
-
-    async def redoc(_: Call) -> Response:
-        return HTMLResponse(_REDOC.format(title=title))
-
-    return [("GET", "/openapi.json", openapi), ("GET", "/docs", docs), ("GET", "/redoc", redoc)]
+    return (
+        ("GET", "/openapi.json", lambda _: as_json(document)),
+        ("GET", "/docs", lambda _: HTMLResponse(_SWAGGER.format(title=title))),
+        ("GET", "/redoc", lambda _: HTMLResponse(_REDOC.format(title=title))),
+    )

@@ -22,8 +22,8 @@ from .answers import Refused, done, refusal
 from .call import Call
 
 C = TypeVar("C", bound=Call)
-Handler = Callable[[C], Awaitable[Response | None]]
-"""Answers a request; None is answered with 204."""
+Handler = Callable[[C], Awaitable[Response | None] | Response | None]
+"""Answers a request, a function or a coroutine function; None is answered with 204."""
 Routes = Iterable[tuple[str, str, Handler[C]]]
 """Method, path, handler; the first path that matches answers."""
 Refuse = Callable[[MagnetarError], Refused]
@@ -67,7 +67,8 @@ class RestRouter(Generic[C]):
     async def answer(self, request: Request, handler: Handler[C]) -> Response:
         """Return what a handler answers, or how its error is answered."""
         try:
-            return await handler(self._make_call(request)) or done()
+            answer = handler(self._make_call(request))
+            return (await answer if isinstance(answer, Awaitable) else answer) or done()
         except RequestRefused as error:
             return refusal(error)
         except ClientDisconnect:  # nobody is left to read an answer
