@@ -68,7 +68,7 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("bodies", "call", "routing", "listing"),
         ("topics",),
         ("namespaces",),
-        ("brokers", "clusters", "tenants", "lookup", "metrics", "forward"),
+        ("brokers", "clusters", "tenants", "metrics", "forward"),
         ("app",),
     ),
     "instance": (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from typing import Any
 
 from starlette.responses import Response
@@ -55,6 +56,11 @@ def refusal(error: RequestRefused) -> Response:
     reason = printable(" ".join(line.strip() for line in str(error).splitlines()))
     headers = error.headers if isinstance(error, Refused) else None
     return Response(encode({"reason": reason}), error.status, headers=headers, media_type="application/json")
+
+
+def refusing(error: RequestRefused) -> Callable[[object], Response]:
+    """Return the handler of a route that refuses every request."""
+    return lambda _: refusal(error)
 
 
 def encode(value: Any) -> bytes:

@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from ...web.router import raw_path
 from ..policies.namespaces import Namespaces
-from . import brokers, clusters, lookup, tenants
+from . import brokers, clusters, tenants
 from .call import Backend, Call
 from .forward import Forwarder, forwards
 from .namespaces import namespaces, refused_policies
@@ -43,7 +43,6 @@ ROUTES = (
     *namespaces.ROUTES,
     *namespaces.BUNDLE_ROUTES,
     *brokers.ROUTES,
-    *lookup.ROUTES,
     ("GET", "/metrics", _metrics),
     # `{domain}` takes any word, so topics come last.
     *partitions.ROUTES,
@@ -56,10 +55,25 @@ ROUTES = (
 
 
 class AdminApp:
-    """The ASGI application; `close` it after the server that runs it."""
+    """The admin REST of a broker as an ASGI application; `close` it after the server that runs it."""
 
-    def __init__(self, backend: Backend) -> None:
-        self._forwarder = Forwarder(backend.worker_url, backend.is_worker_enabled)
+    def __init__(
+        self,
+        broker: BrokerService,
+        namespaces: Namespaces,
+        worker_url: Callable[[], str | None],
+        is_worker_enabled: bool = True,
+    ) -> None:
+        """Build it.
+
+        Args:
+            broker: whose topics.
+            namespaces: its names and policies.
+            worker_url: called for each functions request; ``http://host:port`` of a live worker, None if there is none.
+            is_worker_enabled: False for a broker that runs without functions.
+        """
+        backend = Backend(broker, namespaces, is_worker_enabled)
+        self._forwarder = Forwarder(worker_url, is_worker_enabled)
         self._router = make_router(backend, ROUTES)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -70,20 +84,3 @@ class AdminApp:
     async def close(self) -> None:
         """Close the connections to workers."""
         await self._forwarder.close()
-
-
-def make_app(
-    broker: BrokerService,
-    namespaces: Namespaces,
-    worker_url: Callable[[], str | None],
-    is_worker_enabled: bool = True,
-) -> AdminApp:
-    """Return the admin REST of a broker.
-
-    Args:
-        broker: whose topics.
-        namespaces: its names and policies.
-        worker_url: called for each functions request; ``http://host:port`` of a live worker, None if there is none.
-        is_worker_enabled: False for a broker that runs without functions.
-    """
-    return AdminApp(Backend(broker, namespaces, worker_url, is_worker_enabled))

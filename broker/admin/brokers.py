@@ -1,4 +1,4 @@
-"""``/admin/v2/brokers``, ``/admin/v2/broker-stats``: the only broker of the cluster."""
+"""``/admin/v2/brokers``, ``/admin/v2/broker-stats``, ``/lookup/v2``: the only broker of the cluster has all topics."""
 
 from __future__ import annotations
 
@@ -8,15 +8,19 @@ from importlib.metadata import version
 
 from starlette.responses import Response
 
-from ...web.answers import Refused, as_json, as_text, done, not_supported
+from ...web.answers import Refused, as_json, as_text, not_supported, refusing
 from ...wire.payload import seal
 from ...wire.pulsar_api_pb2 import MessageMetadata
 from ...wire.topic_name import parse_topic_name
+from ..policies.policies import bundle_of
 from .call import Call
+from .listing import boundaries
 from .routing import Routes
+from .topics.lookup import auto_creation, exists
 from .topics.stats import read_entry
 
 _B = "/admin/v2/brokers"
+_LOOKUP = "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}"
 HEALTH_TOPIC = "persistent://pulsar/system/healthcheck"
 HEALTH_TIMEOUT_S = 10.0
 _DEFAULT_QUOTA = {
@@ -29,19 +33,7 @@ _DEFAULT_QUOTA = {
 }
 
 
-async def _list(call: Call) -> Response:
-    return as_json([call.host])
-
-
-async def _leader(call: Call) -> Response:
-    return as_json({"serviceUrl": f"http://{call.host}", "brokerId": call.host})
-
-
-async def _version(_: Call) -> Response:
-    return as_text(version("magnetar"))
-
-
-async def _ready(call: Call) -> Response:
+def _ready(call: Call) -> Response:
     if not call.broker.started:
         raise Refused(503, "the broker is starting or stopping")
     return as_text("ok")
@@ -64,25 +56,20 @@ async def _health(call: Call) -> Response:
     return as_text("ok")
 
 
-async def _owned_namespaces(call: Call) -> Response:
+def _owned_namespaces(call: Call) -> Response:
     if call.text("broker") != call.host:
         raise Refused(404, f"Broker id '{call.text('broker')}' not found in available brokers.")
     owned = {
         f"{namespace}/{low}_{high}"
         for tenant in call.namespaces.tenants()
         for namespace in call.namespaces.namespaces(tenant)
-        for low, high in _bundles(call, namespace)
+        for low, high in itertools.pairwise(boundaries(call, namespace))
     }
     state = {"broker_assignment": "shared", "is_controlled": False, "is_active": True}
     return as_json(dict.fromkeys(sorted(owned), state))
 
 
-def _bundles(call: Call, namespace: str) -> list[tuple[str, str]]:
-    boundaries = call.namespaces.policies(namespace)["bundles"]["boundaries"]
-    return list(itertools.pairwise(boundaries))
-
-
-async def _internal_configuration(call: Call) -> Response:
+def _internal_configuration(call: Call) -> Response:
     config = call.broker.config
     url = config.metadata_store_url or f"sqlite:{config.data_dir}"
     return as_json(
@@ -96,7 +83,7 @@ async def _internal_configuration(call: Call) -> Response:
     )
 
 
-async def _runtime_configuration(call: Call) -> Response:
+def _runtime_configuration(call: Call) -> Response:
     config = call.broker.config
     return as_json(
         {
@@ -121,27 +108,7 @@ def _java(value: bool) -> str:
     return "true" if value else "false"
 
 
-async def _no_dynamic_configuration(_: Call) -> Response:
-    return as_json([])
-
-
-async def _no_configuration_values(_: Call) -> Response:
-    return as_json({})
-
-
-async def _refuse_update(_: Call) -> Response:
-    raise Refused(412, "Can't update non-dynamic configuration")
-
-
-async def _refuse_delete(_: Call) -> Response:
-    raise Refused(412, "Can't delete non-dynamic configuration")
-
-
-async def _backlog_quota_check(_: Call) -> Response:
-    return done()  # no quotas are set: setting one is refused
-
-
-async def _topics(call: Call) -> Response:
+def _topics(call: Call) -> Response:
     """Answer the statistics of loaded topics by namespace, bundle and domain."""
     tree: dict[str, dict[str, dict[str, dict[str, object]]]] = {}
     for topic in tuple(call.broker.topics.values()):
@@ -154,41 +121,58 @@ async def _topics(call: Call) -> Response:
     return as_json(tree)
 
 
-async def _no_load_report(_: Call) -> Response:
-    return done()
+def _lookup(call: Call) -> Response:
+    name = call.require_topic_namespace()
+    request = call.request
+    if listener := request.query_params.get("listenerName") or request.headers.get("x-pulsar-listenername"):
+        raise Refused(400, f"the broker has no listener {listener}; leave listenerName out")
+    known = call.namespaces.partitions(name.base) or exists(call, name)
+    if not known and not auto_creation(call, name).is_allowed:
+        raise Refused(404, f"Topic not found {name}")
+    return as_json(
+        {
+            "brokerUrl": call.broker.broker_url,
+            "httpUrl": f"http://{call.host}",
+            "nativeUrl": call.broker.broker_url,
+            "brokerUrlSsl": "",  # always there: the C++ client wants one of two spellings, TLS or not
+        }
+    )
 
 
-async def _resource_quotas(_: Call) -> Response:
-    return as_json(_DEFAULT_QUOTA)
+def _bundle(call: Call) -> Response:
+    name = call.topic
+    if not call.namespaces.has_namespace(name.namespace_name):
+        return as_text("0x00000000_0xffffffff")
+    return as_text(bundle_of(boundaries(call, name.namespace_name), str(name)))
 
 
-async def _refuse_resource_quotas(_: Call) -> Response:
-    raise not_supported("a resource quota", "there is no load manager that would act on it")
-
-
-async def _no_transactions(_: Call) -> Response:
-    raise Refused(503, "This Broker is not configured with transactionCoordinatorEnabled=true.")
-
-
+_NO_QUOTAS = refusing(not_supported("a resource quota", "there is no load manager that would act on it"))
+_NO_TRANSACTIONS = refusing(Refused(503, "This Broker is not configured with transactionCoordinatorEnabled=true."))
 ROUTES: Routes = (
-    ("GET", _B, _list),
-    ("GET", f"{_B}/leaderBroker", _leader),
-    ("GET", f"{_B}/version", _version),
+    ("GET", _B, lambda call: as_json([call.host])),
+    ("GET", f"{_B}/leaderBroker", lambda call: as_json({"serviceUrl": f"http://{call.host}", "brokerId": call.host})),
+    ("GET", f"{_B}/version", lambda _: as_text(version("magnetar"))),
     ("GET", f"{_B}/ready", _ready),
     ("GET", f"{_B}/health", _health),
     ("GET", f"{_B}/internal-configuration", _internal_configuration),
-    ("GET", f"{_B}/configuration", _no_dynamic_configuration),
-    ("GET", f"{_B}/configuration/values", _no_configuration_values),
+    ("GET", f"{_B}/configuration", lambda _: as_json([])),
+    ("GET", f"{_B}/configuration/values", lambda _: as_json({})),
     ("GET", f"{_B}/configuration/runtime", _runtime_configuration),
-    ("POST", f"{_B}/configuration/{{name}}/{{value}}", _refuse_update),
-    ("DELETE", f"{_B}/configuration/{{name}}", _refuse_delete),
-    ("GET", f"{_B}/backlog-quota-check", _backlog_quota_check),
-    ("GET", f"{_B}/{{cluster}}", _list),
+    (
+        "POST",
+        f"{_B}/configuration/{{name}}/{{value}}",
+        refusing(Refused(412, "Can't update non-dynamic configuration")),
+    ),
+    ("DELETE", f"{_B}/configuration/{{name}}", refusing(Refused(412, "Can't delete non-dynamic configuration"))),
+    ("GET", f"{_B}/backlog-quota-check", lambda _: None),  # no quotas are set: setting one is refused
+    ("GET", f"{_B}/{{cluster}}", lambda call: as_json([call.host])),
     ("GET", f"{_B}/{{cluster}}/{{broker}}/ownedNamespaces", _owned_namespaces),
     ("GET", "/admin/v2/broker-stats/topics", _topics),
-    ("GET", "/admin/v2/broker-stats/load-report", _no_load_report),
-    ("GET", "/admin/v2/resource-quotas", _resource_quotas),
-    ("POST", "/admin/v2/resource-quotas", _refuse_resource_quotas),
-    ("GET", "/admin/v3/transactions/{what:path}", _no_transactions),
-    ("POST", "/admin/v3/transactions/{what:path}", _no_transactions),
+    ("GET", "/admin/v2/broker-stats/load-report", lambda _: None),
+    ("GET", "/admin/v2/resource-quotas", lambda _: as_json(_DEFAULT_QUOTA)),
+    ("POST", "/admin/v2/resource-quotas", _NO_QUOTAS),
+    ("GET", "/admin/v3/transactions/{what:path}", _NO_TRANSACTIONS),
+    ("POST", "/admin/v3/transactions/{what:path}", _NO_TRANSACTIONS),
+    ("GET", _LOOKUP, _lookup),
+    ("GET", f"{_LOOKUP}/bundle", _bundle),
 )

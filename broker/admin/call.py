@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -39,14 +38,12 @@ class Backend:
     Attributes:
         broker: topics and subscriptions.
         namespaces: names and policies.
-        worker_url: address of a live functions worker, None if there is none now.
         is_worker_enabled: False for a broker that was started without functions.
     """
 
     broker: BrokerService
     namespaces: Namespaces
-    worker_url: Callable[[], str | None]
-    is_worker_enabled: bool = True
+    is_worker_enabled: bool
 
 
 class Call(web_call.Call):

@@ -25,23 +25,29 @@ def topics_of(call: Call, namespace: str, domains: Sequence[str], include_system
     return [topic for topic in topics if topic.domain in domains and (include_system or not is_system_topic(topic))]
 
 
+def boundaries(call: Call, namespace: str) -> list[str]:
+    """Return where the bundles of a namespace begin and end."""
+    found: list[str] = call.namespaces.policies(namespace)["bundles"]["boundaries"]
+    return found
+
+
 def topics_in_bundle(call: Call, namespace: str, bundle: str) -> list[TopicName]:
-    """Return the topics of a namespace that fall into a bundle."""
-    boundaries = call.namespaces.policies(namespace)["bundles"]["boundaries"]
+    """Return the topics of a namespace that fall into a bundle, which is checked as `check_bundle` does."""
+    check_bundle(call, namespace, bundle)
     topics = topics_of(call, namespace, DOMAINS, include_system=False)
-    return [topic for topic in topics if bundle_of(boundaries, str(topic)) == bundle]
+    limits = boundaries(call, namespace)
+    return [topic for topic in topics if bundle_of(limits, str(topic)) == bundle]
 
 
 def check_bundle(call: Call, namespace: str, bundle: str) -> str:
     """Return ``bundle`` if it is one of the namespace's, else refuse as Pulsar does."""
     if not _BUNDLE.fullmatch(bundle):
         raise Refused(412, f"Invalid bundle range: {bundle}")
-    boundaries = call.namespaces.policies(namespace)["bundles"]["boundaries"]
     low, high = bundle.split("_")
-    for lower, upper in itertools.pairwise(boundaries):
-        if lower == low:
-            if upper == high:
-                return bundle
-            expected = f"Expected upper boundary of {namespace}/{low}_{upper}"
-            raise Refused(412, f"Invalid upper boundary for bundle {namespace}/{bundle}. {expected}")
-    raise Refused(412, f"Invalid lower boundary for bundle {namespace}/{bundle}")
+    upper = dict(itertools.pairwise(boundaries(call, namespace))).get(low)
+    if upper is None:
+        raise Refused(412, f"Invalid lower boundary for bundle {namespace}/{bundle}")
+    if upper != high:
+        expected = f"Expected upper boundary of {namespace}/{low}_{upper}"
+        raise Refused(412, f"Invalid upper boundary for bundle {namespace}/{bundle}. {expected}")
+    return bundle

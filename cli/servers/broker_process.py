@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 
-from ...broker.admin.app import make_app
+from ...broker.admin.app import AdminApp
 from ...broker.config import BrokerConfig
 from ...broker.policies.namespaces import Namespaces
 from ...broker.service import BrokerService
@@ -89,7 +89,7 @@ class BrokerProcess:
         except OSError as exc:
             raise port_failure(exc, config.host, config.broker_port, "--broker-port") from exc
         opened.push_async_callback(service.stop)
-        app = make_app(service, namespaces, worker_url, is_worker_enabled=supervised_worker is not None)
+        app = AdminApp(service, namespaces, worker_url, is_worker_enabled=supervised_worker is not None)
         opened.push_async_callback(app.close)
         web, port = await serve(app, config.host, config.web_port, allowed_names(config.host, config.allowed_hosts))
         opened.push_async_callback(web.stop)

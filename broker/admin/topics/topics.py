@@ -11,7 +11,7 @@ from ....wire.position import Position
 from ....wire.topic_name import TopicName
 from .. import bodies
 from ..call import Call
-from ..listing import check_bundle, topics_in_bundle, topics_of
+from ..listing import topics_in_bundle, topics_of
 from ..routing import Handler, Routes
 from .lookup import (
     connections,
@@ -31,17 +31,14 @@ _T = f"{_D}/{{topic}}"
 _PENDING_ACKS = "__transaction_pending_ack"
 
 
-async def _list(call: Call) -> Response:
+def _list(call: Call) -> Response:
     namespace = call.require_namespace()
+    domain = call.raw("domain")
     bundle = call.request.query_params.get("bundle")
     if bundle is None:
-        topics = topics_of(call, namespace, (call.raw("domain"),), call.flag("includeSystemTopic"))
+        topics = topics_of(call, namespace, (domain,), call.flag("includeSystemTopic"))
     else:
-        topics = [
-            topic
-            for topic in topics_in_bundle(call, namespace, check_bundle(call, namespace, bundle))
-            if topic.domain == call.raw("domain")
-        ]
+        topics = [topic for topic in topics_in_bundle(call, namespace, bundle) if topic.domain == domain]
     return as_json([str(topic) for topic in topics])
 
 

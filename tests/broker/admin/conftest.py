@@ -9,7 +9,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from magnetar.broker.admin.app import AdminApp, make_app
+from magnetar.broker.admin.app import AdminApp
 from magnetar.broker.config import BrokerConfig
 from magnetar.broker.policies.namespaces import Namespaces
 from magnetar.broker.service import BrokerService
@@ -49,7 +49,7 @@ async def broker(tmp_path: Path, storage_config: StorageConfig) -> AsyncIterator
     def worker_url() -> str | None:
         return running.worker_url
 
-    app = make_app(service, namespaces, worker_url)
+    app = AdminApp(service, namespaces, worker_url)
     server, port = await serve(app, "127.0.0.1", 0)
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as http:
         running = RunningBroker(service, namespaces, app, f"http://127.0.0.1:{port}", http)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import httpx
 import pytest
-from magnetar.broker.admin.app import make_app
+from magnetar.broker.admin.app import AdminApp
 from magnetar.broker.admin.forward import NOT_ENABLED, NOT_READY, forwards
 from magnetar.web.serve import serve
 from starlette.applications import Starlette
@@ -149,7 +149,7 @@ async def test_a_worker_that_died_is_named_in_a_503(broker: RunningBroker) -> No
 
 
 async def test_a_broker_without_functions_answers_409(broker: RunningBroker) -> None:
-    app = make_app(broker.service, broker.namespaces, lambda: None, is_worker_enabled=False)
+    app = AdminApp(broker.service, broker.namespaces, lambda: None, is_worker_enabled=False)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as http:
         answer = await http.get("/admin/v2/worker/cluster")
     assert (answer.status_code, answer.json()) == (409, {"reason": NOT_ENABLED})
