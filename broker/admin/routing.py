@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.requests import Request
+from starlette.responses import Response
 
 from ...errors import BadVersion, MagnetarError, MetadataUnavailable, NotAllowed, ServiceNotReady, TopicNotFound
 from ...web import router
@@ -35,6 +38,18 @@ def make_router(backend: Backend, routes: Routes) -> router.RestRouter[Call]:
 
     table = [(method, path.replace("{domain}", "{domain:domain}"), handler) for method, path, handler in routes]
     return router.RestRouter(table, make_call, refuse, "broker")
+
+
+def of_existing(find: Callable[[Call], object], answer: Callable[[Call], Response | None]) -> Handler:
+    """Return the handler that finds what a path names, or refuses, and then answers whatever was found."""
+
+    async def handle(call: Call) -> Response | None:
+        found = find(call)
+        if isinstance(found, Awaitable):
+            await found
+        return answer(call)
+
+    return handle
 
 
 def refuse(error: MagnetarError) -> Refused:

@@ -12,14 +12,14 @@ from typing import Any
 
 from starlette.responses import Response
 
-from ....web.answers import Refused, as_json, not_supported, nothing
+from ....web.answers import Refused, as_json, no_authorization, not_supported, nothing
 from ...policies.namespaces import Namespaces
 from ...policies.policies import MAX_BUNDLES, Policies, default_policies
 from ..bodies import as_bool, as_int, as_object, as_text_list, as_text_map
 from ..call import Call
 from ..routing import Routes
 from ..topics.policies import adjust_deduplication
-from .refused_policies import no_authorization, refuse_unsupported
+from .refused_policies import refuse_unsupported
 
 _N = "/admin/v2/namespaces/{tenant}/{namespace}"
 _BOUNDARY = re.compile(r"0x[0-9a-fA-F]{1,8}")

@@ -6,21 +6,19 @@ and are refused otherwise: nothing is accepted and then ignored.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from starlette.responses import Response
 
-from ....web.answers import Refused, as_json, done, not_supported, nothing
+from ....web.answers import Refused, as_json, no_authorization, not_supported, nothing, refusal, refusing
 from ...policies.policies import Policies
 from ..call import Call
-from ..routing import Handler, Routes
+from ..routing import Handler, Routes, of_existing
 
 _N = "/admin/v2/namespaces/{tenant}/{namespace}"
 _LATER = "leave it unset"
-_ABSENT = "Namespace does not exist"
-_POLICIES_ABSENT = "Namespace policies does not exist"
 
 
 @dataclass(frozen=True)
@@ -110,116 +108,75 @@ def refuse_unsupported(policies: Policies, wanted: Mapping[str, Any]) -> None:
             raise not_supported(f"namespace policy {named[field]} ({field})", _LATER)
 
 
-def no_authorization() -> Refused:
-    """Return the refusal of a permission."""
-    return Refused(501, "Authorization is not enabled: permissions would protect nothing")
-
-
-def _read_unset(policy: _Unsupported) -> Handler:
-    reason = (
-        _POLICIES_ABSENT
-        if policy.name in ("replicatorDispatchRate", "dispatcherPauseOnAckStatePersistent")
-        else _ABSENT
-    )
-
-    async def read(call: Call) -> Response:
-        call.require_namespace(reason)
-        return _answer(policy.unset)
-
-    return read
-
-
 def _refuse_setting(policy: _Unsupported) -> Handler:
-    async def refuse(call: Call) -> Response:
+    async def refuse(call: Call) -> None:
         value = await call.json() if policy.name != "dispatcherPauseOnAckStatePersistent" else True
         call.require_namespace()
-        if value is None or value == policy.unset:
-            return done()
-        if policy.unset is None and not value and policy.is_zero_unset:
-            return done()
-        raise not_supported(f"namespace policy {policy.name}", _LATER)
+        is_off = policy.unset is None and not value and policy.is_zero_unset
+        if value is not None and value != policy.unset and not is_off:
+            raise not_supported(f"namespace policy {policy.name}", _LATER)
 
     return refuse
 
 
-async def _remove_unset(call: Call) -> None:
-    call.require_namespace()
-
-
-async def _remove_no_bundle(call: Call) -> Response:
-    call.require_namespace()
-    raise Refused(412, f"Invalid bundle range: {call.request.scope['path'].rsplit('/', 1)[1]}")
-
-
-async def _no_map(call: Call) -> Response:
-    call.require_namespace()
-    return as_json({})
-
-
-async def _no_content(call: Call) -> Response:
-    # Of an absent namespace too.
-    return done()
-
-
-async def _unset_or_absent(call: Call) -> Response:
-    call.require_namespace()
-    return nothing()
-
-
-async def _no_local_policies(call: Call) -> Response:
-    call.require_namespace("Namespace not found")
-    raise Refused(404, "Namespace local-policies does not exist")
+def _of_namespace(answer: Callable[[Call], Response | None], absent: str = "Namespace does not exist") -> Handler:
+    return of_existing(lambda call: call.require_namespace(absent), answer)
 
 
 def _refuse(name: str) -> Handler:
-    async def refuse(call: Call) -> Response:
-        call.require_namespace()
-        raise not_supported(f"namespace policy {name}", _LATER)
-
-    return refuse
+    return _of_namespace(refusing(not_supported(f"namespace policy {name}", _LATER)))
 
 
-async def _refuse_permission(call: Call) -> Response:
-    call.require_namespace("Topic's namespace does not exist")
-    raise no_authorization()
+def _no_bundle(call: Call) -> Response:
+    return refusal(Refused(412, f"Invalid bundle range: {call.request.scope['path'].rsplit('/', 1)[1]}"))
 
 
-def _answer(value: Any) -> Response:
-    return nothing() if value is None else as_json(value)
+def _show_unset(policy: _Unsupported) -> Handler:
+    absent = (
+        "Namespace policies does not exist"
+        if policy.name in ("replicatorDispatchRate", "dispatcherPauseOnAckStatePersistent")
+        else "Namespace does not exist"
+    )
+    return _of_namespace(lambda _: nothing() if policy.unset is None else as_json(policy.unset), absent)
 
 
 def _unsupported_routes() -> Iterator[tuple[str, str, Handler]]:
     for policy in _UNSUPPORTED:
         path = f"{_N}/{policy.name}"
         if policy.name not in _HAS_NO_GET:
-            yield "GET", path, _read_unset(policy)
+            yield "GET", path, _show_unset(policy)
         yield policy.verb, path, _refuse_setting(policy)
-        yield "DELETE", path, _remove_unset if policy.is_removable else _remove_no_bundle
+        yield "DELETE", path, _DONE if policy.is_removable else _NO_BUNDLE
 
 
+_DONE = _of_namespace(lambda _: None)
+_NO_MAP = _of_namespace(lambda _: as_json({}))
+_NO_BUNDLE = _of_namespace(_no_bundle)
+_NO_PERMISSION = _of_namespace(refusing(no_authorization()), "Topic's namespace does not exist")
+_NO_LOCAL_POLICIES = refusing(Refused(404, "Namespace local-policies does not exist"))
 ROUTES: Routes = (
-    ("GET", f"{_N}/permissions/subscription", _no_map),
-    ("POST", f"{_N}/permissions/subscription/{{subscription}}", _refuse_permission),
-    ("GET", f"{_N}/permissions", _no_map),
-    ("POST", f"{_N}/permissions/{{role}}", _refuse_permission),
-    ("DELETE", f"{_N}/permissions/{{role}}", _remove_unset),
-    ("DELETE", f"{_N}/permissions/{{subscription}}/{{role}}", _remove_unset),
-    ("GET", f"{_N}/backlogQuotaMap", _no_map),
-    ("GET", f"{_N}/antiAffinity", _no_content),
+    ("GET", f"{_N}/permissions/subscription", _NO_MAP),
+    ("POST", f"{_N}/permissions/subscription/{{subscription}}", _NO_PERMISSION),
+    ("GET", f"{_N}/permissions", _NO_MAP),
+    ("POST", f"{_N}/permissions/{{role}}", _NO_PERMISSION),
+    ("DELETE", f"{_N}/permissions/{{role}}", _DONE),
+    ("DELETE", f"{_N}/permissions/{{subscription}}/{{role}}", _DONE),
+    ("GET", f"{_N}/backlogQuotaMap", _NO_MAP),
+    ("GET", f"{_N}/antiAffinity", lambda _: None),  # of an absent namespace too
     ("POST", f"{_N}/antiAffinity", _refuse("antiAffinity")),
-    ("DELETE", f"{_N}/antiAffinity", _remove_unset),
-    ("GET", f"{_N}/schemaAutoUpdateCompatibilityStrategy", _remove_unset),
+    ("DELETE", f"{_N}/antiAffinity", _DONE),
+    ("GET", f"{_N}/schemaAutoUpdateCompatibilityStrategy", _DONE),
     ("PUT", f"{_N}/schemaAutoUpdateCompatibilityStrategy", _refuse("schemaAutoUpdateCompatibilityStrategy")),
-    ("DELETE", f"{_N}/schemaAutoUpdateCompatibilityStrategy", _remove_no_bundle),
-    ("GET", f"{_N}/persistence/bookieAffinity", _no_local_policies),
+    ("DELETE", f"{_N}/schemaAutoUpdateCompatibilityStrategy", _NO_BUNDLE),
+    ("GET", f"{_N}/persistence/bookieAffinity", _of_namespace(_NO_LOCAL_POLICIES, "Namespace not found")),
     ("POST", f"{_N}/persistence/bookieAffinity", _refuse("persistence/bookieAffinity")),
-    ("DELETE", f"{_N}/persistence/bookieAffinity", _remove_unset),
-    ("GET", f"{_N}/resourcegroup", _unset_or_absent),
+    ("DELETE", f"{_N}/persistence/bookieAffinity", _DONE),
+    ("GET", f"{_N}/resourcegroup", _of_namespace(lambda _: nothing())),
     ("POST", f"{_N}/resourcegroup/{{group}}", _refuse("resourcegroup")),
-    ("DELETE", f"{_N}/resourcegroup", _remove_unset),
-    ("DELETE", f"{_N}/removeOffloadPolicies", _remove_unset),
+    ("DELETE", f"{_N}/resourcegroup", _DONE),
+    ("DELETE", f"{_N}/removeOffloadPolicies", _DONE),
     ("POST", f"{_N}/migration", _refuse("migration")),
-    ("DELETE", f"{_N}/replication", _remove_no_bundle),
-    ("DELETE", f"{_N}/allowedClusters", _remove_no_bundle),
+    ("DELETE", f"{_N}/replication", _NO_BUNDLE),
+    ("DELETE", f"{_N}/allowedClusters", _NO_BUNDLE),
     *_unsupported_routes(),
 )

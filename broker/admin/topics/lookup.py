@@ -25,6 +25,34 @@ def not_found(name: TopicName) -> Refused:
     return Refused(404, f"Topic {name} not found")
 
 
+def is_known(call: Call, name: TopicName) -> bool:
+    """Return whether a topic of that name exists, partitioned or not."""
+    return bool(call.namespaces.partitions(name)) or exists(call, name)
+
+
+async def find(call: Call) -> None:
+    """Refuse a path that names no topic, partitioned or not; a partition comes into being by this.
+
+    Raises:
+        Refused: 404.
+    """
+    if not is_known(call, call.topic):
+        await load(call, call.topic)  # says what is missing
+
+
+def require_known(call: Call) -> TopicName:
+    """Return the topic in the path, partitioned or not, if it exists.
+
+    Raises:
+        Refused: 404; 406, it is not persistent.
+    """
+    name = call.topic
+    require_persistent(name)
+    if not is_known(call, name):
+        raise not_found(name)
+    return name
+
+
 async def load(call: Call, name: TopicName) -> Topic:
     """Return a plain topic or partition, loading it if needed; a partition comes into being by this.
 
@@ -56,6 +84,12 @@ async def load_all(call: Call, name: TopicName) -> list[Topic]:
     if not partitions:
         return [await load(call, name)]
     return [await load(call, name.partition_name(index)) for index in range(partitions)]
+
+
+def require_persistent(name: TopicName) -> None:
+    """Refuse what only a stored topic has."""
+    if not name.is_persistent:
+        raise Refused(406, "Need to provide a persistent topic name")
 
 
 def refuse_non_persistent(name: TopicName) -> None:

@@ -13,7 +13,7 @@ from ...storage.cursors.names import is_internal
 from .. import bodies
 from ..call import Call
 from ..routing import Routes
-from .lookup import auto_creation, connections, exists, load, not_found, refuse_non_persistent
+from .lookup import auto_creation, connections, exists, is_known, load, not_found, refuse_non_persistent
 from .partitioned_stats import aggregate
 from .stats import shown_stats
 
@@ -58,7 +58,7 @@ async def _create(call: Call) -> None:
         raise Refused(406, "Number of partitions should be more than 0")
     if partitions > MAX_PARTITIONS:
         raise Refused(406, f"Number of partitions should be less than or equal to {MAX_PARTITIONS}")
-    if call.namespaces.partitions(name) or exists(call, name):
+    if is_known(call, name):
         raise Refused(409, "This topic already exists")
     _refuse_conflicts(call, name, range(partitions))
     await call.namespaces.create_partitioned_topic(name, partitions, properties)

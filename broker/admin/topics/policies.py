@@ -17,7 +17,7 @@ from ....wire.topic_name import TopicName
 from ..bodies import as_bool, as_int
 from ..call import Call
 from ..routing import Handler, Routes
-from .lookup import exists, not_found
+from .lookup import is_known, not_found
 
 _T = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
 
@@ -118,7 +118,7 @@ def _topic_of(call: Call) -> TopicName:
     name = call.require_topic_namespace()
     if name.partition >= 0:
         raise Refused(412, "Not allowed to set/get topic policy for a partition")
-    if not call.namespaces.partitions(name) and not exists(call, name):
+    if not is_known(call, name):
         raise not_found(name)
     if call.flag("isGlobal"):
         raise not_supported("a policy for all clusters (isGlobal)", "set it for this cluster")

@@ -16,7 +16,7 @@ from .. import bodies
 from ..call import Call
 from ..routing import Routes
 from .internal_subscriptions import new_subscription, own_subscription
-from .lookup import auto_creation, exists, find_subscription, load_all, load_single
+from .lookup import auto_creation, find_subscription, is_known, load_all, load_single
 from .message_ids import is_excluded, is_latest, position_of
 from .stats import nth_unacknowledged, read_entry
 
@@ -46,7 +46,7 @@ async def _create(call: Call) -> None:
         raise not_supported("a replicated subscription", "create it without replicated=true")
     properties = bodies.as_text_map((body or {}).get("properties"), "subscription properties")
     subscription, position = new_subscription(call), _initial(body)
-    if not call.namespaces.partitions(name) and not exists(call, name):
+    if not is_known(call, name):
         if not auto_creation(call, name).is_allowed:
             raise Refused(412, "Topic does not exist and cannot be auto-created")
         await call.broker.topic(call.new_topic, create=True)

@@ -6,22 +6,26 @@ from typing import Any
 
 from starlette.responses import Response
 
-from ....web.answers import Refused, as_json, done, not_supported, nothing
+from ....web.answers import Refused, as_json, done, no_authorization, not_supported, nothing, refusing
 from ....wire.position import Position
 from ....wire.topic_name import TopicName
 from .. import bodies
 from ..call import Call
 from ..listing import topics_in_bundle, topics_of
-from ..routing import Handler, Routes
+from ..routing import Routes, of_existing
 from .lookup import (
     connections,
     exists,
+    find,
+    is_known,
     load,
     load_all,
     load_single,
     not_found,
     refuse_non_persistent,
     refuse_partitioned,
+    require_known,
+    require_persistent,
 )
 from .message_ids import as_message_id, position_of
 from .stats import bytes_after, internal_info, last_message, shown_stats
@@ -50,7 +54,7 @@ async def _create(call: Call) -> None:
         raise Refused(400, "Cannot create topic in system topic format!")
     if name.partition >= 0:
         _check_partition(call, name)
-    if call.namespaces.partitions(name) or exists(call, name):
+    if is_known(call, name):
         raise Refused(409, "This topic already exists")
     await call.broker.create_topic(name, properties)
 
@@ -79,37 +83,18 @@ async def _unload(call: Call) -> None:
         await call.broker.unload_topic(topic.name)
 
 
-async def _get_properties(call: Call) -> Response:
-    name = _require_existing(call)
-    return as_json(call.namespaces.properties(name))
-
-
 async def _set_properties(call: Call) -> None:
     added = bodies.as_text_map(await call.json(), "properties") or {}
-    name = _require_existing(call)
+    name = require_known(call)
     if added:
         await call.namespaces.set_properties(name, call.namespaces.properties(name) | added)
 
 
 async def _remove_property(call: Call) -> None:
-    name = _require_existing(call)
+    name = require_known(call)
     properties = call.namespaces.properties(name)
     if properties.pop(call.request.query_params.get("key", ""), None) is not None:
         await call.namespaces.set_properties(name, properties)
-
-
-async def _permissions(call: Call) -> Response:
-    _require_existing(call)
-    return as_json({})
-
-
-async def _refuse_permission(call: Call) -> Response:
-    _require_existing(call)
-    raise Refused(501, "Authorization is not enabled: permissions would protect nothing")
-
-
-async def _nothing_to_revoke(call: Call) -> None:
-    _require_existing(call)
 
 
 async def _stats(call: Call) -> Response:
@@ -207,30 +192,6 @@ async def _offload_status(call: Call) -> Response:
     return as_json({"status": "NOT_RUN", "lastError": "", "firstUnoffloadedMessage": as_message_id(Position(-1, -1))})
 
 
-def _refuse(feature: str, remedy: str) -> Handler:
-    async def refuse(call: Call) -> Response:
-        name = call.topic
-        if not call.namespaces.partitions(name):
-            await load(call, name)
-        raise not_supported(feature, remedy)
-
-    return refuse
-
-
-def require_persistent(name: TopicName) -> None:
-    """Refuse what only a stored topic has."""
-    if not name.is_persistent:
-        raise Refused(406, "Need to provide a persistent topic name")
-
-
-def _require_existing(call: Call) -> TopicName:
-    name = call.topic
-    require_persistent(name)
-    if not call.namespaces.partitions(name) and not exists(call, name):
-        raise not_found(name)
-    return name
-
-
 def _check_partition(call: Call, name: TopicName) -> None:
     """Refuse the name of a partition that its partitioned topic does not have."""
     base, partitions = name.base, call.namespaces.partitions(name.base)
@@ -242,17 +203,18 @@ def _check_partition(call: Call, name: TopicName) -> None:
         raise Refused(412, f"{cannot} {smaller} {base.local}")
 
 
+_NO_OFFLOADING = not_supported("offloading", "messages stay in the data directory")
 ROUTES: Routes = (
     ("GET", _D, _list),
     ("PUT", _T, _create),
     ("DELETE", _T, _delete),
     ("PUT", f"{_T}/unload", _unload),
-    ("GET", f"{_T}/properties", _get_properties),
+    ("GET", f"{_T}/properties", lambda call: as_json(call.namespaces.properties(require_known(call)))),
     ("PUT", f"{_T}/properties", _set_properties),
     ("DELETE", f"{_T}/properties", _remove_property),
-    ("GET", f"{_T}/permissions", _permissions),
-    ("POST", f"{_T}/permissions/{{role}}", _refuse_permission),
-    ("DELETE", f"{_T}/permissions/{{role}}", _nothing_to_revoke),
+    ("GET", f"{_T}/permissions", of_existing(require_known, lambda _: as_json({}))),
+    ("POST", f"{_T}/permissions/{{role}}", of_existing(require_known, refusing(no_authorization()))),
+    ("DELETE", f"{_T}/permissions/{{role}}", of_existing(require_known, lambda _: None)),
     ("GET", f"{_T}/stats", _stats),
     ("GET", f"{_T}/internalStats", _internal_stats),
     ("GET", f"{_T}/internal-info", _internal_info),
@@ -265,5 +227,5 @@ ROUTES: Routes = (
     ("GET", f"{_T}/compaction", _compaction_status),
     ("PUT", f"{_T}/compaction", _compact),
     ("GET", f"{_T}/offload", _offload_status),
-    ("PUT", f"{_T}/offload", _refuse("offloading", "messages stay in the data directory")),
+    ("PUT", f"{_T}/offload", of_existing(find, refusing(_NO_OFFLOADING))),
 )
