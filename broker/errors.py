@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
+
+from google.protobuf.message import Message
 
 from ..errors import BrokerError, InvalidTopicName, MetadataUnavailable, StorageError
-from ..wire import replies
-from ..wire.pulsar_api_pb2 import BaseCommand, ServerError
-
-_OWN_FAILURES: dict[int, Callable[[int, int, str], BaseCommand]] = {
-    BaseCommand.PARTITIONED_METADATA: replies.partitioned_metadata_failed,
-    BaseCommand.LOOKUP: replies.lookup_failed,
-    BaseCommand.GET_SCHEMA: replies.schema_failed,
-    BaseCommand.GET_OR_CREATE_SCHEMA: replies.schema_creation_failed,
-}
-"""Requests whose clients wait for their own kind of response, and do not look for an ERROR."""
+from ..wire import pulsar_api_pb2 as pb
+from ..wire.pulsar_api_pb2 import ServerError
 
 
-def error_code(error: Exception) -> tuple[int, str]:
+def error_code(error: Exception) -> tuple[ServerError, str]:
     """Return the protocol's code and the text for an error."""
     if isinstance(error, BrokerError):
-        return error.code, str(error)
+        return cast(ServerError, error.code), str(error)
     if isinstance(error, InvalidTopicName):
         return ServerError.InvalidTopicName, str(error)
     if isinstance(error, MetadataUnavailable):
@@ -31,11 +24,26 @@ def error_code(error: Exception) -> tuple[int, str]:
     return ServerError.UnknownError, f"{type(error).__name__}: {error}"
 
 
-def failed(kind: int, request: Any, error: Exception) -> BaseCommand | None:
-    """Return the command that says that a request failed; None for what is no request, or asks for no response."""
+def failed(request: Any, error: Exception) -> Message | None:
+    """Return the command that says that a request failed; None for what is no request, or asks for no response.
+
+    Some clients wait for their own kind of response, and do not look for an ERROR.
+    """
     if "request_id" not in request.DESCRIPTOR.fields_by_name or not request.HasField("request_id"):
         return None
+    id_ = request.request_id
     code, text = error_code(error)
-    if kind == BaseCommand.ACK:
-        return replies.ack_response(request.consumer_id, request.request_id, (code, text))
-    return _OWN_FAILURES.get(kind, replies.error)(request.request_id, code, text)
+    match request:
+        case pb.CommandPartitionedTopicMetadata():
+            return pb.CommandPartitionedTopicMetadataResponse(
+                request_id=id_, response="Failed", error=code, message=text
+            )
+        case pb.CommandLookupTopic():
+            return pb.CommandLookupTopicResponse(request_id=id_, response="Failed", error=code, message=text)
+        case pb.CommandGetSchema():
+            return pb.CommandGetSchemaResponse(request_id=id_, error_code=code, error_message=text)
+        case pb.CommandGetOrCreateSchema():
+            return pb.CommandGetOrCreateSchemaResponse(request_id=id_, error_code=code, error_message=text)
+        case pb.CommandAck():
+            return pb.CommandAckResponse(consumer_id=request.consumer_id, request_id=id_, error=code, message=text)
+    return pb.CommandError(request_id=id_, error=code, message=text)

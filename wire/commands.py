@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from google.protobuf.message import Message
 
+from . import pulsar_api_pb2
 from .pulsar_api_pb2 import BaseCommand
 
 PROTOCOL_VERSION = 21
@@ -14,10 +15,14 @@ PROTOCOL_VERSION = 21
 NO_REQUEST = (1 << 64) - 1
 """Request id of what no request asked for: -1 as the unsigned number of the wire."""
 
-_FIELDS = {field.message_type.name: field for field in BaseCommand.DESCRIPTOR.fields if field.message_type}
+_FIELDS: dict[type[Message], tuple[int, str]] = {
+    getattr(pulsar_api_pb2, field.message_type.name): (field.number, field.name)
+    for field in BaseCommand.DESCRIPTOR.fields
+    if field.message_type
+}
 
 
 def wrap(command: Message) -> BaseCommand:
     """Return the envelope of a command: ``CommandPing()`` becomes PING with its ``ping``."""
-    field = _FIELDS[command.DESCRIPTOR.name]
-    return BaseCommand(type=field.number, **{field.name: command})  # type: ignore[arg-type]
+    kind, name = _FIELDS[type(command)]
+    return BaseCommand(type=kind, **{name: command})  # type: ignore[arg-type]

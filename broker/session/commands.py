@@ -1,6 +1,8 @@
 """Which function handles which command of a client; when a client may send it says `wire.session`.
 
-SEND is handled by the connection itself, because it comes by the thousand.
+SEND is handled by the connection itself, because it comes by the thousand. CONNECT, PING and PONG are handled here.
+
+Source: Pulsar binary protocol, sections Handshake, Authentication and Keep-alive.
 """
 
 from __future__ import annotations
@@ -8,96 +10,121 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...errors import NotAllowed
-from ...wire import replies
+from ... import __version__
+from ...errors import AuthenticationError, NotAllowed, ServiceNotReady
+from ...wire import pulsar_api_pb2 as pb
+from ...wire.commands import NO_REQUEST, PROTOCOL_VERSION
 from ...wire.pulsar_api_pb2 import BaseCommand
+from ...wire.session import LEGAL, Role
 from ...wire.strings import has_strings
-from .consumer_commands import (
-    ack,
-    close_consumer,
-    consumer_stats,
-    flow,
-    last_message_id,
-    redeliver,
-    seek,
-    subscribe,
-    unsubscribe,
-)
-from .lookup_commands import get_or_create_schema, get_schema, lookup, partitioned_metadata, topics_of_namespace
-from .producer_commands import close_producer, producer
-from .session_commands import auth_response, connect, ping, pong
+from . import ack_commands, consumer_commands, lookup_commands, producer_commands
 
 if TYPE_CHECKING:
     from .connection import Connection
 
+SERVER_VERSION = f"Magnetar {__version__}"
+
 
 class Handler(NamedTuple):
-    """Handler of one kind of command.
+    """How one command is handled.
 
     Attributes:
-        field: name of its message in BaseCommand; a command without it breaks the protocol.
-        run: takes the connection and the message; returns at once, starting a task where it needs time.
+        field: its message in BaseCommand; a command without it breaks the protocol.
+        run: takes the connection and the message; returns at once, starting a task where it needs time. What it raises
+            is the answer.
         has_strings: whether its message may hold strings, which must be UTF-8. ACK comes by the thousand, and nobody
             reads its strings, the keys of `properties`: it counts as having none.
     """
 
     field: str
     run: Callable[[Connection, Any], None]
-    has_strings: bool = True
+    has_strings: bool
 
 
-def _refuse(what: str) -> Callable[[Connection, Any], None]:
+def _connect(connection: Connection, command: pb.CommandConnect) -> None:
+    """Answer CONNECT; the two sides speak the lower of their versions.
+
+    Authentication is off: as in Pulsar then, whatever credentials come are taken.
+    """
+    if not connection.broker.is_started:
+        connection.fail(NO_REQUEST, ServiceNotReady("the broker is stopping"))
+        connection.close()
+        return
+    connection.enter(LEGAL[Role.CLIENT][connection.state][BaseCommand.CONNECT])
+    connection.client_version = command.client_version
+    connection.protocol_version = command.protocol_version
+    connected = pb.CommandConnected(
+        server_version=SERVER_VERSION,
+        protocol_version=min(command.protocol_version, PROTOCOL_VERSION),
+        max_message_size=connection.config.max_message_bytes,
+        feature_flags=pb.FeatureFlags(supports_get_partitioned_metadata_without_auto_creation=True),
+    )
+    connection.reply(connected)
+
+
+def _ping(connection: Connection, command: pb.CommandPing) -> None:
+    connection.reply(pb.CommandPong())
+
+
+def _pong(connection: Connection, command: pb.CommandPong) -> None:
+    """Take PONG: that anything came is all it says, and the connection has noted that."""
+
+
+def _auth_response(connection: Connection, command: pb.CommandAuthResponse) -> None:
+    """Refuse credentials that nobody asked for, as a broker without authentication does."""
+    connection.fail(NO_REQUEST, AuthenticationError("Failed to authenticate"))
+    connection.close()
+
+
+def _refuse(text: str) -> Callable[[Connection, Any], None]:
     def run(connection: Connection, command: Any) -> None:
-        connection.fail(command.request_id, NotAllowed(f"{what} are not supported by this broker"))
+        raise NotAllowed(text)
 
     return run
 
 
-def _refuse_topic_watch(connection: Connection, command: Any) -> None:
-    connection.fail(command.request_id, NotAllowed("watching topics is not supported by this broker; poll them"))
+def _end_of_watch(connection: Connection, command: pb.CommandWatchTopicListClose) -> None:
+    connection.succeed(command.request_id)
 
 
-def _end_of_watch(connection: Connection, command: Any) -> None:
-    connection.reply(replies.success(command.request_id))
+_transactions = _refuse("transactions are not supported by this broker")
 
-
-_transactions = _refuse("transactions")
-
-_HANDLERS: dict[int, Handler] = {
-    BaseCommand.CONNECT: Handler("connect", connect),
-    BaseCommand.PING: Handler("ping", ping),
-    BaseCommand.PONG: Handler("pong", pong),
-    BaseCommand.AUTH_RESPONSE: Handler("authResponse", auth_response),
-    BaseCommand.PARTITIONED_METADATA: Handler("partitionMetadata", partitioned_metadata),
-    BaseCommand.LOOKUP: Handler("lookupTopic", lookup),
-    BaseCommand.GET_TOPICS_OF_NAMESPACE: Handler("getTopicsOfNamespace", topics_of_namespace),
-    BaseCommand.GET_SCHEMA: Handler("getSchema", get_schema),
-    BaseCommand.GET_OR_CREATE_SCHEMA: Handler("getOrCreateSchema", get_or_create_schema),
-    BaseCommand.PRODUCER: Handler("producer", producer),
-    BaseCommand.CLOSE_PRODUCER: Handler("close_producer", close_producer),
-    BaseCommand.SUBSCRIBE: Handler("subscribe", subscribe),
-    BaseCommand.FLOW: Handler("flow", flow),
-    BaseCommand.ACK: Handler("ack", ack),
-    BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES: Handler("redeliverUnacknowledgedMessages", redeliver),
-    BaseCommand.UNSUBSCRIBE: Handler("unsubscribe", unsubscribe),
-    BaseCommand.CLOSE_CONSUMER: Handler("close_consumer", close_consumer),
-    BaseCommand.SEEK: Handler("seek", seek),
-    BaseCommand.GET_LAST_MESSAGE_ID: Handler("getLastMessageId", last_message_id),
-    BaseCommand.CONSUMER_STATS: Handler("consumerStats", consumer_stats),
-    BaseCommand.WATCH_TOPIC_LIST: Handler("watchTopicList", _refuse_topic_watch),
-    BaseCommand.WATCH_TOPIC_LIST_CLOSE: Handler("watchTopicListClose", _end_of_watch),
-    BaseCommand.TC_CLIENT_CONNECT_REQUEST: Handler("tcClientConnectRequest", _transactions),
-    BaseCommand.NEW_TXN: Handler("newTxn", _transactions),
-    BaseCommand.ADD_PARTITION_TO_TXN: Handler("addPartitionToTxn", _transactions),
-    BaseCommand.ADD_SUBSCRIPTION_TO_TXN: Handler("addSubscriptionToTxn", _transactions),
-    BaseCommand.END_TXN: Handler("endTxn", _transactions),
-    BaseCommand.END_TXN_ON_PARTITION: Handler("endTxnOnPartition", _transactions),
-    BaseCommand.END_TXN_ON_SUBSCRIPTION: Handler("endTxnOnSubscription", _transactions),
+_HANDLERS: dict[int, Callable[[Connection, Any], None]] = {
+    BaseCommand.CONNECT: _connect,
+    BaseCommand.PING: _ping,
+    BaseCommand.PONG: _pong,
+    BaseCommand.AUTH_RESPONSE: _auth_response,
+    BaseCommand.PARTITIONED_METADATA: lookup_commands.partitioned_metadata,
+    BaseCommand.LOOKUP: lookup_commands.lookup,
+    BaseCommand.GET_TOPICS_OF_NAMESPACE: lookup_commands.topics_of_namespace,
+    BaseCommand.GET_SCHEMA: lookup_commands.get_schema,
+    BaseCommand.GET_OR_CREATE_SCHEMA: lookup_commands.get_or_create_schema,
+    BaseCommand.PRODUCER: producer_commands.producer,
+    BaseCommand.CLOSE_PRODUCER: producer_commands.close_producer,
+    BaseCommand.SUBSCRIBE: consumer_commands.subscribe,
+    BaseCommand.FLOW: consumer_commands.flow,
+    BaseCommand.ACK: ack_commands.ack,
+    BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES: ack_commands.redeliver,
+    BaseCommand.UNSUBSCRIBE: consumer_commands.unsubscribe,
+    BaseCommand.CLOSE_CONSUMER: consumer_commands.close_consumer,
+    BaseCommand.SEEK: consumer_commands.seek,
+    BaseCommand.GET_LAST_MESSAGE_ID: consumer_commands.last_message_id,
+    BaseCommand.CONSUMER_STATS: consumer_commands.consumer_stats,
+    BaseCommand.WATCH_TOPIC_LIST: _refuse("watching topics is not supported by this broker; poll them"),
+    BaseCommand.WATCH_TOPIC_LIST_CLOSE: _end_of_watch,
+    BaseCommand.TC_CLIENT_CONNECT_REQUEST: _transactions,
+    BaseCommand.NEW_TXN: _transactions,
+    BaseCommand.ADD_PARTITION_TO_TXN: _transactions,
+    BaseCommand.ADD_SUBSCRIPTION_TO_TXN: _transactions,
+    BaseCommand.END_TXN: _transactions,
+    BaseCommand.END_TXN_ON_PARTITION: _transactions,
+    BaseCommand.END_TXN_ON_SUBSCRIPTION: _transactions,
 }
 
-HANDLERS: dict[int, Handler] = {
-    kind: handler._replace(
-        has_strings=kind != BaseCommand.ACK and has_strings(getattr(BaseCommand(), handler.field).DESCRIPTOR)
-    )
-    for kind, handler in _HANDLERS.items()
-}
+
+def _handler(kind: int, run: Callable[[Connection, Any], None]) -> Handler:
+    field = BaseCommand.DESCRIPTOR.fields_by_number[kind].name
+    return Handler(field, run, kind != BaseCommand.ACK and has_strings(getattr(BaseCommand(), field).DESCRIPTOR))
+
+
+HANDLERS: dict[int, Handler] = {kind: _handler(kind, run) for kind, run in _HANDLERS.items()}

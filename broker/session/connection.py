@@ -30,9 +30,9 @@ from google.protobuf.message import Message
 
 from ...errors import InvalidTopicName, MagnetarError, NotAllowed, ProtocolError
 from ...tasks import TaskSet
-from ...wire import replies
+from ...wire.commands import wrap
 from ...wire.frames import Frame, FrameDecoder, encode_frame
-from ...wire.pulsar_api_pb2 import BaseCommand
+from ...wire.pulsar_api_pb2 import BaseCommand, CommandError, CommandSuccess
 from ...wire.session import LEGAL, Role, State, violation
 from ...wire.strings import bad_string
 from ..errors import error_code, failed
@@ -93,7 +93,7 @@ class Connection(asyncio.Protocol):
         self.write_many = self._outbox.write_many
         self.answer_later = self._outbox.answer_later
         self._tasks = TaskSet("connection")
-        self._request: tuple[int, Message] | None = None
+        self._request: Message | None = None
         self._request_bytes = 0
         self._postponed: Iterator[Frame] | None = None
         self.pending_publishes = 0
@@ -225,11 +225,11 @@ class Connection(asyncio.Protocol):
         self.state = state
         self._legal = LEGAL[Role.CLIENT][state]  # looked up here and not for each command
 
-    def reply(self, command: BaseCommand) -> None:
+    def reply(self, command: Message) -> None:
         """Send one command."""
-        self.write(encode_frame(command))
+        self.write(encode_frame(wrap(command)))
 
-    def tell_closed(self, command: BaseCommand) -> None:
+    def tell_closed(self, command: Message) -> None:
         """Send CLOSE_PRODUCER or CLOSE_CONSUMER; a peer from before them (version 5) loses the connection instead."""
         if self.protocol_version >= 5:
             self.reply(command)
@@ -242,13 +242,13 @@ class Connection(asyncio.Protocol):
         Raises:
             ProtocolError: the request lacks a required field; commands that come in bursts are not asked earlier.
         """
-        kind, request = self._request or (0, None)
+        request = self._request
         if request is not None and not request.IsInitialized():
             work.close()
-            raise ProtocolError(f"command type {kind} cannot be parsed: it lacks a required field")
+            raise ProtocolError(f"command type {wrap(request).type} cannot be parsed: it lacks a required field")
         size = request.ByteSize() if request is not None else 0
         self._request_bytes += size
-        task = self._tasks.start(self._answer(request_id, kind, request, work), f"request {request_id}")
+        task = self._tasks.start(self._answer(request_id, request, work), f"request {request_id}")
 
         def ended(task: asyncio.Task[None]) -> None:
             work.close()  # cancelled before its first step, it would complain that nobody awaited it
@@ -261,10 +261,14 @@ class Connection(asyncio.Protocol):
             self._stop_reading()
         return task
 
+    def succeed(self, request_id: int) -> None:
+        """Answer a request that asks for nothing but that it succeeds."""
+        self.reply(CommandSuccess(request_id=request_id))
+
     def fail(self, request_id: int, error: Exception) -> None:
         """Answer a request with the error that it met."""
         code, message = error_code(error)
-        self.reply(replies.error(request_id, code, message))
+        self.reply(CommandError(request_id=request_id, error=code, message=message))
 
     def add_producer(self, producer: Producer) -> None:
         """Hand over what comes for a producer's id."""
@@ -335,15 +339,15 @@ class Connection(asyncio.Protocol):
             raise ProtocolError(violation(Role.CLIENT, self.state, kind))
         request = getattr(command, handler.field)
         if handler.has_strings and (field := bad_string(request)) is not None:
-            self._refuse_bytes(kind, request, field)
+            self._refuse_bytes(request, field)
             return
-        self._request = kind, request
+        self._request = request
         try:
             handler.run(self, request)
         except ProtocolError:
             raise
         except Exception as error:
-            answer = failed(kind, request, error)
+            answer = failed(request, error)
             if answer is None:
                 raise
             if not isinstance(error, MagnetarError):
@@ -352,10 +356,10 @@ class Connection(asyncio.Protocol):
         finally:
             self._request = None
 
-    def _refuse_bytes(self, kind: int, request: Message, field: str) -> None:
+    def _refuse_bytes(self, request: Message, field: str) -> None:
         text = f"the field {field} of {request.DESCRIPTOR.name} is no UTF-8; send text in UTF-8"
         error = InvalidTopicName(text) if field == "topic" else NotAllowed(text)
-        answer = failed(kind, request, error)
+        answer = failed(request, error)
         if answer is None:
             raise ProtocolError(text)
         self.reply(answer)
@@ -369,9 +373,7 @@ class Connection(asyncio.Protocol):
         if not self.closed_producers.is_ignored(producer_id, self.loop.time()):
             raise ProtocolError(f"SEND to producer {producer_id}, which is not there")
 
-    async def _answer(
-        self, request_id: int, kind: int, request: Message | None, work: Coroutine[Any, Any, None]
-    ) -> None:
+    async def _answer(self, request_id: int, request: Message | None, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
         except Exception as error:  # the boundary: the peer learns that it failed, the log why
@@ -380,7 +382,7 @@ class Connection(asyncio.Protocol):
                 return
             if not isinstance(error, MagnetarError):
                 log.exception("%r: request %d failed", self, request_id)
-            answer = failed(kind, request, error) if request is not None else None
+            answer = failed(request, error) if request is not None else None
             if answer is None:
                 self.fail(request_id, error)
             else:

@@ -1,13 +1,11 @@
-"""Handlers of SUBSCRIBE, FLOW, ACK, SEEK and the other commands of consumers.
+"""Handlers of SUBSCRIBE, FLOW, SEEK and the other commands of consumers; ACK and redelivery are in `ack_commands`.
 
 Source: Pulsar binary protocol, section Consumer.
 """
 
 from __future__ import annotations
 
-import logging
 import secrets
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...errors import (
@@ -21,55 +19,38 @@ from ...errors import (
     SubscriptionNotFound,
     UnknownBrokerError,
 )
-from ...wire import replies
-from ...wire.message_id import signed_64
+from ...wire import pulsar_api_pb2 as pb
 from ...wire.payload import open_payload
 from ...wire.position import Position
-from ...wire.pulsar_api_pb2 import (
-    CommandAck,
-    CommandCloseConsumer,
-    CommandConsumerStats,
-    CommandFlow,
-    CommandGetLastMessageId,
-    CommandRedeliverUnacknowledgedMessages,
-    CommandSeek,
-    CommandSubscribe,
-    CommandUnsubscribe,
-    MessageIdData,
-)
 from ...wire.topic_name import parse_topic_name
-from ..dispatch.shared import SharedDispatcher
-from ..errors import error_code
 from ..schemas.bytes_only import check_schema
-from ..storage.cursors.cursor import Ack, MemoryCursor
+from ..storage.cursors.cursor import MemoryCursor
 from ..storage.cursors.names import check_name, check_properties, check_text, is_internal
-from ..storage.journal.batch import Done
 from ..topics.compaction_rules import last_batch_index
 from ..topics.consumer import Consumer
 from ..topics.subscription import Subscription
-from ..topics.subscription_types import check_kind
+from ..topics.subscription_types import check_kind, kind_name
 from ..topics.topic import Topic
-from .consumer_stats import consumer_stats_response
-from .message_id_batches import apply_in_batches
+from .ack_commands import position_of
 
 if TYPE_CHECKING:
     from .connection import Connection
 
-log = logging.getLogger(__name__)
+_U64 = (1 << 64) - 1
 
 
-def subscribe(connection: Connection, command: CommandSubscribe) -> None:
+def subscribe(connection: Connection, command: pb.CommandSubscribe) -> None:
     """Create a consumer; one that is there already is confirmed again."""
     id_ = command.consumer_id
     if id_ in connection.consumers:
-        connection.reply(replies.success(command.request_id))
+        connection.succeed(command.request_id)
     elif id_ in connection.consumers.opening:
-        connection.fail(command.request_id, ServiceNotReady("Consumer is already present on the connection"))
+        raise ServiceNotReady("Consumer is already present on the connection")
     else:
         connection.consumers.begin(id_, connection.start(command.request_id, _create(connection, command)))
 
 
-async def _create(connection: Connection, command: CommandSubscribe) -> None:
+async def _create(connection: Connection, command: pb.CommandSubscribe) -> None:
     broker = connection.broker
     _check(command)
     name = parse_topic_name(command.topic)
@@ -89,7 +70,7 @@ async def _create(connection: Connection, command: CommandSubscribe) -> None:
         _join(connection, subscription, command)
 
 
-def _join(connection: Connection, subscription: Subscription, command: CommandSubscribe) -> None:
+def _join(connection: Connection, subscription: Subscription, command: pb.CommandSubscribe) -> None:
     """Attach a new consumer and answer; nothing waits in here, so what was checked before still holds."""
     if connection.is_closed:
         # It ended while this waited, and was released already: a consumer made now would never be removed.
@@ -97,12 +78,12 @@ def _join(connection: Connection, subscription: Subscription, command: CommandSu
     subscription.check_open()
     consumer_name = command.consumer_name or secrets.token_hex(5)
     consumer = Consumer(subscription, connection, command, consumer_name)
-    connection.reply(replies.success(command.request_id))  # before the first message
+    connection.succeed(command.request_id)  # before the first message
     connection.consumers.add(consumer)
     subscription.add_consumer(consumer, command.subType)
 
 
-def _check(command: CommandSubscribe) -> None:
+def _check(command: pb.CommandSubscribe) -> None:
     check_text("a topic's name", command.topic)
     check_name("a subscription's name", command.subscription)
     check_name("a consumer's name", command.consumer_name)
@@ -113,7 +94,7 @@ def _check(command: CommandSubscribe) -> None:
     if is_internal(command.subscription):
         raise ProducerBusy("Subscription with reserved subscription name attempted")
     check_kind(command.subType)
-    if command.read_compacted and command.subType not in (CommandSubscribe.Exclusive, CommandSubscribe.Failover):
+    if command.read_compacted and command.subType not in (pb.CommandSubscribe.Exclusive, pb.CommandSubscribe.Failover):
         raise NotAllowed("readCompacted only allowed on failover or exclusive subscriptions")
     if command.HasField("schema"):
         check_schema(command.schema)
@@ -121,7 +102,7 @@ def _check(command: CommandSubscribe) -> None:
         raise NotAllowed("hash ranges of Key_Shared are not supported by this broker yet")
 
 
-async def _subscription(connection: Connection, topic: Topic, command: CommandSubscribe) -> Subscription:
+async def _subscription(connection: Connection, topic: Topic, command: pb.CommandSubscribe) -> Subscription:
     """Return the subscription, created if need be."""
     name = command.subscription
     existing = topic.subscriptions.get(name)
@@ -132,7 +113,7 @@ async def _subscription(connection: Connection, topic: Topic, command: CommandSu
         return existing or _non_durable(topic, command)
     if existing is None and not connection.broker.may_create_subscription(topic.name):
         raise SubscriptionNotFound("Subscription does not exist")
-    position = "earliest" if command.initialPosition == CommandSubscribe.Earliest else "latest"
+    position = "earliest" if command.initialPosition == pb.CommandSubscribe.Earliest else "latest"
     properties = {pair.key: pair.value for pair in command.subscription_properties}
     return await topic.create_subscription(
         name,
@@ -142,15 +123,15 @@ async def _subscription(connection: Connection, topic: Topic, command: CommandSu
     )
 
 
-def _non_durable(topic: Topic, command: CommandSubscribe) -> Subscription:
+def _non_durable(topic: Topic, command: pb.CommandSubscribe) -> Subscription:
     """Return a new subscription in memory, which begins where the reader says, that entry included."""
     topic.check_loaded()
     start = topic.start_of("latest")
     if command.HasField("start_message_id"):
-        wanted = _position(command.start_message_id)
+        wanted = position_of(command.start_message_id)
         if wanted <= topic.log.last_confirmed:
             start = topic.start_of(wanted, compacted=command.read_compacted)
-        elif command.initialPosition == CommandSubscribe.Earliest:
+        elif command.initialPosition == pb.CommandSubscribe.Earliest:
             start = topic.start_of("earliest", compacted=command.read_compacted)
     properties = {pair.key: pair.value for pair in command.subscription_properties}
     cursor = MemoryCursor(topic.log, command.subscription, start, properties)
@@ -158,11 +139,7 @@ def _non_durable(topic: Topic, command: CommandSubscribe) -> Subscription:
     return subscription
 
 
-def _position(data: MessageIdData) -> Position:
-    return Position(signed_64(data.ledgerId), signed_64(data.entryId))
-
-
-def flow(connection: Connection, command: CommandFlow) -> None:
+def flow(connection: Connection, command: pb.CommandFlow) -> None:
     """Take permits; for a consumer that is not there they are lost."""
     consumer = connection.consumers.get(command.consumer_id)
     if consumer is None:
@@ -173,132 +150,52 @@ def flow(connection: Connection, command: CommandFlow) -> None:
     consumer.subscription.wake()
 
 
-def ack(connection: Connection, command: CommandAck) -> None:
-    """Acknowledge; the response, where one is asked for, waits for the disk."""
-    id_ = command.consumer_id
-    consumer = connection.consumers.get(id_)
-    if consumer is None:
-        return
-    done = _ack_answer(connection, id_, command.request_id) if command.HasField("request_id") else None
-    if command.HasField("txnid_least_bits"):
-        if done is not None:
-            done(NotAllowed("transactions are not supported by this broker"))
-        return
-    ids = command.message_id
-    inside_batches = connection.config.acknowledge_inside_batches
-    if command.ack_type == CommandAck.Individual:
-        apply_in_batches(
-            connection,
-            consumer.subscription,
-            ids,
-            lambda batch, told: consumer.subscription.acknowledge(consumer, _acks(batch, inside_batches), told),
-            done,
-        )
-    elif len(ids) == 1:
-        if inside_batches or not ids[0].ack_set:
-            consumer.subscription.acknowledge_up_to(consumer, _position(ids[0]), ids[0].ack_set or None, done)
-        elif done is not None:
-            done(None)
-    else:
-        log.warning("%r: a cumulative acknowledgement of %d ids is ignored, it has 1", consumer, len(ids))
-        if done is not None:
-            done(None)
-
-
-def _acks(ids: Sequence[MessageIdData], inside_batches: bool) -> list[Ack]:
-    # An ack set stays the message's own container: the cursor takes of it what the entry's batch can have.
-    acks: list[Ack] = []
-    for data in ids:
-        words = data.ack_set
-        if not words:
-            acks.append((Position(data.ledgerId, data.entryId), None))
-        elif inside_batches:
-            acks.append((Position(data.ledgerId, data.entryId), words))
-    return acks
-
-
-class _ack_answer:
-    __slots__ = ("connection", "consumer_id", "request_id")
-
-    def __init__(self, connection: Connection, consumer_id: int, request_id: int):
-        self.connection = connection
-        self.consumer_id = consumer_id
-        self.request_id = request_id
-
-    def __call__(self, error: Exception | None) -> None:
-        failure = None if error is None else error_code(error)
-        self.connection.reply(replies.ack_response(self.consumer_id, self.request_id, failure))
-
-
-def redeliver(connection: Connection, command: CommandRedeliverUnacknowledgedMessages) -> None:
-    """Give out again what a consumer holds: the entries named, or all."""
-    consumer = connection.consumers.get(command.consumer_id)
-    if consumer is None or consumer.subscription.dispatcher is None:
-        return
-    dispatcher = consumer.subscription.dispatcher
-    epoch = command.consumer_epoch if command.HasField("consumer_epoch") else None
-    if not command.message_ids or not isinstance(dispatcher, SharedDispatcher):
-        dispatcher.redeliver(consumer, None, epoch)
-        return
-
-    def apply(batch: Sequence[MessageIdData], _: Done | None) -> None:
-        dispatcher.redeliver(consumer, [Position(data.ledgerId, data.entryId) for data in batch], epoch)
-
-    apply_in_batches(connection, consumer.subscription, command.message_ids, apply)
-
-
-def unsubscribe(connection: Connection, command: CommandUnsubscribe) -> None:
+def unsubscribe(connection: Connection, command: pb.CommandUnsubscribe) -> None:
     """Delete the subscription of a consumer."""
-    consumer = _consumer(connection, command)
-    if consumer is not None:
-        connection.start(command.request_id, _unsubscribe(connection, consumer, command))
+    connection.start(command.request_id, _unsubscribe(connection, _consumer(connection, command), command))
 
 
-async def _unsubscribe(connection: Connection, consumer: Consumer, command: CommandUnsubscribe) -> None:
+async def _unsubscribe(connection: Connection, consumer: Consumer, command: pb.CommandUnsubscribe) -> None:
     await consumer.subscription.unsubscribe(consumer, force=command.force)
-    connection.reply(replies.success(command.request_id))
+    connection.succeed(command.request_id)
 
 
 def _consumer(
-    connection: Connection, command: CommandUnsubscribe | CommandSeek | CommandGetLastMessageId
-) -> Consumer | None:
+    connection: Connection, command: pb.CommandUnsubscribe | pb.CommandSeek | pb.CommandGetLastMessageId
+) -> Consumer:
     consumer = connection.consumers.get(command.consumer_id)
     if consumer is None:
-        connection.fail(command.request_id, MetadataError("Consumer not found"))
+        raise MetadataError("Consumer not found")
     return consumer
 
 
-def close_consumer(connection: Connection, command: CommandCloseConsumer) -> None:
+def close_consumer(connection: Connection, command: pb.CommandCloseConsumer) -> None:
     """Close a consumer; an id that nobody has is closed already."""
     consumer = connection.consumers.close(command.consumer_id)
     if consumer is not None:
         consumer.detach()
-    connection.reply(replies.success(command.request_id))
+    connection.succeed(command.request_id)
 
 
-def seek(connection: Connection, command: CommandSeek) -> None:
+def seek(connection: Connection, command: pb.CommandSeek) -> None:
     """Move a consumer's subscription to an entry or a time."""
     consumer = _consumer(connection, command)
-    if consumer is None:
-        return
     if not command.HasField("message_id") and not command.HasField("message_publish_time"):
-        error = MetadataError("Message id and message publish time were not present")
-        connection.fail(command.request_id, error)
-        return
+        raise MetadataError("Message id and message publish time were not present")
     connection.start(command.request_id, _seek(connection, consumer, command))
 
 
-async def _seek(connection: Connection, consumer: Consumer, command: CommandSeek) -> None:
+async def _seek(connection: Connection, consumer: Consumer, command: pb.CommandSeek) -> None:
     subscription = consumer.subscription
     topic = subscription.topic
     words = None
     try:
         if command.HasField("message_id"):
-            mark = topic.start_of(_position(command.message_id), compacted=consumer.reads_compacted)
+            mark = topic.start_of(position_of(command.message_id), compacted=consumer.reads_compacted)
             # The compacted view may have an entry there, even if the log has none any more.
             behind = Position(mark.ledger_id, mark.entry_id + 1)
             position = behind if consumer.reads_compacted else topic.log.next_position(mark)
-            if connection.config.acknowledge_inside_batches and position == _position(command.message_id):
+            if connection.config.acknowledge_inside_batches and position == position_of(command.message_id):
                 words = command.message_id.ack_set or None
         else:
             mark = await topic.log.position_before_time(command.message_publish_time)
@@ -308,14 +205,13 @@ async def _seek(connection: Connection, consumer: Consumer, command: CommandSeek
         await subscription.seek(position, words)
     except StorageError as error:
         raise UnknownBrokerError(f"Error when resetting subscription: {error}") from error
-    connection.reply(replies.success(command.request_id))
+    connection.succeed(command.request_id)
 
 
-def last_message_id(connection: Connection, command: CommandGetLastMessageId) -> None:
+def last_message_id(connection: Connection, command: pb.CommandGetLastMessageId) -> None:
     """Tell the last message of a consumer's topic."""
     consumer = _consumer(connection, command)
-    if consumer is not None:
-        connection.start(command.request_id, _last_message_id(connection, consumer, command.request_id))
+    connection.start(command.request_id, _last_message_id(connection, consumer, command.request_id))
 
 
 async def _last_message_id(connection: Connection, consumer: Consumer, request_id: int) -> None:
@@ -338,16 +234,39 @@ async def _last_message_id(connection: Connection, consumer: Consumer, request_i
             last = Position(-1, -1)
     else:
         last = Position(-1, -1)
-    connection.reply(
-        replies.last_message_id(
-            request_id, last, topic.name.partition, batch_index, consumer.subscription.cursor.mark_delete
-        )
+    message_id, mark_delete = _id_of(last), _id_of(consumer.subscription.cursor.mark_delete)
+    message_id.partition, message_id.batch_index = topic.name.partition, batch_index
+    answer = pb.CommandGetLastMessageIdResponse(
+        last_message_id=message_id, request_id=request_id, consumer_mark_delete_position=mark_delete
     )
+    connection.reply(answer)
 
 
-def consumer_stats(connection: Connection, command: CommandConsumerStats) -> None:
-    """Tell the counters of a consumer."""
+def _id_of(position: Position) -> pb.MessageIdData:
+    return pb.MessageIdData(ledgerId=position.ledger_id & _U64, entryId=position.entry_id & _U64)
+
+
+def consumer_stats(connection: Connection, command: pb.CommandConsumerStats) -> None:
+    """Tell the counters of a consumer; rates are averages over the last period."""
     consumer = connection.consumers.get(command.consumer_id)
     if consumer is None:
         raise ProtocolError(f"CONSUMER_STATS of consumer {command.consumer_id}, which is not there")
-    connection.reply(replies.consumer_stats(consumer_stats_response(consumer, command.request_id)))
+    subscription = consumer.subscription
+    messages, bytes_, redelivered, acked = consumer.meter.rates
+    answer = pb.CommandConsumerStatsResponse(
+        request_id=command.request_id,
+        msgRateOut=messages,
+        msgThroughputOut=bytes_,
+        msgRateRedeliver=redelivered,
+        consumerName=consumer.name,
+        availablePermits=consumer.permits & _U64,
+        unackedMessages=consumer.unacked_messages,
+        blockedConsumerOnUnackedMsgs=consumer.is_blocked,
+        address=consumer.connection.address,
+        connectedSince=consumer.connected_since,
+        type=kind_name(subscription.kind),
+        msgRateExpired=0.0,
+        msgBacklog=subscription.cursor.backlog_entries,
+        messageAckRate=acked,
+    )
+    connection.reply(answer)

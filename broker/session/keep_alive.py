@@ -9,7 +9,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from ...wire import replies
+from ...wire.pulsar_api_pb2 import CommandPing
 from ...wire.session import State
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class KeepAlive:
             return False
         if self.probe is None:
             self.probe = self._loop.create_future()
-            connection.reply(replies.ping())
+            connection.reply(CommandPing())
         timeout_s = connection.config.liveness_timeout_s
         try:
             async with asyncio.timeout(timeout_s):
@@ -90,6 +90,6 @@ class KeepAlive:
                 return
             self._unsent_bytes = unsent_bytes
         self.is_silent = True
-        connection.reply(replies.ping())
+        connection.reply(CommandPing())
         connection.closed_producers.expire(self._loop.time())
         self._timer = self._loop.call_later(self._period_s, self._tick)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...errors import NotAllowed, PersistenceError, ServiceNotReady
-from ...wire import replies
 from ...wire.pulsar_api_pb2 import CommandCloseProducer, CommandProducer
 from ...wire.topic_name import parse_topic_name
 from ..schemas.bytes_only import check_schema
@@ -30,9 +29,9 @@ def producer(connection: Connection, command: CommandProducer) -> None:
         existing.request_id = command.request_id
         existing.succeed(existing.topic.producers.epoch if existing.is_ready else None)
     elif (refusal := connection.closed_producers.take_refusal(id_)) is not None:
-        connection.fail(command.request_id, refusal)
+        raise refusal
     elif id_ in connection.producers.opening:
-        connection.fail(command.request_id, ServiceNotReady("Producer is already present on the connection"))
+        raise ServiceNotReady("Producer is already present on the connection")
     else:
         connection.producers.begin(id_, connection.start(command.request_id, _create(connection, command)))
 
@@ -65,7 +64,7 @@ def close_producer(connection: Connection, command: CommandCloseProducer) -> Non
     if leaving is None or not leaving.pending_entries:
         if leaving is not None:
             leaving.detach()
-        connection.reply(replies.success(command.request_id))
+        connection.succeed(command.request_id)
     else:
         connection.start(command.request_id, _close(connection, leaving, command.request_id))
 
@@ -75,4 +74,4 @@ async def _close(connection: Connection, leaving: Producer, request_id: int) -> 
         await leaving.idle()
     finally:
         leaving.detach()
-    connection.reply(replies.success(request_id))
+    connection.succeed(request_id)

@@ -10,10 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from ...wire import ack_set, replies
+from ...wire import ack_set
 from ...wire.bulk import MessageHeads, message_frame_head
+from ...wire.commands import NO_REQUEST
 from ...wire.payload import strip_checksum
-from ...wire.pulsar_api_pb2 import CommandSubscribe
+from ...wire.pulsar_api_pb2 import (
+    CommandActiveConsumerChange,
+    CommandCloseConsumer,
+    CommandReachedEndOfTopic,
+    CommandSubscribe,
+)
 from ..times import iso_now
 from .rates import Meter
 
@@ -166,18 +172,18 @@ class Consumer:
     def notify_active(self, is_active: bool) -> None:
         """Tell a failover consumer whether it is the active one."""
         if self.connection.protocol_version >= 12:
-            self.connection.reply(replies.active_consumer_change(self.id, is_active))
+            self.connection.reply(CommandActiveConsumerChange(consumer_id=self.id, is_active=is_active))
 
     def notify_end(self) -> None:
         """Tell that nothing more will come, unless its client would close the connection over it."""
         version = self.connection.client_version or ""
         if self.connection.protocol_version >= 9 and not version.startswith(IGNORANT_OF_THE_END):
-            self.connection.reply(replies.reached_end_of_topic(self.id))
+            self.connection.reply(CommandReachedEndOfTopic(consumer_id=self.id))
 
     def close_by_broker(self) -> None:
         """Tell the client that the broker closes this consumer, and leave the subscription."""
         self.leave_connection()
-        self.connection.tell_closed(replies.close_consumer(self.id))
+        self.connection.tell_closed(CommandCloseConsumer(consumer_id=self.id, request_id=NO_REQUEST))
         self.detach()
 
     def leave_connection(self) -> None:

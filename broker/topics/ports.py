@@ -7,9 +7,10 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
     from ...errors import MagnetarError
     from ...tasks.supervised import TaskSet
-    from ...wire.pulsar_api_pb2 import BaseCommand
     from ...wire.topic_name import TopicName
     from ..config import BrokerConfig
     from ..policies.namespaces import Namespaces
@@ -76,13 +77,13 @@ class ConnectionPort(Protocol):
     async def is_alive(self) -> bool:
         """Return whether the peer answers; if not, it is cut off."""
 
-    def reply(self, command: BaseCommand) -> None:
+    def reply(self, command: Message) -> None:
         """Send one command."""
 
     def fail(self, request_id: int, error: Exception) -> None:
         """Answer a request with the error that it met."""
 
-    def tell_closed(self, command: BaseCommand) -> None:
+    def tell_closed(self, command: Message) -> None:
         """Send CLOSE_PRODUCER or CLOSE_CONSUMER, in whichever way the peer understands it."""
 
     def write_many(self, parts: list[bytes], size: int) -> None:

@@ -22,11 +22,19 @@ import google_crc32c
 from google.protobuf.message import DecodeError
 
 from ...errors import ChecksumError, ProducerBlockedQuotaExceededRefused, ProtocolError
-from ...wire import replies
 from ...wire.bulk import Receipt, receipt_frames
+from ...wire.commands import NO_REQUEST
 from ...wire.payload import MAGIC_CHECKSUM, open_payload
 from ...wire.position import Position
-from ...wire.pulsar_api_pb2 import CommandProducer, CommandSend, MessageMetadata, ServerError
+from ...wire.pulsar_api_pb2 import (
+    CommandCloseProducer,
+    CommandProducer,
+    CommandProducerSuccess,
+    CommandSend,
+    CommandSendError,
+    MessageMetadata,
+    ServerError,
+)
 from ...wire.strings import bad_string, parse_metadata
 from ..errors import error_code
 from ..times import iso_now
@@ -98,7 +106,7 @@ class Producer:
         self._receipts: list[Receipt] = []
         self._is_appending = False
         self._failure: tuple[int, Exception] | None = None
-        self._refusals: deque[tuple[int, str]] = deque()
+        self._refusals: deque[tuple[ServerError, str]] = deque()
         self._has_refused = False
         self._pending: deque[tuple[int, int, int, int]] = deque()
         self._idle: asyncio.Future[None] | None = None
@@ -252,8 +260,8 @@ class Producer:
                 self.connection.refuse_producer(self.id, error)
             else:
                 log.warning("%r is closed, because an entry was not stored: %s", self, text)
-                self.connection.reply(replies.send_error(self.id, sequence_id, code, text))
-            self.connection.tell_closed(replies.close_producer(self.id))
+                self._send_error(sequence_id, code, text)
+            self._tell_closed()
             self.detach()
         if self._idle is not None:
             self._idle.set_result(None)
@@ -285,7 +293,7 @@ class Producer:
                 self._became_idle()
         return False
 
-    def _refuse_in_order(self, send: CommandSend, code: int, text: str) -> bool:
+    def _refuse_in_order(self, send: CommandSend, code: ServerError, text: str) -> bool:
         """Refuse an entry once those before it are answered; returns whether it has to wait for that."""
         if not self._pending:
             self._refuse(send, code, text)
@@ -302,13 +310,15 @@ class Producer:
             code, text = self._refusals.popleft()
             answered += 1
             if self._failure is None:
-                last = max(sequence_id, highest_sequence_id)
-                self.connection.reply(replies.send_error(self.id, last, code, text))
+                self._send_error(max(sequence_id, highest_sequence_id), code, text)
         self.connection.publishes_answered(answered)
 
-    def _refuse(self, send: CommandSend, code: int, text: str) -> None:
-        sequence_id = max(send.sequence_id, send.highest_sequence_id)
-        self.connection.reply(replies.send_error(self.id, sequence_id, code, text))
+    def _refuse(self, send: CommandSend, code: ServerError, text: str) -> None:
+        self._send_error(max(send.sequence_id, send.highest_sequence_id), code, text)
+
+    def _send_error(self, sequence_id: int, code: ServerError, text: str) -> None:
+        error = CommandSendError(producer_id=self.id, sequence_id=sequence_id, error=code, message=text)
+        self.connection.reply(error)
 
     async def idle(self) -> None:
         """Wait until every entry is answered.
@@ -322,10 +332,14 @@ class Producer:
 
     def succeed(self, topic_epoch: int | None) -> None:
         """Send PRODUCER_SUCCESS; the client of a producer that is not ready waits for a second one."""
-        last = -1 if self.sequence is None else self.sequence.last
         self.connection.reply(
-            replies.producer_success(
-                self.request_id, self.name, last_sequence_id=last, topic_epoch=topic_epoch, is_ready=self.is_ready
+            CommandProducerSuccess(
+                request_id=self.request_id,
+                producer_name=self.name,
+                last_sequence_id=-1 if self.sequence is None else self.sequence.last,
+                schema_version=b"",
+                topic_epoch=topic_epoch,
+                producer_ready=self.is_ready,
             )
         )
 
@@ -342,10 +356,12 @@ class Producer:
 
     def close_by_broker(self) -> None:
         """Tell the client that the broker closes this producer; what is still on its way is ignored for a while."""
-        connection = self.connection
-        connection.remove_producer(self, ignores=True)
-        connection.tell_closed(replies.close_producer(self.id))
+        self.connection.remove_producer(self, ignores=True)
+        self._tell_closed()
         self.detach()
+
+    def _tell_closed(self) -> None:
+        self.connection.tell_closed(CommandCloseProducer(producer_id=self.id, request_id=NO_REQUEST))
 
     def detach(self) -> None:
         """Leave the topic, because the client or its connection went away."""

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 from magnetar.broker.service import BrokerService
-from magnetar.broker.session.consumer_commands import ack
-from magnetar.broker.session.message_id_batches import IDS_PER_BATCH
+from magnetar.broker.session.ack_commands import IDS_PER_BATCH, ack
 from magnetar.broker.topics.subscription import Subscription
 from magnetar.wire.position import Position
 from magnetar.wire.pulsar_api_pb2 import BaseCommand, CommandAck, CommandSubscribe, ServerError

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from magnetar.broker.dispatch.active_choice import Candidate, choose_active
 from magnetar.broker.dispatch.replay import Replay
 from magnetar.broker.dispatch.shared import SharedOrder
-from magnetar.broker.session.topic_list import list_answer, topics_hash
+from magnetar.broker.session.lookup_commands import list_answer, topics_hash
 from magnetar.broker.topics.producer_access import Own, Producers, Share, Wait, admit
 from magnetar.errors import BrokerError, MetadataError, ProducerBusy, ProducerFenced
 from magnetar.wire.bulk import MessageHeads, message_frame_head, receipt_frames
@@ -289,14 +289,14 @@ TOPICS = [f"persistent://public/ns/{local}" for local in ("a", "ab", "b-partitio
     ],
 )
 def test_topics_are_filtered_where_that_is_safe(pattern: str, locals_: list[str], filtered: bool) -> None:
-    response = list_answer(TOPICS, asked(pattern)).getTopicsOfNamespaceResponse
+    response = list_answer(TOPICS, asked(pattern))
     assert list(response.topics) == [f"persistent://public/ns/{local}" for local in locals_]
     assert response.filtered == filtered
     assert response.changed
 
 
 def test_topics_are_left_out_when_the_client_has_them() -> None:
-    response = list_answer(TOPICS, asked(digest=topics_hash(TOPICS[:3]))).getTopicsOfNamespaceResponse
+    response = list_answer(TOPICS, asked(digest=topics_hash(TOPICS[:3])))
     assert not response.topics
     assert not response.changed
 
