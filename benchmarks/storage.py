@@ -63,12 +63,12 @@ async def measure_appends(directory: Path, size: int, in_flight: int, seconds: f
     storage.attach(asyncio.get_running_loop())
     load = Load(storage.open_log("t"), bytes(size))
     await Load(storage.open_log("warm"), bytes(size)).run(in_flight, 0.3)
-    groups, wall, cpu = storage.statistics().groups, time.perf_counter(), time.process_time()
+    groups, wall, cpu = storage._core.journal.groups, time.perf_counter(), time.process_time()
     await load.run(in_flight, seconds)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     delay = f", sync + {config.sync_delay_s * 1000:.0f} ms" if config.sync_delay_s else ""
     name = f"append {size:,} B, {in_flight:,} in flight{delay}"
-    report(name, load.confirmed, size, wall, cpu, storage.statistics().groups - groups)
+    report(name, load.confirmed, size, wall, cpu, storage._core.journal.groups - groups)
     await storage.close()
 
 
@@ -84,7 +84,7 @@ async def measure_acknowledgements(directory: Path, batch: int, seconds: float) 
     while more := await log.load(position, 10_000, 10**8):
         positions += [entry.position for entry in more]
         position = log.next_position(more[-1].position)
-    groups, wall, cpu = storage.statistics().groups, time.perf_counter(), time.process_time()
+    groups, wall, cpu = storage._core.journal.groups, time.perf_counter(), time.process_time()
     for start in range(0, len(positions), batch):
         cursor.acknowledge([(position, None) for position in positions[start : start + batch]])
         if start // batch % 100 == 99:
@@ -93,7 +93,7 @@ async def measure_acknowledgements(directory: Path, batch: int, seconds: float) 
     cursor.acknowledge([], told.set_result)
     await told
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    report(f"acknowledge, {batch} a call", len(positions), 0, wall, cpu, storage.statistics().groups - groups)
+    report(f"acknowledge, {batch} a call", len(positions), 0, wall, cpu, storage._core.journal.groups - groups)
     await storage.close()
 
 

@@ -7,7 +7,7 @@ from .disk.disk import Disk, LocalDisk
 from .disk.failures import Congested, DamagedFile, DiskFailure
 from .entry import StoredEntry
 from .ledgers.ledger import LedgerInfo
-from .store import Storage, StorageStatistics
+from .store import Storage
 from .topic_log import TopicLog
 
 __all__ = [
@@ -23,7 +23,6 @@ __all__ = [
     "Position",
     "Storage",
     "StorageConfig",
-    "StorageStatistics",
     "StoredEntry",
     "TopicLog",
 ]

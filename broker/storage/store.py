@@ -14,8 +14,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ...errors import ClosedError, DataDirectoryInUse, StorageError
@@ -26,7 +25,7 @@ from .core import Clock, StorageCore
 from .cursors.names import check_text
 from .disk.disk import Disk, DiskLock, LocalDisk, LockedByOther
 from .disk.failures import disk_action
-from .disk.lanes import Lanes, Stepper, ThreadLanes
+from .disk.lanes import Lanes, ThreadLanes
 from .journal.batch import Done
 from .journal.format import encode_change
 from .journal.journal import Journal
@@ -34,29 +33,6 @@ from .recovery.recovery import recover
 from .topic_log import TopicLog
 
 _TICK_S = 1.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StorageStatistics:
-    """How the storage is doing.
-
-    Attributes:
-        logs: durable logs.
-        groups: groups that the journal has written since the start.
-        journal_bytes: bytes of these.
-        queued_bytes: waiting for the journal.
-        unmoved_bytes: in the journal, not yet in ledger files.
-        cached_bytes: memory taken by entries for consumers that keep up.
-        checkpoints: completed since the start.
-    """
-
-    logs: int
-    groups: int
-    journal_bytes: int
-    queued_bytes: int
-    unmoved_bytes: int
-    cached_bytes: int
-    checkpoints: int
 
 
 class Storage:
@@ -67,9 +43,10 @@ class Storage:
     confirmed is lost and no restart is needed. A change that was reported as failed may still have taken effect.
     """
 
-    def __init__(self, core: StorageCore, lock: DiskLock) -> None:
+    def __init__(self, core: StorageCore, lock: DiskLock, salvaged: Sequence[TopicLog]) -> None:
         self._core = core
         self._lock = lock
+        self._salvaged = salvaged
         self._checkpoint = Checkpoint(core)
         self._is_closed = False
         self._retry_at_s = 0.0
@@ -119,29 +96,21 @@ class Storage:
             raise
         core.journal = journal
         journal.report = core
-        storage = cls(core, lock)
-        storage._use(Stepper(journal.hand_over, journal.write_turn))
-        for log in recovered.salvaged:
-            log.create(lambda _: None)  # a failure is the journal's, and seen there
-        return storage
+        return cls(core, lock, recovered.salvaged)
 
     # Running.
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start the threads; results come on ``loop`` from now on, one call for each group of the journal."""
         journal = self._core.journal
-        self._use(ThreadLanes(loop, journal.hand_over, journal.write_turn, self._core.died))
-        journal.wake()
+        self.use(ThreadLanes(loop, journal.hand_over, journal.write_turn, self._core.died))
         self._tick = loop.call_later(_TICK_S, self._on_tick, loop)
 
-    def step_by_hand(self, rng: random.Random) -> Stepper:
-        """Run without threads and loop: all work is done by the caller's steps, in an order that ``rng`` draws."""
-        stepper = Stepper(self._core.journal.hand_over, self._core.journal.write_turn, rng)
-        self._use(stepper)
-        return stepper
-
-    def _use(self, lanes: Lanes) -> None:
+    def use(self, lanes: Lanes) -> None:
+        """Have all work done on these lanes from now on; before, nothing can be changed."""
         self._core.lanes = self._core.journal.lanes = lanes
+        for log in self._salvaged:
+            log.create(lambda _: None)  # a failure is the journal's, and seen there
 
     def _on_tick(self, loop: asyncio.AbstractEventLoop) -> None:
         self._tick = loop.call_later(_TICK_S, self._on_tick, loop)
@@ -271,19 +240,6 @@ class Storage:
     def on_drained(self, callback: Callable[[], None]) -> None:
         """Have ``callback`` called on the loop when the storage was seen congested and has room again."""
         self._core.on_drained = callback
-
-    def statistics(self) -> StorageStatistics:
-        """Return how the storage is doing."""
-        core = self._core
-        return StorageStatistics(
-            logs=len(core.logs),
-            groups=core.journal.groups,
-            journal_bytes=core.journal.written_bytes,
-            queued_bytes=core.journal.queued_bytes,
-            unmoved_bytes=core.memory.unmoved_bytes,
-            cached_bytes=core.memory.bytes,
-            checkpoints=self._checkpoint.completed,
-        )
 
     def __repr__(self) -> str:
         return f"<Storage {self._core.directory} {len(self._core.logs)} logs>"

@@ -257,15 +257,6 @@ class TopicLog(LedgerList):
                 return self._keep_read(entries, max_entries, max_bytes)
         return found
 
-    def load_now(self, start: Position, max_entries: int, max_bytes: int) -> list[StoredEntry]:
-        """Do what `load` does on the calling thread; for a storage without threads."""
-        found = self.read(start, max_entries, max_bytes)
-        if found is not None:
-            return found
-        reading = self._reading(start, max_entries, max_bytes)
-        assert reading is not None
-        return self._keep_read(reading[1](), max_entries, max_bytes)
-
     def _keep_read(self, entries: list[StoredEntry], max_entries: int, max_bytes: int) -> list[StoredEntry]:
         self.core.read_cache.put(entries)
         return within(entries[:max_entries], max_bytes)

@@ -20,6 +20,8 @@ from magnetar.wire.compression import compress, decompress
 from magnetar.wire.payload import open_payload, seal
 from magnetar.wire.pulsar_api_pb2 import LZ4, NONE, EncryptionKeys, MessageMetadata, SingleMessageMetadata
 
+from tests.support.stepper import step_by_hand
+
 T = TypeVar("T")
 LOG = "persistent://public/default/compacted"
 MAX_BYTES = 5 * 1024 * 1024
@@ -275,7 +277,7 @@ class History:
     async def run(self) -> bool:
         """Write and compact until the machine stops; returns whether a compaction was under way."""
         storage = self.open()
-        self._stepper = storage.step_by_hand(self.rng)
+        self._stepper = step_by_hand(storage, self.rng)
         log = storage.open_log(LOG)
         try:
             for _ in range(self.rng.randint(5, 40)):
@@ -313,6 +315,7 @@ class History:
     async def look(self) -> None:
         """Start once more and check what is there."""
         storage = self.open()
+        step_by_hand(storage, self.rng)
         log = storage.open_log(LOG)
         found = await read_all(CompactedReading(log))
         # An entry may be on the disk though its receipt was never told.

@@ -20,7 +20,6 @@ from magnetar.broker.policies.namespaces import Namespaces
 from magnetar.broker.service import BrokerService
 from magnetar.broker.session.connection import Connection
 from magnetar.broker.storage import DiskFailure, Position, Storage
-from magnetar.broker.storage.disk.lanes import Stepper
 from magnetar.metadata.store.store import Record
 from magnetar.testing.simulated_disk import SimulatedCrash, SimulatedDisk
 from magnetar.wire.frames import FrameDecoder, encode_frame
@@ -29,6 +28,7 @@ from magnetar.wire.pulsar_api_pb2 import BaseCommand, CommandConnect, CommandPro
 from magnetar.wire.topic_name import parse_topic_name
 
 from tests.crash.test_simulated_disk import crash, start
+from tests.support.stepper import Stepper, load_now
 
 NAME = parse_topic_name("persistent://public/default/t")
 TOPIC = str(NAME)
@@ -297,9 +297,9 @@ class History:
         position = Position(-1, -1)
         while True:
             try:
-                entries = log.load_now(position, 100, 1 << 20)
+                entries = load_now(log, position, 100, 1 << 20)
             except DiskFailure:  # an error that was meant for a change; the next time it works
-                entries = log.load_now(position, 100, 1 << 20)
+                entries = load_now(log, position, 100, 1 << 20)
             if not entries:
                 return
             for entry in entries:

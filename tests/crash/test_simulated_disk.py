@@ -16,9 +16,10 @@ from typing import Any
 
 import pytest
 from magnetar.broker.storage import DiskFailure, Position, Storage, StorageConfig, TopicLog
-from magnetar.broker.storage.disk.lanes import Stepper
 from magnetar.testing.simulated_disk import SimulatedCrash, SimulatedDisk
 from magnetar.wire.ack_set import full, intersect, is_empty
+
+from tests.support.stepper import Stepper, load_now, step_by_hand
 
 DIRECTORY = "/data"
 TINY = StorageConfig(
@@ -98,7 +99,7 @@ def picture(storage: Storage, rng: random.Random) -> State:
         log = storage.open_log(name)
         entries = []
         position = Position(-1, -1)
-        while found := log.load_now(position, rng.randint(1, 20), rng.randint(1, 20_000)):
+        while found := load_now(log, position, rng.randint(1, 20), rng.randint(1, 20_000)):
             entries += [(entry.position, entry.payload) for entry in found]
             position = log.next_position(found[-1].position)
         assert [p for p, _ in entries] == sorted({p for p, _ in entries})
@@ -192,7 +193,7 @@ class Workload:
     def held(self, log: TopicLog) -> list[Any]:
         found: list[Any] = []
         position = Position(-1, -1)
-        while more := log.load_now(position, 1000, 10**9):
+        while more := load_now(log, position, 1000, 10**9):
             found += more
             position = log.next_position(more[-1].position)
         return found
@@ -304,7 +305,7 @@ class Workload:
 def start(disk: SimulatedDisk, rng: random.Random) -> tuple[Storage, Stepper]:
     clock = iter(range(10**9))
     storage = Storage.open(DIRECTORY, TINY, disk, lambda: next(clock) * 0.5, rng, lambda: next(clock) * 0.5)
-    return storage, storage.step_by_hand(rng)
+    return storage, step_by_hand(storage, rng)
 
 
 def crash(disk: SimulatedDisk, rng: random.Random) -> None:

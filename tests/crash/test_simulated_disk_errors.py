@@ -8,9 +8,10 @@ from dataclasses import replace
 
 import pytest
 from magnetar.broker.storage import DiskFailure, Position, Storage, StorageConfig, StoredEntry, TopicLog
-from magnetar.broker.storage.disk.lanes import Stepper
 from magnetar.errors import StorageError
 from magnetar.testing.simulated_disk import Operation, SimulatedDisk
+
+from tests.support.stepper import Stepper, load_now, step_by_hand
 
 DIRECTORY = "/data"
 TINY = StorageConfig(
@@ -39,7 +40,7 @@ class Run:
 
     def open(self) -> tuple[Storage, Stepper]:
         storage = Storage.open(DIRECTORY, self.config, self.disk, self.clock, random.Random(1), self.clock)
-        return storage, storage.step_by_hand(random.Random(2))
+        return storage, step_by_hand(storage, random.Random(2))
 
     def clock(self) -> float:
         self.now_s += 1.0
@@ -110,10 +111,10 @@ class Run:
 
     def load(self, log: TopicLog, start: Position) -> list[StoredEntry]:
         try:
-            return log.load_now(start, 5, 5000)
+            return load_now(log, start, 5, 5000)
         except DiskFailure as exc:
             self.errors.append(exc)
-            return log.load_now(start, 5, 5000)
+            return load_now(log, start, 5, 5000)
 
     def check(self, storage: Storage) -> None:
         """Everything confirmed is there, in order; what was refused is there at most as it was."""
@@ -253,7 +254,7 @@ def test_failed_sync_is_never_taken_for_done() -> None:
 def _all(log: TopicLog) -> list[StoredEntry]:
     entries: list[StoredEntry] = []
     position = Position(-1, -1)
-    while more := log.load_now(position, 100, 10**9):
+    while more := load_now(log, position, 100, 10**9):
         entries += more
         position = log.next_position(more[-1].position)
     return entries

@@ -99,7 +99,7 @@ class Incarnation:
         self.storage = Storage.open(DIRECTORY, STORAGE, disk, self.now_s, random.Random(rng.random()))
         journal = self.storage._core.journal
         self.lanes = HeldLanes(self.loop, journal.hand_over, journal.write_turn)
-        self.storage._use(self.lanes)
+        self.storage.use(self.lanes)
         namespaces = Namespaces(self.store)
         self._run(namespaces.start())
         if not namespaces.has_namespace(NAMESPACE):

@@ -10,6 +10,8 @@ from magnetar.metadata.store.store import Record
 from magnetar.testing.simulated_disk import SimulatedDisk
 from magnetar.wire.payload import open_payload
 
+from tests.support.stepper import load_now
+
 from .actions import TOPICS
 from .checks import check_settled
 from .facts import Facts
@@ -65,7 +67,7 @@ def _check_survivors(disk: SimulatedDisk, facts: dict[str, Facts]) -> None:
             continue
         log = storage.open_log(name)
         for position, body in promised.receipts.items():
-            entries = log.load_now(position, 1, 1)
+            entries = load_now(log, position, 1, 1)
             assert entries, f"{name} has lost {position}"
             assert entries[0].position == position, f"{name} has lost {position}"
             _, start = open_payload(entries[0].payload)

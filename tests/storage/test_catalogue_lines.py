@@ -7,15 +7,16 @@ import random
 
 import pytest
 from magnetar.broker.storage import EARLIEST, Storage, StorageConfig, TopicLog
-from magnetar.broker.storage.disk.lanes import Stepper
 from magnetar.testing.simulated_disk import SimulatedDisk
+
+from tests.support.stepper import Stepper, load_now, step_by_hand
 
 LOGS = 30
 
 
 def opened(disk: SimulatedDisk) -> tuple[Storage, Stepper]:
     storage = Storage.open("/d", StorageConfig(journal_file_bytes=65536), disk, lambda: 1.0, random.Random(1))
-    return storage, storage.step_by_hand(random.Random(1))
+    return storage, step_by_hand(storage, random.Random(1))
 
 
 @pytest.fixture
@@ -117,5 +118,5 @@ def test_a_log_that_is_made_anew_under_its_name_has_one_line() -> None:
     assert [json.loads(line.encode())["name"] for line in lines] == ["t"]
     storage.abandon()
     storage, _ = opened(disk)
-    assert [entry.payload for entry in storage.open_log("t").load_now(EARLIEST, 9, 99)] == [b"last"]
+    assert [entry.payload for entry in load_now(storage.open_log("t"), EARLIEST, 9, 99)] == [b"last"]
     storage.abandon()

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 from magnetar.broker.storage import EARLIEST, Storage, StorageConfig, TopicLog
-from magnetar.broker.storage.disk.lanes import Stepper
 from magnetar.testing.simulated_disk import SimulatedDisk
+
+from tests.support.stepper import Stepper, step_by_hand
 
 HOUR_MS = 3600 * 1000
 WEEK_MS = 7 * 24 * HOUR_MS
@@ -27,7 +28,7 @@ class Machine:
 
     def start(self) -> None:
         self.storage = Storage.open("/d", CONFIG, self.disk, lambda: self.now_ms / 1000, random.Random(1))
-        self.stepper: Stepper = self.storage.step_by_hand(random.Random(1))
+        self.stepper: Stepper = step_by_hand(self.storage, random.Random(1))
 
     def crash(self) -> None:
         self.stepper.run()

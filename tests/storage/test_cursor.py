@@ -17,13 +17,15 @@ from magnetar.broker.storage.cursors import image as cursor_image
 from magnetar.testing.simulated_disk import SimulatedDisk
 from magnetar.wire.ack_set import intersect, is_empty
 
+from tests.support.stepper import step_by_hand
+
 LEDGER_SIZES = (7, 1, 20, 12)
 
 
 def a_log() -> tuple[Storage, TopicLog, list[Position]]:
     """A log with ledgers of these sizes, the last one open."""
     storage = Storage.open("/d", StorageConfig(journal_file_bytes=8192), SimulatedDisk(), lambda: 1.0, random.Random(1))
-    stepper = storage.step_by_hand(random.Random(1))
+    stepper = step_by_hand(storage, random.Random(1))
     log = storage.open_log("t")
     positions: list[Position] = []
     for size in LEDGER_SIZES:
@@ -152,13 +154,13 @@ def test_acknowledging_what_the_log_does_not_hold_changes_nothing() -> None:
 
 def test_memory_cursor_tells_at_once_and_leaves_nothing_behind() -> None:
     storage, log, positions = a_log()
-    groups = storage.statistics().groups
+    groups = storage._core.journal.groups
     cursor = MemoryCursor(log, "reader", Position(-1, -1))
     told: list[Exception | None] = []
     cursor.acknowledge([(positions[0], None)], told.append)
     assert told == [None]
     assert cursor.mark_delete == positions[0]
-    assert storage.statistics().groups == groups
+    assert storage._core.journal.groups == groups
     assert log.cursors == {}
 
 
@@ -209,7 +211,7 @@ def test_memory_and_disk_agree_after_acknowledgements_of_anything() -> None:
     for _ in range(20):
         disk = SimulatedDisk()
         storage = Storage.open("/d", StorageConfig(journal_file_bytes=65536), disk, lambda: 1.0, random.Random(1))
-        stepper = storage.step_by_hand(random.Random(1))
+        stepper = step_by_hand(storage, random.Random(1))
         log = storage.open_log("t")
         for size in LEDGER_SIZES:
             log.close_ledger()
@@ -301,7 +303,7 @@ def test_parts_survive_packing(parts: dict[int, tuple[int, ...]]) -> None:
 def test_cumulative_acknowledgements_cost_what_they_pass_not_what_lies_ahead() -> None:
     """Each one used to look at every hole of every ledger."""
     storage = Storage.open("/d", StorageConfig(max_ledger_entries=500), SimulatedDisk(), lambda: 1.0, random.Random(1))
-    stepper = storage.step_by_hand(random.Random(1))
+    stepper = step_by_hand(storage, random.Random(1))
     log = storage.open_log("t")
     positions: list[Position] = []
     for _ in range(5000):

@@ -7,9 +7,10 @@ import random
 
 import pytest
 from magnetar.broker.storage import DiskFailure, Position, Storage, StorageConfig
-from magnetar.broker.storage.disk.lanes import Stepper
 from magnetar.errors import StorageError
 from magnetar.testing.simulated_disk import Operation, SimulatedDisk
+
+from tests.support.stepper import Stepper, load_now, step_by_hand
 
 CONFIG = StorageConfig(journal_file_bytes=64 * 1024)
 
@@ -25,7 +26,7 @@ class Place:
 
     def open(self) -> tuple[Storage, Stepper]:
         storage = Storage.open("/d", CONFIG, self.disk, lambda: self.wall_s, random.Random(1), lambda: self.monotonic_s)
-        return storage, storage.step_by_hand(random.Random(2))
+        return storage, step_by_hand(storage, random.Random(2))
 
     def fail(self) -> None:
         """Have the journal fail."""
@@ -54,7 +55,7 @@ class Place:
 
     def payloads(self, name: str) -> list[bytes]:
         log = self.storage.open_log(name)
-        return [entry.payload for entry in log.load_now(log.first_position, 100, 10**9)]
+        return [entry.payload for entry in load_now(log, log.first_position, 100, 10**9)]
 
 
 def healing() -> Place:
@@ -177,7 +178,7 @@ def test_setting_the_clock_back_delays_neither_healing_nor_checkpoints() -> None
     place.monotonic_s += CONFIG.checkpoint_interval_s
     place.storage.maintain()
     place.stepper.run()
-    assert place.storage.statistics().checkpoints == 1
+    assert place.storage._checkpoint.completed == 1
     for _ in range(2):
         place.fail()
         place.append("old", b"y")

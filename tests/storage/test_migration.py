@@ -16,6 +16,8 @@ from magnetar.broker.storage.journal import format as layout
 from magnetar.errors import StorageError
 from magnetar.testing.simulated_disk import SimulatedCrash, SimulatedDisk
 
+from tests.support.stepper import load_now, step_by_hand
+
 CONFIG = StorageConfig(journal_file_bytes=40 * 1024, group_bytes=64 * 1024)
 LOG = "persistent://public/default/t"
 COPY = f"/d/before-format-{FORMAT}/catalogue"
@@ -23,7 +25,7 @@ COPY = f"/d/before-format-{FORMAT}/catalogue"
 
 def write(disk: SimulatedDisk, payloads: list[bytes], checkpoint_after: int = -1) -> None:
     storage = Storage.open("/d", CONFIG, disk, lambda: 1.0, random.Random(5))
-    stepper = storage.step_by_hand(random.Random(5))
+    stepper = step_by_hand(storage, random.Random(5))
     log = storage.open_log(LOG)
     log.open_cursor("sub", Position(-1, -1), {"k": "v"})
     for number, payload in enumerate(payloads):
@@ -42,7 +44,7 @@ def read(disk: SimulatedDisk) -> list[bytes]:
         assert log.cursors["sub"].properties == {"k": "v"}
         payloads: list[bytes] = []
         position = Position(-1, -1)
-        while entries := log.load_now(position, 1000, 10**9):
+        while entries := load_now(log, position, 1000, 10**9):
             payloads += [entry.payload for entry in entries]
             position = log.next_position(entries[-1].position)
         return payloads

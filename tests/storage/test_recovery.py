@@ -24,6 +24,8 @@ from magnetar.broker.storage.recovery.replay import SALVAGED
 from magnetar.errors import DataDirectoryInUse, StorageError
 from magnetar.testing.simulated_disk import Operation, SimulatedCrash, SimulatedDisk
 
+from tests.support.stepper import load_now, step_by_hand
+
 CONFIG = StorageConfig(journal_file_bytes=40 * 1024, group_bytes=64 * 1024)
 LOG = "persistent://public/default/t"
 
@@ -31,7 +33,7 @@ LOG = "persistent://public/default/t"
 def journal(disk: SimulatedDisk, payloads: list[bytes], config: StorageConfig = CONFIG) -> None:
     """Write one group for each payload, then stop without a checkpoint."""
     storage = Storage.open("/d", config, disk, lambda: 1.0, random.Random(5))
-    stepper = storage.step_by_hand(random.Random(5))
+    stepper = step_by_hand(storage, random.Random(5))
     log = storage.open_log(LOG)
     for payload in payloads:
         log.append(payload, 1, 1, lambda _, error: None)
@@ -44,7 +46,7 @@ def recovered(disk: SimulatedDisk, config: StorageConfig = CONFIG) -> list[bytes
     log = storage.open_log(LOG)
     payloads: list[bytes] = []
     position = Position(-1, -1)
-    while entries := log.load_now(position, 1000, 10**9):
+    while entries := load_now(log, position, 1000, 10**9):
         payloads += [entry.payload for entry in entries]
         position = log.next_position(entries[-1].position)
     storage.abandon()
@@ -177,7 +179,7 @@ def test_tail_that_was_cut_stays_cut_whatever_turns_up_in_it() -> None:
 def test_old_content_of_a_recycled_file_is_never_taken_for_new() -> None:
     disk = SimulatedDisk()
     storage = Storage.open("/d", CONFIG, disk, lambda: 1.0, random.Random(5))
-    stepper = storage.step_by_hand(random.Random(5))
+    stepper = step_by_hand(storage, random.Random(5))
     log = storage.open_log(LOG)
     payloads = []
     for number in range(30):
@@ -202,7 +204,7 @@ def test_journal_file_that_was_named_but_never_begun_is_begun_then() -> None:
     payloads = []
     for turn in range(3):
         storage = Storage.open("/d", CONFIG, disk, lambda: 1.0, random.Random(turn))
-        stepper = storage.step_by_hand(random.Random(turn))
+        stepper = step_by_hand(storage, random.Random(turn))
         log = storage.open_log(LOG)
         for number in range(30):
             payloads.append(b"%d %d|" % (turn, number) + bytes(4000))
@@ -228,7 +230,7 @@ def test_payload_that_looks_like_groups_is_never_taken_for_them() -> None:
             disk = SimulatedDisk()
             config = StorageConfig(journal_file_bytes=40 * 1024, group_bytes=64 * 1024)
             storage = Storage.open("/d", config, disk, lambda: 1.0, random.Random(5))
-            stepper = storage.step_by_hand(random.Random(5))
+            stepper = step_by_hand(storage, random.Random(5))
             log = storage.open_log(LOG)
             payload = bytes(layout.PAGE - layout.GROUP_HEADER_BYTES - ENTRY_HEAD_BYTES) + encode(number) * 4
             payloads = [b"begins the ledger", *[payload] * 6]
@@ -270,7 +272,7 @@ def test_header_that_is_lost_before_groups_of_its_file_is_refused() -> None:
 def foreign(disk: SimulatedDisk, *records: bytes) -> None:
     """Write records to the journal that no call of the storage makes, as a mistake would."""
     storage = Storage.open("/d", CONFIG, disk, lambda: 1.0, random.Random(5))
-    stepper = storage.step_by_hand(random.Random(5))
+    stepper = step_by_hand(storage, random.Random(5))
     storage._core.record(lambda _: None, *records)
     stepper.run()
     storage.abandon()
@@ -306,10 +308,10 @@ def test_records_of_a_log_that_never_was_are_refused_and_salvaged() -> None:
         assert "--salvage" in text
     salvage = replace(CONFIG, salvage=True)
     storage = Storage.open("/d", salvage, disk, lambda: 1.0, random.Random(6))
-    stepper = storage.step_by_hand(random.Random(6))
+    stepper = step_by_hand(storage, random.Random(6))
     assert sorted(storage.log_names()) == [f"{SALVAGED}40", f"{SALVAGED}50", LOG]
     assert storage.open_log("new").id > 50
-    (entry,) = storage.open_log(f"{SALVAGED}40").load_now(Position(30, 1), 10, 100)
+    (entry,) = load_now(storage.open_log(f"{SALVAGED}40"), Position(30, 1), 10, 100)
     assert entry.payload == b"two"
     assert storage.open_log(f"{SALVAGED}40").cursors["sub"].mark_delete == Position(30, 0)
     storage.open_log(f"{SALVAGED}50").append(b"four", 1, 1, lambda _, error: None)
@@ -327,7 +329,7 @@ def test_records_of_a_log_that_never_was_are_refused_and_salvaged() -> None:
 
 def all_of(log: TopicLog) -> list[StoredEntry]:
     found, position = [], log.first_position
-    while entries := log.load_now(position, 100, 1 << 20):
+    while entries := load_now(log, position, 100, 1 << 20):
         found += entries
         position = log.next_position(entries[-1].position)
     return found
@@ -383,7 +385,7 @@ def test_rest_of_an_interrupted_catalogue_does_no_harm() -> None:
     journal(disk, [b"one"])
     disk.set_content("/d/catalogue.new", b"x" * 5000)
     storage = Storage.open("/d", CONFIG, disk, lambda: 1.0, random.Random(5))
-    stepper = storage.step_by_hand(random.Random(5))
+    stepper = step_by_hand(storage, random.Random(5))
     storage.checkpoint()
     stepper.run()
     storage.abandon()
@@ -394,7 +396,7 @@ def test_damaged_block_of_a_ledger_is_named_and_the_rest_is_served() -> None:
     disk = SimulatedDisk()
     journal(disk, [b"one" * 10])
     storage = Storage.open("/d", StorageConfig(tail_cache_bytes=0), disk, lambda: 1.0, random.Random(5))
-    stepper = storage.step_by_hand(random.Random(5))
+    stepper = step_by_hand(storage, random.Random(5))
     storage.checkpoint()
     stepper.run()
     ledger = "/d/ledgers/1.ledger"
@@ -402,7 +404,7 @@ def test_damaged_block_of_a_ledger_is_named_and_the_rest_is_served() -> None:
     flipped[60] ^= 1
     disk.set_content(ledger, bytes(flipped))
     with pytest.raises(DamagedFile, match="wrong checksum") as refusal:
-        storage.open_log(LOG).load_now(Position(1, 0), 10, 1000)
+        load_now(storage.open_log(LOG), Position(1, 0), 10, 1000)
     assert (refusal.value.path, refusal.value.offset) == (ledger, 0)
 
 
@@ -426,7 +428,7 @@ def left_by_a_crash_around_a_checkpoint(seed: int) -> list[bytes]:
     rng = random.Random(seed)
     disk = SimulatedDisk(seed)
     storage = Storage.open("/data", StorageConfig(journal_file_bytes=64 * 1024, max_ledger_entries=3), disk)
-    stepper = storage.step_by_hand(rng)
+    stepper = step_by_hand(storage, rng)
     log = storage.open_log("t")
     for number in range(7):
         log.append(b"%d" % number, 1, 1, lambda *_: None)
@@ -442,10 +444,10 @@ def left_by_a_crash_around_a_checkpoint(seed: int) -> list[bytes]:
         stepper.step()
     disk.power_failure()
     storage = Storage.open("/data", StorageConfig(journal_file_bytes=64 * 1024, max_ledger_entries=3), disk)
-    storage.step_by_hand(rng)
+    step_by_hand(storage, rng)
     log = storage.open_log("t")
     found, position = [], log.first_position
-    while entries := log.load_now(position, 100, 1 << 20):
+    while entries := load_now(log, position, 100, 1 << 20):
         found += [entry.payload for entry in entries]
         position = log.next_position(entries[-1].position)
     storage.abandon()
@@ -458,7 +460,7 @@ def test_entries_of_a_checkpoint_whose_end_is_unknown_are_not_written_over() -> 
     for seed in range(60):
         disk = SimulatedDisk(seed)
         storage = Storage.open("/d", StorageConfig(), disk, lambda: 1.0, random.Random(seed))
-        stepper = storage.step_by_hand(random.Random(seed))
+        stepper = step_by_hand(storage, random.Random(seed))
         log = storage.open_log(LOG)
         for payload in payloads[:10]:
             log.append(payload, 1, 1, lambda _, error: None)

@@ -92,10 +92,11 @@ async def test_entries_are_confirmed_in_order_and_read_after_a_restart(tmp_path:
         positions = await append(log, *payloads)
         assert positions == [Position(positions[0].ledger_id, number) for number in range(300)]
         assert log.last_confirmed == positions[-1]
-        assert (log.entry_count, log.message_count, log.total_bytes) == (300, 600, sum(map(len, payloads)))
+        assert (log.entry_count, log.total_bytes) == (300, sum(map(len, payloads)))
+        assert sum(ledger.totals.messages for ledger in log.ledgers_by_id.values()) == 600
         assert log.read(positions[10], 2, 1000) == [StoredEntry(p, payloads[p.entry_id], 2) for p in positions[10:12]]
         assert log.read(positions[10], 100, 5) == [StoredEntry(p, payloads[p.entry_id], 2) for p in positions[10:12]]
-        assert storage.statistics().groups < 30
+        assert storage._core.journal.groups < 30
     async with running(tmp_path) as storage:
         assert storage.log_names() == [LOG]
         log = storage.open_log(LOG)
@@ -123,13 +124,13 @@ async def test_entry_is_not_seen_before_it_is_synced(tmp_path: Path) -> None:
 async def test_group_takes_everything_queued_during_the_sync_before(tmp_path: Path) -> None:
     async with running(tmp_path, StorageConfig(journal_file_bytes=1 << 20, sync_delay_s=0.02)) as storage:
         log = storage.open_log(LOG)
-        groups = storage.statistics().groups
+        groups = storage._core.journal.groups
         appends = []
         for number in range(200):
             appends.append(asyncio.ensure_future(append(log, b"%d" % number)))
             await asyncio.sleep(0)
         await asyncio.gather(*appends)
-        assert storage.statistics().groups - groups <= 6
+        assert storage._core.journal.groups - groups <= 6
 
 
 async def test_no_file_is_touched_on_the_loops_thread(tmp_path: Path) -> None:
@@ -280,10 +281,10 @@ async def test_memory_keeps_only_the_tail_and_the_rest_is_loaded(tmp_path: Path)
         log = storage.open_log(LOG)
         payloads = [b"%04d" % number + bytes(1000) for number in range(200)]
         positions = await append(log, *payloads)
-        assert storage.statistics().cached_bytes > 200_000, "not moved yet"
+        assert storage._core.memory.bytes > 200_000, "not moved yet"
         await checkpoint(storage)
-        assert storage.statistics().cached_bytes <= 20_000
-        assert storage.statistics().unmoved_bytes == 0
+        assert storage._core.memory.bytes <= 20_000
+        assert storage._core.memory.unmoved_bytes == 0
         assert log.read(positions[0], 5, 10_000) is None
         assert log.read(positions[-5], 5, 10_000) is not None
         assert [entry.payload for entry in await everything(log)] == payloads
@@ -294,7 +295,7 @@ async def test_small_entries_count_with_what_they_take(tmp_path: Path) -> None:
     async with running(tmp_path, config) as storage:
         log = storage.open_log(LOG)
         await append(log, b"first")
-        before = storage.statistics().unmoved_bytes
+        before = storage._core.memory.unmoved_bytes
         tracemalloc.start()
         try:
             await append(log, *[bytes(34) for _ in range(5000)])
@@ -302,12 +303,12 @@ async def test_small_entries_count_with_what_they_take(tmp_path: Path) -> None:
             taken, _ = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
-        counted = storage.statistics().unmoved_bytes - before
+        counted = storage._core.memory.unmoved_bytes - before
         assert 0.7 * taken < counted < 1.6 * taken
         await checkpoint(storage)
-        assert storage.statistics().unmoved_bytes == storage.statistics().cached_bytes == 0
+        assert storage._core.memory.unmoved_bytes == storage._core.memory.bytes == 0
         log.core.memory.drop_ledger(next(iter(log.ledgers_by_id.values())))
-        assert storage.statistics().unmoved_bytes == storage.statistics().cached_bytes == 0
+        assert storage._core.memory.unmoved_bytes == storage._core.memory.bytes == 0
 
 
 async def test_a_checkpoint_begins_before_small_entries_fill_memory(tmp_path: Path) -> None:
@@ -316,10 +317,10 @@ async def test_a_checkpoint_begins_before_small_entries_fill_memory(tmp_path: Pa
         log = storage.open_log(LOG)
         for _ in range(10):
             await append(log, *[b"x"] * 500)
-        assert storage.statistics().journal_bytes < config.checkpoint_bytes
+        assert storage._core.journal.written_bytes < config.checkpoint_bytes
 
         async def is_moved() -> bool:
-            return storage.statistics().unmoved_bytes <= config.unmoved_bytes // 2
+            return storage._core.memory.unmoved_bytes <= config.unmoved_bytes // 2
 
         await eventually(is_moved, "checkpoint")
 

@@ -1,19 +1,17 @@
-"""The three lanes that storage work runs on, as threads in a broker and step by step in tests.
+"""The three lanes that storage work runs on: the event loop, a thread that writes, one for what may take long.
 
 Design: the *loop* lane owns all state of logs and cursors; it never touches a file. The *writer* lane turns the
 journal's queue into groups. The *background* lane does what may take long: moving entries to ledgers, removing files,
 reading for consumers that are behind (on threads of their own). A lane is handed callables and runs them one after the
-other; nothing else crosses. With `Stepper` one thread plays all lanes in an order drawn from a seed, so that a crash
-test is repeatable.
+other; nothing else crosses. So a test can play all lanes on one thread, in an order drawn from a seed, and is
+repeatable.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -141,70 +139,3 @@ class ThreadLanes:
         except BaseException as exc:
             self.on_loop(partial(self._died, exc))
             raise
-
-
-class Stepper:
-    """All lanes on the calling thread: tasks wait until `step` or `run` is called.
-
-    Args:
-        hand_over: as for ThreadLanes.
-        write_turn: as for ThreadLanes.
-        rng: draws which lane goes next; None takes them in a fixed order.
-    """
-
-    def __init__(self, hand_over: Task, write_turn: Task, rng: random.Random | None = None) -> None:
-        self._hand_over = hand_over
-        self._write_turn = write_turn
-        self._rng = rng
-        self._loop_tasks: deque[Task] = deque()
-        self._background_tasks: deque[Task] = deque()
-        self._is_writer_awake = False
-
-    def on_loop(self, task: Task) -> None:
-        """See `Lanes`."""
-        self._loop_tasks.append(task)
-
-    def later_on_loop(self, delay_s: float, task: Task) -> None:
-        """See `Lanes`; there is no time here: what waits for it is done by the test's own calls."""
-
-    def wake_writer(self) -> None:
-        """See `Lanes`."""
-        self._is_writer_awake = True
-
-    def in_background(self, task: Task) -> None:
-        """See `Lanes`."""
-        self._background_tasks.append(task)
-
-    def reading(self, job: Callable[[], T]) -> Future[T]:
-        """See `Lanes`; an error is raised here already."""
-        result: Future[T] = Future()
-        result.set_result(job())
-        return result
-
-    def stop(self) -> None:
-        """See `Lanes`."""
-        self.run()
-
-    def step(self) -> bool:
-        """Run one task of one lane; False if all lanes are empty."""
-        choices: list[Task] = []
-        if self._loop_tasks:
-            choices.append(lambda: self._loop_tasks.popleft()())
-        if self._is_writer_awake:
-            choices.append(self._write_once)
-        if self._background_tasks:
-            choices.append(lambda: self._background_tasks.popleft()())
-        if not choices:
-            return False
-        (self._rng.choice(choices) if self._rng else choices[0])()
-        return True
-
-    def _write_once(self) -> None:
-        self._is_writer_awake = False
-        self._hand_over()
-        self._write_turn()
-
-    def run(self) -> None:
-        """Run until all lanes are empty."""
-        while self.step():
-            pass

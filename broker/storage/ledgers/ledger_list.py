@@ -55,11 +55,6 @@ class LedgerList:
         return self._ordinal(self.last_confirmed) - self.ledgers_by_id[self._ids[0]].base if self._ids else 0
 
     @property
-    def message_count(self) -> int:
-        """Messages in the entries that the log holds."""
-        return sum(ledger.totals.messages for ledger in self.ledgers_by_id.values())
-
-    @property
     def total_bytes(self) -> int:
         """Payload bytes of the entries that the log holds."""
         return sum(ledger.totals.bytes for ledger in self.ledgers_by_id.values())
