@@ -30,7 +30,7 @@ from types import ModuleType
 from typing import Any, TextIO
 
 from ...api.serde import SerDe
-from .package_path import module_root
+from .loader import module_root
 from .pulsar_facade import NAME as PULSAR
 from .pulsar_facade import PulsarFacade
 

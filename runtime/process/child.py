@@ -25,8 +25,7 @@ import uvloop
 from ...client.client import AsyncClient
 from ...client.config import SERVICE_BACKOFF_MAX_MS, ClientConfig
 from ...instance.loading import pulsar_facade
-from ...instance.loading.package_path import ProcessHome
-from ...instance.loading.steps import Loading
+from ...instance.loading.loader import Loading, ProcessHome
 from ...instance.logs.file import InstanceLog, LogHandler, LogStream
 from ...instance.pipeline import Pipeline
 from ...instance.spec import InstanceSpec, from_json

@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from ...errors import ClosedError, RunNotYet, RunRefused
-from ...instance.loading.package_path import REQUIREMENTS, requirements_of
+from ...instance.loading.loader import REQUIREMENTS, requirements_of
 from ...instance.spec import InstanceSpec
 from ...instance.stats import InstanceStats
 from ...spark.jobs.progress import RunProgress

@@ -17,7 +17,7 @@ from ...client.config import SERVICE_BACKOFF_MAX_MS, ClientConfig
 from ...errors import ClosedError
 from ...instance.function_context import instance_logger
 from ...instance.loading.import_space import ImportSpace, SpacePickleSerDe
-from ...instance.loading.steps import Loading
+from ...instance.loading.loader import Loading
 from ...instance.logs.file import InstanceLog, LogHandler, LogStream
 from ...instance.pipeline import Pipeline
 from ...instance.spec import InstanceSpec

@@ -27,7 +27,7 @@ from importlib.metadata import distributions
 from pathlib import Path
 
 from ...errors import FunctionLoadError
-from ...instance.loading.package_path import WHEELS
+from ...instance.loading.loader import WHEELS
 
 INSTALL_S = 600.0
 """pip is ended after that."""

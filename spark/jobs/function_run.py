@@ -16,8 +16,7 @@ from ...errors import FunctionLoadError
 from ...instance.endpoint_settings import subscription_of
 from ...instance.exact.identity import incarnation_of
 from ...instance.function_context import instance_logger
-from ...instance.loading.loader import load_function
-from ...instance.loading.package_path import requirements_of
+from ...instance.loading.loader import load_function, requirements_of
 from ...instance.spec import InstanceSpec
 from ...state.client import TableClient
 from ...state.naming import table_of

@@ -25,8 +25,7 @@ from typing import TextIO
 from ...api.serde import SerDe
 from ...errors import FunctionLoadError
 from ...instance.loading.import_space import ImportSpace, SpacePickleSerDe
-from ...instance.loading.package_path import WHEELS
-from ...instance.loading.steps import Loading
+from ...instance.loading.loader import WHEELS, Loading
 from ...instance.spec import InstanceSpec
 
 _CACHES = ("__pycache__",)

@@ -11,7 +11,7 @@ from magnetar.api.serde import IdentitySerDe, SerDe
 from magnetar.client.config import ConsumerConfig, ProducerConfig
 from magnetar.client.consumers.received import ReceivedEntry
 from magnetar.client.producers.outgoing import OutgoingEntry, encode_entry, seal_entry
-from magnetar.instance.loading.steps import Loading
+from magnetar.instance.loading.loader import Loading
 from magnetar.wire import ack_set
 from magnetar.wire.batch import decode_batch
 from magnetar.wire.message_id import MessageId

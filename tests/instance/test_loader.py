@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from magnetar.api import IdentitySerDe, PickleSerDe, SerDe
 from magnetar.errors import FunctionLoadError
-from magnetar.instance.loading.loader import load_function, load_serde
-from magnetar.instance.loading.steps import SHOWN_AFTER_S, Loading
+from magnetar.instance.loading.loader import SHOWN_AFTER_S, Loading, load_function, load_serde
 
 from tests.support.instances import spec_maker
 
@@ -125,5 +124,5 @@ def test_step_that_takes_long_says_what_it_is_since_when_and_where() -> None:
         with loading.step("making an object of class slow.C"):
             assert loading.trouble() == ""
         assert loading.trouble().startswith("importing module slow since 12 s; now at line ")
-        assert "steps.py" in loading.trouble()
+        assert "loader.py" in loading.trouble()
     assert loading.trouble() == ""

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from magnetar.client.client import AsyncClient
-from magnetar.instance.loading import steps as loading
+from magnetar.instance.loading import loader as loading
 from magnetar.runtime.thread.runtime import ThreadInstance, ThreadRuntime
 
 from tests.support.eventually import until

@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 from magnetar.errors import FunctionLoadError
-from magnetar.instance.loading.package_path import requirements_of
+from magnetar.instance.loading.loader import requirements_of
 from magnetar.instance.spec import InstanceSpec
 from magnetar.runtime.spark.host_config import SparkConfig
 from magnetar.runtime.spark.runtime import SparkRuntime

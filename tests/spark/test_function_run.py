@@ -15,8 +15,7 @@ from magnetar.client.consumers.received import ReceivedEntry
 from magnetar.instance.batch_call import BatchCall
 from magnetar.instance.exact.identity import incarnation_of
 from magnetar.instance.function_context import FunctionContext
-from magnetar.instance.loading.loader import load_function, load_serde
-from magnetar.instance.loading.package_path import ProcessHome
+from magnetar.instance.loading.loader import ProcessHome, load_function, load_serde
 from magnetar.instance.publish_request import PublishRequest
 from magnetar.instance.stats import InstanceStats
 from magnetar.instance.unit import Unit

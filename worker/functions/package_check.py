@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ...api.pickled_function import PICKLE_FILE, VERSION_FILE, version_refusal
 from ...errors import PackageError
-from ...instance.loading.package_path import requirements_of
+from ...instance.loading.loader import requirements_of
 
 MAX_SOURCE_BYTES = 10 * 1024 * 1024
 _OPAQUE_CALLS = {"exec", "globals", "setattr", "vars"}
