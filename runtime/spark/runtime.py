@@ -21,8 +21,7 @@ from ...spark.readiness import check_ready
 from ...tasks import TaskSet
 from .host_config import SparkConfig, config_to_text
 from .host_process import Event, HostProcess
-from .instance import SparkInstance
-from .runs import Runs
+from .instance import Runs, SparkInstance
 
 IDLE_CHECKS = 10
 """How often the time after which an idle host is ended is looked at within that time."""

@@ -12,8 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from magnetar.instance.endpoint_settings import subscription_of
 from magnetar.instance.spec import InstanceSpec
-from magnetar.runtime.spark.backlog import Backlog
-from magnetar.spark.jobs.backlog import UNKNOWN
+from magnetar.spark.jobs.backlog import UNKNOWN, Backlog
 
 from tests.spark.specs import MakeSpec
 

@@ -13,8 +13,7 @@ import pytest
 from magnetar.errors import InvalidConfig, RunNotYet, RunRefused, SparkFailed
 from magnetar.instance.spec import InstanceSpec
 from magnetar.runtime.spark.host_config import SparkConfig
-from magnetar.runtime.spark.instance import SparkInstance
-from magnetar.runtime.spark.runs import RESUMES_MAX
+from magnetar.runtime.spark.instance import RESUMES_MAX, SparkInstance
 from magnetar.runtime.spark.runtime import SparkRuntime
 from magnetar.spark.jobs.progress import reason_of
 from magnetar.wire.functions_pb2 import FunctionStatus

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import pytest
 from magnetar.instance.stats import InstanceStats
-from magnetar.runtime.spark.runs import Run
+from magnetar.runtime.spark.instance import Run
 from magnetar.spark.jobs.progress import RunProgress, Stage, add_metrics
 
 pytestmark = pytest.mark.spark
