@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from queue import SimpleQueue
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ...errors import MagnetarError
 from ...instance.logs.file import InstanceLog
@@ -16,8 +16,9 @@ from ...instance.spec import InstanceSpec
 from ...instance.stats import format_error
 from ...spark.jobs.progress import RunProgress
 from ...spark.session import Session
-from ..thread.routing import OutputRouter
-from .shared_session import SharedSession
+
+if TYPE_CHECKING:
+    from .host import Host
 
 REPORT_PERIOD_S = 0.1
 """Progress within a stage is reported so often at most."""
@@ -47,20 +48,6 @@ OpenSession = Callable[[], Session]
 MakeJob = Callable[[InstanceSpec, OpenSession, Callable[[], bool]], Job]
 """Loads a function as long as the last argument says that it is wanted; FunctionLoadError or whatever its code raises
 if that fails."""
-
-
-class FunctionHost(Protocol):
-    """What a function needs of the process that it runs in; see `host.Host`."""
-
-    session: SharedSession
-    router: OutputRouter
-    make_job: MakeJob
-
-    def tell(self, event: dict[str, Any]) -> None:
-        """Send an event to the worker; from any thread."""
-
-    def forget(self, number: int) -> None:
-        """Drop a function that has ended by itself; from its thread."""
 
 
 class Throttle:
@@ -107,7 +94,7 @@ class Throttle:
 class HostedFunction:
     """One function and its thread."""
 
-    def __init__(self, number: int, spec: InstanceSpec, host: FunctionHost) -> None:
+    def __init__(self, number: int, spec: InstanceSpec, host: Host) -> None:
         """Begin to load it."""
         self._number = number
         self._spec = spec

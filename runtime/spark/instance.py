@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from ...errors import ClosedError, RunNotYet, RunRefused
 from ...instance.loading.loader import REQUIREMENTS, requirements_of
@@ -18,7 +19,9 @@ from ...instance.stats import InstanceStats
 from ...spark.jobs.backlog import Backlog
 from ...spark.jobs.progress import Recorded, RunProgress
 from ...wire.functions_pb2 import FunctionStatus, MetricsData
-from .host_process import Event, HostProcess
+
+if TYPE_CHECKING:
+    from .runtime import HostProcess
 
 _log = logging.getLogger(__name__)
 
@@ -27,6 +30,9 @@ RESUMES_MAX = 3
 
 RUNS_MAX = 10_000
 """Latest runs that are remembered, of functions that may be gone."""
+
+Event = dict[str, Any]
+"""What a host says."""
 
 
 def now_ms() -> int:

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from magnetar.instance.spec import InstanceSpec
-from magnetar.runtime.spark.host import serve
+from magnetar.runtime.spark.host import SharedSession, serve
 from magnetar.runtime.spark.hosted_function import OpenSession
-from magnetar.runtime.spark.shared_session import SharedSession
 from magnetar.spark.jobs.progress import RunProgress
 
 if TYPE_CHECKING:

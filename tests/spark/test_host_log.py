@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from magnetar.instance.logs.file import FILE_BYTES_MAX, rotated
+from magnetar.runtime.spark.host import SharedSession
 from magnetar.runtime.spark.host_config import config_from_text, config_to_text
-from magnetar.runtime.spark.shared_session import SharedSession
 from magnetar.spark.session import SessionConfig
 
 
