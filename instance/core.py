@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections import deque
 from collections.abc import Callable
 
 from ..client.client import AsyncClient
 from ..client.config import Guard
-from ..tasks.supervised import TaskSet
-from .function_thread import now_ms
+from ..tasks import TaskSet, call_in, settle
 from .logs.file import InstanceLog
 from .ports import Endpoints
 from .spec import InstanceSpec
-from .stats import InstanceStats, encodable, reason_of
+from .stats import InstanceStats, encodable, format_error, now_ms, reason_of
 from .stopping import PoisonMessage
 
 
@@ -38,9 +36,7 @@ class Mailbox:
         self._actions.append(action)
         if not self._is_woken:
             self._is_woken = True
-            # A loop that is closed has nobody any more who could be told.
-            with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._empty)
+            call_in(self._loop, self._empty)
 
     def _empty(self) -> None:
         self._is_woken = False  # first: what is left from now on wakes the loop again
@@ -95,8 +91,7 @@ class InstanceCore:
 
     def end(self, reason: str) -> None:
         """Stop the instance, for a reason that is shown; an empty one if it was asked to."""
-        if not self.ended.done():
-            self.ended.set_result(encodable(reason))
+        settle(self.ended, encodable(reason))
 
     def failed(self, error: BaseException) -> None:
         """End the instance for a failure of a part of it, which nothing else would show."""
@@ -110,6 +105,10 @@ class InstanceCore:
         """Count and log a failure of the function (from any thread)."""
         self.stats.user_exception(text, now_ms())
         self.log.write("ERROR", text)
+
+    def callback_failed(self, error: BaseException) -> None:
+        """Count and log what a callback of `context.publish` raised (from any thread)."""
+        self.user_failed(f"callback of publish failed: {format_error(error)}")
 
     def system_failed(self, text: str) -> None:
         """Count and log a failure around the function (from any thread)."""

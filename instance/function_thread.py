@@ -22,7 +22,7 @@ from ..wire.pulsar_api_pb2 import SingleMessageMetadata
 from .batch_call import BatchCall, Blame, Failure, Results
 from .function_context import FunctionContext
 from .output_headers import HeaderMaker
-from .stats import InstanceStats, format_error
+from .stats import InstanceStats, format_error, now_ms
 from .stopping import InstanceStopping
 from .unit import Unit
 
@@ -245,8 +245,3 @@ def collect(
             if output is not None:
                 headers.append(calls.headers.header(*unit.locate(base + offset)))
     outputs += [output for output in results.outputs if output is not None]
-
-
-def now_ms() -> int:
-    """Return the wall clock's milliseconds."""
-    return time.time_ns() // 1_000_000

@@ -22,6 +22,7 @@ from threading import get_ident
 
 from ..client.client import AsyncClient
 from ..errors import MagnetarError
+from ..tasks import within
 from ..wire.functions_pb2 import EFFECTIVELY_ONCE, MANUAL
 from .acks.at_least_once import AtLeastOnce
 from .acks.at_most_once import AtMostOnce
@@ -141,15 +142,11 @@ class Pipeline:
         tasks.cancel()
         self._request_stop()
         await tasks.close()  # from here on nobody puts anything into the inbox
-        try:
-            async with asyncio.timeout(self.grace_s):
-                await self._thread_ended.wait()
-        except TimeoutError:
+        if not await within(self.grace_s, self._thread_ended.wait()):
             self.abandoned = True
             return
-        with contextlib.suppress(TimeoutError, MagnetarError):  # of an input that has failed: nothing can be sent
-            async with asyncio.timeout(SETTLE_S):
-                await self.settlement.settle(self._thread.unprocessed())
+        with contextlib.suppress(MagnetarError):  # of an input that has failed: nothing can be sent
+            await within(SETTLE_S, self.settlement.settle(self._thread.unprocessed()))
 
     def _request_stop(self) -> None:
         self.is_running = False

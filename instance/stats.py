@@ -31,6 +31,11 @@ METRICS_MAX = 1000
 METRIC_NAME_BYTES_MAX = 256
 
 
+def now_ms() -> int:
+    """Return the wall clock's milliseconds."""
+    return time.time_ns() // 1_000_000
+
+
 class Occurrence(NamedTuple):
     """An exception and when it was raised."""
 
@@ -182,7 +187,7 @@ class InstanceStats:
                     " names are not recorded. Use fewer names: for values such as user ids, publish them to a topic"
                 )
                 self.total.user_exceptions += 1
-                self._latest_user.append(Occurrence(text, time.time_ns() // 1_000_000))
+                self._latest_user.append(Occurrence(text, now_ms()))
                 return text
             sum_before, count_before = known or (0.0, 0)
             # The sum of finite numbers may be infinite, which JSON and Prometheus's consumers do not take.

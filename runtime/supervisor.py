@@ -6,16 +6,14 @@ States: fetching the package, starting, running, waiting to start again, stopped
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 
 from ..errors import MagnetarError, RunNotYet, RunRefused
 from ..instance.spec import InstanceSpec
-from ..instance.stats import format_error
-from ..tasks import Backoff, TaskSet, race
+from ..instance.stats import format_error, now_ms
+from ..tasks import Backoff, TaskSet, race, within
 from ..wire.functions_pb2 import FunctionStatus, MetricsData
 from .interface import Instance, Runtime, Triggered
 
@@ -98,9 +96,7 @@ class Supervisor:
             self._last_end = _told_now(self._failure)
             delay_s = self._delay.after(self._clock() - began_s)
             log.warning("instance %s ended and starts again in %.1f s: %s", self._key, delay_s, last_line(reason))
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(delay_s):
-                    await self._wake.wait()
+            await within(delay_s, self._wake.wait())
             self._wake.clear()
             self._restarts += 1
 
@@ -169,9 +165,7 @@ class Supervisor:
             self._is_restarting = True
             await self._instance.stop(grace_s)
         self._wake.set()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(RESTART_TIMEOUT_S):
-                await self._started.wait()
+        await within(RESTART_TIMEOUT_S, self._started.wait())
 
     async def begin_run(self, run_id: str) -> None:
         """Begin a run of the instance.
@@ -214,7 +208,7 @@ class Supervisor:
 
 
 def _told_now(text: str) -> FunctionStatus.ExceptionInformation:
-    return FunctionStatus.ExceptionInformation(exceptionString=text, msSinceEpoch=time.time_ns() // 1_000_000)
+    return FunctionStatus.ExceptionInformation(exceptionString=text, msSinceEpoch=now_ms())
 
 
 def last_line(reason: str) -> str:

@@ -31,7 +31,6 @@ from ..ports import Input, Output
 from ..publish_request import PublishRequest, read_message_id
 from ..state.binding import StateLink
 from ..state.session import StateSession
-from ..stats import format_error
 from ..stopping import InstanceStopping
 from ..unit import Acknowledgements, HeldEntries, Unit, position_of
 from .failover_input import FailoverInput
@@ -50,7 +49,7 @@ class AtLeastOnce:
     def __init__(self, core: InstanceCore) -> None:
         """Prepare; nothing is opened yet."""
         self._core = core
-        self._publisher = Publisher(core.client, core.loop, self._callback_failed, core.failed, core.guard)
+        self._publisher = Publisher(core.client, core.loop, core.callback_failed, core.failed, core.guard)
         self.maker = PieceMaker(self._ship, self._drop_soon)
         self._inputs: dict[str, OpenInput] = {}
         self._output: Output | None = None
@@ -196,9 +195,6 @@ class AtLeastOnce:
         if source is None:
             raise ValueError(f"{topic!a} is not an input topic of this function; it reads {', '.join(self._inputs)}")
         self._core.mailbox.post(partial(self._acknowledge_one, source, wanted))
-
-    def _callback_failed(self, error: BaseException) -> None:
-        self._core.user_failed(f"callback of publish failed: {format_error(error)}")
 
     # -- output ---------------------------------------------------------------------------------------------------
 

@@ -15,9 +15,8 @@ the state store is still committed, unless somebody else was faster.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import deque
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Protocol
 
@@ -27,6 +26,7 @@ from ...client.consumers.received import ReceivedEntry
 from ...client.lock import Lock
 from ...errors import NotAllowed
 from ...state.values import Opened, OutboxEntry
+from ...tasks import settle, within
 from ...wire.message_id import MessageId
 from ...wire.position import Position
 from ...wire.position_sequence import FIRST_SEGMENT, Segment, segment_of, segments_after
@@ -198,7 +198,7 @@ class Activation:
         answer: asyncio.Future[Opened] = loop.create_future()
 
         def opening(opened: Opened | BaseException) -> None:
-            loop.call_soon_threadsafe(_complete, answer, opened)
+            loop.call_soon_threadsafe(settle, answer, opened)
 
         committer.open(self.ledger, opening)
         opened = await answer
@@ -224,7 +224,7 @@ class Activation:
                 continue
             future: asyncio.Future[None] = loop.create_future()
             waiting.append(future)
-            self._outputs.send(row, partial(_finish, future))
+            self._outputs.send(row, partial(settle, future))
         await asyncio.gather(*waiting)
 
     # -- input ----------------------------------------------------------------------------------------------------
@@ -378,9 +378,9 @@ class Activation:
                     await self.abandon()
                 self._settled.clear()
                 if self.in_flight:
-                    await _within(self._settled.wait(), LOOK_S)
+                    await within(LOOK_S, self._settled.wait())
             if not self._is_abandoned and self._consumer.is_connected:
-                await _within(self._consumer.flush_acks(), LOOK_S)
+                await within(LOOK_S, self._consumer.flush_acks())
         finally:
             await self.close()
 
@@ -398,37 +398,11 @@ class Activation:
             await self._lock.close()
 
 
-async def _within(waiting: Awaitable[object], seconds: float) -> None:
-    """Wait for something, but not longer."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await waiting
-
-
-def _complete(answer: asyncio.Future[Opened], opened: Opened | BaseException) -> None:
-    if answer.done():
-        return
-    if isinstance(opened, BaseException):
-        answer.set_exception(opened)
-    else:
-        answer.set_result(opened)
-
-
-def _finish(future: asyncio.Future[None], error: BaseException | None) -> None:
-    if future.done():
-        return
-    if error is None:
-        future.set_result(None)
-    else:
-        future.set_exception(error)
-
-
 def _why_not_stored(row: OutboxEntry, error: BaseException) -> str:
-    place = f"{row.position.ledger_id}:{row.position.entry_id}"
-    text = f"outputs of input entry {place} were not stored on {row.topic}: {type(error).__name__}: {error}"
+    text = f"outputs of input entry {row.position} were not stored on {row.topic}: {type(error).__name__}: {error}"
     if isinstance(error, NotAllowed):
         text += (
-            f"; once the broker takes them, run `functions reset-cursor` with message id {place}: what came behind is"
-            " stored already, and deduplication would drop them"
+            f"; once the broker takes them, run `functions reset-cursor` with message id {row.position}: what came"
+            " behind is stored already, and deduplication would drop them"
         )
     return text

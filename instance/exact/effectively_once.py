@@ -246,11 +246,7 @@ class EffectivelyOnce:
         self._moved_back.add((topic, done))
         self._core.system_failed(
             f"the cursor of subscription {subscription_of(self._core.spec)} on {topic} was moved back to"
-            f" {_shown(first)}, or the broker lost acknowledgements: everything up to {_shown(done)} is done, and under"
+            f" {first}, or the broker lost acknowledgements: everything up to {done} is done, and under"
             " EFFECTIVELY_ONCE nothing is done twice, so the messages between are skipped; to process them again, use"
             " `functions reset-cursor`"
         )
-
-
-def _shown(position: Position) -> str:
-    return f"{position.ledger_id}:{position.entry_id}"

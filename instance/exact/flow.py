@@ -16,7 +16,6 @@ from ..callbacks import Callbacks
 from ..core import InstanceCore
 from ..gate import Gate
 from ..publish_request import Result as Published
-from ..stats import format_error
 from .activation import Activation
 from .work import Result
 
@@ -41,7 +40,7 @@ class ResultFlow:
         self.gate = Gate(OUTPUT_MESSAGES_MAX, OUTPUT_BYTES_MAX)
         self._core = core
         self._commit = commit
-        self._callbacks = Callbacks(self._callback_failed)
+        self._callbacks = Callbacks(core.callback_failed)
         self._is_closed = False
         self._directly = 0  # results that went directly and are not settled
         self._waiting: deque[Result] = deque()  # results that must be committed after those
@@ -96,9 +95,6 @@ class ResultFlow:
         if not self._directly and self._waiting:
             self._commit_waiting()
 
-    def _callback_failed(self, error: BaseException) -> None:
-        self._core.user_failed(f"callback of publish failed: {format_error(error)}")
-
     def close(self) -> None:
         """Send nothing any more."""
         self._is_closed = True
@@ -108,10 +104,7 @@ class ResultFlow:
 def _why_not_committed(results: Sequence[Result], error: BaseException) -> str:
     where = "the outbox"
     if results:
-        begin, end = results[0].position, results[-1].position
-        where = (
-            f"input {begin.ledger_id}:{begin.entry_id} to {end.ledger_id}:{end.entry_id} of {results[0].source.topic}"
-        )
+        where = f"input {results[0].position} to {results[-1].position} of {results[0].source.topic}"
     if isinstance(error, FencedByPosition):
         return f"FENCED: {error}"
     hint = ""

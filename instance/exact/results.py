@@ -123,7 +123,7 @@ class ResultMaker:
     def _stop_at(self, thread: FunctionThread, source: Source, unit: Unit, base: int, failure: Failure) -> None:
         """Raise for the message that failed."""
         entry, index = unit.locate(base + failure.position)
-        message = f"message {_position(entry)}:{index} of {source.topic}"
+        message = f"message {position_in(entry)}:{index} of {source.topic}"
         text = thread.failed(failure, message)
         raise PoisonMessage(
             f"{message} failed, and under EFFECTIVELY_ONCE nothing behind it is processed before it is; correct the"
@@ -160,11 +160,7 @@ class ResultMaker:
 
 
 def _place(source: Source, entry: ReceivedEntry) -> str:
-    return f"{_position(entry)} of {source.topic}"
-
-
-def _position(entry: ReceivedEntry) -> str:
-    return f"{entry.message_id.ledger_id}:{entry.message_id.entry_id}"
+    return f"{position_in(entry)} of {source.topic}"
 
 
 def _behind(source: Source, entry: ReceivedEntry) -> str:

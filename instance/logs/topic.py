@@ -17,7 +17,7 @@ from ...client.config import Guard, ProducerConfig
 from ...client.producers.partitioned import PartitionedProducer
 from ...client.producers.producer import Producer
 from ...errors import MagnetarError
-from ...tasks import TaskSet
+from ...tasks import TaskSet, call_in, within
 from ...wire.message_id import MessageId
 from ..spec import InstanceSpec
 from .file import InstanceLog
@@ -60,8 +60,7 @@ class LogTopic:
         self._waiting.append((level, text))
         if not self._is_woken:
             self._is_woken = True
-            with contextlib.suppress(RuntimeError):  # the loop is closed: the instance has ended
-                self._loop.call_soon_threadsafe(self._arrived.set)
+            call_in(self._loop, self._arrived.set)
 
     async def open(self, client: AsyncClient, guard: Guard | None) -> None:
         """Begin to send; raises what `AsyncClient.create_producer` raises."""
@@ -119,6 +118,5 @@ class LogTopic:
         await self._tasks.close()
         if self._producer is not None:
             with contextlib.suppress(MagnetarError, TimeoutError):
-                async with asyncio.timeout(1):
-                    await self._send_waiting(self._producer)
-                await self._producer.close()
+                if await within(1, self._send_waiting(self._producer)):
+                    await self._producer.close()

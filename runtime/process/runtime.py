@@ -12,7 +12,7 @@ import time
 from ...errors import ClosedError, ConnectionLost, FunctionLoadError, MagnetarError
 from ...instance.logs.file import InstanceLog, tail
 from ...instance.spec import InstanceSpec
-from ...tasks import TaskSet
+from ...tasks import TaskSet, settle, within
 from ...wire.functions_pb2 import FunctionStatus, MetricsData
 from ..control import ControlClient
 from . import proc
@@ -138,8 +138,7 @@ class ProcessInstance:
 
     def has_started(self, process_id: int) -> None:
         """Note that the process runs."""
-        if not self._started.done():
-            self._started.set_result(process_id)
+        settle(self._started, process_id)
 
     def has_ended(self, reason: str) -> None:
         """Note that the process is gone."""
@@ -147,8 +146,7 @@ class ProcessInstance:
         if not self._started.done():
             self._started.set_exception(FunctionLoadError(reason))
             self._started.exception()  # nobody may be waiting
-        if not self._ended.done():
-            self._ended.set_result(reason)
+        settle(self._ended, reason)
 
     def reason_of(self, code: int, said: str, verdict: str) -> str:
         """Return why the process ended: decided by us, by its last words, or by its exit code and its log."""
@@ -175,9 +173,7 @@ class ProcessInstance:
 
     async def close(self) -> None:
         """Close the connection to the process."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(CLOSE_TIMEOUT_S):
-                await self._control.close()
+        await within(CLOSE_TIMEOUT_S, self._control.close())
         with contextlib.suppress(OSError):
             self.spec.control_socket.unlink()
 

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 from ...errors import ClosedError, RunNotYet, RunRefused
 from ...instance.loading.loader import REQUIREMENTS, requirements_of
 from ...instance.spec import InstanceSpec
-from ...instance.stats import InstanceStats
+from ...instance.stats import InstanceStats, now_ms
 from ...spark.jobs.backlog import Backlog
 from ...spark.jobs.progress import Recorded, RunProgress
+from ...tasks import settle, within
 from ...wire.functions_pb2 import FunctionStatus, MetricsData
 
 if TYPE_CHECKING:
@@ -33,11 +34,6 @@ RUNS_MAX = 10_000
 
 Event = dict[str, Any]
 """What a host says."""
-
-
-def now_ms() -> int:
-    """Return the time of day in milliseconds."""
-    return time.time_ns() // 1_000_000
 
 
 @dataclass(slots=True)
@@ -299,8 +295,7 @@ class SparkInstance:
         self._backlog.close()
         self._forget(self.number)
         self._released.set()
-        if not self._ended.done():
-            self._ended.set_result(reason)
+        settle(self._ended, reason)
 
     async def stop(self, grace_s: float) -> None:
         """End the instance and its run; a job that does not stop within ``grace_s`` takes the host with it."""
@@ -313,10 +308,7 @@ class SparkInstance:
             if run is not None and run.is_active:
                 host.tell({"command": "cancel", "id": self.number, "run": run.progress.run_id})
             host.tell({"command": "remove", "id": self.number})
-            try:
-                async with asyncio.timeout(grace_s):
-                    await self._released.wait()
-            except TimeoutError:
+            if not await within(grace_s, self._released.wait()):
                 reason = f"{self.spec.key} did not stop within {grace_s:g} s after it was told to"
                 _log.error("the host of Spark functions is killed: %s", reason)
                 host.kill(reason)

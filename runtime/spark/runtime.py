@@ -20,7 +20,7 @@ from ...errors import ClosedError, SparkFailed
 from ...instance.spec import InstanceSpec
 from ...spark.jvm import sweep
 from ...spark.readiness import check_ready
-from ...tasks import TaskSet
+from ...tasks import TaskSet, within
 from ..process.channel import ProcessChannel, execute
 from ..process.exit_code import how_it_ended
 from .host_config import SparkConfig, config_to_text
@@ -113,10 +113,7 @@ class HostProcess:
         if self._channel is None or self._listening is None:
             return
         self._channel.close()
-        try:
-            async with asyncio.timeout(END_TIMEOUT_S):
-                await asyncio.shield(self._listening)
-        except TimeoutError:
+        if not await within(END_TIMEOUT_S, asyncio.shield(self._listening)):
             self.kill(f"the host did not end within {END_TIMEOUT_S:g} s")
             await self._listening
 
