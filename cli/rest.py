@@ -6,14 +6,13 @@ import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import TracebackType
-from typing import Any, NamedTuple, Self, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import click
 
 from ..web.client import Answer, AnswerTimeout, Form, NoAnswer, Parts, Unreachable, request, segment, stream, with_query
 from .failure import Failure
-from .output import Table, output_option, print_json, show_done, show_list, show_record
+from .output import Table, key_value_table, output_option, print_json, show_done, show_list, show_record
 from .settings import current
 
 __all__ = ["Admin", "Answer", "Parts", "segment"]
@@ -24,17 +23,11 @@ CONNECT_TIMEOUT_S = 5.0
 
 
 class Admin:
-    """The REST interface of a broker or worker; use it in a ``with`` statement."""
+    """The REST interface of a broker or worker."""
 
     def __init__(self, base_url: str, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
         self.base_url = base_url
         self._timeout_s = timeout_s
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        return None
 
     def get(self, path: str, **params: Any) -> Any:
         """Return the JSON (or text) of a GET; None for an empty answer."""
@@ -124,6 +117,11 @@ class Record(NamedTuple):
     table: Callable[[Any], Table] | None = None
 
 
+def as_fields(value: Any) -> Record:
+    """Return a value to show, on a terminal as a table of its fields."""
+    return Record(value, key_value_table)
+
+
 class Setting(NamedTuple):
     """A JSON value that may be missing: then people see nothing and programs null."""
 
@@ -162,9 +160,7 @@ def rest_command(
     def make(run: Callable[..., Shown]) -> click.Command:
         @click.pass_context
         def call(ctx: click.Context, /, **arguments: Any) -> None:
-            with Admin(current(ctx).admin_url) as rest:
-                shown = run(rest, **arguments)
-            _show(ctx, shown)
+            _show(ctx, run(Admin(current(ctx).admin_url), **arguments))
 
         function: Any = output_option(call) if has_output else call
         function.__click_params__ = [*getattr(function, "__click_params__", []), *getattr(run, "__click_params__", [])]
@@ -175,6 +171,60 @@ def rest_command(
         return command
 
     return make
+
+
+class Call(NamedTuple):
+    """A command that makes one REST call.
+
+    Attributes:
+        name: of the command.
+        method: of the request.
+        path: after that of the subject.
+        help: one line.
+        done: what to say instead of showing the answer, with the subject's texts in braces.
+        show: makes of the answer what is shown.
+        flags: query parameters of the same names, sent if they are set.
+        hidden: whether the help of the group leaves it out.
+    """
+
+    name: str
+    method: str
+    path: str
+    help: str
+    done: str = ""
+    show: Callable[[Any], Shown] = Record
+    flags: Sequence[click.Option] = ()
+    hidden: bool = False
+
+
+class Subject(NamedTuple):
+    """What commands are about.
+
+    Attributes:
+        path: returns its REST path; called with what the parameters have.
+        parameters: give a command the arguments and flags that name it.
+        texts: returns what `Call.done` may mention; called with the same.
+    """
+
+    path: Callable[..., str]
+    parameters: Sequence[Callable[[Callable[..., Any]], Callable[..., Any]]] = ()
+    texts: Callable[..., dict[str, Any]] = dict
+
+    def commands(self, group: click.Group | None, *calls: Call) -> tuple[click.Command, ...]:
+        """Return a command for each call; they belong to the group, if there is one."""
+        return tuple(self._command(group, call) for call in calls)
+
+    def _command(self, group: click.Group | None, call: Call) -> click.Command:
+        def run(rest: Admin, /, **given: Any) -> Shown:
+            query = {flag.name: given.pop(flag.name) or None for flag in call.flags}
+            answer = rest.call(call.method, self.path(**given) + call.path, params=query)
+            return call.done.format(**self.texts(**given)) if call.done else call.show(answer)
+
+        function: Any = run
+        function.__click_params__ = [*reversed(call.flags)]
+        for parameter in reversed(self.parameters):
+            function = parameter(function)
+        return rest_command(group, call.name, help=call.help, hidden=call.hidden)(function)
 
 
 def _show(ctx: click.Context, shown: Shown) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from ..lazy import Group
-from ..rest import Admin, Line, Names, Record, rest_command
+from ..rest import Admin, Call, Line, Names, Subject, rest_command
 
 
 @click.group(cls=Group)
@@ -20,10 +20,9 @@ def list_brokers(rest: Admin, cluster: str) -> Names:
     return Names(rest.get(f"/admin/v2/brokers/{cluster}".rstrip("/")))
 
 
-@rest_command(brokers, "leader-broker")
-def leader_broker(rest: Admin) -> Record:
-    """Show the leader broker."""
-    return Record(rest.get("/admin/v2/brokers/leaderBroker"))
+Subject(lambda: "/admin/v2/brokers/leaderBroker").commands(
+    brokers, Call("leader-broker", "GET", "", "Show the leader broker.")
+)
 
 
 def _add_text(name: str, path: str, summary: str) -> None:

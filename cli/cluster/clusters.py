@@ -5,8 +5,7 @@ from __future__ import annotations
 import click
 
 from ..lazy import Group
-from ..output import key_value_table
-from ..rest import Admin, Names, Record, rest_command, segment
+from ..rest import Admin, Call, Names, Subject, as_fields, rest_command, segment
 
 cluster_argument = click.argument("cluster")
 url_option = click.option("--url", help="REST address of the cluster.")
@@ -18,17 +17,17 @@ def clusters() -> None:
     """Create, inspect and change clusters."""
 
 
-@rest_command(clusters, "list")
-def list_clusters(rest: Admin) -> Names:
-    """List the clusters."""
-    return Names(rest.get("/admin/v2/clusters"))
+def path_of(cluster: str) -> str:
+    """Return the REST path of a cluster."""
+    return f"/admin/v2/clusters/{segment(cluster)}"
 
 
-@rest_command(clusters)
-@cluster_argument
-def get(rest: Admin, cluster: str) -> Record:
-    """Show a cluster's addresses."""
-    return Record(rest.get(f"/admin/v2/clusters/{segment(cluster)}"), key_value_table)
+Subject(lambda: "/admin/v2/clusters").commands(clusters, Call("list", "GET", "", "List the clusters.", show=Names))
+Subject(path_of, [cluster_argument]).commands(
+    clusters,
+    Call("get", "GET", "", "Show a cluster's addresses.", show=as_fields),
+    Call("delete", "DELETE", "", "Remove a cluster.", "Deleted cluster {cluster}"),
+)
 
 
 @rest_command(clusters)
@@ -38,7 +37,7 @@ def get(rest: Admin, cluster: str) -> Record:
 def create(rest: Admin, cluster: str, url: str | None, broker_url: str | None) -> str:
     """Register a cluster."""
     body = {"serviceUrl": url, "brokerServiceUrl": broker_url}
-    rest.put(f"/admin/v2/clusters/{segment(cluster)}", {key: value for key, value in body.items() if value})
+    rest.put(path_of(cluster), {key: value for key, value in body.items() if value})
     return f"Created cluster {cluster}"
 
 
@@ -48,17 +47,8 @@ def create(rest: Admin, cluster: str, url: str | None, broker_url: str | None) -
 @broker_url_option
 def update(rest: Admin, cluster: str, url: str | None, broker_url: str | None) -> str:
     """Change a cluster's addresses; options that are not given stay unchanged."""
-    path = f"/admin/v2/clusters/{segment(cluster)}"
-    body = rest.get(path)
+    body = rest.get(path_of(cluster))
     body |= {"serviceUrl": url} if url else {}
     body |= {"brokerServiceUrl": broker_url} if broker_url else {}
-    rest.post(path, body)
+    rest.post(path_of(cluster), body)
     return f"Updated cluster {cluster}"
-
-
-@rest_command(clusters)
-@cluster_argument
-def delete(rest: Admin, cluster: str) -> str:
-    """Remove a cluster."""
-    rest.delete(f"/admin/v2/clusters/{segment(cluster)}")
-    return f"Deleted cluster {cluster}"

@@ -5,13 +5,19 @@ from __future__ import annotations
 import click
 
 from ..lazy import Group
-from ..output import key_value_table
-from ..rest import Admin, Names, Record, Setting, rest_command, segment
+from ..rest import Admin, Call, Names, Setting, Subject, as_fields, rest_command, segment
 from ..topics.policies import disable_option, enable_option, on_or_off, parse_bytes, threshold_option, when
 from ..topics.subscription_commands import parse_duration
 from ..topics.topics import namespace_path
 
 namespace_argument = click.argument("namespace")
+GETTERS = {
+    "get-retention": "retention",
+    "get-message-ttl": "messageTTL",
+    "get-deduplication": "deduplication",
+    "get-compaction-threshold": "compactionThreshold",
+}
+"""Commands that show a policy."""
 
 
 @click.group(cls=Group)
@@ -24,18 +30,41 @@ def path_of(namespace: str) -> str:
     return f"/admin/v2/namespaces/{namespace_path(namespace)}"
 
 
-@rest_command(namespaces, "list")
-@click.argument("tenant", default="public")
-def list_namespaces(rest: Admin, tenant: str) -> Names:
-    """List the namespaces of a tenant."""
-    return Names(rest.get(f"/admin/v2/namespaces/{segment(tenant)}"))
+def _getter(name: str, policy: str) -> Call:
+    text = f"Show the policy {policy} of a namespace; nothing if it is not set."
+    return Call(name, "GET", f"/{policy}", text, show=Setting)
 
 
-@rest_command(namespaces, "topics")
-@namespace_argument
-def topics_of_namespace(rest: Admin, namespace: str) -> Names:
-    """List the persistent topics of a namespace."""
-    return Names(rest.get(f"/admin/v2/persistent/{namespace_path(namespace)}"))
+Subject(
+    lambda tenant: f"/admin/v2/namespaces/{segment(tenant)}", [click.argument("tenant", default="public")]
+).commands(namespaces, Call("list", "GET", "", "List the namespaces of a tenant.", show=Names))
+Subject(lambda namespace: f"/admin/v2/persistent/{namespace_path(namespace)}", [namespace_argument]).commands(
+    namespaces, Call("topics", "GET", "", "List the persistent topics of a namespace.", show=Names)
+)
+Subject(path_of, [namespace_argument]).commands(
+    namespaces,
+    Call(
+        "delete", "DELETE", "", "Delete a namespace.", "Deleted namespace {namespace}",
+        flags=[click.Option(["-f", "--force"], is_flag=True, help="Delete the topics of the namespace too.")],
+    ),
+    Call("policies", "GET", "", "Show all policies of a namespace.", show=as_fields),
+    *(_getter(*names) for names in GETTERS.items()),
+    Call(
+        "remove-deduplication", "DELETE", "/deduplication",
+        "Remove the namespace's setting for deduplication; the broker's default applies.",
+        "Deduplication in {namespace} is up to the broker",
+    ),
+    Call(
+        "remove-compaction-threshold", "DELETE", "/compactionThreshold",
+        "Remove the namespace's compaction threshold; the broker's default applies.",
+        "The broker says when topics in {namespace} are compacted",
+    ),
+    Call(
+        "remove-retention", "DELETE", "/retention",
+        "Remove the namespace's retention; the broker's default applies.",
+        "Removed the retention of {namespace}",
+    ),
+)  # fmt: skip
 
 
 @rest_command(namespaces)
@@ -46,35 +75,6 @@ def create(rest: Admin, namespace: str, clusters: str | None) -> str:
     body = {"replication_clusters": clusters.split(",")} if clusters else None
     rest.put(path_of(namespace), body)
     return f"Created namespace {namespace}"
-
-
-@rest_command(namespaces)
-@namespace_argument
-@click.option("-f", "--force", is_flag=True, help="Delete the topics of the namespace too.")
-def delete(rest: Admin, namespace: str, force: bool) -> str:
-    """Delete a namespace."""
-    rest.delete(path_of(namespace), force=force or None)
-    return f"Deleted namespace {namespace}"
-
-
-@rest_command(namespaces)
-@namespace_argument
-def policies(rest: Admin, namespace: str) -> Record:
-    """Show all policies of a namespace."""
-    return Record(rest.get(path_of(namespace)), key_value_table)
-
-
-def _add_getter(command_name: str, policy: str) -> None:
-    @rest_command(namespaces, command_name, help=f"Show the policy {policy} of a namespace; nothing if it is not set.")
-    @namespace_argument
-    def getter(rest: Admin, namespace: str) -> Setting:
-        return Setting(rest.get(f"{path_of(namespace)}/{policy}"))
-
-
-_add_getter("get-retention", "retention")
-_add_getter("get-message-ttl", "messageTTL")
-_add_getter("get-deduplication", "deduplication")
-_add_getter("get-compaction-threshold", "compactionThreshold")
 
 
 @rest_command(namespaces, "set-deduplication")
@@ -88,14 +88,6 @@ def set_deduplication(rest: Admin, namespace: str, enable: bool, disable: bool) 
     return f"Deduplication in {namespace} is {'on' if is_on else 'off'}"
 
 
-@rest_command(namespaces, "remove-deduplication")
-@namespace_argument
-def remove_deduplication(rest: Admin, namespace: str) -> str:
-    """Remove the namespace's setting for deduplication; the broker's default applies."""
-    rest.delete(f"{path_of(namespace)}/deduplication")
-    return f"Deduplication in {namespace} is up to the broker"
-
-
 @rest_command(namespaces, "set-compaction-threshold")
 @namespace_argument
 @threshold_option
@@ -104,14 +96,6 @@ def set_compaction_threshold(rest: Admin, namespace: str, threshold: str) -> str
     size = parse_bytes(threshold)
     rest.put(f"{path_of(namespace)}/compactionThreshold", size)
     return f"Topics in {namespace} are compacted {when(size)}"
-
-
-@rest_command(namespaces, "remove-compaction-threshold")
-@namespace_argument
-def remove_compaction_threshold(rest: Admin, namespace: str) -> str:
-    """Remove the namespace's compaction threshold; the broker's default applies."""
-    rest.delete(f"{path_of(namespace)}/compactionThreshold")
-    return f"The broker says when topics in {namespace} are compacted"
 
 
 @rest_command(namespaces, "set-retention")
@@ -124,14 +108,6 @@ def set_retention(rest: Admin, namespace: str, time_: str, size: str) -> str:
     body = {"retentionTimeInMinutes": minutes, "retentionSizeInMB": parse_megabytes(size)}
     rest.post(f"{path_of(namespace)}/retention", body)
     return f"Set the retention of {namespace}"
-
-
-@rest_command(namespaces, "remove-retention")
-@namespace_argument
-def remove_retention(rest: Admin, namespace: str) -> str:
-    """Remove the namespace's retention; the broker's default applies."""
-    rest.delete(f"{path_of(namespace)}/retention")
-    return f"Removed the retention of {namespace}"
 
 
 def parse_megabytes(text: str) -> int:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import click
 
 from ..lazy import Group
-from ..output import key_value_table
-from ..rest import Admin, Names, Record, rest_command, segment
+from ..rest import Admin, Call, Names, Subject, as_fields, rest_command, segment
 
 tenant_argument = click.argument("tenant")
 roles_option = click.option("-r", "--admin-roles", help="Admin roles, separated by commas.")
@@ -18,17 +17,17 @@ def tenants() -> None:
     """Create, inspect and change tenants."""
 
 
-@rest_command(tenants, "list")
-def list_tenants(rest: Admin) -> Names:
-    """List the tenants."""
-    return Names(rest.get("/admin/v2/tenants"))
+def path_of(tenant: str) -> str:
+    """Return the REST path of a tenant."""
+    return f"/admin/v2/tenants/{segment(tenant)}"
 
 
-@rest_command(tenants)
-@tenant_argument
-def get(rest: Admin, tenant: str) -> Record:
-    """Show a tenant's roles and clusters."""
-    return Record(rest.get(f"/admin/v2/tenants/{segment(tenant)}"), key_value_table)
+Subject(lambda: "/admin/v2/tenants").commands(tenants, Call("list", "GET", "", "List the tenants.", show=Names))
+Subject(path_of, [tenant_argument]).commands(
+    tenants,
+    Call("get", "GET", "", "Show a tenant's roles and clusters.", show=as_fields),
+    Call("delete", "DELETE", "", "Delete a tenant that has no namespaces.", "Deleted tenant {tenant}"),
+)
 
 
 def _split(text: str | None) -> list[str]:
@@ -43,7 +42,7 @@ def create(rest: Admin, tenant: str, admin_roles: str | None, allowed_clusters: 
     """Create a tenant."""
     clusters = _split(allowed_clusters) or rest.get("/admin/v2/clusters")
     body = {"adminRoles": _split(admin_roles), "allowedClusters": clusters}
-    rest.put(f"/admin/v2/tenants/{segment(tenant)}", body)
+    rest.put(path_of(tenant), body)
     return f"Created tenant {tenant}"
 
 
@@ -53,19 +52,10 @@ def create(rest: Admin, tenant: str, admin_roles: str | None, allowed_clusters: 
 @clusters_option
 def update(rest: Admin, tenant: str, admin_roles: str | None, allowed_clusters: str | None) -> str:
     """Change a tenant; options that are not given stay unchanged."""
-    path = f"/admin/v2/tenants/{segment(tenant)}"
-    body = rest.get(path)
+    body = rest.get(path_of(tenant))
     if admin_roles is not None:
         body["adminRoles"] = _split(admin_roles)
     if allowed_clusters is not None:
         body["allowedClusters"] = _split(allowed_clusters)
-    rest.post(path, body)
+    rest.post(path_of(tenant), body)
     return f"Updated tenant {tenant}"
-
-
-@rest_command(tenants)
-@tenant_argument
-def delete(rest: Admin, tenant: str) -> str:
-    """Delete a tenant that has no namespaces."""
-    rest.delete(f"/admin/v2/tenants/{segment(tenant)}")
-    return f"Deleted tenant {tenant}"

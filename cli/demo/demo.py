@@ -115,27 +115,27 @@ def deploy(admin_url: str) -> None:
     from .stream import LINES, WORDS
 
     serde = f"{FUNCTIONS_FILE.stem}.Utf8"
-    with Admin(admin_url) as rest:
-        for name, target, source, output in (
-            ("identifiers", "Identifiers", LINES, {"output": WORDS, "outputSerdeClassName": serde}),
-            (COUNTER, "Count", WORDS, {}),
-        ):
-            config = {
-                "className": f"{FUNCTIONS_FILE.stem}.{target}",
-                "customSerdeInputs": {source: serde},
-                "subscriptionPosition": "Earliest",
-                "processingGuarantees": "EFFECTIVELY_ONCE",
-                "py": FUNCTIONS_FILE.name,
-                **output,
-            }
-            parts: dict[str, tuple[str | None, str | bytes, str]] = {
-                "functionConfig": (None, json.dumps(config), "application/json"),
-                "data": (FUNCTIONS_FILE.name, FUNCTIONS_FILE.read_bytes(), "application/octet-stream"),
-            }
-            rest.send_parts("POST", f"{FUNCTIONS}/{name}", parts)
-        for name in ("identifiers", COUNTER):
-            wait_until_running(rest, name)
-            say(f"function {name} runs")
+    rest = Admin(admin_url)
+    for name, target, source, output in (
+        ("identifiers", "Identifiers", LINES, {"output": WORDS, "outputSerdeClassName": serde}),
+        (COUNTER, "Count", WORDS, {}),
+    ):
+        config = {
+            "className": f"{FUNCTIONS_FILE.stem}.{target}",
+            "customSerdeInputs": {source: serde},
+            "subscriptionPosition": "Earliest",
+            "processingGuarantees": "EFFECTIVELY_ONCE",
+            "py": FUNCTIONS_FILE.name,
+            **output,
+        }
+        parts: dict[str, tuple[str | None, str | bytes, str]] = {
+            "functionConfig": (None, json.dumps(config), "application/json"),
+            "data": (FUNCTIONS_FILE.name, FUNCTIONS_FILE.read_bytes(), "application/octet-stream"),
+        }
+        rest.send_parts("POST", f"{FUNCTIONS}/{name}", parts)
+    for name in ("identifiers", COUNTER):
+        wait_until_running(rest, name)
+        say(f"function {name} runs")
 
 
 def deploy_spark(admin_url: str) -> bool:
@@ -146,9 +146,9 @@ def deploy_spark(admin_url: str) -> bool:
     if reason:
         say(f"no Spark step: {reason}")
         return False
-    with Admin(admin_url) as rest:
-        demo_spark.deploy_spark(rest)
-        wait_until_running(rest, demo_spark.NAME)
+    rest = Admin(admin_url)
+    demo_spark.deploy_spark(rest)
+    wait_until_running(rest, demo_spark.NAME)
     say(f"function {demo_spark.NAME} waits for its run")
     return True
 
@@ -222,11 +222,11 @@ def check(expected: Counter[str], state_url: str) -> None:
 
 def most_frequent(expected: Counter[str], admin_url: str) -> dict[str, int]:
     """Return the most frequent identifiers with their counts, asked for one by one as `querystate` does."""
-    with Admin(admin_url) as rest:
-        return {
-            word: rest.get(f"{FUNCTIONS}/{COUNTER}/state/{segment(word)}")["numberValue"]
-            for word, _ in expected.most_common(MOST_FREQUENT)
-        }
+    rest = Admin(admin_url)
+    return {
+        word: rest.get(f"{FUNCTIONS}/{COUNTER}/state/{segment(word)}")["numberValue"]
+        for word, _ in expected.most_common(MOST_FREQUENT)
+    }
 
 
 def report(progress: Progress, totals: Counter[str], top: dict[str, int], kept: DemoServer | None) -> None:

@@ -58,10 +58,10 @@ def count_by_spark(service_url: str, admin_url: str, expected: Counter[str]) -> 
         Failure: the run failed, or a count differs; says which.
     """
     began_s = time.monotonic()
-    with Admin(admin_url) as rest:
-        run_id = rest.post(f"{_TARGET.path}/trigger", noWait=True)["runId"]
-        with bar(sys.stderr) if sys.stderr.isatty() else lines(sys.stderr) as show:
-            run = follow(rest, _TARGET, run_id, show)
+    rest = Admin(admin_url)
+    run_id = rest.post(f"{_TARGET.path}/trigger", noWait=True)["runId"]
+    with bar(sys.stderr) if sys.stderr.isatty() else lines(sys.stderr) as show:
+        run = follow(rest, _TARGET, run_id, show)
     if run["stage"] != "done":
         raise Failure(f"run {run_id} {run['stage']}: {run['reason']}")
     took_s = time.monotonic() - began_s

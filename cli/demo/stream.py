@@ -100,30 +100,28 @@ async def _watch(admin_url: str, progress: Progress) -> None:
     is_terminal = sys.stderr.isatty()
     shown_s = moved_s = time.monotonic()
     before: object = None
-    with Admin(admin_url, timeout_s=10.0) as rest:
-        while True:
-            await asyncio.sleep(LOOK_EVERY_S)
-            lines, words = await asyncio.gather(
-                *(asyncio.to_thread(_topic_stats, rest, topic) for topic in (LINES, WORDS))
-            )
-            progress.done = (_done(lines), _done(words))
-            progress.backlogs = (
-                max(0, progress.sent - progress.done[0]),
-                max(0, words.get("msgInCounter", 0) - progress.done[1]),
-            )
-            now_s = time.monotonic()
-            state = (progress.sent, progress.done)
-            if state != before:
-                before, moved_s = state, now_s
-            elif now_s - moved_s > STALLED_S:
-                raise Failure(f"nothing moved for {STALLED_S:g} s, the functions' backlogs are {progress.backlogs}")
-            is_done = progress.is_all_sent and not _backlog(lines) and not _backlog(words)
-            if is_terminal or is_done or now_s - shown_s >= SHOW_EVERY_S_IN_A_PIPE:
-                shown_s = now_s
-                _show(progress, now_s, is_terminal, is_done)
-            if is_done:
-                progress.last_s = now_s
-                return
+    rest = Admin(admin_url, timeout_s=10.0)
+    while True:
+        await asyncio.sleep(LOOK_EVERY_S)
+        lines, words = await asyncio.gather(*(asyncio.to_thread(_topic_stats, rest, topic) for topic in (LINES, WORDS)))
+        progress.done = (_done(lines), _done(words))
+        progress.backlogs = (
+            max(0, progress.sent - progress.done[0]),
+            max(0, words.get("msgInCounter", 0) - progress.done[1]),
+        )
+        now_s = time.monotonic()
+        state = (progress.sent, progress.done)
+        if state != before:
+            before, moved_s = state, now_s
+        elif now_s - moved_s > STALLED_S:
+            raise Failure(f"nothing moved for {STALLED_S:g} s, the functions' backlogs are {progress.backlogs}")
+        is_done = progress.is_all_sent and not _backlog(lines) and not _backlog(words)
+        if is_terminal or is_done or now_s - shown_s >= SHOW_EVERY_S_IN_A_PIPE:
+            shown_s = now_s
+            _show(progress, now_s, is_terminal, is_done)
+        if is_done:
+            progress.last_s = now_s
+            return
 
 
 def _topic_stats(rest: Admin, topic: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from ..config_flags import build_config
 from ..failure import Failure
 from ..lazy import Group
 from ..output import Table
-from ..rest import Admin, Names, Record, rest_command, segment
+from ..rest import Admin, Call, Names, Record, Subject, rest_command, segment
 from .cursor import reset_cursor
 from .flags import complete_names, function_options, is_remote
 from .state import putstate, querystate
@@ -124,19 +124,17 @@ def _path(config: dict[str, Any]) -> str:
     return Target(str(config["tenant"]), str(config["namespace"]), str(config["name"])).path
 
 
-@rest_command(functions)
-@target_options
-def delete(rest: Admin, /, **target: str | None) -> str:
-    """Stop a function and remove it."""
-    rest.delete(find_target(**target).path)
-    return "Deleted successfully"
-
-
-@rest_command(functions)
-@target_options
-def get(rest: Admin, /, **target: str | None) -> Record:
-    """Show a function's config."""
-    return Record(rest.get(find_target(**target).path))
+Subject(lambda **target: find_target(**target).path, [target_options]).commands(
+    functions,
+    Call("delete", "DELETE", "", "Stop a function and remove it.", "Deleted successfully"),
+    Call("get", "GET", "", "Show a function's config."),
+)
+Subject(find_path, [instance_options]).commands(
+    functions,
+    Call("start", "POST", "/start", "Start a stopped function.", "Started successfully"),
+    Call("stop", "POST", "/stop", "Stop a function; it keeps its place in its inputs.", "Stopped successfully"),
+    Call("restart", "POST", "/restart", "Stop and start a function.", "Restarted successfully"),
+)
 
 
 @rest_command(functions, "list")
@@ -215,19 +213,6 @@ def stats(rest: Admin, /, instance_id: int | None, **target: str | None) -> Reco
     """Show a function's counters and latency."""
     found = rest.get(f"{find_path(instance_id, **target)}/stats")
     return Record(found, stats_table if instance_id is None else None)
-
-
-def _add_switch(verb: str, done: str, summary: str) -> None:
-    @rest_command(functions, verb, help=summary)
-    @instance_options
-    def switch(rest: Admin, /, instance_id: int | None, **target: str | None) -> str:
-        rest.post(f"{find_path(instance_id, **target)}/{verb}")
-        return done
-
-
-_add_switch("start", "Started successfully", "Start a stopped function.")
-_add_switch("stop", "Stopped successfully", "Stop a function; it keeps its place in its inputs.")
-_add_switch("restart", "Restarted successfully", "Stop and start a function.")
 
 
 @rest_command(functions, has_output=False)

@@ -11,7 +11,7 @@ import click
 from ..failure import Failure
 from ..lazy import Group
 from ..output import Table, print_json, print_table, wants_table
-from ..rest import Admin, Record, rest_command
+from ..rest import Admin, Call, Subject, rest_command
 from ..settings import current
 
 WORKER_COLUMNS = ("workerId", "workerHostname", "port")
@@ -32,27 +32,17 @@ def show_each(records: list[Any]) -> None:
             print_json(record)
 
 
-@rest_command(functions_worker, "get-cluster")
-def get_cluster(rest: Admin) -> None:
-    """Show the workers."""
-    workers = rest.get("/admin/v2/worker/cluster")
+def show_workers(workers: list[dict[str, Any]]) -> None:
+    """Show the workers of a cluster."""
     if wants_table(click.get_current_context()):
         print_table(Table(WORKER_COLUMNS, [[worker[column] for column in WORKER_COLUMNS] for worker in workers]))
     else:
         show_each(workers)
 
 
-@rest_command(functions_worker, "get-cluster-leader")
-def get_cluster_leader(rest: Admin) -> Record:
-    """Show the leader."""
-    return Record(rest.get("/admin/v2/worker/cluster/leader"))
-
-
-@rest_command(functions_worker, "get-function-assignments")
-def get_function_assignments(rest: Admin) -> None:
-    """Show the assignments."""
+def show_assignments(assignments: dict[str, list[str]]) -> None:
+    """Show which worker has which instances."""
     ctx = click.get_current_context()
-    assignments: dict[str, list[str]] = rest.get("/admin/v2/worker/assignments")
     if current(ctx).output == "json":
         print_json(assignments)
     elif wants_table(ctx):
@@ -63,23 +53,24 @@ def get_function_assignments(rest: Admin) -> None:
             click.echo(f"{worker}    {json.dumps(found)}".replace('"', ""))
 
 
-@rest_command(functions_worker, "function-stats")
-def function_stats(rest: Admin) -> None:
-    """Show the counters of all instances of the answering worker."""
-    show_each(rest.get("/admin/v2/worker-stats/functionsmetrics"))
-
-
-@rest_command(functions_worker, "monitoring-metrics")
-def monitoring_metrics(rest: Admin) -> None:
-    """Show the counters of the answering worker."""
-    print_json(rest.get("/admin/v2/worker-stats/metrics"))
-
-
-@rest_command(functions_worker)
-def rebalance(rest: Admin) -> str:
-    """Spread the instances evenly over the workers."""
-    rest.put("/admin/v2/worker/rebalance")
-    return "Rebalance command sent successfully"
+Subject(lambda: "/admin/v2/worker").commands(
+    functions_worker,
+    Call("get-cluster", "GET", "/cluster", "Show the workers.", show=show_workers),
+    Call("get-cluster-leader", "GET", "/cluster/leader", "Show the leader."),
+    Call("get-function-assignments", "GET", "/assignments", "Show the assignments.", show=show_assignments),
+    Call(
+        "rebalance", "PUT", "/rebalance", "Spread the instances evenly over the workers.",
+        "Rebalance command sent successfully",
+    ),
+)  # fmt: skip
+Subject(lambda: "/admin/v2/worker-stats").commands(
+    functions_worker,
+    Call(
+        "function-stats", "GET", "/functionsmetrics", "Show the counters of all instances of the answering worker.",
+        show=show_each,
+    ),
+    Call("monitoring-metrics", "GET", "/metrics", "Show the counters of the answering worker."),
+)  # fmt: skip
 
 
 @rest_command(functions_worker)

@@ -47,15 +47,15 @@ def trigger(ctx: click.Context, /, no_wait: bool, **flags: str | None) -> None:
     target = find_target(**flags)
     if value is not None and file is not None:
         raise Failure("give the message once: either --trigger-value TEXT or --trigger-file FILE")
-    with Admin(current(ctx).admin_url) as rest:
-        if value is None and file is None:
-            if topic is not None:
-                raise Failure("--topic says where a message goes; give the message, or leave --topic out")
-            _trigger_run(ctx, rest, target, no_wait=no_wait)
-        elif no_wait:
-            raise Failure("--no-wait is for a run of a Spark function, which takes no message; leave one of them out")
-        else:
-            _trigger_message(ctx, rest, target, _parts(value, file, topic))
+    rest = Admin(current(ctx).admin_url)
+    if value is None and file is None:
+        if topic is not None:
+            raise Failure("--topic says where a message goes; give the message, or leave --topic out")
+        _trigger_run(ctx, rest, target, no_wait=no_wait)
+    elif no_wait:
+        raise Failure("--no-wait is for a run of a Spark function, which takes no message; leave one of them out")
+    else:
+        _trigger_message(ctx, rest, target, _parts(value, file, topic))
 
 
 def _parts(value: str | None, file: str | None, topic: str | None) -> dict[str, tuple[str | None, str | bytes, str]]:

@@ -9,13 +9,13 @@ import click
 
 from ..failure import Failure
 from ..lazy import Group
-from ..rest import Admin, Setting, rest_command
+from ..rest import Admin, Call, Setting, Subject, rest_command
 from .subscription_commands import topic_argument, topic_path
 
 enable_option = click.option("-e", "--enable", is_flag=True, help="Enable it.")
 disable_option = click.option("-d", "--disable", is_flag=True, help="Disable it.")
-applied_option = click.option(
-    "-ap", "--applied", is_flag=True, help="Show the effective value, from topic, namespace or broker."
+APPLIED = click.Option(
+    ["-ap", "--applied"], is_flag=True, help="Show the effective value, from topic, namespace or broker."
 )
 
 
@@ -30,14 +30,6 @@ def on_or_off(enable: bool, disable: bool) -> bool:
     return enable
 
 
-@rest_command(None, "get-deduplication")
-@topic_argument
-@applied_option
-def get_deduplication(rest: Admin, topic: str, applied: bool) -> Setting:
-    """Show a topic's setting for deduplication; nothing if it has none of its own."""
-    return Setting(rest.get(f"{topic_path(topic)}/deduplicationEnabled", applied=applied or None))
-
-
 @rest_command(None, "set-deduplication")
 @topic_argument
 @enable_option
@@ -47,14 +39,6 @@ def set_deduplication(rest: Admin, topic: str, enable: bool, disable: bool) -> s
     is_on = on_or_off(enable, disable)
     rest.post(f"{topic_path(topic)}/deduplicationEnabled", is_on)
     return f"Deduplication of {topic} is {'on' if is_on else 'off'}"
-
-
-@rest_command(None, "remove-deduplication")
-@topic_argument
-def remove_deduplication(rest: Admin, topic: str) -> str:
-    """Remove a topic's setting for deduplication; the namespace's applies."""
-    rest.delete(f"{topic_path(topic)}/deduplicationEnabled")
-    return f"Deduplication of {topic} is up to its namespace"
 
 
 _UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4}
@@ -79,14 +63,6 @@ threshold_option = click.option(
 )
 
 
-@rest_command(None, "get-compaction-threshold")
-@topic_argument
-@applied_option
-def get_compaction_threshold(rest: Admin, topic: str, applied: bool) -> Setting:
-    """Show a topic's compaction threshold; nothing if it has none of its own."""
-    return Setting(rest.get(f"{topic_path(topic)}/compactionThreshold", applied=applied or None))
-
-
 @rest_command(None, "set-compaction-threshold")
 @topic_argument
 @threshold_option
@@ -97,29 +73,43 @@ def set_compaction_threshold(rest: Admin, topic: str, threshold: str) -> str:
     return f"{topic} is compacted {when(size)}"
 
 
-@rest_command(None, "remove-compaction-threshold")
-@topic_argument
-def remove_compaction_threshold(rest: Admin, topic: str) -> str:
-    """Remove a topic's compaction threshold; the namespace's applies."""
-    rest.delete(f"{topic_path(topic)}/compactionThreshold")
-    return f"Its namespace says when {topic} is compacted"
-
-
 def when(threshold_bytes: int) -> str:
     """Return a threshold in words."""
     return f"once more than {threshold_bytes} bytes wait" if threshold_bytes else "on request only"
-
-
-COMMANDS = (
-    get_deduplication, set_deduplication, remove_deduplication,
-    get_compaction_threshold, set_compaction_threshold, remove_compaction_threshold,
-)  # fmt: skip
 
 
 @click.group("topicPolicies", cls=Group)
 def topic_policies() -> None:
     """Show and change policies of single topics, with all their partitions."""
 
+
+COMMANDS = (
+    set_deduplication,
+    set_compaction_threshold,
+    *Subject(topic_path, [topic_argument]).commands(
+        None,
+        Call(
+            "get-deduplication", "GET", "/deduplicationEnabled",
+            "Show a topic's setting for deduplication; nothing if it has none of its own.",
+            show=Setting, flags=[APPLIED],
+        ),
+        Call(
+            "remove-deduplication", "DELETE", "/deduplicationEnabled",
+            "Remove a topic's setting for deduplication; the namespace's applies.",
+            "Deduplication of {topic} is up to its namespace",
+        ),
+        Call(
+            "get-compaction-threshold", "GET", "/compactionThreshold",
+            "Show a topic's compaction threshold; nothing if it has none of its own.",
+            show=Setting, flags=[APPLIED],
+        ),
+        Call(
+            "remove-compaction-threshold", "DELETE", "/compactionThreshold",
+            "Remove a topic's compaction threshold; the namespace's applies.",
+            "Its namespace says when {topic} is compacted",
+        ),
+    ),
+)  # fmt: skip
 
 for _command in COMMANDS:
     topic_policies.add_command(_command)

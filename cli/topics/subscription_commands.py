@@ -13,7 +13,7 @@ from ...wire.batch import decode_batch
 from ...wire.topic_name import parse_topic_name
 from ..failure import Failure
 from ..output import print_json, wants_table
-from ..rest import Admin, Names, rest_command, segment
+from ..rest import Admin, Call, Names, Subject, rest_command, segment
 from ..settings import current
 
 EARLIEST_ID = {"ledgerId": -1, "entryId": -1}
@@ -61,13 +61,6 @@ def parse_duration(text: str) -> int:
     return int(number) * UNITS_S[unit]
 
 
-@rest_command(None)
-@topic_argument
-def subscriptions(rest: Admin, topic: str) -> Names:
-    """List the subscriptions of a topic."""
-    return Names(sorted(rest.get(f"{topic_path(topic)}/subscriptions")))
-
-
 @rest_command(None, "create-subscription")
 @topic_argument
 @subscription_option
@@ -84,33 +77,11 @@ def create_subscription(rest: Admin, topic: str, subscription: str, message_id: 
 @rest_command(None)
 @topic_argument
 @subscription_option
-@click.option("-f", "--force", is_flag=True, help="Disconnect the consumers.")
-def unsubscribe(rest: Admin, topic: str, subscription: str, force: bool) -> str:
-    """Delete a subscription; its unacknowledged messages are no longer kept for it."""
-    rest.delete(subscription_path(topic, subscription), force=force or None)
-    return f"Deleted subscription {subscription}"
-
-
-@rest_command(None)
-@topic_argument
-@subscription_option
 @click.option("-n", "--count", type=click.IntRange(0), required=True, help="How many messages.")
 def skip(rest: Admin, topic: str, subscription: str, count: int) -> str:
     """Skip the next messages of a subscription."""
     rest.post(f"{subscription_path(topic, subscription)}/skip/{count}")
     return f"Skipped {count} messages"
-
-
-def _clear_backlog(name: str) -> click.Command:
-    @rest_command(None, name, hidden=name != "clear-backlog")
-    @topic_argument
-    @subscription_option
-    def clear_backlog(rest: Admin, topic: str, subscription: str) -> str:
-        """Skip all unacknowledged messages of a subscription."""
-        rest.post(f"{subscription_path(topic, subscription)}/skip_all")
-        return f"Cleared the backlog of {subscription}"
-
-    return clear_backlog
 
 
 @rest_command(None, "reset-cursor")
@@ -205,14 +176,32 @@ def split_entry(body: bytes, headers: dict[str, str]) -> list[dict[str, Any]]:
     ]
 
 
+CLEAR_BACKLOG = Call(
+    "clear-backlog", "POST", "/skip_all", "Skip all unacknowledged messages of a subscription.",
+    "Cleared the backlog of {subscription}",
+)  # fmt: skip
 COMMANDS: tuple[click.Command, ...] = (
-    subscriptions,
     create_subscription,
-    unsubscribe,
     skip,
-    _clear_backlog("clear-backlog"),
-    _clear_backlog("skip-all"),
     reset_cursor,
     expire_messages,
     peek_messages,
-)
+    *Subject(topic_path, [topic_argument]).commands(
+        None,
+        Call(
+            "subscriptions", "GET", "/subscriptions", "List the subscriptions of a topic.",
+            show=lambda names: Names(sorted(names)),
+        ),
+    ),
+    *Subject(subscription_path, [topic_argument, subscription_option]).commands(
+        None,
+        Call(
+            "unsubscribe", "DELETE", "",
+            "Delete a subscription; its unacknowledged messages are no longer kept for it.",
+            "Deleted subscription {subscription}",
+            flags=[click.Option(["-f", "--force"], is_flag=True, help="Disconnect the consumers.")],
+        ),
+        CLEAR_BACKLOG,
+        CLEAR_BACKLOG._replace(name="skip-all", hidden=True),
+    ),
+)  # fmt: skip

@@ -10,10 +10,10 @@ from ...wire.topic_name import parse_topic_name
 from ..failure import Failure
 from ..lazy import Group
 from ..output import Table
-from ..rest import Admin, Line, Names, Record, rest_command, segment
-from . import details as topic_details
+from ..rest import Admin, Call, Line, Names, Record, Subject, rest_command, segment
 from . import policies as topic_policies
 from . import subscription_commands as topic_actions
+from .subscription_commands import parse_duration, print_messages, split_entry, topic_argument, topic_path
 
 DOMAINS = ("persistent", "non-persistent")
 
@@ -37,22 +37,7 @@ def topics() -> None:
     """
 
 
-def path_of(topic: str) -> str:
-    """Return the REST path of a topic given in any form."""
-    return f"/admin/v2/{parse_topic_name(topic).rest_path}"
-
-
 partitions_option = click.option("-p", "--partitions", type=int, required=True, help="Number of partitions.")
-force_option = click.option("-f", "--force", is_flag=True, help="Disconnect producers and consumers.")
-topic_argument = click.argument("topic")
-
-
-@rest_command(topics)
-@topic_argument
-def create(rest: Admin, topic: str) -> str:
-    """Create a topic without partitions."""
-    rest.put(path_of(topic))
-    return f"Created {parse_topic_name(topic)}"
 
 
 @rest_command(topics, "create-partitioned-topic")
@@ -60,7 +45,7 @@ def create(rest: Admin, topic: str) -> str:
 @partitions_option
 def create_partitioned_topic(rest: Admin, topic: str, partitions: int) -> str:
     """Create a partitioned topic."""
-    rest.put(f"{path_of(topic)}/partitions", partitions)
+    rest.put(f"{topic_path(topic)}/partitions", partitions)
     return f"Created {parse_topic_name(topic)} with {partitions} partitions"
 
 
@@ -69,41 +54,8 @@ def create_partitioned_topic(rest: Admin, topic: str, partitions: int) -> str:
 @partitions_option
 def update_partitioned_topic(rest: Admin, topic: str, partitions: int) -> str:
     """Raise the number of partitions."""
-    rest.post(f"{path_of(topic)}/partitions", partitions)
+    rest.post(f"{topic_path(topic)}/partitions", partitions)
     return f"{parse_topic_name(topic)} has {partitions} partitions now"
-
-
-@rest_command(topics, "get-partitioned-topic-metadata")
-@topic_argument
-def get_partitioned_topic_metadata(rest: Admin, topic: str) -> Record:
-    """Show the number of partitions; 0 for a topic without partitions."""
-    return Record(rest.get(f"{path_of(topic)}/partitions"))
-
-
-@rest_command(topics, "create-missed-partitions")
-@topic_argument
-def create_missed_partitions(rest: Admin, topic: str) -> str:
-    """Create the missing partitions of a partitioned topic."""
-    rest.post(f"{path_of(topic)}/createMissedPartitions")
-    return "Created the missing partitions"
-
-
-@rest_command(topics)
-@topic_argument
-@force_option
-def delete(rest: Admin, topic: str, force: bool) -> str:
-    """Delete a topic without partitions, or one partition, with its subscriptions."""
-    rest.delete(path_of(topic), force=force)
-    return f"Deleted {parse_topic_name(topic)}"
-
-
-@rest_command(topics, "delete-partitioned-topic")
-@topic_argument
-@force_option
-def delete_partitioned_topic(rest: Admin, topic: str, force: bool) -> str:
-    """Delete a partitioned topic with all its partitions."""
-    rest.delete(f"{path_of(topic)}/partitions", force=force)
-    return f"Deleted {parse_topic_name(topic)}"
 
 
 def namespace_path(namespace: str) -> str:
@@ -122,25 +74,6 @@ namespace_argument = click.argument("namespace", default="public/default")
 domain_option = click.option(
     "-td", "--topic-domain", type=click.Choice(DOMAINS), default="persistent", show_default=True, help="Kind of topic."
 )
-system_option = click.option("-ist", "--include-system-topic", is_flag=True, help="Show system topics too.")
-
-
-@rest_command(topics, "list")
-@namespace_argument
-@domain_option
-@system_option
-def list_topics(rest: Admin, namespace: str, topic_domain: str, include_system_topic: bool) -> Names:
-    """List the topics of a namespace, partitions one by one."""
-    path = f"/admin/v2/{topic_domain}/{namespace_path(namespace)}"
-    return Names(rest.get(path, includeSystemTopic=include_system_topic or None))
-
-
-@rest_command(topics, "list-partitioned-topics")
-@namespace_argument
-@domain_option
-def list_partitioned_topics(rest: Admin, namespace: str, topic_domain: str) -> Names:
-    """List the partitioned topics of a namespace."""
-    return Names(rest.get(f"/admin/v2/{topic_domain}/{namespace_path(namespace)}/partitioned"))
 
 
 def stats_table(stats: dict[str, Any]) -> Table:
@@ -167,64 +100,13 @@ def stats_table(stats: dict[str, Any]) -> Table:
     )
 
 
-@rest_command(topics)
-@topic_argument
-@click.option("-gpb", "--get-precise-backlog", is_flag=True, help="Count the backlog from what is not acknowledged.")
-@click.option("-sbs", "--get-subscription-backlog-size", is_flag=True, help="Fill in backlogSize.")
-@click.option("-etb", "--get-earliest-time-in-backlog", is_flag=True, help="Find the oldest message of each backlog.")
-def stats(
-    rest: Admin,
-    topic: str,
-    get_precise_backlog: bool,
-    get_subscription_backlog_size: bool,
-    get_earliest_time_in_backlog: bool,
-) -> Record:
-    """Show the counters of a topic, its producers, subscriptions and consumers."""
-    record = rest.get(
-        f"{path_of(topic)}/stats",
-        getPreciseBacklog=get_precise_backlog or None,
-        subscriptionBacklogSize=get_subscription_backlog_size or None,
-        getEarliestTimeInBacklog=get_earliest_time_in_backlog or None,
-    )
-    return Record(record, stats_table)
-
-
 @rest_command(topics, "partitioned-stats")
 @topic_argument
 @click.option("--per-partition", is_flag=True, help="Show every partition too.")
 def partitioned_stats(rest: Admin, topic: str, per_partition: bool) -> Record:
     """Show the counters of a partitioned topic."""
-    record = rest.get(f"{path_of(topic)}/partitioned-stats", perPartition=per_partition)
+    record = rest.get(f"{topic_path(topic)}/partitioned-stats", perPartition=per_partition)
     return Record(record, None if per_partition else stats_table)
-
-
-@rest_command(topics, "stats-internal")
-@topic_argument
-def stats_internal(rest: Admin, topic: str) -> Record:
-    """Show the ledgers and cursors of a topic."""
-    return Record(rest.get(f"{path_of(topic)}/internalStats"))
-
-
-@rest_command(topics, "last-message-id")
-@topic_argument
-def last_message_id(rest: Admin, topic: str) -> Record:
-    """Show the id of the newest message."""
-    return Record(rest.get(f"{path_of(topic)}/lastMessageId"))
-
-
-@rest_command(topics)
-@topic_argument
-def terminate(rest: Admin, topic: str) -> Record:
-    """Terminate a topic: no more messages; show the id of its last one."""
-    return Record(rest.post(f"{path_of(topic)}/terminate"))
-
-
-@rest_command(topics)
-@topic_argument
-def unload(rest: Admin, topic: str) -> str:
-    """Unload a topic; clients reconnect at once."""
-    rest.put(f"{path_of(topic)}/unload")
-    return f"Unloaded {parse_topic_name(topic)}"
 
 
 @rest_command(topics)
@@ -235,5 +117,119 @@ def lookup(rest: Admin, topic: str) -> Line:
     return Line(record["brokerUrl"], record)
 
 
-for _command in (*topic_actions.COMMANDS, *topic_details.COMMANDS, *topic_policies.COMMANDS):
+@rest_command(topics, "bundle-range")
+@topic_argument
+def bundle_range(rest: Admin, topic: str) -> Line:
+    """Show the range of the bundle that a topic belongs to."""
+    text = rest.raw("GET", f"{topic_path(topic).replace('/admin/v2', '/lookup/v2/topic')}/bundle").text
+    return Line(text, text)
+
+
+@rest_command(topics, "expire-messages-all-subscriptions")
+@topic_argument
+@click.option("-t", "--expireTime", "--expire-time", "expire_time", required=True, metavar="DURATION")
+def expire_all(rest: Admin, topic: str, expire_time: str) -> str:
+    """Acknowledge what is older than a given age, for every subscription."""
+    rest.post(f"{topic_path(topic)}/all_subscription/expireMessages/{parse_duration(expire_time)}")
+    return f"Expired the messages older than {expire_time}"
+
+
+@rest_command(topics, "examine-messages")
+@topic_argument
+@click.option("-i", "--initialPosition", "--initial-position", "start", default="latest", show_default=True)
+@click.option("-m", "--messagePosition", "--message-position", "position", type=click.IntRange(1), default=1)
+def examine_messages(rest: Admin, topic: str, start: str, position: int) -> None:
+    """Show a message, counted from the earliest or the latest."""
+    if start not in ("earliest", "latest"):
+        raise Failure(f"--initialPosition {start!r} must be earliest or latest")
+    path = f"{topic_path(topic)}/examinemessage?initialPosition={start}&messagePosition={position}"
+    _show_entry(rest, path)
+
+
+@rest_command(topics, "get-message-by-id")
+@topic_argument
+@click.option("-l", "--ledgerId", "--ledger-id", "ledger_id", type=int, required=True)
+@click.option("-e", "--entryId", "--entry-id", "entry_id", type=int, required=True)
+def get_message_by_id(rest: Admin, topic: str, ledger_id: int, entry_id: int) -> None:
+    """Show the messages of one entry."""
+    _show_entry(rest, f"{topic_path(topic)}/ledger/{ledger_id}/entry/{entry_id}")
+
+
+def _show_entry(rest: Admin, path: str) -> None:
+    response = rest.raw("GET", path)
+    print_messages(split_entry(response.content, dict(response.headers)))
+
+
+def _switch(*names: str, help: str) -> click.Option:  # noqa: A002  click's name
+    return click.Option(names, is_flag=True, help=help)
+
+
+FORCE = _switch("-f", "--force", help="Disconnect producers and consumers.")
+STATS_FLAGS = (
+    _switch(
+        "-gpb", "--get-precise-backlog", "getPreciseBacklog", help="Count the backlog from what is not acknowledged."
+    ),
+    _switch("-sbs", "--get-subscription-backlog-size", "subscriptionBacklogSize", help="Fill in backlogSize."),
+    _switch(
+        "-etb", "--get-earliest-time-in-backlog", "getEarliestTimeInBacklog",
+        help="Find the oldest message of each backlog.",
+    ),
+)  # fmt: skip
+SYSTEM_FLAG = _switch("-ist", "--include-system-topic", "includeSystemTopic", help="Show system topics too.")
+
+Subject(topic_path, [topic_argument], lambda topic: {"topic": parse_topic_name(topic)}).commands(
+    topics,
+    Call("create", "PUT", "", "Create a topic without partitions.", "Created {topic}"),
+    Call(
+        "get-partitioned-topic-metadata", "GET", "/partitions",
+        "Show the number of partitions; 0 for a topic without partitions.",
+    ),
+    Call(
+        "create-missed-partitions", "POST", "/createMissedPartitions",
+        "Create the missing partitions of a partitioned topic.", "Created the missing partitions",
+    ),
+    Call(
+        "delete", "DELETE", "", "Delete a topic without partitions, or one partition, with its subscriptions.",
+        "Deleted {topic}", flags=[FORCE],
+    ),
+    Call(
+        "delete-partitioned-topic", "DELETE", "/partitions", "Delete a partitioned topic with all its partitions.",
+        "Deleted {topic}", flags=[FORCE],
+    ),
+    Call(
+        "stats", "GET", "/stats", "Show the counters of a topic, its producers, subscriptions and consumers.",
+        show=lambda stats: Record(stats, stats_table), flags=STATS_FLAGS,
+    ),
+    Call("stats-internal", "GET", "/internalStats", "Show the ledgers and cursors of a topic."),
+    Call("last-message-id", "GET", "/lastMessageId", "Show the id of the newest message."),
+    Call("terminate", "POST", "/terminate", "Terminate a topic: no more messages; show the id of its last one."),
+    Call("unload", "PUT", "/unload", "Unload a topic; clients reconnect at once.", "Unloaded {topic}"),
+    Call("info-internal", "GET", "/internal-info", "Show what is stored about a topic."),
+    Call("partitioned-stats-internal", "GET", "/partitioned-internalStats", "Show the ledgers of every partition."),
+    Call("get-properties", "GET", "/properties", "Show the properties of a topic."),
+    Call("partitioned-terminate", "POST", "/terminate/partitions", "Close all partitions for new messages."),
+    Call(
+        "truncate", "DELETE", "/truncate", "Drop all messages, whatever the retention says.", "Truncated the topic"
+    ),
+    Call(
+        "compact", "PUT", "/compaction", "Keep the last message of each key for compacted reading.",
+        "Compacting the topic",
+    ),
+    Call("compaction-status", "GET", "/compaction", "Show whether a topic is being compacted, or how that ended."),
+    Call("trim-topic", "POST", "/trim", "Delete now what retention does not keep.", "Trimmed the topic"),
+)  # fmt: skip
+Subject(
+    lambda namespace, topic_domain: f"/admin/v2/{topic_domain}/{namespace_path(namespace)}",
+    [namespace_argument, domain_option],
+).commands(
+    topics,
+    Call(
+        "list", "GET", "", "List the topics of a namespace, partitions one by one.", show=Names, flags=[SYSTEM_FLAG]
+    ),
+    Call(
+        "list-partitioned-topics", "GET", "/partitioned", "List the partitioned topics of a namespace.", show=Names
+    ),
+)  # fmt: skip
+
+for _command in (*topic_actions.COMMANDS, *topic_policies.COMMANDS):
     topics.add_command(_command)
