@@ -1,9 +1,10 @@
-"""The failure of a command: one line with the cause and the remedy."""
+"""The failure of a command or of a call: one line with the cause and the remedy."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import click
 
@@ -28,6 +29,35 @@ def nearest(word: str, known: Iterable[str]) -> str:
     """Return ``; did you mean X`` for the known word most like ``word``, or nothing when none is like it."""
     close = difflib.get_close_matches(word, sorted(known), n=1, cutoff=0.5)
     return f"; did you mean {close[0]}?" if close else ""
+
+
+class Group(click.Group):
+    """A group whose unknown subcommands are refused on one line with the nearest name.
+
+    Attributes:
+        not_here: names of Pulsar's commands that this version lacks.
+    """
+
+    def __init__(self, *arguments: Any, not_here: Sequence[str] = (), **attributes: Any) -> None:
+        super().__init__(*arguments, **attributes)
+        self.not_here = frozenset(not_here)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command of a call.
+
+        Raises:
+            click.UsageError: the group has no command of that name.
+        """
+        name = args[0]
+        command = self.get_command(ctx, name)
+        if command is None and name in self.not_here:
+            raise click.UsageError(f"`{ctx.command_path} {name}` is not supported by this version", ctx)
+        if command is None:
+            what = "flag" if name.startswith("-") else "command"
+            raise click.UsageError(f"unknown {what} {name}{nearest(name, self.list_commands(ctx))}", ctx)
+        return name, command, args[1:]
 
 
 def _before_the_group(error: click.NoSuchOption) -> str:

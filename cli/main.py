@@ -1,24 +1,70 @@
-"""``magnetar``: the root of the command line and its one boundary for errors."""
+"""``magnetar``: the root of the command line and its one boundary for errors.
+
+The module of a command is imported when it runs: importing all of them costs a third of a second; `magnetar --version`
+and a shell's completion must not pay it. Help texts of the root therefore stand in the table, not in the modules.
+"""
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import click
 
 from .. import __version__
 from ..errors import MagnetarError
 from ..wire.printable import one_line
-from .failure import usage_line
-from .lazy import Entry, LazyGroup
+from .failure import Group, usage_line
 from .settings import find_settings
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells count it
 DEBUG_VARIABLE = "MAGNETAR_DEBUG"
+
+
+class Entry(NamedTuple):
+    """Location of a command.
+
+    Attributes:
+        module: name of the module below `magnetar.cli`.
+        attribute: name of the click command in it.
+        summary: what the help of the group says about it.
+    """
+
+    module: str
+    attribute: str
+    summary: str
+
+
+class LazyGroup(Group):
+    """A click group made from a table instead of command objects."""
+
+    def __init__(self, entries: Mapping[str, Entry], **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.entries = dict(entries)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names in the order of the table."""
+        return list(self.entries)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return a command, None if there is none of that name."""
+        entry = self.entries.get(cmd_name)
+        if entry is None:
+            return None
+        command = getattr(importlib.import_module(f".{entry.module}", __package__), entry.attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands of ``--help`` without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.summary) for name, entry in self.entries.items()])
+
 
 COMMANDS = {
     "standalone": Entry("servers.standalone", "standalone", "Run broker and worker on this machine."),

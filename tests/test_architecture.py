@@ -105,7 +105,7 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("service",),
     ),
     "cli": (
-        ("failure", "settings", "logs", "rest", "output", "lazy", "rest_command", "config_flags"),
+        ("failure", "settings", "logs", "rest", "output", "config_flags"),
         ("main",),
         ("topics",),
         ("functions", "messages", "servers"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ..lazy import Group
+from ..failure import Group
 from ..rest import Admin, Call, Names, Subject, as_fields, rest_command, segment
 
 cluster_argument = click.argument("cluster")

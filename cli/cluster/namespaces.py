@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ..lazy import Group
+from ..failure import Group
 from ..rest import Admin, Call, Names, Setting, Subject, as_fields, rest_command, segment
 from ..topics.policies import disable_option, enable_option, on_or_off, parse_bytes, threshold_option, when
 from ..topics.subscription_commands import parse_duration

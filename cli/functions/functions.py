@@ -12,8 +12,7 @@ import click
 
 from ...config.function_config import FUNCTION_FLAGS
 from ..config_flags import build_config
-from ..failure import Failure
-from ..lazy import Group
+from ..failure import Failure, Group
 from ..output import Table
 from ..rest import Admin, Call, Names, Record, Subject, rest_command, segment
 from .cursor import reset_cursor

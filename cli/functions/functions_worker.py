@@ -8,8 +8,7 @@ from typing import Any
 
 import click
 
-from ..failure import Failure
-from ..lazy import Group
+from ..failure import Failure, Group
 from ..output import Table, print_json, print_table, wants_table
 from ..rest import Admin, Call, Subject, rest_command
 from ..settings import current

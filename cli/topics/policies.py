@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import click
 
-from ..failure import Failure
-from ..lazy import Group
+from ..failure import Failure, Group
 from ..rest import Admin, Call, Setting, Subject, rest_command
 from .subscription_commands import topic_argument, topic_path
 

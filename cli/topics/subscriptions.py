@@ -6,7 +6,7 @@ import copy
 
 import click
 
-from ..lazy import Group
+from ..failure import Group
 from .subscription_commands import COMMANDS
 
 SHORT_NAMES = {

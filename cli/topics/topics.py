@@ -7,8 +7,7 @@ from typing import Any
 import click
 
 from ...wire.topic_name import parse_topic_name
-from ..failure import Failure
-from ..lazy import Group
+from ..failure import Failure, Group
 from ..output import Table
 from ..rest import Admin, Call, Line, Names, Record, Subject, rest_command, segment
 from . import policies as topic_policies
