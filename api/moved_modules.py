@@ -12,9 +12,9 @@ from types import ModuleType
 
 _MOVED = {
     "api.config": "config.function_config",
-    "api.config_fields": "config.reading",
-    "api.config_merge": "config.merge",
-    "api.config_records": "config.records",
+    "api.config_fields": "config.conversion",
+    "api.config_merge": "config.conversion",
+    "api.config_records": "config.conversion",
     "api.config_rules": "config.rules",
     "broker.storage.position": "wire.position",
     "broker.storage.simulated_disk": "testing.simulated_disk",

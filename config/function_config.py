@@ -1,9 +1,9 @@
 """What a person asks of a function: `FunctionConfig` and the values inside it, as the table of their fields.
 
-Design: JSON becomes a frozen `FunctionConfig` (`reading`), in which None always means "not sent". Registration fills
-the defaults (`table`) and checks the rules (`rules`); an update first merges what was sent into what is stored
-(`merge`); the result becomes the `FunctionDetails` that the metadata topic keeps (`records`), and `get` answers from
-those. A setting that this version cannot honour is refused by name: nothing is taken and ignored.
+Design: JSON becomes a frozen `FunctionConfig` (`conversion`), in which None always means "not sent". Registration fills
+the defaults and checks the rules (`rules`); an update first merges what was sent into what is stored; the result
+becomes the `FunctionDetails` that the metadata topic keeps (`conversion`), and `get` answers from those. A setting that
+this version cannot honour is refused by name: nothing is taken and ignored.
 
 A new field is a row here and the place that uses it; flags, reading, record, JSON, updates and the table in
 ``docs/functions.md`` follow from the row.
@@ -16,8 +16,25 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
 
-from .kinds import CLEARABLE_TEXT, FLAG, INTEGER, NUMBER, OBJECT, SWITCH, TEXT, TEXT_MAP, TEXTS, one_of
-from .table import Field, by_name, fields_of, map_of, nested, option, with_flags
+from .table import (
+    CLEARABLE_TEXT,
+    FLAG,
+    INTEGER,
+    NUMBER,
+    OBJECT,
+    SWITCH,
+    TEXT,
+    TEXT_MAP,
+    TEXTS,
+    Field,
+    by_name,
+    fields_of,
+    map_of,
+    nested,
+    one_of,
+    option,
+    with_flags,
+)
 
 ATLEAST_ONCE = "ATLEAST_ONCE"
 ATMOST_ONCE = "ATMOST_ONCE"

@@ -6,8 +6,10 @@ each with the remedy. A rule that is Pulsar's keeps its text at the front, so th
 
 from __future__ import annotations
 
+import dataclasses
 import unicodedata
 from collections.abc import Iterator
+from typing import TypeVar
 
 from ..errors import InvalidConfig, InvalidTopicName
 from ..wire.printable import printable
@@ -19,22 +21,58 @@ from .function_config import (
     DEFAULT_DISK_BYTES,
     DEFAULT_RAM_BYTES,
     EFFECTIVELY_ONCE,
+    MANUAL,
     MAX_PARALLELISM,
     MIN_RAM_BYTES,
     PROCESS,
+    SPARK,
     FunctionConfig,
     ProducerSpec,
     Resources,
 )
-from .spark_rules import check_spark
-from .table import refusals
+from .table import fields_of
 
 MAX_NAME_BYTES = 128
 """Of tenant, namespace and name: file names, process titles, sockets and consumers' names are made of them."""
 MAX_SUBSCRIPTION_BYTES = 1024
 RESERVED_SUBSCRIPTIONS = ("pulsar.repl", "pulsar.dedup", "__compaction")
 """Beginnings of names that a broker's own cursors have."""
+MAX_PARTITIONS = 100_000
+"""Tasks of one run of a Spark function; each costs the driver some milliseconds and memory."""
 _INT32_MAX = (1 << 31) - 1
+_C = TypeVar("_C")
+
+
+def with_defaults(config: _C) -> _C:
+    """Return the config with everything filled in that registration does not ask for."""
+    values = {}
+    for field in fields_of(type(config)):
+        value = getattr(config, field.attribute)
+        value = field.default if value in (None, "") else value
+        values[field.attribute] = with_defaults(value) if dataclasses.is_dataclass(value) else value
+    return dataclasses.replace(config, **values)  # type: ignore[type-var]
+
+
+def overlay(existing: _C, sent: _C) -> _C:
+    """Return the existing config with what was sent in its place; an empty text takes away what is there."""
+    values = {field.attribute: getattr(sent, field.attribute) for field in fields_of(type(sent))}
+    given = {name: None if value == "" else value for name, value in values.items() if value is not None}
+    return dataclasses.replace(existing, **given)  # type: ignore[type-var]
+
+
+def check_fixed(existing: _C, sent: _C) -> None:
+    """Raise InvalidConfig if what was sent alters a fixed field."""
+    for field in fields_of(type(sent)):
+        value = getattr(sent, field.attribute)
+        if field.fixed and value is not None and value != getattr(existing, field.attribute):
+            raise InvalidConfig(field.fixed)
+
+
+def refusals(config: object, where: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the name and the reason of everything that a config asks for and that is refused."""
+    for field in fields_of(type(config)):
+        if field.refused and getattr(config, field.attribute):
+            yield where + field.name, field.refused
 
 
 def check(config: FunctionConfig) -> None:
@@ -48,7 +86,7 @@ def check(config: FunctionConfig) -> None:
     _check_contradictions(config)
     _check_window(config)
     _check_python(config)
-    check_spark(config)
+    _check_spark(config)
     for name, reason in _unsupported(config):
         raise InvalidConfig(f"{name}: {reason}")
 
@@ -184,12 +222,60 @@ def _check_effectively_once(config: FunctionConfig) -> None:
             "When Guarantees == EFFECTIVELY_ONCE, autoAck must be equal to true: inputs are acknowledged with their"
             " outputs; use MANUAL to acknowledge them yourself"
         )
-    for what, topic in (*(("input", topic) for topic in config.input_specs), ("output", config.output)):
-        if topic and topic.startswith("non-persistent://"):
+    for what in _non_persistent(config):
+        raise InvalidConfig(
+            f"{what} is non-persistent: it knows no positions and no duplicates, so processing cannot be"
+            " EFFECTIVELY_ONCE; use a persistent topic or ATMOST_ONCE"
+        )
+
+
+def _check_spark(config: FunctionConfig) -> None:
+    """Refuse what makes no sense for a function that runs as Spark jobs, or only for one.
+
+    A run reads the backlog and gives its outputs exactly once, whatever happens to driver, executors and broker.
+    """
+    if config.runtime_env != SPARK:
+        if config.min_partitions is not None:
+            raise InvalidConfig("minPartitions: it is for runtimeEnv spark; leave it out, or set parallelism")
+        return
+    if config.parallelism != 1:
+        raise InvalidConfig(
+            f"parallelism: {config.parallelism} instances of a Spark function would be {config.parallelism} drivers for"
+            " the same messages; leave it at 1 and set minPartitions, the number of tasks"
+        )
+    if config.min_partitions is not None:
+        if not 1 <= config.min_partitions <= MAX_PARTITIONS:
+            raise InvalidConfig(f"minPartitions: {config.min_partitions} is not between 1 and {MAX_PARTITIONS}")
+        if config.retain_ordering:
             raise InvalidConfig(
-                f"{what} topic {topic} is non-persistent: it knows no positions and no duplicates, so processing cannot"
-                " be EFFECTIVELY_ONCE; use a persistent topic or ATMOST_ONCE"
+                "minPartitions: with retainOrdering each topic is one task, for tasks run side by side; leave one of"
+                " the two out"
             )
+    if config.processing_guarantees in (ATMOST_ONCE, MANUAL):
+        raise InvalidConfig(
+            f"processingGuarantees: {config.processing_guarantees} is not for runtimeEnv spark, whose outputs are there"
+            " exactly once; leave it out"
+        )
+    if config.auto_ack is False:
+        raise InvalidConfig("autoAck: a run acknowledges what it has read when its outputs are stored; leave it out")
+    if config.log_topic:
+        raise InvalidConfig("logTopic: it is not supported with runtimeEnv spark; leave it out and use functions logs")
+    for topic, spec in config.input_specs.items():
+        if spec.is_regex_pattern:
+            raise InvalidConfig(
+                f"input {topic}: it is a pattern, and a run plans topics by their names; give them with inputs, one"
+                " after the other"
+            )
+        if spec.receiver_queue_size is not None:
+            raise InvalidConfig(f"inputSpecs[{topic}].receiverQueueSize: a run has no receiver queue; leave it out")
+    for what in _non_persistent(config):
+        raise InvalidConfig(f"{what}: it keeps nothing that a later run could read or check; use a persistent topic")
+
+
+def _non_persistent(config: FunctionConfig) -> list[str]:
+    """Return what a function reads or writes that is not persistent."""
+    topics = [*(("input", topic) for topic in config.input_specs), ("output", config.output or "")]
+    return [f"{what} topic {topic}" for what, topic in topics if topic.startswith("non-persistent://")]
 
 
 def _unsupported(config: FunctionConfig) -> Iterator[tuple[str, str]]:

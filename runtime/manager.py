@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from ..config.reading import runtime_options
+from ..config.conversion import runtime_options
 from ..errors import InvalidConfig, RunRefused
 from ..instance.spec import InstanceSpec
 from ..tasks import TaskSet

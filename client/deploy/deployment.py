@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ...api import pickled_function
-from ...config.reading import read_function_config
+from ...config.conversion import read_function_config
 from ...errors import InvalidConfig, PackageError
 from .pickling import pickle_function
 

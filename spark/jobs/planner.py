@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from ...config.reading import runtime_options
+from ...config.conversion import runtime_options
 from ...instance.spec import InstanceSpec
 from ...wire.position import EARLIEST, Position
 from ...wire.topic_name import parse_topic_name

@@ -12,6 +12,7 @@ from typing import Any
 
 import magnetar
 import pytest
+from magnetar.config.conversion import from_details, read_function_config, to_details, to_json
 from magnetar.config.function_config import (
     FUNCTION_FIELDS,
     FUNCTION_FLAGS,
@@ -20,9 +21,8 @@ from magnetar.config.function_config import (
     ProducerSpec,
     Resources,
 )
-from magnetar.config.reading import read_function_config
-from magnetar.config.records import from_details, to_details, to_json
-from magnetar.config.table import Field, fields_of, from_message, show, to_message, with_defaults
+from magnetar.config.rules import with_defaults
+from magnetar.config.table import Field, fields_of, from_message, show, to_message
 from magnetar.errors import InvalidConfig
 from magnetar.wire import functions_pb2 as records
 

@@ -8,12 +8,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from magnetar.config.conversion import from_details, merge, read_function_config, to_details, to_json
 from magnetar.config.function_config import FIELDS_BY_NAME, FunctionConfig
-from magnetar.config.merge import merge
-from magnetar.config.reading import read_function_config
-from magnetar.config.records import from_details, to_details, to_json
-from magnetar.config.rules import check
-from magnetar.config.table import with_defaults
+from magnetar.config.rules import check, with_defaults
 from magnetar.errors import InvalidConfig
 from magnetar.wire.functions_pb2 import FAILOVER, SHARED, FunctionMetaData
 

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from magnetar.config.merge import merge
-from magnetar.config.reading import read_function_config, runtime_options
-from magnetar.config.records import from_details, to_details, to_json
-from magnetar.config.rules import check
-from magnetar.config.table import with_defaults
+from magnetar.config.conversion import from_details, merge, read_function_config, runtime_options, to_details, to_json
+from magnetar.config.rules import check, with_defaults
 from magnetar.errors import InvalidConfig
 from magnetar.wire.functions_pb2 import FAILOVER, FunctionMetaData
 

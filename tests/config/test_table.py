@@ -11,21 +11,22 @@ import click
 import pytest
 from click.testing import CliRunner
 from magnetar.cli.config_flags import build_config, config_options
-from magnetar.config.kinds import CLEARABLE_TEXT, INTEGER, OBJECT, TEXT, one_of
+from magnetar.config.rules import check_fixed, overlay, refusals, with_defaults
 from magnetar.config.table import (
+    CLEARABLE_TEXT,
+    INTEGER,
+    OBJECT,
+    TEXT,
     attributes,
     by_name,
-    check_fixed,
     fields_of,
     from_message,
     nested,
+    one_of,
     option,
-    overlay,
     read_fields,
-    refusals,
     show,
     to_message,
-    with_defaults,
     with_flags,
 )
 from magnetar.errors import InvalidConfig

@@ -11,12 +11,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ...config.conversion import from_details, merge, read_function_config, to_details, to_json
 from ...config.function_config import FunctionConfig
-from ...config.merge import merge
-from ...config.reading import read_function_config
-from ...config.records import from_details, to_details, to_json
-from ...config.rules import check
-from ...config.table import with_defaults
+from ...config.rules import check, with_defaults
 from ...errors import FunctionExists, InvalidConfig, MagnetarError, NotLeader, OutOfDate, RequestRefused
 from ...metadata.function_table import FunctionRequest
 from ...metadata.functions import FunctionMetadataManager

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from ...config.conversion import runtime_options
 from ...config.function_config import SPARK
-from ...config.reading import runtime_options
 from ...errors import InvalidConfig, RequestRefused, SparkFailed
 from ...spark.readiness import check_ready
 from ...wire.functions_pb2 import FunctionDetails

@@ -1,0 +1,192 @@
+"""FunctionConfig from JSON, to JSON and to the record that the metadata topic keeps, and what an update makes of it.
+
+Reading: a field that this version cannot honour is collected in `FunctionConfig.refused` instead of raised here, so
+that the rules of Pulsar, with their known texts, speak first.
+
+Updates: the sent settings over the stored ones, but for those that the table says are fixed. Sent means not None; of
+what is not replaced as a whole, only `logTopic` and `output` can be cleared, by an empty text. `subscriptionPosition`
+says where a new subscription begins and has no meaning for one that exists. Pulsar's own tools send its default,
+Latest, with every update, so that counts as not sent; Earliest is a wish, and refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from ..errors import InvalidConfig
+from ..wire.functions_pb2 import FunctionDetails, FunctionMetaData
+from ..wire.strict_json import NotJson, read_json
+from .function_config import (
+    EFFECTIVELY_ONCE,
+    FIELDS_BY_NAME,
+    RUNTIME_OPTIONS,
+    SPARK,
+    ConsumerSpec,
+    FunctionConfig,
+    ProducerSpec,
+    Resources,
+)
+from .rules import check_fixed, overlay
+from .table import Json, attributes, from_message, read_fields, read_object, show, shown, to_message
+
+
+def read_function_config(json_object: Json) -> FunctionConfig:
+    """Return the config that a JSON object describes; nothing is defaulted or checked against other fields.
+
+    Raises:
+        InvalidConfig: an unknown field (with the nearest known name) or a value of the wrong type.
+    """
+    sent = {name: value for name, value in json_object.items() if value is not None}
+    values = read_fields(FIELDS_BY_NAME, sent)
+    config = attributes(FIELDS_BY_NAME, values)
+    config["input_specs"] = _inputs(values)
+    if language := _language(values):
+        config["runtime"] = language
+    for attribute, option in runtime_options(values.get("customRuntimeOptions")).items():
+        if config.get(attribute) is None:
+            config[attribute] = option
+    return FunctionConfig(**config, refused=_refused(values))
+
+
+def _refused(values: Json) -> dict[str, str]:
+    refused = {}
+    for name, value in values.items():
+        field = FIELDS_BY_NAME[name]
+        if field.refused and not field.attribute and value and value != field.default:
+            refused[name] = field.refused
+    return refused
+
+
+def _inputs(values: Json) -> Mapping[str, ConsumerSpec]:
+    """Apply the ways to give inputs in Pulsar's order; a later one refines the same topic."""
+    specs: dict[str, ConsumerSpec] = dict.fromkeys(values.get("inputs", ()), ConsumerSpec())
+    if pattern := values.get("topicsPattern"):
+        specs[pattern] = ConsumerSpec(is_regex_pattern=True)
+    for topic, serde in values.get("customSerdeInputs", {}).items():
+        specs[topic] = ConsumerSpec(serde_class_name=serde or None)
+    specs.update(values.get("inputSpecs", {}))
+    return specs
+
+
+def _language(values: Json) -> str | None:
+    """Return the language that the package tells."""
+    if values.get("py"):
+        if values.get("runtime") not in (None, "PYTHON"):
+            raise InvalidConfig(f"runtime {values['runtime']} contradicts py, a Python file; leave runtime out")
+        return "PYTHON"
+    return "JAVA" if values.get("jar") else "GO" if values.get("go") else None
+
+
+def runtime_options(text: str | None) -> dict[str, Any]:
+    """Return the attributes of a config that the text of customRuntimeOptions gives.
+
+    Raises:
+        InvalidConfig: the text is no JSON object, holds other fields than `RUNTIME_OPTIONS`, or a wrong value.
+    """
+    if not text:
+        return {}
+    try:
+        options = read_object("customRuntimeOptions", read_json(text))
+    except NotJson:
+        raise InvalidConfig(f"customRuntimeOptions must be JSON, not {shown(text)}") from None
+    for name in options:
+        if name not in RUNTIME_OPTIONS:
+            raise InvalidConfig(f"customRuntimeOptions: unknown field {name}; known are {', '.join(RUNTIME_OPTIONS)}")
+    return attributes(FIELDS_BY_NAME, read_fields(FIELDS_BY_NAME, options, "customRuntimeOptions"))
+
+
+def to_details(config: FunctionConfig) -> FunctionDetails:
+    """Return the record of a complete, checked config."""
+    values = to_message(config)
+    values["source"]["subscriptionType"] = _subscription_type(config)
+    values["subscriptionPosition"] = values["source"]["subscriptionPosition"]
+    values["componentType"] = "FUNCTION"
+    options = {name: getattr(config, FIELDS_BY_NAME[name].attribute) for name in RUNTIME_OPTIONS}
+    chosen = {name: value for name, value in options.items() if value is not None}
+    values["customRuntimeOptions"] = json.dumps(chosen) if chosen else ""
+    return FunctionDetails(**values)
+
+
+def _subscription_type(config: FunctionConfig) -> str:
+    if config.retain_ordering or config.processing_guarantees == EFFECTIVELY_ONCE or config.runtime_env == SPARK:
+        return "FAILOVER"
+    return "KEY_SHARED" if config.retain_key_ordering else "SHARED"
+
+
+def from_details(details: FunctionDetails) -> FunctionConfig:
+    """Return the complete config that a record came from."""
+    config = from_message(FunctionConfig, details)
+    return replace(
+        config,
+        # Records of ours have all of these; those of other systems may have them empty.
+        user_config=config.user_config or {},
+        max_message_retries=details.retryDetails.maxMessageRetries if details.HasField("retryDetails") else None,
+        parallelism=details.parallelism,
+        resources=Resources(cpu=details.resources.cpu, ram=details.resources.ram, disk=details.resources.disk),
+        producer=from_message(ProducerSpec, details.sink.producerSpec),
+        **runtime_options(config.custom_runtime_options),
+    )
+
+
+def to_json(metadata: FunctionMetaData) -> dict[str, Any]:
+    """Return what GET answers: Pulsar's fields in Pulsar's order, without those that have no value.
+
+    `runtimeEnv` and `minPartitions` are our additions and only there when they were chosen.
+    """
+    return show(from_details(metadata.functionDetails))
+
+
+def merge(existing: FunctionConfig, sent: FunctionConfig) -> FunctionConfig:
+    """Return the config after an update.
+
+    Args:
+        existing: the complete stored config.
+        sent: what the request says.
+
+    Raises:
+        InvalidConfig: the update alters what cannot be altered.
+    """
+    check_fixed(existing, sent)
+    _check_position(existing, sent)
+    _check_runtime(existing, sent)
+    resources = existing.resources
+    if resources is not None and sent.resources is not None:
+        resources = overlay(resources, sent.resources)
+    return replace(
+        overlay(existing, sent),
+        input_specs=_merge_inputs(existing.input_specs, sent.input_specs),
+        resources=resources or sent.resources,
+        subscription_position=existing.subscription_position,
+        refused=sent.refused,
+    )
+
+
+def _check_position(existing: FunctionConfig, sent: FunctionConfig) -> None:
+    if sent.subscription_position == "Earliest" != existing.subscription_position:
+        raise InvalidConfig(
+            "subscriptionPosition cannot be altered: the subscription exists and goes on where it is; leave it out, and"
+            " let functions reset-cursor process again what came before"
+        )
+
+
+def _check_runtime(existing: FunctionConfig, sent: FunctionConfig) -> None:
+    if sent.runtime_env is not None and sent.runtime_env != existing.runtime_env and SPARK in (
+        sent.runtime_env, existing.runtime_env,
+    ):  # fmt: skip
+        raise InvalidConfig(
+            f"runtimeEnv {existing.runtime_env or 'process'} cannot be altered to {sent.runtime_env}: a Spark function"
+            " keeps its place in another way; delete the function and create it anew"
+        )
+
+
+def _merge_inputs(existing: Mapping[str, ConsumerSpec], sent: Mapping[str, ConsumerSpec]) -> Mapping[str, ConsumerSpec]:
+    for topic, spec in sent.items():
+        if topic not in existing:
+            raise InvalidConfig("Input Topics cannot be altered")
+        if spec.is_regex_pattern != existing[topic].is_regex_pattern:
+            raise InvalidConfig(f"isRegexPattern for input topic {topic} cannot be altered")
+    # A bare mention (`inputs`) only names the topic; it must not wipe the serde of the stored spec.
+    return {**existing, **{topic: spec for topic, spec in sent.items() if spec != ConsumerSpec()}}
