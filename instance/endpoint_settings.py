@@ -31,11 +31,9 @@ def acks_first(spec: InstanceSpec) -> bool:
 def consumer_config(spec: InstanceSpec, topic: str) -> ConsumerConfig:
     """Return how an input topic is consumed."""
     source = spec.details.source
-    given = source.inputSpecs[topic]
-    is_failover = source.subscriptionType == FAILOVER or spec.details.retainOrdering
-    is_key_shared = source.subscriptionType == KEY_SHARED or spec.details.retainKeyOrdering
+    given, kind = source.inputSpecs[topic], source.subscriptionType
     return ConsumerConfig(
-        type="Failover" if is_failover else "Key_Shared" if is_key_shared else "Shared",
+        type="Failover" if kind == FAILOVER else "Key_Shared" if kind == KEY_SHARED else "Shared",
         initial_position="Earliest" if source.subscriptionPosition == FROM_EARLIEST else "Latest",
         receiver_queue_size=given.receiverQueueSize.value
         if given.HasField("receiverQueueSize")
