@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 import uuid
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -33,19 +32,16 @@ from .cluster.internal_topic import TopicLog
 from .cluster.leadership import Leadership
 from .cluster.log_compaction import LogCompaction
 from .config import WorkerConfig
-from .functions.cleanup import SubscriptionCleanup
 from .functions.cursor_reset import CursorReset
-from .functions.exact_outputs import ExactOutputs
+from .functions.deletion import SubscriptionCleanup, Termination
 from .functions.instances import Instances, RunningInstances
 from .functions.package_cleanup import PackageCleanup
 from .functions.package_intake import PACKAGE_PREFIX, PackageIntake
 from .functions.package_topics import PackageTopics
+from .functions.prerequisites import Prerequisites
 from .functions.runs import Runs
-from .functions.service import FunctionName, Functions, Prerequisites
-from .functions.spark_readiness import SparkReadiness
+from .functions.service import FunctionName, Functions
 from .functions.state_tables import StateTables
-from .functions.subscriptions import InputSubscriptions
-from .functions.termination import Termination
 from .functions.trigger import Trigger
 from .rest import metrics
 from .rest.app import make_app
@@ -70,10 +66,6 @@ class Runtime(RunningInstances, Protocol):
 
     async def close(self) -> None:
         """Stop everything."""
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 class Parts:
@@ -118,13 +110,8 @@ class Parts:
         )
         hand_over = HandOver(self.metadata, self.membership, http, config.request_timeout_s)
         self.tables = StateTables(config.state_url)
-        prerequisites = Prerequisites(
-            InputSubscriptions(client, admin),
-            ExactOutputs(config.admin_url, config.state_url),
-            SparkReadiness(me.worker_id, config.spark_master, config.state_url, config.data_dir / "spark"),
-            self._end_instances,
-        )
-        self.functions = Functions(self.metadata, self._intake, admin, hand_over, prerequisites, _now_ms)
+        prerequisites = Prerequisites(config, me.worker_id, client, admin)
+        self.functions = Functions(self.metadata, self._intake, admin, hand_over, prerequisites, self._end_instances)
 
     def _function_changed(self, change: Change) -> None:
         self.leadership.reschedule()

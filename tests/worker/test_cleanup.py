@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from magnetar.errors import ConnectionLost
 from magnetar.wire.functions_pb2 import FunctionDetails, FunctionMetaData
-from magnetar.worker.functions.cleanup import SubscriptionCleanup
+from magnetar.worker.functions.deletion import SubscriptionCleanup
 
 TOPIC = "persistent://t/n/in"
 OWN = {"consumerName": "ours", "metadata": {"id": "t/n/f"}}
@@ -31,7 +31,7 @@ class Broker:
         self.held: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
         self.functions: list[FunctionMetaData] = []
         self.failure: Exception | None = None
-        self.cleanup = SubscriptionCleanup(self, lambda: self.functions)
+        self.cleanup = SubscriptionCleanup(self, lambda: self.functions)  # type: ignore[arg-type]
 
     async def subscribers(self, topic: str, subscription: str) -> list[Mapping[str, Any]]:
         return self.held.get((topic, subscription), [])

@@ -12,8 +12,8 @@ from magnetar.errors import NotAllowed
 from magnetar.instance.instance_lock import lock_name
 from magnetar.wire.functions_pb2 import FunctionDetails, FunctionMetaData
 from magnetar.worker.cluster.broker_admin import BrokerAdmin
+from magnetar.worker.functions.deletion import Termination
 from magnetar.worker.functions.service import FunctionName
-from magnetar.worker.functions.termination import Termination
 from magnetar.worker.service import WorkerService
 
 from tests.support.eventually import eventually

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -13,7 +14,8 @@ from magnetar.client.client import AsyncClient
 from magnetar.client.config import ConsumerConfig
 from magnetar.errors import RequestRefused
 from magnetar.wire import functions_pb2 as records
-from magnetar.worker.functions.exact_outputs import ExactOutputs
+from magnetar.worker.config import WorkerConfig
+from magnetar.worker.functions.prerequisites import Prerequisites
 
 from tests.support.command import call
 from tests.support.eventually import eventually
@@ -184,14 +186,22 @@ def test_what_contradicts_exactness_is_refused_by_name(functions: Functions) -> 
         assert reason in answer.json()["reason"]
 
 
+def prerequisites(server: Server, state_url: str) -> Prerequisites:
+    """What prepares outputs, which needs no more than the settings."""
+    config = WorkerConfig(
+        service_url=server.service_url, admin_url=server.web_url, data_dir=Path("/nowhere"), state_url=state_url
+    )
+    return Prerequisites(config, "w", None, None)  # type: ignore[arg-type]
+
+
 async def test_outputs_that_cannot_be_exact_are_refused_with_the_remedy(server: Server) -> None:
     await asyncio.to_thread(make_partitions, server, "many-out")
     details = records.FunctionDetails(processingGuarantees=records.EFFECTIVELY_ONCE)
     details.sink.topic = f"{TOPICS}many-out"
     with pytest.raises(RequestRefused, match=r"has 2 partitions, .* set stateStorageServiceUrl"):
-        await ExactOutputs(server.web_url, "").prepare(details)
-    await ExactOutputs(server.web_url, "bk://127.0.0.1:1").prepare(details)
+        await prerequisites(server, "").prepare_output(details)
+    await prerequisites(server, "bk://127.0.0.1:1").prepare_output(details)
     assert policy(server, "many-out") is True
     details.sink.topic = "persistent://public/nowhere/out"
     with pytest.raises(RequestRefused, match="cannot be created"):
-        await ExactOutputs(server.web_url, "").prepare(details)
+        await prerequisites(server, "").prepare_output(details)

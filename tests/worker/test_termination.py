@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from magnetar.errors import ConnectionLost, RequestRefused
 from magnetar.wire.functions_pb2 import FunctionDetails, FunctionMetaData
+from magnetar.worker.functions.deletion import Termination
 from magnetar.worker.functions.service import FunctionName
-from magnetar.worker.functions.termination import Termination
 
 NAME = FunctionName("t", "n", "f")
 METADATA = FunctionMetaData(

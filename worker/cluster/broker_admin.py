@@ -86,17 +86,17 @@ class BrokerAdmin:
 
     async def subscribers(self, topic: str, subscription: str) -> list[Mapping[str, Any]]:
         """Return the statistics of the consumers of a subscription, of all partitions."""
-        topics = [parse_topic_name(topic).partition_name(number).text for number in range(await self.partitions(topic))]
-        return [one for part in topics or [topic] for one in await self._subscribers(part, subscription)]
+        return [one for part in await self.parts(topic) for one in await self._subscribers(part, subscription)]
 
     async def _subscribers(self, topic: str, subscription: str) -> list[Mapping[str, Any]]:
         answer = await self._call("GET", f"{parse_topic_name(topic).rest_path}/stats", (404,))
         return list(answer.json().get("subscriptions", {}).get(subscription, {}).get("consumers", []))
 
-    async def partitions(self, topic: str) -> int:
-        """Return how many partitions a topic has, 0 if it has none."""
-        answer = (await self._call("GET", f"{parse_topic_name(topic).rest_path}/partitions", ())).json()
-        return int(answer.get("partitions", 0))
+    async def parts(self, topic: str) -> list[str]:
+        """Return a topic's partitions, or itself if it has none."""
+        name = parse_topic_name(topic)
+        count = int((await self._call("GET", f"{name.rest_path}/partitions", ())).json().get("partitions", 0))
+        return [name.partition_name(number).text for number in range(count)] or [topic]
 
     async def reset_to_time(self, topic: str, subscription: str, timestamp_ms: int) -> None:
         """Move a subscription to the first message published at a time or later."""

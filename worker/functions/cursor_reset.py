@@ -18,6 +18,7 @@ from ...wire.functions_pb2 import RUNNING, STOPPED, FunctionMetaData
 from ...wire.topic_name import parse_topic_name
 from ..cluster.broker_admin import BrokerAdmin
 from .instances import Instances
+from .prerequisites import subscription_of
 from .service import FunctionName, Functions
 
 CONSUMERS_GONE_S = 5.0
@@ -122,8 +123,8 @@ class CursorReset:
 
         It would skip what the move brings back as done, and acknowledge it.
         """
-        subscription = _subscription(metadata)
-        topics = [part for topic in _inputs(metadata) for part in await self._parts(topic)]
+        subscription = subscription_of(metadata.functionDetails)
+        topics = [part for topic in _inputs(metadata) for part in await self._admin.parts(topic)]
         until_s = time.monotonic() + CONSUMERS_GONE_S
         for topic in topics:
             while True:
@@ -139,11 +140,6 @@ class CursorReset:
                     )
                 await asyncio.sleep(_POLL_S)
 
-    async def _parts(self, topic: str) -> list[str]:
-        """Return a topic's partitions, or itself if it has none."""
-        count = await self._admin.partitions(topic)
-        return [parse_topic_name(topic).partition_name(number).text for number in range(count)] or [topic]
-
     async def _topics(self, metadata: FunctionMetaData, target: Target) -> list[str]:
         """Return the topics and partitions whose cursors are to move."""
         inputs = _inputs(metadata)
@@ -151,10 +147,12 @@ class CursorReset:
         if target.topic is not None:
             chosen = {parse_topic_name(target.topic).text} & inputs
             if not chosen:
-                raise RequestRefused(400, f"{target.topic} is no input of the function; it reads {_listed(inputs)}")
+                raise RequestRefused(
+                    400, f"{target.topic} is no input of the function; it reads {', '.join(sorted(inputs))}"
+                )
         topics: list[str] = []
         for topic in sorted(chosen):
-            topics += await self._parts(topic)
+            topics += await self._admin.parts(topic)
         if target.timestamp_ms is not None or target.position in EVERYWHERE:
             return topics
         if target.partition >= 0:
@@ -168,7 +166,7 @@ class CursorReset:
         return topics
 
     async def _move(self, topic: str, metadata: FunctionMetaData, target: Target) -> None:
-        subscription = _subscription(metadata)
+        subscription = subscription_of(metadata.functionDetails)
         if target.timestamp_ms is not None:
             await self._admin.reset_to_time(topic, subscription, target.timestamp_ms)
         else:
@@ -177,12 +175,3 @@ class CursorReset:
 
 def _inputs(metadata: FunctionMetaData) -> set[str]:
     return {parse_topic_name(topic).text for topic in metadata.functionDetails.source.inputSpecs}
-
-
-def _subscription(metadata: FunctionMetaData) -> str:
-    details = metadata.functionDetails
-    return details.source.subscriptionName or f"{details.tenant}/{details.namespace}/{details.name}"
-
-
-def _listed(topics: set[str]) -> str:
-    return ", ".join(sorted(topics))

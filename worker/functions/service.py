@@ -6,6 +6,7 @@ Every refusal is a `RequestRefused` with the status and the text that Pulsar's o
 from __future__ import annotations
 
 import asyncio
+import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
@@ -22,10 +23,8 @@ from ...wire.functions_pb2 import RUNNING, STOPPED, FunctionMetaData, FunctionSt
 from ..cluster.broker_admin import BrokerAdmin
 from ..cluster.deadline import Deadline
 from ..cluster.hand_over import NO_LEADER, HandOver
-from .exact_outputs import ExactOutputs
 from .package_intake import PackageIntake, url_refusal
-from .spark_readiness import SparkReadiness
-from .subscriptions import InputSubscriptions
+from .prerequisites import Prerequisites
 
 LOOK_TIMEOUT_S = 5.0
 """How long a request for a function that is not known here may look for it at the end of the log."""
@@ -60,21 +59,8 @@ class Deployment:
     url: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Prerequisites:
-    """Checks and preparations before a function exists, and before it is gone.
-
-    Attributes:
-        inputs: their subscriptions.
-        outputs: their deduplication.
-        spark: whether functions can run by Spark at all.
-        end_instances: returns when nothing of a stopped function runs any more.
-    """
-
-    inputs: InputSubscriptions
-    outputs: ExactOutputs
-    spark: SparkReadiness
-    end_instances: Callable[[FunctionName, FunctionMetaData], Awaitable[None]]
+MakeRecord = Callable[[FunctionName, Deployment, Deadline], Awaitable[FunctionMetaData]]
+"""Checks a deployment, stores its package and returns the record to be."""
 
 
 class Functions:
@@ -87,14 +73,15 @@ class Functions:
         admin: BrokerAdmin,
         hand_over: HandOver,
         prerequisites: Prerequisites,
-        now_ms: Callable[[], int],
+        end_instances: Callable[[FunctionName, FunctionMetaData], Awaitable[None]],
     ) -> None:
+        """Prepare; `end_instances` returns when nothing of a stopped function runs any more."""
         self._metadata = metadata
         self._packages = packages
         self._admin = admin
         self._hand_over = hand_over
         self._prerequisites = prerequisites
-        self._now_ms = now_ms
+        self._end_instances = end_instances
 
     def find(self, name: FunctionName) -> FunctionMetaData:
         """Return the record of a function; 404 without one."""
@@ -137,11 +124,16 @@ class Functions:
 
     async def register(self, name: FunctionName, deployment: Deployment) -> None:
         """Create a function; returns when every worker can learn of it."""
+        await self._deploy(name, deployment, self._new_record)
+
+    async def _deploy(self, name: FunctionName, deployment: Deployment, make_record: MakeRecord) -> None:
         deadline = Deadline(self._hand_over.timeout_s)
         with self._packages.used(deployment.upload):
             async with deadline.bound():
-                metadata = await self._new_record(name, deployment, deadline)
-            await self._submit_with(deployment, metadata, deadline)
+                metadata = await make_record(name, deployment, deadline)
+            await self._submit(metadata, deadline)
+            if deployment.upload is not None:
+                await self._packages.keep_named(deployment.upload, metadata.packageLocation, deadline)
 
     async def _new_record(self, name: FunctionName, deployment: Deployment, deadline: Deadline) -> FunctionMetaData:
         if not await deadline.ask(lambda: self._admin.has_tenant(name.tenant)):
@@ -158,7 +150,7 @@ class Functions:
             check(config)
         except InvalidConfig as exc:
             raise RequestRefused(400, str(exc)) from exc
-        await self._prerequisites.spark.check(to_details(config))
+        await self._prerequisites.check_spark(to_details(config))
         location = await self._keep(deployment, config, deadline)
         if location is None:
             raise RequestRefused(400, "Function package is not provided")
@@ -166,20 +158,16 @@ class Functions:
             functionDetails=to_details(config),
             packageLocation=location,
             version=0,
-            createTime=self._now_ms(),
+            createTime=time.time_ns() // 1_000_000,
             functionUuid=uuid.uuid4().hex,
         )
-        await deadline.ask(lambda: self._prerequisites.outputs.prepare(metadata.functionDetails))
-        await deadline.ask(lambda: self._prerequisites.inputs.prepare(metadata.functionDetails))
+        await deadline.ask(lambda: self._prerequisites.prepare_output(metadata.functionDetails))
+        await deadline.ask(lambda: self._prerequisites.prepare_inputs(metadata.functionDetails))
         return metadata
 
     async def update(self, name: FunctionName, deployment: Deployment) -> None:
         """Change a function; what is not sent stays."""
-        deadline = Deadline(self._hand_over.timeout_s)
-        with self._packages.used(deployment.upload):
-            async with deadline.bound():
-                metadata = await self._changed_record(name, deployment, deadline)
-            await self._submit_with(deployment, metadata, deadline)
+        await self._deploy(name, deployment, self._changed_record)
 
     async def _changed_record(self, name: FunctionName, deployment: Deployment, deadline: Deadline) -> FunctionMetaData:
         existing = self._metadata.get(str(name))
@@ -210,7 +198,7 @@ class Functions:
         metadata.version = existing.version + 1
         for instance_id in [key for key in metadata.instanceStates if key >= (config.parallelism or 1)]:
             del metadata.instanceStates[instance_id]
-        await deadline.ask(lambda: self._prerequisites.outputs.prepare(metadata.functionDetails))
+        await deadline.ask(lambda: self._prerequisites.prepare_output(metadata.functionDetails))
         return metadata
 
     async def deregister(self, name: FunctionName) -> None:
@@ -224,7 +212,7 @@ class Functions:
         deadline = Deadline(self._hand_over.timeout_s)
         async with deadline.bound(f"{name} is not deleted, though it may be stopped,"):
             existing = await self._stopped(name, deadline)
-            await deadline.ask(lambda: self._prerequisites.end_instances(name, existing))
+            await deadline.ask(lambda: self._end_instances(name, existing))
         metadata = FunctionMetaData()
         metadata.CopyFrom(existing)
         metadata.version = existing.version + 1
@@ -281,11 +269,6 @@ class Functions:
     async def stop(self, name: FunctionName, instance_id: int | None) -> None:
         """Stop one instance, or all."""
         await self.set_state(name, instance_id, STOPPED)
-
-    async def _submit_with(self, deployment: Deployment, metadata: FunctionMetaData, deadline: Deadline) -> None:
-        await self._submit(metadata, deadline)
-        if deployment.upload is not None:
-            await self._packages.keep_named(deployment.upload, metadata.packageLocation, deadline)
 
     async def _submit(
         self, metadata: FunctionMetaData, deadline: Deadline | None = None, *, is_deletion: bool = False

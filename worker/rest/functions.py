@@ -21,9 +21,9 @@ from ..cluster.hand_over import REQUEST_ID_HEADER
 from ..functions.instances import Instances
 from ..functions.log_stream import merged
 from ..functions.package_intake import package_id
+from ..functions.prerequisites import is_spark
 from ..functions.runs import Runs
 from ..functions.service import Deployment, FunctionName, Functions
-from ..functions.spark_readiness import is_spark
 from ..functions.state_tables import StateTables
 from ..functions.trigger import Trigger
 from .app import ONE_FUNCTION, WorkerCall, WorkerRoutes

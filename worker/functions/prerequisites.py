@@ -1,0 +1,135 @@
+"""Checks and preparations before a function exists: Spark, deduplication of its output, subscriptions of its inputs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from ...client.client import AsyncClient
+from ...client.config import ConsumerConfig
+from ...client.deduplication import DeduplicationOff, partitions_of, switch_on
+from ...config.conversion import runtime_options
+from ...config.function_config import SPARK
+from ...errors import (
+    ConnectionLost,
+    InvalidConfig,
+    MagnetarError,
+    OperationTimeout,
+    RequestRefused,
+    SparkFailed,
+    UnknownBrokerError,
+)
+from ...spark.readiness import check_ready
+from ...wire.functions_pb2 import EARLIEST, EFFECTIVELY_ONCE, FAILOVER, FunctionDetails
+from ..cluster.broker_admin import BrokerAdmin
+from ..config import WorkerConfig
+
+SUBSCRIBE_TIMEOUT_S = 5.0
+_log = logging.getLogger(__name__)
+
+
+def is_spark(details: FunctionDetails) -> bool:
+    """Return whether a function works in runs, by Spark."""
+    return runtime_options(details.customRuntimeOptions).get("runtime_env") == SPARK
+
+
+def subscription_of(details: FunctionDetails) -> str:
+    """Return the subscription of all inputs: the one given, or the function's name."""
+    return details.source.subscriptionName or f"{details.tenant}/{details.namespace}/{details.name}"
+
+
+class Prerequisites:
+    """What has to be there before a function is."""
+
+    def __init__(self, config: WorkerConfig, worker_id: str, client: AsyncClient, admin: BrokerAdmin) -> None:
+        self._config = config
+        self._worker_id = worker_id
+        self._client = client
+        self._admin = admin
+
+    async def check_spark(self, details: FunctionDetails) -> None:
+        """Make sure that a function which is to run by Spark can, by this worker's machine.
+
+        Raises:
+            RequestRefused: it cannot, and why.
+        """
+        if not is_spark(details):
+            return
+        if not self._config.state_url:
+            raise RequestRefused(
+                400,
+                "runtimeEnv spark keeps the plans of its runs in the state store, and there is none; set"
+                " stateStorageServiceUrl in the worker's configuration",
+            )
+        try:
+            await asyncio.to_thread(check_ready, self._config.spark_master, None, self._config.data_dir / "spark")
+        except (InvalidConfig, SparkFailed) as exc:
+            raise RequestRefused(
+                400, f"runtimeEnv spark is not possible on the machine of worker {self._worker_id}: {exc}"
+            ) from exc
+
+    async def prepare_output(self, details: FunctionDetails) -> None:
+        """Switch deduplication on for the output topic of a function that is EFFECTIVELY_ONCE.
+
+        The broker drops duplicates only on topics where that is switched on. It is done by the topic's policy, which
+        concerns no other topic, and read back: a function whose guarantee would not hold is refused instead.
+
+        Cancellation: the topic may have been created, and deduplication switched on.
+
+        Raises:
+            RequestRefused: that is not possible, or the function would need a state store and there is none.
+            ConnectionLost: the broker does not answer; ask again.
+        """
+        topic, admin_url = details.sink.topic, self._config.admin_url
+        if not topic or (details.processingGuarantees != EFFECTIVELY_ONCE and not is_spark(details)):
+            return
+        if not self._config.state_url and (count := await asyncio.to_thread(partitions_of, admin_url, topic)):
+            raise RequestRefused(
+                400,
+                f"output topic {topic} has {count} partitions, and EFFECTIVELY_ONCE commits outputs for several through"
+                " the state store; set stateStorageServiceUrl in the worker's configuration, or use an output topic"
+                " without partitions",
+            )
+        try:
+            await asyncio.to_thread(switch_on, admin_url, topic)
+        except DeduplicationOff as exc:
+            why = "outputs of a Spark function are there exactly once: " if is_spark(details) else ""
+            raise RequestRefused(400, f"{why}{exc}") from exc
+
+    async def prepare_inputs(self, details: FunctionDetails) -> None:
+        """Create the subscriptions of a function where absent.
+
+        With Apache Pulsar a new subscription begins where the topic ends at the moment when the first instance has
+        started: what is published between the answer to `create` and that moment is never processed. Here the
+        subscription is there before `create` is answered, so everything published afterwards is.
+
+        A topic that the broker does not let us subscribe to is no reason to refuse the function: its instances try on,
+        and say why in their status.
+
+        Raises:
+            ConnectionLost: the broker does not answer; ask again.
+        """
+        source, name = details.source, subscription_of(details)
+        config = ConsumerConfig(
+            type="Failover" if source.subscriptionType == FAILOVER else "Shared",
+            initial_position="Earliest" if source.subscriptionPosition == EARLIEST else "Latest",
+            receiver_queue_size=0,
+        )
+        await asyncio.gather(*(self._open_and_close(topic, name, config) for topic in source.inputSpecs))
+
+    async def _open_and_close(self, topic: str, name: str, config: ConsumerConfig) -> None:
+        try:
+            async with asyncio.timeout(SUBSCRIBE_TIMEOUT_S):
+                consumer = await self._client.subscribe(topic, name, config)
+                await consumer.close()
+                return
+        except (ConnectionLost, OperationTimeout, TimeoutError):
+            pass  # or it is there, and its only consumer keeps us out
+        except MagnetarError as exc:
+            _log.warning("subscription %s of %s could not be prepared: %s", name, topic, exc)
+            return
+        try:
+            is_earliest = config.initial_position == "Earliest"
+            await self._admin.create_subscription(topic, name, is_earliest=is_earliest)
+        except UnknownBrokerError as exc:
+            _log.warning("subscription %s of %s could not be prepared: %s", name, topic, exc)
