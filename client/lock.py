@@ -19,14 +19,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from functools import partial
 
 from ..errors import ClosedError, ConnectionLost, ConsumerBusy, MagnetarError, OperationTimeout
 from ..tasks import Backoff, TaskSet
-from ..wire import requests
-from ..wire.frames import encode_frame
 from ..wire.message_id import LATEST
-from ..wire.pulsar_api_pb2 import CommandMessage
+from ..wire.pulsar_api_pb2 import CommandCloseConsumer, CommandMessage
 from ..wire.topic_name import TopicName
 from .config import ConsumerConfig
 from .connections.attachment import FINAL_FOR_CONSUMERS, RETRIED, Connect
@@ -153,19 +150,18 @@ class Lock:
                 await self._changed.wait()
 
     async def _take(self, connection: Connection) -> None:
-        request_id = self._command.request_id = connection.next_request_id()
         self._asked = connection
         connection.add_consumer(self._id, self)
         try:
-            subscribed = encode_frame(requests.subscribe(self._command))
-            await connection.request(request_id, subscribed, f"lock {self.name}")
+            await connection.request(f"lock {self.name}", self._command)
             if self._asked is not connection:
                 raise ConnectionLost(f"{connection.address.physical} took the lock {self.name} back at once")
         except BaseException as error:
             connection.remove_consumer(self._id)
             if isinstance(error, (OperationTimeout, asyncio.CancelledError)):
                 # The broker may still grant it.
-                connection.send_command(requests.close_consumer(connection.next_request_id(), self._id))
+                close = CommandCloseConsumer(consumer_id=self._id, request_id=connection.next_request_id())
+                connection.send_command(close)
             raise
         self._connection = connection
         self.waits_for = ""
@@ -221,8 +217,7 @@ class Lock:
         if connection is None:
             return
         try:
-            close = partial(requests.close_consumer, consumer_id=self._id)
-            await connection.ask(f"unlock {self.name}", close)
+            await connection.request(f"unlock {self.name}", CommandCloseConsumer(consumer_id=self._id))
         except MagnetarError as error:
             log.debug("closing the lock %s: %s", self.name, error)
         finally:

@@ -14,38 +14,41 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
+
+from google.protobuf.message import Message
 
 from ...errors import ConnectionLost, MagnetarError, OperationTimeout, ProtocolError, broker_error
+from ...tasks import settle
+from ...wire import pulsar_api_pb2 as pb
 from ...wire import requests
+from ...wire.commands import NO_REQUEST, wrap
 from ...wire.frames import DEFAULT_MAX_MESSAGE_BYTES, FRAME_PADDING_BYTES, FrameDecoder, encode_frame
-from ...wire.pulsar_api_pb2 import (
-    BaseCommand,
-    CommandError,
-    CommandLookupTopicResponse,
-    CommandMessage,
-    CommandPartitionedTopicMetadataResponse,
-    CommandProducerSuccess,
-    CommandSendError,
-    CommandSendReceipt,
-)
+from ...wire.pulsar_api_pb2 import BaseCommand
 from ...wire.session import LEGAL, Role, State
 from .config import ClientConfig
 from .service_url import Address
 
 log = logging.getLogger(__name__)
 
-NO_REQUEST = (1 << 64) - 1
-"""Request id of commands that answer no request: -1 as the protocol writes it."""
+_ANSWERS = {
+    BaseCommand.SUCCESS: "success",
+    BaseCommand.LOOKUP_RESPONSE: "lookupTopicResponse",
+    BaseCommand.PARTITIONED_METADATA_RESPONSE: "partitionMetadataResponse",
+    BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE: "getLastMessageIdResponse",
+}
+"""The answers that complete a request at once, by the name of their field."""
+_WITH_RESPONSE = (BaseCommand.LOOKUP_RESPONSE, BaseCommand.PARTITIONED_METADATA_RESPONSE)
+"""Those that say in their field ``response`` whether the request failed."""
 
 
 class ProducerPort(Protocol):
     """What a connection tells a producer."""
 
-    def handle_receipt(self, receipt: CommandSendReceipt) -> None:
+    def handle_receipt(self, receipt: pb.CommandSendReceipt) -> None:
         """Handle a send receipt: an entry is stored."""
 
-    def handle_send_error(self, error: CommandSendError) -> None:
+    def handle_send_error(self, error: pb.CommandSendError) -> None:
         """Handle a send error: an entry is refused."""
 
     def handle_detached(self, connection: Connection, reason: MagnetarError) -> None:
@@ -55,7 +58,7 @@ class ProducerPort(Protocol):
 class ConsumerPort(Protocol):
     """What a connection tells a consumer."""
 
-    def handle_message(self, message: CommandMessage, payload: bytes) -> None:
+    def handle_message(self, message: pb.CommandMessage, payload: bytes) -> None:
         """Handle an entry."""
 
     def handle_active_change(self, is_active: bool) -> None:
@@ -68,14 +71,11 @@ class ConsumerPort(Protocol):
         """Handle the end of the consumer on this connection."""
 
 
-class _Request:
+class _Request(NamedTuple):
     """A request that waits for its answer."""
 
-    __slots__ = ("future", "timer")
-
-    def __init__(self, future: asyncio.Future[Any], timer: asyncio.TimerHandle):
-        self.future = future
-        self.timer = timer
+    future: asyncio.Future[Any]
+    timer: asyncio.TimerHandle
 
 
 class Connection(asyncio.Protocol):
@@ -165,8 +165,7 @@ class Connection(asyncio.Protocol):
             self._connected.exception()  # handshake() may have been cancelled and not look at it
         for request in self._requests.values():
             request.timer.cancel()
-            if not request.future.done():
-                request.future.set_exception(lost)
+            settle(request.future, lost)
         self._requests.clear()
         ports: list[ProducerPort | ConsumerPort] = [*self._producers.values(), *self._consumers.values()]
         self._producers.clear()
@@ -187,9 +186,9 @@ class Connection(asyncio.Protocol):
             self._loop.call_soon(self._flush)
         self._outgoing += parts
 
-    def send_command(self, command: BaseCommand) -> None:
-        """Send a command that expects no answer."""
-        self.send(encode_frame(command))
+    def send_command(self, command: Message) -> None:
+        """Send a command whose answer, if it has one, is of no interest."""
+        self.send(encode_frame(wrap(command)))
 
     def _flush(self) -> None:
         if self._outgoing and self._transport is not None:
@@ -201,21 +200,20 @@ class Connection(asyncio.Protocol):
         self._next_request_id += 1
         return self._next_request_id
 
-    def ask(self, what: str, make: Callable[[int], BaseCommand]) -> asyncio.Future[Any]:
-        """Send the command that ``make`` returns for a request id; as `request`."""
-        request_id = self.next_request_id()
-        return self.request(request_id, encode_frame(make(request_id)), what)
-
-    def request(self, request_id: int, command: bytes, what: str) -> asyncio.Future[Any]:
+    def request(self, what: str, command: Any) -> asyncio.Future[Any]:
         """Send a request and return the future of its answer.
 
         Args:
-            request_id: from `next_request_id`, the one inside ``command``.
-            command: the whole frame.
             what: names the request in errors, for example ``subscribe to persistent://…``.
+            command: without its ``request_id``, which is set here.
 
         The future gives the answer's command, or raises `BrokerError`, `OperationTimeout` or `ConnectionLost`.
         """
+        command.request_id = self.next_request_id()
+        return self.request_by_frame(what, command.request_id, encode_frame(wrap(command)))
+
+    def request_by_frame(self, what: str, request_id: int, frame: bytes) -> asyncio.Future[Any]:
+        """Send a request that is encoded already, with an id from `next_request_id`; as `request`."""
         future: asyncio.Future[Any] = self._loop.create_future()
         if not self.is_open:
             future.set_exception(
@@ -224,17 +222,14 @@ class Connection(asyncio.Protocol):
             return future
         timer = self._loop.call_later(self._config.operation_timeout_s, self._time_out, request_id, what)
         self._requests[request_id] = _Request(future, timer)
-        self.send(command)
+        self.send(frame)
         return future
 
     def _time_out(self, request_id: int, what: str) -> None:
-        request = self._requests.pop(request_id, None)
-        if request is not None and not request.future.done():
-            request.future.set_exception(
-                OperationTimeout(
-                    f"{self.address.physical} did not answer within {self._config.operation_timeout_s} s: {what}"
-                )
-            )
+        timeout_s = self._config.operation_timeout_s
+        self._settle(
+            request_id, OperationTimeout(f"{self.address.physical} did not answer within {timeout_s} s: {what}")
+        )
 
     def add_producer(self, producer_id: int, producer: ProducerPort) -> None:
         """Hand commands for ``producer_id`` to ``producer`` from now on."""
@@ -291,14 +286,9 @@ class Connection(asyncio.Protocol):
             kinds.SEND_ERROR: self._on_send_error,
             kinds.PING: self._on_ping,
             kinds.CONNECTED: self._on_connected,
-            kinds.ERROR: lambda command: self._on_error(command.error),
-            kinds.SUCCESS: lambda command: self._complete(command.success.request_id, command.success),
-            kinds.PRODUCER_SUCCESS: lambda command: self._on_producer_success(command.producer_success),
-            kinds.PARTITIONED_METADATA_RESPONSE: lambda command: self._on_partitions(command.partitionMetadataResponse),
-            kinds.LOOKUP_RESPONSE: lambda command: self._on_lookup(command.lookupTopicResponse),
-            kinds.GET_LAST_MESSAGE_ID_RESPONSE: lambda command: self._complete(
-                command.getLastMessageIdResponse.request_id, command.getLastMessageIdResponse
-            ),
+            kinds.ERROR: self._on_error,
+            kinds.PRODUCER_SUCCESS: self._on_producer_success,
+            **dict.fromkeys(_ANSWERS, self._on_answer),
             kinds.ACK_RESPONSE: self._on_ack_response,
             kinds.CLOSE_PRODUCER: self._on_close_producer,
             kinds.CLOSE_CONSUMER: self._on_close_consumer,
@@ -318,7 +308,7 @@ class Connection(asyncio.Protocol):
             producer.handle_send_error(command.send_error)
 
     def _on_ping(self, _: BaseCommand) -> None:
-        self.send_command(requests.pong())
+        self.send_command(pb.CommandPong())
 
     def _on_connected(self, command: BaseCommand) -> None:
         connected = command.connected
@@ -331,37 +321,31 @@ class Connection(asyncio.Protocol):
         if not self._connected.done():
             self._connected.set_result(None)
 
-    def _on_error(self, error: CommandError) -> None:
+    def _on_error(self, command: BaseCommand) -> None:
+        error = command.error
         if error.request_id == NO_REQUEST:
             self.close(broker_error(error.error, f"{self.address.physical} refused the connection: {error.message}"))
         else:
-            self._fail(error.request_id, broker_error(error.error, error.message))
+            self._settle(error.request_id, broker_error(error.error, error.message))
 
-    def _on_producer_success(self, success: CommandProducerSuccess) -> None:
+    def _on_producer_success(self, command: BaseCommand) -> None:
+        success = command.producer_success
         if success.producer_ready:
-            self._complete(success.request_id, success)
+            self._settle(success.request_id, success)
         elif (request := self._requests.get(success.request_id)) is not None:
             # The producer waits for its turn to be exclusive: the same request is answered again, at any later time.
             request.timer.cancel()
 
-    def _on_partitions(self, response: CommandPartitionedTopicMetadataResponse) -> None:
-        if response.response == CommandPartitionedTopicMetadataResponse.Failed:
-            self._fail(response.request_id, broker_error(response.error, response.message))
-        else:
-            self._complete(response.request_id, response)
-
-    def _on_lookup(self, response: CommandLookupTopicResponse) -> None:
-        if response.response == CommandLookupTopicResponse.Failed:
-            self._fail(response.request_id, broker_error(response.error, response.message))
-        else:
-            self._complete(response.request_id, response)
+    def _on_answer(self, command: BaseCommand) -> None:
+        kind = command.type
+        answer = getattr(command, _ANSWERS[kind])
+        is_refused = kind in _WITH_RESPONSE and answer.response == answer.Failed
+        self._settle(answer.request_id, broker_error(answer.error, answer.message) if is_refused else answer)
 
     def _on_ack_response(self, command: BaseCommand) -> None:
-        response = command.ackResponse
-        if response.HasField("error"):
-            self._fail(response.request_id, broker_error(response.error, response.message))
-        else:
-            self._complete(response.request_id, response)
+        answer = command.ackResponse
+        is_refused = answer.HasField("error")
+        self._settle(answer.request_id, broker_error(answer.error, answer.message) if is_refused else answer)
 
     def _on_close_producer(self, command: BaseCommand) -> None:
         producer = self._producers.pop(command.close_producer.producer_id, None)
@@ -383,19 +367,12 @@ class Connection(asyncio.Protocol):
         if consumer is not None:
             consumer.handle_end_of_topic()
 
-    def _complete(self, request_id: int, answer: object) -> None:
+    def _settle(self, request_id: int, answer: object) -> None:
+        """Give a request its answer, or the error that it raises."""
         request = self._requests.pop(request_id, None)
         if request is not None:
             request.timer.cancel()
-            if not request.future.done():
-                request.future.set_result(answer)
-
-    def _fail(self, request_id: int, error: MagnetarError) -> None:
-        request = self._requests.pop(request_id, None)
-        if request is not None:
-            request.timer.cancel()
-            if not request.future.done():
-                request.future.set_exception(error)
+            settle(request.future, answer)
 
     # -- keep-alive -----------------------------------------------------------------------------------------------
 
@@ -406,5 +383,5 @@ class Connection(asyncio.Protocol):
             )
             return
         self._heard_since_tick = False
-        self.send_command(requests.ping())
+        self.send_command(pb.CommandPing())
         self._keep_alive = self._loop.call_later(self._config.keep_alive_s, self._tick)

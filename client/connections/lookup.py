@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from ...errors import ConnectionLost, MagnetarError, ProtocolError
-from ...wire import requests
-from ...wire.pulsar_api_pb2 import CommandLookupTopicResponse, CommandPartitionedTopicMetadataResponse
+from ...wire import pulsar_api_pb2 as pb
 from ...wire.topic_name import TopicName
 from .connection import Connection
 from .pool import ConnectionPool
@@ -37,9 +34,8 @@ class Lookup:
         Cancellation: safe.
         """
         connection = await self._service()
-        answer: CommandPartitionedTopicMetadataResponse = await connection.ask(
-            f"partitions of {topic}", lambda request_id: requests.partitioned_metadata(request_id, topic.text)
-        )
+        command = pb.CommandPartitionedTopicMetadata(topic=topic.text)
+        answer: pb.CommandPartitionedTopicMetadataResponse = await connection.request(f"partitions of {topic}", command)
         return answer.partitions
 
     async def broker_of(self, topic: TopicName) -> Address:
@@ -51,17 +47,17 @@ class Lookup:
         service = connection.address.physical
         authoritative = False
         for _ in range(self._max_redirects + 1):
-            make = partial(requests.lookup, topic=topic.text, authoritative=authoritative)
-            answer: CommandLookupTopicResponse = await connection.ask(f"lookup of {topic}", make)
+            command = pb.CommandLookupTopic(topic=topic.text, authoritative=authoritative)
+            answer: pb.CommandLookupTopicResponse = await connection.request(f"lookup of {topic}", command)
             address = _address(answer, service)
-            if answer.response == CommandLookupTopicResponse.Connect:
+            if answer.response == pb.CommandLookupTopicResponse.Connect:
                 return address
             authoritative = answer.authoritative
             connection = await self._pool.connection(address)
         raise ConnectionLost(f"lookup of {topic} was redirected more than {self._max_redirects} times")
 
 
-def _address(answer: CommandLookupTopicResponse, service: HostPort) -> Address:
+def _address(answer: pb.CommandLookupTopicResponse, service: HostPort) -> Address:
     """Return where a lookup answer points to; a proxied broker is reached through the service URL."""
     if not answer.brokerServiceUrl:
         raise ProtocolError("a lookup answer names no broker without TLS; TLS is not supported")

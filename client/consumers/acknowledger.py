@@ -276,7 +276,7 @@ class Acknowledger:
         for is_cumulative, ids in parts:
             request_id = connection.next_request_id()
             frame = ack_frame(self._consumer_id, ids, is_cumulative, request_id)
-            answer = connection.request(request_id, frame, f"acknowledge {len(ids)} entries of {self._topic}")
+            answer = connection.request_by_frame(f"acknowledge {len(ids)} entries of {self._topic}", request_id, frame)
             answer.add_done_callback(partial(self._answered, group, group.attempt))
 
     def _answered(self, group: _Group, attempt: int, answer: asyncio.Future[object]) -> None:

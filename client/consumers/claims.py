@@ -35,7 +35,7 @@ class Claims:
         request_id = connection.next_request_id()
         ids = [(ledger_id, entry_id, ()) for ledger_id, entry_id in positions]
         frame = ack_frame(self._consumer_id, ids, request_id=request_id)
-        answer = connection.request(request_id, frame, f"acknowledge {len(ids)} entries of {self._topic}")
+        answer = connection.request_by_frame(f"acknowledge {len(ids)} entries of {self._topic}", request_id, frame)
         self._waiting[claim] = answer
         answer.add_done_callback(partial(self._answered, claim))
         return claim

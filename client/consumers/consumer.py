@@ -12,13 +12,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from functools import partial
 
 from ...errors import ClosedError, ConnectionLost, InvalidConfig, MagnetarError, OperationTimeout
+from ...wire import pulsar_api_pb2 as pb
 from ...wire import requests
 from ...wire.frames import DEFAULT_MAX_MESSAGE_BYTES
 from ...wire.message_id import EARLIEST, LATEST, MessageId
-from ...wire.pulsar_api_pb2 import BaseCommand, CommandMessage
 from ...wire.topic_name import TopicName
 from ..checks import check_integer, check_message_id
 from ..config import ConsumerConfig
@@ -171,7 +170,7 @@ class Consumer:
         """Whether `poll` has messages left of the entry that it took from last."""
         return self._queue.has_opened
 
-    def handle_message(self, message: CommandMessage, payload: bytes) -> None:
+    def handle_message(self, message: pb.CommandMessage, payload: bytes) -> None:
         """Handle an entry (called by the connection)."""
         data = message.message_id
         position = (data.ledgerId, data.entryId)
@@ -218,13 +217,13 @@ class Consumer:
     def _release(self, count: int) -> None:
         permits = self._queue.permits.release(count)
         if permits and self._is_attached and self._connection is not None:
-            self._connection.send_command(requests.flow(self._id, permits))
+            self._connection.send_command(pb.CommandFlow(consumer_id=self._id, messagePermits=permits))
 
     def _demand(self) -> None:
         if self._is_attached and self._connection is not None:
             permits = self._queue.permits.demand()
             if permits:
-                self._connection.send_command(requests.flow(self._id, permits))
+                self._connection.send_command(pb.CommandFlow(consumer_id=self._id, messagePermits=permits))
 
     # -- acknowledging --------------------------------------------------------------------------------------------
 
@@ -359,18 +358,17 @@ class Consumer:
             check_integer("the publish time to seek to", target, 0)
         connection = await self._attached()
         skip: StartPosition | None = None
-        if isinstance(target, MessageId):
-            if target not in (EARLIEST, LATEST):
-                skip = StartPosition(target, inclusive)
-            ack_set = skip.ack_set() if skip is not None else ()
-            seek = partial(requests.seek_to_id, consumer_id=self._id, message_id=target, ack_set=ack_set)
+        if not isinstance(target, MessageId):
+            seek = pb.CommandSeek(consumer_id=self._id, message_publish_time=target)
         else:
-            seek = partial(requests.seek_to_time, consumer_id=self._id, publish_time_ms=target)
+            begin = StartPosition(target, inclusive)
+            skip = begin if target not in (EARLIEST, LATEST) else None
+            seek = pb.CommandSeek(consumer_id=self._id, message_id=begin.entry_data())
         self._is_seeking = True
         permits = self._queue.clear()
         self._acks.clear()
         try:
-            await connection.ask(f"seek {self.topic} to {target}", seek)
+            await connection.request(f"seek {self.topic} to {target}", seek)
             self._resumption.sought(target, skip)
         finally:
             self._is_seeking = False
@@ -410,8 +408,8 @@ class Consumer:
         """
         connection = await self._attached()
         self._acks.flush()
-        unsubscribe = partial(requests.unsubscribe, consumer_id=self._id)
-        await connection.ask(f"unsubscribe {self.subscription} of {self.topic}", unsubscribe)
+        unsubscribe = pb.CommandUnsubscribe(consumer_id=self._id)
+        await connection.request(f"unsubscribe {self.subscription} of {self.topic}", unsubscribe)
         await self._end()
 
     # -- opening and closing ---------------------------------------------------------------------------------------
@@ -444,7 +442,7 @@ class Consumer:
         self._connection = connection
         connection.add_consumer(self._id, self)
         try:
-            await connection.ask(f"subscribe {self.subscription} to {self.topic}", self._subscription)
+            await connection.request(f"subscribe {self.subscription} to {self.topic}", self._subscription())
             if self._resumption.is_latest:
                 # "Latest" must mean the same after a reconnection: note now which message that is.
                 self._resumption.stands_at((await ask_last(connection, self._id, self.topic, self._partition))[1])
@@ -455,28 +453,28 @@ class Consumer:
             self._connection = None
             if isinstance(error, (OperationTimeout, asyncio.CancelledError)):
                 # The broker may still create it.
-                connection.send_command(requests.close_consumer(connection.next_request_id(), self._id))
+                close = pb.CommandCloseConsumer(consumer_id=self._id, request_id=connection.next_request_id())
+                connection.send_command(close)
             raise
         self._max_message_bytes = connection.max_message_bytes
         self._is_attached = True
         self._acks.attach(connection)
         permits = self._queue.permits.restart()
         if permits:
-            connection.send_command(requests.flow(self._id, permits))
+            connection.send_command(pb.CommandFlow(consumer_id=self._id, messagePermits=permits))
         elif self._waiting:
             self._demand()
         if self._config.type != "Failover":
             self._set_active(True)
         self._waiting_for_broker.wake()
 
-    def _subscription(self, request_id: int) -> BaseCommand:
+    def _subscription(self) -> pb.CommandSubscribe:
         start = self._resumption.start
         command = subscribe_command(self._config, self.topic, self.subscription, start and start.message_id)
         command.consumer_id = self._id
-        command.request_id = request_id
         if self._is_rewinding:
             command.consumer_epoch = self._epoch
-        return requests.subscribe(command)
+        return command
 
     def handle_active_change(self, is_active: bool) -> None:
         """Handle a change of the active consumer (called by the connection)."""
@@ -538,8 +536,9 @@ class Consumer:
                 await self._acks.confirmed()
             connection = self._connection  # after the wait: it may be another one by now
             if connection is not None and self._is_attached:
-                close = partial(requests.close_consumer, consumer_id=self._id)
-                await connection.ask(f"close consumer of {self.topic}", close)
+                await connection.request(
+                    f"close consumer of {self.topic}", pb.CommandCloseConsumer(consumer_id=self._id)
+                )
         except MagnetarError as error:
             log.debug("%s: closing a consumer of %s: %s", self.topic, self.subscription, error)
         finally:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from ...wire import requests
 from ...wire.message_id import MessageId, from_data
-from ...wire.pulsar_api_pb2 import CommandGetLastMessageIdResponse
+from ...wire.pulsar_api_pb2 import CommandGetLastMessageId, CommandGetLastMessageIdResponse
 from ..connections.connection import Connection
 
 
@@ -15,8 +14,8 @@ async def ask_last(
 
     Cancellation: safe.
     """
-    answer: CommandGetLastMessageIdResponse = await connection.ask(
-        f"last message id of {topic}", lambda request_id: requests.last_message_id(request_id, consumer_id)
+    answer: CommandGetLastMessageIdResponse = await connection.request(
+        f"last message id of {topic}", CommandGetLastMessageId(consumer_id=consumer_id)
     )
     last = from_data(answer.last_message_id)
     if last.batch_index >= 0:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ...wire.ack_set import AckSet
-from ...wire.message_id import MessageId
+from ...wire.message_id import MessageId, to_data
+from ...wire.pulsar_api_pb2 import MessageIdData
 from .ack_tracker import EntryKey, words_of
 
 
@@ -34,12 +34,13 @@ class StartPosition(NamedTuple):
         seen = index if self.inclusive else index + 1
         return everything & ~((1 << seen) - 1)
 
-    def ack_set(self) -> AckSet:
-        """Return the ack set of SEEK: which messages of the entry are wanted, empty for all.
+    def entry_data(self) -> MessageIdData:
+        """Return the entry for SEEK, with an ack set of the messages of it that are wanted, empty for all.
 
         The message itself counts as wanted even where it is not: a set of none would mean all.
         """
-        index, size = self.message_id.batch_index, self.message_id.batch_size
-        if index <= 0 or index >= size:
-            return ()
-        return words_of(((1 << size) - 1) & ~((1 << index) - 1))
+        ledger_id, entry_id, _, index, size = self.message_id
+        data = to_data(MessageId(ledger_id, entry_id))
+        if 0 < index < size:
+            data.ack_set.extend(words_of(((1 << size) - 1) & ~((1 << index) - 1)))
+        return data

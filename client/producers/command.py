@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ...wire import requests
-from ...wire.pulsar_api_pb2 import BaseCommand, CommandProducer, KeyValue
+from ...wire.pulsar_api_pb2 import CommandProducer, KeyValue
 from ..config import ProducerConfig
 
 
@@ -23,13 +22,12 @@ class Creation:
         self._epoch = 0  # tells the broker which of two attempts of one producer is the later one
         self.topic_epoch: int | None = None
 
-    def command(self, request_id: int, name: str) -> BaseCommand:
-        """Return the next PRODUCER; no name lets the broker choose one."""
+    def command(self, name: str) -> CommandProducer:
+        """Return the next PRODUCER, without the id of the request; no name lets the broker choose one."""
         config = self._config
         command = CommandProducer(
             topic=self._topic,
             producer_id=self._producer_id,
-            request_id=request_id,
             encrypted=False,
             metadata=[KeyValue(key=key, value=value) for key, value in config.properties.items()],
             epoch=self._epoch,
@@ -41,4 +39,4 @@ class Creation:
             command.producer_name = name
         if self.topic_epoch is not None and config.access_mode != "Shared":
             command.topic_epoch = self.topic_epoch
-        return requests.producer(command)
+        return command

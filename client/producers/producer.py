@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 
 from ...errors import (
     ChecksumError,
@@ -26,11 +25,11 @@ from ...errors import (
     TopicTerminated,
     broker_error,
 )
-from ...wire import requests
 from ...wire.bulk import send_frame_head
 from ...wire.message_id import MessageId, signed_64
 from ...wire.payload import verify_checksum
 from ...wire.pulsar_api_pb2 import (
+    CommandCloseProducer,
     CommandProducerSuccess,
     CommandSendError,
     CommandSendReceipt,
@@ -400,8 +399,8 @@ class Producer:
         self._connection = connection
         connection.add_producer(self._id, self)
         try:
-            create = partial(self._creation.command, name=self.name)
-            success: CommandProducerSuccess = await connection.ask(f"create producer on {self.topic}", create)
+            create = self._creation.command(self.name)
+            success: CommandProducerSuccess = await connection.request(f"create producer on {self.topic}", create)
             if self._connection is not connection:
                 raise ConnectionLost(f"{connection.address.physical} closed the producer at once")
         except BaseException as error:
@@ -409,7 +408,8 @@ class Producer:
             self._connection = None
             if isinstance(error, (OperationTimeout, asyncio.CancelledError)):
                 # The broker may still create it.
-                connection.send_command(requests.close_producer(connection.next_request_id(), self._id))
+                close = CommandCloseProducer(producer_id=self._id, request_id=connection.next_request_id())
+                connection.send_command(close)
             raise
         self._created(success, connection.max_message_bytes)
         self._is_attached = True
@@ -459,8 +459,8 @@ class Producer:
             connection = self._connection
             if connection is not None and self._is_attached:
                 # The broker answers when everything before is stored, after the receipts.
-                close = partial(requests.close_producer, producer_id=self._id)
-                await connection.ask(f"close producer of {self.topic}", close)
+                close = CommandCloseProducer(producer_id=self._id)
+                await connection.request(f"close producer of {self.topic}", close)
         except MagnetarError as error:
             log.debug("%s: closing producer %s: %s", self.topic, self.name, error)
         finally:
