@@ -6,9 +6,10 @@ follows is the REST interface that all tools use. `AsyncFunctions` is the interf
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from ...errors import InvalidConfig, RequestRefused
 from ...web.client import Parts, segment
@@ -18,7 +19,11 @@ from .rest import RestClient
 DEFAULT_TENANT = "public"
 DEFAULT_NAMESPACE = "default"
 _NOT_FOUND = 404
+_P = ParamSpec("_P")
 _T = TypeVar("_T")
+
+Name = str | Callable[..., Any]
+"""What names a function: its name, tenant/namespace/name, or the function that was deployed under its own name."""
 
 
 class Processor(Protocol):
@@ -33,7 +38,7 @@ class _Prepared(NamedTuple):
     parts: Parts
 
 
-def _path(name: str | Callable[..., Any], tenant: str | None, namespace: str | None) -> str:
+def _path(name: Name, tenant: str | None, namespace: str | None) -> str:
     """Return the path of a function: of its name, of tenant/namespace/name, or of the object that was deployed."""
     text = name if isinstance(name, str) else own_name(name)
     if not text:
@@ -129,9 +134,7 @@ class AsyncFunctions:
         config: dict[str, Any] = await rest.json("GET", path)
         return config
 
-    async def get(
-        self, name: str | Callable[..., Any], *, tenant: str | None = None, namespace: str | None = None
-    ) -> dict[str, Any]:
+    async def get(self, name: Name, *, tenant: str | None = None, namespace: str | None = None) -> dict[str, Any]:
         """Return a function's config, in Pulsar's JSON."""
         config: dict[str, Any] = await self._rest().json("GET", _path(name, tenant, namespace))
         return config
@@ -140,29 +143,23 @@ class AsyncFunctions:
         """Return the names of a namespace's functions."""
         return sorted(await self._rest().json("GET", _namespace_path(tenant, namespace)))
 
-    async def delete(
-        self, name: str | Callable[..., Any], *, tenant: str | None = None, namespace: str | None = None
-    ) -> None:
+    async def delete(self, name: Name, *, tenant: str | None = None, namespace: str | None = None) -> None:
         """Stop a function and remove it."""
         await self._rest().send("DELETE", _path(name, tenant, namespace))
 
-    async def status(
-        self, name: str | Callable[..., Any], *, tenant: str | None = None, namespace: str | None = None
-    ) -> dict[str, Any]:
+    async def status(self, name: Name, *, tenant: str | None = None, namespace: str | None = None) -> dict[str, Any]:
         """Return whether a function runs, what it did and what failed, in Pulsar's JSON."""
         status: dict[str, Any] = await self._rest().json("GET", f"{_path(name, tenant, namespace)}/status")
         return status
 
-    async def stats(
-        self, name: str | Callable[..., Any], *, tenant: str | None = None, namespace: str | None = None
-    ) -> dict[str, Any]:
+    async def stats(self, name: Name, *, tenant: str | None = None, namespace: str | None = None) -> dict[str, Any]:
         """Return a function's counters and latency, in Pulsar's JSON."""
         stats: dict[str, Any] = await self._rest().json("GET", f"{_path(name, tenant, namespace)}/stats")
         return stats
 
     async def trigger(
         self,
-        name: str | Callable[..., Any],
+        name: Name,
         value: str | bytes,
         *,
         topic: str | None = None,
@@ -187,9 +184,7 @@ class AsyncFunctions:
             parts["topic"] = (None, topic, "text/plain")
         return await self._rest().send("POST", f"{_path(name, tenant, namespace)}/trigger", parts=parts)
 
-    async def run(
-        self, name: str | Callable[..., Any], *, tenant: str | None = None, namespace: str | None = None
-    ) -> dict[str, Any]:
+    async def run(self, name: Name, *, tenant: str | None = None, namespace: str | None = None) -> dict[str, Any]:
         """Have a function of the runtime spark work its backlog off, and wait for the end, however long it takes.
 
         Returns: the run as `status` shows it; ``stage`` is ``done``, ``failed`` (with a ``reason``) or ``cancelled``.
@@ -202,12 +197,7 @@ class AsyncFunctions:
         return run
 
     async def logs(
-        self,
-        name: str | Callable[..., Any],
-        *,
-        tail: int = 100,
-        tenant: str | None = None,
-        namespace: str | None = None,
+        self, name: Name, *, tail: int = 100, tenant: str | None = None, namespace: str | None = None
     ) -> str:
         """Return the last ``tail`` lines of what a function's instances printed and logged, and their tracebacks."""
         path = f"{_path(name, tenant, namespace)}/logs"
@@ -219,6 +209,18 @@ class _Caller(Protocol):
     """Runs a coroutine elsewhere and waits for it."""
 
     def call(self, coroutine: Coroutine[Any, Any, _T]) -> _T: ...
+
+
+def _waiting(
+    method: Callable[Concatenate[AsyncFunctions, _P], Coroutine[Any, Any, _T]],
+) -> Callable[Concatenate[Functions, _P], _T]:
+    """Return the method of `Functions` that calls one of `AsyncFunctions` and waits for its result."""
+
+    @functools.wraps(method)
+    def call(self: Functions, /, *arguments: _P.args, **options: _P.kwargs) -> _T:
+        return self._call(method(self._functions, *arguments, **options))
+
+    return call
 
 
 class Functions:
@@ -240,59 +242,11 @@ class Functions:
         """Create a function, or give an existing one new code and settings; as `AsyncFunctions.deploy`."""
         return self._call(self._functions.send(_prepare(function, inputs, output, settings)))
 
-    def get(
-        self, name: str | Callable[..., Any], *, tenant: str | None = None, namespace: str | None = None
-    ) -> dict[str, Any]:
-        """Return a function's config, in Pulsar's JSON."""
-        return self._call(self._functions.get(name, tenant=tenant, namespace=namespace))
-
-    def list(self, *, tenant: str | None = None, namespace: str | None = None) -> list[str]:
-        """Return the names of a namespace's functions."""
-        return self._call(self._functions.list(tenant=tenant, namespace=namespace))
-
-    def delete(
-        self, name: str | Callable[..., Any], *, tenant: str | None = None, namespace: str | None = None
-    ) -> None:
-        """Stop a function and remove it."""
-        self._call(self._functions.delete(name, tenant=tenant, namespace=namespace))
-
-    def status(
-        self, name: str | Callable[..., Any], *, tenant: str | None = None, namespace: str | None = None
-    ) -> dict[str, Any]:
-        """Return whether a function runs, what it did and what failed, in Pulsar's JSON."""
-        return self._call(self._functions.status(name, tenant=tenant, namespace=namespace))
-
-    def stats(
-        self, name: str | Callable[..., Any], *, tenant: str | None = None, namespace: str | None = None
-    ) -> dict[str, Any]:
-        """Return a function's counters and latency, in Pulsar's JSON."""
-        return self._call(self._functions.stats(name, tenant=tenant, namespace=namespace))
-
-    def trigger(
-        self,
-        name: str | Callable[..., Any],
-        value: str | bytes,
-        *,
-        topic: str | None = None,
-        tenant: str | None = None,
-        namespace: str | None = None,
-    ) -> bytes:
-        """Send one message to a function and return what comes out; as `AsyncFunctions.trigger`."""
-        return self._call(self._functions.trigger(name, value, topic=topic, tenant=tenant, namespace=namespace))
-
-    def run(
-        self, name: str | Callable[..., Any], *, tenant: str | None = None, namespace: str | None = None
-    ) -> dict[str, Any]:
-        """Have a function of the runtime spark work its backlog off; as `AsyncFunctions.run`."""
-        return self._call(self._functions.run(name, tenant=tenant, namespace=namespace))
-
-    def logs(
-        self,
-        name: str | Callable[..., Any],
-        *,
-        tail: int = 100,
-        tenant: str | None = None,
-        namespace: str | None = None,
-    ) -> str:
-        """Return the last ``tail`` lines of what a function's instances printed and logged, and their tracebacks."""
-        return self._call(self._functions.logs(name, tail=tail, tenant=tenant, namespace=namespace))
+    get = _waiting(AsyncFunctions.get)
+    list = _waiting(AsyncFunctions.list)
+    delete = _waiting(AsyncFunctions.delete)
+    status = _waiting(AsyncFunctions.status)
+    stats = _waiting(AsyncFunctions.stats)
+    trigger = _waiting(AsyncFunctions.trigger)
+    run = _waiting(AsyncFunctions.run)
+    logs = _waiting(AsyncFunctions.logs)
