@@ -15,15 +15,8 @@ import asyncio
 from ..client.client import AsyncClient
 from ..client.config import Guard
 from ..tasks import race
-from ..wire.functions_pb2 import FunctionMetaData
+from .identity import lock_name
 from .spec import InstanceSpec
-
-
-def lock_name(metadata: FunctionMetaData, instance_id: int) -> str:
-    """Return the name of the lock of an instance: the instance's own, and the function's id."""
-    details = metadata.functionDetails
-    key = f"{details.tenant}/{details.namespace}/{details.name}:{instance_id}"
-    return f"{key}@{metadata.functionUuid}" if metadata.functionUuid else key
 
 
 class InstanceLock:

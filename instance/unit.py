@@ -77,12 +77,10 @@ class Acknowledgements:
     Attributes:
         whole: entries that are done.
         partial: entries of which the ack set's messages are still wanted.
-        failed: indexes of an entry's messages to be delivered again later.
     """
 
     whole: list[ReceivedEntry] = field(default_factory=list)
     partial: list[tuple[ReceivedEntry, ack_set.AckSet]] = field(default_factory=list)
-    failed: list[tuple[ReceivedEntry, tuple[int, ...]]] = field(default_factory=list)
 
 
 class Unit:
@@ -152,19 +150,13 @@ class Unit:
         for number in range(first, bisect_left(self._starts, end)):
             start, indexes = self._starts[number], self._indexes[number]
             positions = range(max(begin, start), min(end, start + len(indexes)))
-            again = tuple(indexes[position - start] for position in positions if position in failed)
             done = {indexes[position - start] for position in positions if position not in failed}
-            self._settle_entry(number, done, again, acks)
-        return acks
-
-    def _settle_entry(self, number: int, done: set[int], again: tuple[int, ...], acks: Acknowledgements) -> None:
-        entry, open_indexes = self.entries[number], self._open[number]
-        open_indexes -= done
-        if again:
-            acks.failed.append((entry, again))
-            if entry not in self.failed_entries[-1:]:
+            entry, open_indexes = self.entries[number], self._open[number]
+            open_indexes -= done
+            if len(done) < len(positions) and entry not in self.failed_entries[-1:]:
                 self.failed_entries.append(entry)
-        if not open_indexes:
-            acks.whole.append(entry)
-        elif done:
-            acks.partial.append((entry, ack_set.from_wanted(open_indexes)))
+            if not open_indexes:
+                acks.whole.append(entry)
+            elif done:
+                acks.partial.append((entry, ack_set.from_wanted(open_indexes)))
+        return acks

@@ -117,7 +117,7 @@ class TableClient:
         repeated with the same sequence.
 
         Args:
-            table: its name, see `naming.table_of`.
+            table: its name, see `instance.identity.table_of`.
             writer: 16 random bytes of one incarnation of an instance; one call of it at a time.
             sequence: grows from call to call, from 1 on.
             changes: in their order.
@@ -162,7 +162,7 @@ class TableClient:
         A repeated call is recognised by ``new`` and not made again.
 
         Args:
-            table: its name, see `naming.table_of`.
+            table: its name, see `instance.identity.table_of`.
             function_uuid: of the create.
             partition: name of the input partition.
             expected: the position that `open` or the last commit gave; None if there was none.
@@ -198,7 +198,7 @@ class TableClient:
         """Set a key and return its version.
 
         Args:
-            table: its name, see `naming.table_of`.
+            table: its name, see `instance.identity.table_of`.
             key: the key.
             data: its bytes.
             expected_version: that the key must have; 0: it must not exist; None: whatever is there.

@@ -21,12 +21,12 @@ from threading import get_ident
 from ...api.message_id import FunctionMessageId
 from ...client.consumers.received import ReceivedEntry
 from ...errors import ClosedError, InvalidConfig, InvalidTopicName, MagnetarError, MessageTooLarge, StateRefused
-from ...state.naming import table_of
 from ...wire.message_id import MessageId
 from ...wire.topic_name import parse_topic_name
 from ..core import InstanceCore
 from ..endpoint_settings import consumer_config, producer_config, subscription_of
 from ..function_thread import Calls, Item
+from ..identity import table_of
 from ..ports import Input, Output
 from ..publish_request import PublishRequest, read_message_id
 from ..state.binding import StateLink

@@ -25,19 +25,18 @@ from ...api.serde import SerDe
 from ...client.consumers.received import ReceivedEntry
 from ...client.lock import Lock
 from ...errors import InvalidConfig, MagnetarError
-from ...state.naming import table_of
 from ...wire.position import Position
 from ...wire.topic_name import parse_topic_name
 from ..core import InstanceCore
 from ..endpoint_settings import compression_of, consumer_config, subscription_of
 from ..function_thread import Calls, Item
+from ..identity import incarnation_of, producer_name, table_of
 from ..publish_request import PublishRequest
 from ..state.session import StateSession, outside_of_call
 from ..unit import HeldEntries
 from .activation import HELD_MESSAGES_MAX, Activation
 from .entries import EntryMaker
 from .flow import ResultFlow
-from .identity import incarnation_of, producer_name
 from .partition import InputPartition, open_all
 from .results import ResultMaker
 from .state import ExactState

@@ -32,7 +32,7 @@ class StateLink:
 
         Args:
             url: of the state store.
-            table: its name, see `naming.table_of`.
+            table: its name, see `instance.identity.table_of`.
             name: of the instance.
             report: takes level and text of lines for the log, from any thread.
 

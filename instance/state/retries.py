@@ -36,7 +36,7 @@ class Retries:
 
         Args:
             url: of the state store.
-            table: its name, see `naming.table_of`.
+            table: its name, see `instance.identity.table_of`.
             report: takes level and text of a line for the log, when trouble begins and when it is over.
             clock: rising seconds.
 

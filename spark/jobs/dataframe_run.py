@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import InvalidConfig
 from ...instance.endpoint_settings import compression_of
-from ...instance.exact.identity import producer_name
+from ...instance.identity import producer_name
 from ...instance.spec import InstanceSpec
 from .function_contexts import DataFrameContext
 from .plans import Plan

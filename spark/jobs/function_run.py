@@ -14,12 +14,11 @@ from pathlib import Path
 
 from ...errors import FunctionLoadError
 from ...instance.endpoint_settings import subscription_of
-from ...instance.exact.identity import incarnation_of
 from ...instance.function_context import instance_logger
+from ...instance.identity import incarnation_of, table_of
 from ...instance.loading.loader import load_function, requirements_of
 from ...instance.spec import InstanceSpec
 from ...state.client import TableClient
-from ...state.naming import table_of
 from ...wire.functions_pb2 import EARLIEST
 from ...wire.topic_name import parse_topic_name
 from ..session import Session

@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING
 
 from ...client.deduplication import switch_on
 from ...errors import MagnetarError
-from ...instance.exact.identity import incarnation_of
+from ...instance.identity import incarnation_of, table_of
 from ...instance.stats import format_error
 from ...state.client import TableClient
-from ...state.naming import table_of
 from ..cluster import cores_of
 from .job_progress import JobProgress, Work
 from .planner import Planner

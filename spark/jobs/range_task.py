@@ -28,7 +28,7 @@ from ...errors import MagnetarError
 from ...instance.batch_call import Blame, Failure
 from ...instance.endpoint_settings import compression_of
 from ...instance.exact.entries import ENTRY_BYTES_MAX, cut
-from ...instance.exact.identity import producer_name
+from ...instance.identity import producer_name
 from ...instance.stats import format_error
 from ...instance.unit import Unit
 from ...wire.message_id import MessageId

@@ -12,10 +12,9 @@ import contextlib
 import json
 
 from ...errors import BadVersion, MagnetarError
-from ...instance.exact.identity import incarnation_of
+from ...instance.identity import incarnation_of, table_of
 from ...instance.spec import InstanceSpec
 from ...state.client import TableClient
-from ...state.naming import table_of
 from .retries import with_retries
 
 KEY = b"__spark_run__"

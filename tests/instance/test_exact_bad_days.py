@@ -16,10 +16,10 @@ import pytest
 from magnetar.client.client import AsyncClient
 from magnetar.client.config import ConsumerConfig
 from magnetar.instance.exact.activation import HELD_MESSAGES_MAX
+from magnetar.instance.identity import table_of
 from magnetar.instance.spec import InstanceSpec
 from magnetar.runtime.process.runtime import ProcessRuntime
 from magnetar.state.client import TableClient
-from magnetar.state.naming import table_of
 
 from tests.support.exact import (
     SUBSCRIPTION,

@@ -9,10 +9,10 @@ from pathlib import Path
 import httpx
 import pytest
 from magnetar.client.client import AsyncClient
+from magnetar.instance.identity import table_of
 from magnetar.runtime.process.runtime import ProcessRuntime
 from magnetar.runtime.thread.runtime import ThreadRuntime
 from magnetar.state.client import Position, TableClient
-from magnetar.state.naming import table_of
 
 from tests.support.exact import (
     ExactSpec,

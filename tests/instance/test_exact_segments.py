@@ -14,7 +14,7 @@ from magnetar.client.deduplication import switch_on
 from magnetar.client.producers.outgoing import encode_entry, seal_entry
 from magnetar.client.producers.producer import Producer
 from magnetar.instance.exact import outputs
-from magnetar.instance.exact.identity import producer_name
+from magnetar.instance.identity import producer_name
 from magnetar.runtime.process.runtime import ProcessRuntime
 from magnetar.wire.position_sequence import ENTRY_MAX
 from magnetar.wire.pulsar_api_pb2 import BaseCommand

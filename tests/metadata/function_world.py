@@ -11,7 +11,7 @@ import random
 from dataclasses import dataclass, field
 
 from magnetar.errors import NotAllowed
-from magnetar.instance.instance_lock import lock_name
+from magnetar.instance.identity import lock_name
 from magnetar.instance.spec import InstanceSpec
 from magnetar.wire.functions_pb2 import EARLIEST, FunctionStatus, MetricsData
 

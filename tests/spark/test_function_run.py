@@ -13,8 +13,8 @@ from magnetar.api.message_id import FunctionMessageId
 from magnetar.client import AsyncClient, ConsumerConfig
 from magnetar.client.consumers.received import ReceivedEntry
 from magnetar.instance.batch_call import BatchCall
-from magnetar.instance.exact.identity import incarnation_of
 from magnetar.instance.function_context import FunctionContext
+from magnetar.instance.identity import incarnation_of, table_of
 from magnetar.instance.loading.loader import ProcessHome, load_function, load_serde
 from magnetar.instance.publish_request import PublishRequest
 from magnetar.instance.stats import InstanceStats
@@ -23,7 +23,6 @@ from magnetar.spark.jobs.plans import Plan, PlanStore, Task
 from magnetar.spark.source.connection import Routes
 from magnetar.spark.source.topic_metadata import backlog
 from magnetar.state.client import TableClient
-from magnetar.state.naming import table_of
 
 from tests.spark.functions import Lab, Running
 from tests.spark.spark_cluster import Master

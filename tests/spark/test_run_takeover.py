@@ -8,13 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from magnetar.instance.identity import table_of
 from magnetar.instance.spec import InstanceSpec
 from magnetar.runtime.spark.host_config import SparkConfig
 from magnetar.runtime.spark.instance import SparkInstance
 from magnetar.runtime.spark.runtime import SparkRuntime
 from magnetar.spark.jobs.run_request import ATTEMPTS_MAX, RunRequest
 from magnetar.state.client import TableClient
-from magnetar.state.naming import table_of
 from magnetar.state.server import TableServer
 from magnetar.wire.functions_pb2 import FunctionMetaData
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from magnetar.client import AsyncClient, ProducerConfig
 from magnetar.client.producers.outgoing import encode_entry, seal_entry
 from magnetar.client.producers.producer import Producer
-from magnetar.instance.exact.identity import producer_name
+from magnetar.instance.identity import producer_name
 from magnetar.spark.jobs.plans import Task
 from magnetar.spark.jobs.range_task import _RunningTask
 from magnetar.spark.jobs.worker_function import worker_function

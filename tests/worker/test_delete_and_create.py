@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from magnetar.client.config import ConsumerConfig
 from magnetar.errors import NotAllowed
-from magnetar.instance.instance_lock import lock_name
+from magnetar.instance.identity import lock_name
 from magnetar.wire.functions_pb2 import FunctionDetails, FunctionMetaData
 from magnetar.worker.cluster.broker_admin import BrokerAdmin
 from magnetar.worker.functions.deletion import Termination

@@ -16,7 +16,7 @@ import logging
 from collections.abc import Callable, Iterable
 
 from ...errors import ConnectionLost
-from ...instance.instance_lock import lock_name
+from ...instance.identity import lock_name
 from ...metadata.function_table import fqfn
 from ...wire.functions_pb2 import FunctionMetaData
 from ...wire.topic_name import parse_topic_name

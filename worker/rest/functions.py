@@ -11,9 +11,9 @@ from starlette.background import BackgroundTask
 from starlette.responses import FileResponse, Response, StreamingResponse
 
 from ...errors import PackageError, RequestRefused
+from ...instance.identity import table_of
 from ...metadata.function_table import FunctionRequest
 from ...metadata.packages import PackageStore
-from ...state.naming import table_of
 from ...web.answers import as_json, done
 from ...web.call import Query, takes
 from ...wire.functions_pb2 import FunctionMetaData

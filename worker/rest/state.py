@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.responses import Response
 
 from ...errors import RequestRefused, StateRefused, StateStoreFailed, StateStoreUnavailable
-from ...state.naming import table_of
+from ...instance.identity import table_of
 from ...web.answers import as_json
 from ...wire.functions_pb2 import FunctionMetaData
 from ..functions.service import Functions
