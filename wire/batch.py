@@ -25,7 +25,7 @@ _U32 = Struct(">I")
 _MAX_UNIFORM_HEADER_BYTES = 64  # above it comparing columns costs more than comparing rows
 _SEQUENCE_ID_TAG = b"\x40"
 MIN_MESSAGE_BYTES = 6
-"""Bytes of the smallest message inside a batch: size field, and payload_size with its tag."""
+"""Bytes of the smallest message inside a batch: size field, and payload_size with its tag, which is required."""
 _CACHED_HEADERS = 4096
 _MAX_CACHED_BYTES = 512  # of one header, so that all that are kept take a few MiB
 _unpack_size = _U32.unpack_from

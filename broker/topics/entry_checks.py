@@ -10,10 +10,9 @@ Pulsar itself stores any number.
 
 from __future__ import annotations
 
+from ...wire.batch import MIN_MESSAGE_BYTES
 from ...wire.pulsar_api_pb2 import NONE, MessageMetadata
 
-MIN_MESSAGE_BYTES = 6
-"""Size field, and the tag and value of `payload_size`, which is required."""
 MAX_TIME_MS = (1 << 63) - 1
 
 

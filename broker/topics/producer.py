@@ -22,6 +22,7 @@ import google_crc32c
 from google.protobuf.message import DecodeError
 
 from ...errors import ChecksumError, ProducerBlockedQuotaExceededRefused, ProtocolError
+from ...wire.batch import MIN_MESSAGE_BYTES
 from ...wire.bulk import Receipt, receipt_frames
 from ...wire.commands import NO_REQUEST
 from ...wire.payload import MAGIC_CHECKSUM, open_payload
@@ -38,7 +39,7 @@ from ...wire.pulsar_api_pb2 import (
 from ...wire.strings import bad_string, parse_metadata
 from ..errors import error_code
 from ..times import iso_now
-from .entry_checks import MAX_TIME_MS, MIN_MESSAGE_BYTES, unacceptable
+from .entry_checks import MAX_TIME_MS, unacceptable
 from .rates import Meter
 from .sequences import Verdict, ids_of, is_counted
 
