@@ -100,7 +100,7 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("cluster",),
         ("functions",),
         ("rest",),
-        ("admission", "runtimes"),
+        ("admission",),
         ("assembly",),
         ("service",),
     ),

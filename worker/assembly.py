@@ -1,13 +1,13 @@
-"""Assembly of a worker: managers, logs and packages, connected to each other, and the REST interface over them."""
+"""Assembly of a worker: managers, logs, packages and runtimes, connected, and the REST interface over them."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import httpx
 from starlette.types import ASGIApp
@@ -21,10 +21,17 @@ from ..membership.roster import INCARNATION, SUBSCRIPTION, Member
 from ..metadata.function_table import Change, fqfn
 from ..metadata.functions import FunctionMetadataManager
 from ..metadata.packages import PackageStore
+from ..runtime.interface import Runtime
+from ..runtime.manager import InstanceEnvironment, RuntimeManager
+from ..runtime.process.forked import ForkedProcess
+from ..runtime.process.runtime import ProcessRuntime
+from ..runtime.spark.host_config import SparkConfig
+from ..runtime.spark.runtime import SparkRuntime
+from ..runtime.thread.runtime import ThreadRuntime
 from ..scheduler.manager import SchedulerManager
 from ..tasks import TaskSet
 from ..web.exposition import CONTENT_TYPE
-from ..wire.functions_pb2 import Assignment, FunctionMetaData, PackageLocationMetaData
+from ..wire.functions_pb2 import FunctionMetaData, PackageLocationMetaData
 from .admission import MARK
 from .cluster.broker_admin import BrokerAdmin
 from .cluster.hand_over import HandOver
@@ -34,7 +41,7 @@ from .cluster.log_compaction import LogCompaction
 from .config import WorkerConfig
 from .functions.cursor_reset import CursorReset
 from .functions.deletion import SubscriptionCleanup, Termination
-from .functions.instances import Instances, RunningInstances
+from .functions.instances import Instances
 from .functions.package_cleanup import PackageCleanup
 from .functions.package_intake import PACKAGE_PREFIX, PackageIntake
 from .functions.package_topics import PackageTopics
@@ -55,17 +62,43 @@ _RETRY_S = 1.0
 _log = logging.getLogger(__name__)
 
 
-class Runtime(RunningInstances, Protocol):
-    """Runner of this worker's instances."""
+async def make_runtime_manager(
+    config: WorkerConfig,
+    worker_id: str,
+    fetch_package: Callable[[PackageLocationMetaData], Awaitable[Path]],
+    zygote: ForkedProcess | None = None,
+) -> RuntimeManager:
+    """Return a runtime manager with all runtimes of this version; nothing runs before its first `apply`.
 
-    async def remove_logs(self, functions: Collection[str]) -> bool:
-        """Remove the logs of all functions but these; return False if some have to stay for a while."""
-
-    async def apply(self, assignments: Mapping[str, Assignment]) -> None:
-        """Start, stop and change instances until these run."""
-
-    async def close(self) -> None:
-        """Stop everything."""
+    Args:
+        config: the worker's settings.
+        worker_id: its id.
+        fetch_package: where packages come from.
+        zygote: what process instances are forked from; None: it is started by exec.
+    """
+    environment = InstanceEnvironment(
+        worker_id=worker_id,
+        service_url=config.service_url,
+        admin_url=config.admin_url,
+        data_dir=config.data_dir,
+        cluster=config.cluster,
+        state_url=config.state_url,
+        locks_topic=config.topic(config.locks_topic),
+    )
+    spark = SparkConfig(
+        data_dir=config.data_dir,
+        master=config.spark_master,
+        heap=config.spark_driver_memory,
+        settings=config.spark_settings,
+        driver_host=config.reachable_host,
+        idle_s=config.spark_idle_s,
+    )
+    runtimes: dict[str, Runtime] = {
+        "process": ProcessRuntime(zygote, config.liveness_check_ms / 1000),
+        "thread": ThreadRuntime(config.service_url),
+        "spark": SparkRuntime(spark),
+    }
+    return RuntimeManager(runtimes, fetch_package, environment)
 
 
 class Parts:
@@ -147,7 +180,7 @@ class Parts:
     async def _coordinate_stats(self) -> Mapping[str, Any]:
         return await self._admin.topic_stats(self._config.topic(self._config.coordination_topic))
 
-    async def run_instances(self, runtime: Runtime) -> None:
+    async def run_instances(self, runtime: RuntimeManager) -> None:
         """Let the runtime follow the assignments, until cancelled."""
         me = self.membership.me.worker_id
         tasks = TaskSet(f"worker {me}")
@@ -167,7 +200,7 @@ class Parts:
         finally:
             await tasks.close()
 
-    async def _remove_logs(self, runtime: Runtime) -> None:
+    async def _remove_logs(self, runtime: RuntimeManager) -> None:
         """Remove the logs of functions that are deleted, also of those deleted while this worker was down.
 
         Until cancelled. While instances are still ending it is tried again.
@@ -195,7 +228,7 @@ class Parts:
         await self.scheduler.log.catch_up()
         await self._is_applied.wait()
 
-    def make_app(self, runtime: Runtime) -> ASGIApp:
+    def make_app(self, runtime: RuntimeManager) -> ASGIApp:
         """Return the REST interface."""
         instances = self._instances = Instances(runtime, self.scheduler, self.membership, self._http, self._applied)
         functions = FunctionsRoutes(

@@ -21,22 +21,22 @@ from ..client.client import AsyncClient
 from ..client.config import SERVICE_BACKOFF_MAX_MS, ClientConfig
 from ..errors import MagnetarError
 from ..membership.roster import Member, parse_member
+from ..runtime.manager import RuntimeManager
 from ..tasks import Backoff, Retry, TaskSet
 from ..web.same_site import allowed_names
 from ..web.serve import serve
 from ..wire.functions_pb2 import PackageLocationMetaData
 from .admission import check_id, check_namespace
-from .assembly import Parts, Runtime
+from .assembly import Parts, make_runtime_manager
 from .cluster.broker_admin import BrokerAdmin
 from .config import WorkerConfig
 from .rest.app import ReadinessGate
-from .runtimes import make_runtime_manager
 
 SWITCH_INTERVAL_S = 0.0005
 """Thread instances share this process: the default of 5 ms would hold the event loop up for as long."""
 
 FetchPackage = Callable[[PackageLocationMetaData], Awaitable[Path]]
-MakeRuntime = Callable[[WorkerConfig, str, FetchPackage], Awaitable[Runtime]]
+MakeRuntime = Callable[[WorkerConfig, str, FetchPackage], Awaitable[RuntimeManager]]
 """Makes what runs instances from the worker's settings, its id, and where packages come from."""
 
 _START_TIMEOUT_S = 60.0

@@ -62,8 +62,8 @@ def worker(
     zygote = fork_zygote() if can_fork() else None  # before this process has a thread, a loop or a locked directory
     directory = DataDirectory.open(Path(data_dir))
     import_httpx()
+    from ...worker.assembly import make_runtime_manager
     from ...worker.config import WorkerConfig
-    from ...worker.runtimes import make_runtime_manager
     from ...worker.service import WorkerService
 
     if addresses_from_stdin:  # the supervisor tells them once it knows them: imports are done by then

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterable
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from magnetar.errors import RequestRefused
-from magnetar.metadata.packages import Upload
+from magnetar.metadata.packages import PackageStore, Upload
 from magnetar.worker.rest.multipart import MAX_PART_BYTES, MAX_PARTS, Form, read_form
 from starlette.requests import Request
 
@@ -54,14 +54,14 @@ def part(name: str, content: bytes) -> bytes:
     return f'--b\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n'.encode() + content + b"\r\n"
 
 
-class MemoryUploads:
+class MemoryUploads(PackageStore):
     """Takes the streamed part into memory."""
 
     def __init__(self) -> None:
         self.content = b""
         self.discarded = 0
 
-    async def receive(self, chunks: AsyncIterator[bytes]) -> Upload:
+    async def receive(self, chunks: AsyncIterable[bytes]) -> Upload:
         async for chunk in chunks:
             self.content += chunk
         return Upload(Path("x"), "id", len(self.content))

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 from magnetar.errors import PackageError
 from magnetar.wire.functions_pb2 import PackageLocationMetaData
-from magnetar.worker.functions.package_check import check_package
-from magnetar.worker.functions.package_intake import package_id, package_name
+from magnetar.worker.functions.package_intake import check_package, package_id, package_name
 
 
 def file_package(directory: Path, source: str, name: str = "m.py") -> Path:

@@ -8,14 +8,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import quote
 
 import httpx
 
 from ...errors import MagnetarError, RequestRefused, RunNotYet, RunRefused
 from ...membership.manager import MembershipManager
+from ...runtime.manager import RuntimeManager
 from ...scheduler.manager import SchedulerManager
 from ...wire.functions_pb2 import STOPPED, Assignment, FunctionMetaData, FunctionStatus, MetricsData
 from ..cluster.peers import Round
@@ -46,34 +46,12 @@ _POLL_S = 0.02
 Json = dict[str, Any]
 
 
-class RunningInstances(Protocol):
-    """Instances of this worker; `runtime.manager` implements it."""
-
-    async def status(self, key: str) -> FunctionStatus:
-        """Return how an instance is."""
-
-    async def metrics(self, key: str) -> MetricsData:
-        """Return an instance's counts."""
-
-    async def restart(self, key: str) -> None:
-        """Stop an instance and start it again."""
-
-    async def begin_run(self, key: str, run_id: str) -> None:
-        """Begin a run of a function that works in runs."""
-
-    async def ended(self, function: str) -> bool:
-        """Wait for the end of a function's instances that are to be stopped; returns False if one is to run."""
-
-    def log_file(self, key: str) -> Path:
-        """Return where an instance's log is."""
-
-
 class Instances:
     """Queries and commands to instances, wherever they run."""
 
     def __init__(
         self,
-        runtime: RunningInstances,
+        runtime: RuntimeManager,
         scheduler: SchedulerManager,
         membership: MembershipManager,
         http: httpx.AsyncClient,

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.requests import Request
 
 from ...errors import RequestRefused
-from ...metadata.packages import Upload
+from ...metadata.packages import PackageStore, Upload
 from ...wire.strict_json import NotJson, read_json
 
 if TYPE_CHECKING:
@@ -27,16 +27,6 @@ MAX_PART_BYTES = 5 * 1024 * 1024
 MAX_JSON_BYTES = 1024 * 1024
 """Of a part that is a config."""
 MAX_PARTS = 32
-
-
-class Uploads(Protocol):
-    """Storage of a streamed part."""
-
-    async def receive(self, chunks: AsyncIterator[bytes]) -> Upload:
-        """Store a part, piece by piece."""
-
-    async def discard(self, upload: Upload) -> None:
-        """Remove it."""
 
 
 @dataclass(slots=True)
@@ -60,7 +50,7 @@ _Event = Part | bytes | None
 """A part begins, a piece of it, or (None) it ends."""
 
 
-async def read_form(request: Request, stream_part: str | None = None, uploads: Uploads | None = None) -> Form:
+async def read_form(request: Request, stream_part: str | None = None, uploads: PackageStore | None = None) -> Form:
     """Return the parts of a request by name.
 
     Args:
