@@ -21,13 +21,12 @@ from functools import partial
 from pathlib import Path
 
 from ..config.conversion import runtime_options
-from ..errors import InvalidConfig, RunRefused
+from ..errors import FunctionLoadError, InvalidConfig, RunRefused
 from ..instance.spec import InstanceSpec
 from ..tasks import TaskSet
 from ..wire.functions_pb2 import STOPPED, Assignment, FunctionStatus, MetricsData, PackageLocationMetaData
 from .control import SOCKET_PATH_BYTES_MAX
-from .interface import Runtime
-from .no_runtime import NoRuntime
+from .interface import Instance, Runtime
 from .supervisor import Supervisor
 
 log = logging.getLogger(__name__)
@@ -292,6 +291,22 @@ class RuntimeManager:
         await self._tasks.close()
         if self._short_dir is not None:
             shutil.rmtree(self._short_dir, ignore_errors=True)
+
+
+class NoRuntime:
+    """Starts nothing, and says why: the instance's status shows it, and no other instance is concerned."""
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    async def warm_up(self) -> None:  # noqa: D102  documented in interface.Runtime
+        pass
+
+    async def start(self, spec: InstanceSpec) -> Instance:  # noqa: D102
+        raise FunctionLoadError(self._reason)
+
+    async def close(self) -> None:  # noqa: D102
+        pass
 
 
 def _warm_up_failed(name: str, failure: BaseException) -> None:

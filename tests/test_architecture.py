@@ -89,7 +89,7 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("",),
     ),
     "runtime": (
-        ("interface", "control", "no_runtime"),
+        ("interface", "control"),
         ("process", "thread"),
         ("spark",),
         ("supervisor",),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import errno
 import json
 import logging
@@ -14,9 +13,9 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
+from ...runtime.process.forked import die_with
 from ..failure import Failure
 
-PR_SET_PDEATHSIG = 1
 PARENT_VARIABLE = "MAGNETAR_PARENT_PID"
 """Set by the supervisor: a process that finds it must not outlive that parent."""
 STOP_S = 10.0
@@ -28,11 +27,8 @@ logger = logging.getLogger(__name__)
 def die_with_parent() -> None:
     """Let the kernel kill this process when its supervisor dies, if it has one."""
     parent = os.environ.pop(PARENT_VARIABLE, None)
-    if parent is None:
-        return
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != int(parent):  # it died before the call above
-        os._exit(1)
+    if parent is not None:
+        die_with(int(parent))
 
 
 def run(serve: Callable[[asyncio.Event], Awaitable[None]]) -> None:

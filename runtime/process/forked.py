@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import gc
 import os
 import signal
@@ -17,6 +18,8 @@ import socket
 import sys
 from collections.abc import Callable
 
+LIBC = ctypes.CDLL(None, use_errno=True)
+_PR_SET_PDEATHSIG = 1
 FIRST_FILE = 3  # behind standard input, output and error
 UNKNOWN_CODE = 255
 """Stands for the exit code of a child whose end somebody else has taken note of; asyncio has the same."""
@@ -36,6 +39,23 @@ def can_fork() -> bool:
     except OSError:
         return False
     return True
+
+
+def die_with(parent: int) -> None:
+    """Have the kernel end this process by force when its parent does, as it does now if it has lost it already."""
+    LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)  # it died before the line above
+
+
+def how_it_ended(code: int) -> str:
+    """Return how a process ended, from its exit code, negative for a signal; many real-time signals have no name."""
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        return f"was ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was ended by signal {-code}"
 
 
 class ForkedProcess:

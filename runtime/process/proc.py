@@ -1,4 +1,4 @@
-"""Process information from /proc: parents, memory, marks. A process that is gone by now counts as nothing."""
+"""Process information from /proc: states, parents, memory, marks. A process that is gone by now counts as nothing."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ PROC = Path("/proc")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _OWN_MEMORY = (b"Pss_Anon:", b"Pss_Shmem:", b"SwapPss:")
 _DEAD = (b"Z", b"X")
+_STOPPED = (b"T", b"t")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +38,21 @@ def processes() -> Iterator[Process]:
 
 
 def _look(pid: int) -> Process | None:
-    stat = _read(pid, "stat")
-    # The name of the program may hold anything; what follows the last bracket is state and parent.
-    fields = stat[stat.rfind(b")") + 2 :].split(maxsplit=2)
+    fields = _state_and_parent(pid)
     if len(fields) < 2 or fields[0] in _DEAD:
         return None
     return Process(pid, int(fields[1]))
+
+
+def _state_and_parent(pid: int) -> list[bytes]:
+    stat = _read(pid, "stat")
+    # The name of the program may hold anything; what follows the last bracket is state and parent.
+    return stat[stat.rfind(b")") + 2 :].split(maxsplit=2)
+
+
+def is_stopped(pid: int) -> bool:
+    """Return whether a process is stopped (SIGSTOP, a debugger); False if it runs, waits, is gone, or is not shown."""
+    return any(state in _STOPPED for state in _state_and_parent(pid)[:1])
 
 
 def below(root: int, among: Iterable[Process]) -> list[int]:

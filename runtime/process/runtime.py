@@ -16,8 +16,7 @@ from ...tasks import TaskSet, settle, within
 from ...wire.functions_pb2 import FunctionStatus, MetricsData
 from ..control import ControlClient
 from . import proc
-from .exit_code import how_it_ended
-from .forked import ForkedProcess
+from .forked import ForkedProcess, how_it_ended
 from .liveness import Liveness
 from .zygote_client import ZygoteClient, attach_zygote, execute_zygote
 

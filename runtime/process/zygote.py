@@ -20,7 +20,6 @@ Invariant: what goes wrong with one instance is told of that instance, and ends 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
 import math
 import os
@@ -36,21 +35,19 @@ from typing import Any, NoReturn
 
 from . import child, marks
 from .channel import HELD_LEASE_S, LEASE_S, LOOK_S, encode, take
-from .forked import ForkedProcess, fork, thread_count
-from .frozen import is_stopped
+from .forked import LIBC, ForkedProcess, die_with, fork, thread_count
 from .memory_watch import MemoryWatch
 from .output import Output, is_readable
+from .proc import is_stopped
 
 _READ_BYTES = 64 * 1024
 SAID_BYTES_MAX = 64 * 1024
 """How much of what an instance wrote to its standard output just before its end is kept."""
 _OUTGOING_BYTES_MAX = 64 * 1024 * 1024
-_PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _END_S = 2.0
 _LEFTOVERS_S = 0.2
 _LEFTOVERS_PAUSE_S = 0.005
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(slots=True)
@@ -88,7 +85,7 @@ class Zygote:
     def run(self) -> None:
         """Serve until the worker is gone, and end with all children and what they have started."""
         try:
-            _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+            LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
             marks.end_abandoned()
             _allow_files((self._files[1], self._files[1]))  # a pipe for each instance
             self._serve()
@@ -207,9 +204,7 @@ class Zygote:
     def _become_child(self, parent: int, number: int, spec: str, output: Output) -> NoReturn:
         """Leave everything of the zygote behind and run an instance."""
         try:
-            _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-            if os.getppid() != parent:
-                os._exit(1)  # it died before the line above
+            die_with(parent)
             os.setsid()
             marks.put_on(marks.mark_of(parent, number))
             _die_first_when_memory_is_short()

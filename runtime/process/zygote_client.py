@@ -15,8 +15,7 @@ from typing import Any, Protocol
 from ...tasks import TaskSet
 from . import marks
 from .channel import BEAT_S, ProcessChannel, execute
-from .exit_code import how_it_ended
-from .forked import ForkedProcess
+from .forked import ForkedProcess, how_it_ended
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,6 @@ and the JVM ends with the pipe that is its standard input.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import logging
 import os
 import selectors
@@ -33,6 +32,7 @@ from ...spark.jobs.run_failure import RunCancelled
 from ...spark.session import Session, open_session
 from ...spark.session_config import SessionConfig
 from ..process.channel import encode, take
+from ..process.forked import die_with
 from ..thread.routing import OutputRouter
 from .host_config import config_from_text
 from .hosted_function import HostedFunction, Job, MakeJob, OpenSession
@@ -44,7 +44,6 @@ ANSWER_S = 5.0
 _OPENING_POLL_S = 0.1
 _CHECK_S = 1.0
 _READ_BYTES = 64 * 1024
-_PR_SET_PDEATHSIG = 1
 _log = logging.getLogger(__name__)
 
 
@@ -222,7 +221,7 @@ def serve(descriptor: int, config_text: str, make_job: MakeJob) -> None:
         config_text: what `SessionConfig` is made of, as `host_config` gives it.
         make_job: loads a function.
     """
-    _die_with_worker()
+    die_with(os.getppid())
     setproctitle.setproctitle("magnetar spark host")
     for ignored in (signal.SIGINT, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)  # a terminal's Ctrl-C reaches us too; the worker decides
@@ -243,13 +242,6 @@ def serve(descriptor: int, config_text: str, make_job: MakeJob) -> None:
         sys.stderr.flush()
         # Not sys.exit: threads of functions may go on for ever, and the interpreter would wait for them.
         os._exit(code)
-
-
-def _die_with_worker() -> None:
-    parent = os.getppid()
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)  # it died before the line above
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ from ...spark.jvm import sweep
 from ...spark.readiness import check_ready
 from ...tasks import TaskSet, within
 from ..process.channel import ProcessChannel, execute
-from ..process.exit_code import how_it_ended
+from ..process.forked import how_it_ended
 from .host_config import SparkConfig, config_to_text
 from .instance import Event, Runs, SparkInstance
 

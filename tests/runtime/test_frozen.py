@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 
-from magnetar.runtime.process.frozen import is_stopped
+from magnetar.runtime.process.proc import is_stopped
 
 from tests.support.waiting import wait_for
 

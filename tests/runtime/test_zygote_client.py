@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 from magnetar.runtime.process.channel import ProcessChannel, encode
-from magnetar.runtime.process.exit_code import how_it_ended
+from magnetar.runtime.process.forked import how_it_ended
 from magnetar.runtime.process.liveness import BUSY_FACTOR, CHECKS_MAX, Liveness
 from magnetar.runtime.process.runtime import ProcessInstance, ProcessRuntime
 from magnetar.runtime.process.zygote_client import ZygoteClient
