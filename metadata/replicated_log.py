@@ -27,6 +27,7 @@ from typing import NamedTuple, Protocol
 from google.protobuf.message import DecodeError
 
 from ..errors import MagnetarError, NotLeader, OperationTimeout
+from ..tasks import settle, within
 
 Position = tuple[int, int]
 """Ledger and entry of a record in the log; later records are greater."""
@@ -161,8 +162,8 @@ class ReplicatedLog:
             self.unreadable_records += 1
             _log.warning("skipped record %d:%d of the %s topic: %s", *position, self._name, exc)
         for is_done, future in self._waiting:
-            if not future.done() and is_done():
-                future.set_result(None)
+            if is_done():
+                settle(future, None)
 
     async def open(self, name: str) -> None:
         """Take the log for writing, under a name that the broker shows."""
@@ -229,11 +230,9 @@ class ReplicatedLog:
         entry = (is_done, future)
         self._waiting.append(entry)
         try:
-            async with asyncio.timeout(APPLY_TIMEOUT_S):
-                await future
-        except TimeoutError:
-            raise OperationTimeout(
-                f"{what} was written but not read back within {APPLY_TIMEOUT_S:g} s; repeat the request"
-            ) from None
+            if not await within(APPLY_TIMEOUT_S, future):
+                raise OperationTimeout(
+                    f"{what} was written but not read back within {APPLY_TIMEOUT_S:g} s; repeat the request"
+                )
         finally:
             self._waiting.remove(entry)

@@ -15,6 +15,7 @@ from functools import partial
 from typing import TypeVar
 
 from ...errors import StorageError
+from ...tasks import settle
 from .catalogue.catalogue import Head, Ids, JournalKey
 from .catalogue.lines import CatalogueLines
 from .config import StorageConfig
@@ -292,16 +293,7 @@ class StorageCore:
     async def wait(self, start: Callable[[Done], None]) -> None:
         """Call ``start`` with a callback and wait until that is called; raise what it is given."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def done(error: Exception | None) -> None:
-            if future.cancelled():
-                return
-            if error is None:
-                future.set_result(None)
-            else:
-                future.set_exception(error)
-
-        start(done)
+        start(partial(settle, future))
         await future
 
     async def run_reading(self, job: Callable[[], T]) -> T:

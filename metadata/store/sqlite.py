@@ -24,10 +24,10 @@ from collections.abc import Callable
 from concurrent.futures import Future as ThreadFuture
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
 
-from ...errors import BadVersion, ClosedError, MagnetarError, StorageError
-from .store import ABSENT, Change, Record, check_path, check_value
+from ...errors import BadVersion, ClosedError, StorageError
+from ...tasks import call_in, settle
+from .store import Change, Record, check_path, check_value, check_version
 
 FORMAT = 1
 """Number in the file's ``user_version``; a file of a later format is refused."""
@@ -40,7 +40,6 @@ MAX_QUEUED = 100_000
 
 log = logging.getLogger(__name__)
 
-_T = TypeVar("_T")
 Work = Callable[[sqlite3.Connection, list[Change]], object]
 
 
@@ -50,8 +49,7 @@ class _Operation:
 
     work: Work
     answer: asyncio.Future[object]
-    result: object = None
-    error: MagnetarError | None = None
+    result: object = None  # or the error
     changes: list[Change] = field(default_factory=list)
 
 
@@ -104,10 +102,6 @@ class SqliteStore:
 
     def __repr__(self) -> str:
         return f"SqliteStore({str(self._file)!r})"
-
-    def statistics(self) -> dict[str, int]:
-        """Return the number of queued operations and of watches."""
-        return {"queued": self._queue.qsize(), "watches": len(self._watches)}
 
     async def get(self, path: str) -> Record | None:
         """Return the record at ``path``, or None."""
@@ -209,7 +203,7 @@ class SqliteStore:
                 try:
                     operation.result = operation.work(connection, operation.changes)
                 except BadVersion as error:
-                    operation.error = error
+                    operation.result = error
             connection.execute("COMMIT")
         except Exception as error:
             # Whatever it is, it is this group's: the thread serves everybody, and goes on.
@@ -220,8 +214,9 @@ class SqliteStore:
                     connection.rollback()
             for operation in group:
                 cause = str(error) if isinstance(error, sqlite3.Error) else repr(error)
-                operation.error = StorageError(f"metadata file {self._file}: {cause}; nothing of this change was kept")
-                operation.error.__cause__ = error
+                failure = StorageError(f"metadata file {self._file}: {cause}; nothing of this change was kept")
+                failure.__cause__ = error
+                operation.result = failure
                 operation.changes.clear()
 
     def _report(self, group: list[_Operation]) -> None:
@@ -231,29 +226,15 @@ class SqliteStore:
         for operation in group:
             by_loop.setdefault(operation.answer.get_loop(), []).append(operation)
         for loop, operations in by_loop.items():
-            _call_in(loop, _answer, operations)
+            call_in(loop, _answer, operations)
         if changes := [change for operation in group for change in operation.changes]:
             for watch in watches:
-                _call_in(watch.loop, watch.deliver, changes)
-
-
-def _call_in(loop: asyncio.AbstractEventLoop, call: Callable[[list[_T]], None], argument: list[_T]) -> None:
-    """Run ``call`` on ``loop``; a loop that ended meanwhile has nobody left to tell."""
-    try:
-        loop.call_soon_threadsafe(call, argument)
-    except RuntimeError:
-        if not loop.is_closed():
-            raise
+                call_in(watch.loop, watch.deliver, changes)
 
 
 def _answer(operations: list[_Operation]) -> None:
     for operation in operations:
-        if operation.answer.done():  # its caller was cancelled
-            continue
-        if operation.error is not None:
-            operation.answer.set_exception(operation.error)
-        else:
-            operation.answer.set_result(operation.result)
+        settle(operation.answer, operation.result)
 
 
 def _connect(file: Path) -> sqlite3.Connection:
@@ -337,10 +318,8 @@ def _version(connection: sqlite3.Connection, path: str, expected: int | None) ->
     """Return the version at ``path``, None without a record, after comparing it with the expected one."""
     row = connection.execute("SELECT version FROM record WHERE path = ?", (path,)).fetchone()
     version: int | None = None if row is None else row[0]
-    if expected is not None and expected != (ABSENT if version is None else version):
-        found = "there is no record" if version is None else f"it has version {version}"
-        wanted = "no record" if expected == ABSENT else f"version {expected}"
-        raise BadVersion(f"metadata record {path}: expected {wanted}, but {found}; read it again")
+    if expected is not None:
+        check_version(path, version, expected)
     return version
 
 

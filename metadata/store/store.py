@@ -28,7 +28,7 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from ...errors import InvalidConfig
+from ...errors import BadVersion, InvalidConfig
 
 ABSENT = -1
 """As ``expected_version``: there must be no record yet."""
@@ -130,3 +130,15 @@ def check_value(path: str, value: bytes) -> bytes:
     if not 0 < len(value) <= MAX_VALUE_BYTES:
         raise InvalidConfig(f"metadata value of {len(value)} bytes for {path}: allowed are 1 to {MAX_VALUE_BYTES}")
     return value
+
+
+def check_version(path: str, version: int | None, expected: int) -> None:
+    """Compare the version of a record, None if there is no record, with the one that its reader expects.
+
+    Raises:
+        BadVersion: they differ.
+    """
+    if expected != (ABSENT if version is None else version):
+        found = "there is no record" if version is None else f"it has version {version}"
+        wanted = "no record" if expected == ABSENT else f"version {expected}"
+        raise BadVersion(f"metadata record {path}: expected {wanted}, but {found}; read it again")

@@ -16,7 +16,6 @@ that depends on a version, whose first attempt may have taken effect: then the c
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar, cast
@@ -31,9 +30,9 @@ from kazoo.exceptions import (
     RuntimeInconsistency,
 )
 
-from ...errors import BadVersion, ClosedError, MetadataUnavailable, StorageError
-from ...tasks import TaskSet, awaited_elsewhere
-from .store import ABSENT, Change, Record, check_path, check_value
+from ...errors import ClosedError, MetadataUnavailable, StorageError
+from ...tasks import TaskSet, awaited_elsewhere, within
+from .store import Change, Record, check_path, check_value, check_version
 from .zookeeper_session import ConnectionBroken, Session
 from .zookeeper_watch import RESERVED, RETRY_DELAY_S, TreeWatch
 
@@ -70,19 +69,6 @@ class _Node(NamedTuple):
     value: bytes
     version: int
     children: int
-
-
-class _Watch:
-    """A watch of the store's user."""
-
-    def __init__(self, store: ZookeeperStore, tree: TreeWatch) -> None:
-        self._store = store
-        self._tree = tree
-
-    def close(self) -> None:
-        """Stop it; no call follows."""
-        self._tree.close()
-        self._store._trees.discard(self._tree)
 
 
 class ZookeeperStore:
@@ -129,15 +115,6 @@ class ZookeeperStore:
     def __repr__(self) -> str:
         return f"ZookeeperStore({self._session.servers}{self._top}, connections={self._session.generation})"
 
-    def statistics(self) -> dict[str, int]:
-        """Return the numbers of operations and requests in progress, of watches and of connections so far."""
-        return {
-            "operations": len(self._tasks),
-            "requests": self._session.in_flight,
-            "watches": len(self._trees),
-            "connections": self._session.generation,
-        }
-
     async def get(self, path: str) -> Record | None:
         """Return the record at ``path``, or None."""
         node = await self._run(_Operation(self._node(path)), lambda operation: self._read(operation.path))
@@ -160,14 +137,16 @@ class ZookeeperStore:
         names = await self._run(_Operation(node), lambda operation: self._names(operation.path))
         return sorted(names)
 
-    def watch(self, prefix: str, callback: Callable[[Change], None]) -> _Watch:
+    def watch(self, prefix: str, callback: Callable[[Change], None]) -> TreeWatch:
         """Call ``callback`` on the running loop for each change at ``prefix`` or below it."""
         top = (self._top or "/") if prefix == "/" else self._node(prefix)
         self._check_open()
         skipped = len(self._top)
-        tree = TreeWatch(self._session, top, lambda path, version: callback(Change(path[skipped:], version)))
-        self._trees.add(tree)
-        return _Watch(self, tree)
+
+        def report(path: str, version: int | None) -> None:
+            callback(Change(path[skipped:], version))
+
+        return TreeWatch(self._session, top, report, self._trees)
 
     async def close(self) -> None:
         """Finish what is queued, as far as a server answers, and end the session."""
@@ -178,7 +157,6 @@ class ZookeeperStore:
     async def _close(self) -> None:
         for tree in tuple(self._trees):
             tree.close()
-        self._trees.clear()
         if self._tasks and self._session.is_connected:
             await asyncio.wait(self._tasks, timeout=CLOSE_TIMEOUT_S)
         await self._session.stop()
@@ -250,9 +228,7 @@ class ZookeeperStore:
             if tree.nodes_read == read:
                 raise TimeoutError
             read = tree.nodes_read
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._timeout_s):
-                    await tree.is_armed.wait()
+            await within(self._timeout_s, tree.is_armed.wait())
 
     def _unavailable(self, operation: _Operation, cause: str) -> MetadataUnavailable:
         effect = "whether the change took effect is unknown: read it again" if operation.is_unsure else "try again"
@@ -393,13 +369,8 @@ class ZookeeperStore:
         raise NotEmptyError(node)
 
     def _check_version(self, node: str, held: _Node | None, expected: int) -> None:
-        version = held.version if held is not None and held.value else ABSENT
-        if version == expected:
-            return
-        found = "there is no record" if version == ABSENT else f"it has version {version}"
-        wanted = "no record" if expected == ABSENT else f"version {expected}"
-        path = node[len(self._top) :]
-        raise BadVersion(f"metadata record {path}: expected {wanted}, but {found}; read it again")
+        version = held.version if held is not None and held.value else None
+        check_version(node[len(self._top) :], version, expected)
 
 
 def _request(method: str, *arguments: Any) -> Callable[[Any], Any]:

@@ -27,6 +27,7 @@ from kazoo.exceptions import (
 from kazoo.retry import KazooRetry
 
 from ...errors import ClosedError, MetadataUnavailable
+from ...tasks import call_in, settle, within
 
 SESSION_TIMEOUT_S = 6.0
 """A server that is silent for two thirds of it is given up for another one, and one that takes a connection but says
@@ -84,11 +85,6 @@ class Session:
         """Whether there is a connection now."""
         return self._is_connected.is_set() and not self._is_stopped
 
-    @property
-    def in_flight(self) -> int:
-        """Requests without an answer."""
-        return len(self._waiting)
-
     async def start(self, timeout_s: float) -> None:
         """Connect.
 
@@ -97,16 +93,14 @@ class Session:
         """
         try:
             self._client.start_async()
-            async with asyncio.timeout(timeout_s):
-                await self._is_connected.wait()
-        except BaseException as exc:
+            if not await within(timeout_s, self._is_connected.wait()):
+                raise MetadataUnavailable(
+                    f"no ZooKeeper server answered at {self.servers} within {timeout_s:g} s; start it, or correct"
+                    " metadataStoreUrl"
+                )
+        except BaseException:
             await self.stop()
-            if not isinstance(exc, TimeoutError):
-                raise
-            raise MetadataUnavailable(
-                f"no ZooKeeper server answered at {self.servers} within {timeout_s:g} s; start it, or correct"
-                " metadataStoreUrl"
-            ) from None
+            raise
 
     async def connected(self) -> int:
         """Wait for a connection and return its number.
@@ -147,15 +141,11 @@ class Session:
         ended = asyncio.Event()
         # A thread of its own: the default ones are waited for at the end of the loop, and a server may not answer.
         threading.Thread(target=self._end, args=(ended,), name="zookeeper-stop", daemon=True).start()
-        try:
-            async with asyncio.timeout(STOP_S):
-                await ended.wait()
-        except TimeoutError:
+        if not await within(STOP_S, ended.wait()):
             log.warning("ZooKeeper %s did not confirm the end of the session within %g s", self.servers, STOP_S)
         self._is_connected.set()  # wakes those who wait in `connected`
         for answer in tuple(self._waiting):
-            if not answer.done():
-                answer.set_exception(ConnectionBroken(f"the session with ZooKeeper {self.servers} was closed"))
+            settle(answer, ConnectionBroken(f"the session with ZooKeeper {self.servers} was closed"))
 
     def _state_is(self, state: str) -> None:
         if self._is_stopped:
@@ -184,10 +174,10 @@ class Session:
     # The rest runs in kazoo's threads, or in the one that ends the session.
 
     def _state_changed(self, state: str) -> None:
-        self._on_loop(self._state_is, state)
+        call_in(self._loop, self._state_is, state)
 
     def _answered(self, answer: asyncio.Future[Any], result: Any) -> None:
-        self._on_loop(_settle, answer, result)
+        call_in(self._loop, settle, answer, result.value if result.exception is None else result.exception)
 
     def _end(self, ended: asyncio.Event) -> None:
         try:
@@ -195,21 +185,4 @@ class Session:
             self._client.close()
         except Exception as exc:  # noqa: BLE001  nothing depends on a tidy end: kazoo gives up waiting by raising
             log.info("ZooKeeper %s: the session ended with %s: %s", self.servers, type(exc).__name__, exc)
-        self._on_loop(ended.set)
-
-    def _on_loop(self, call: Callable[..., None], *arguments: Any) -> None:
-        """Run ``call`` on the loop; one that ended meanwhile has nobody left to tell."""
-        try:
-            self._loop.call_soon_threadsafe(call, *arguments)
-        except RuntimeError:
-            if not self._loop.is_closed():
-                raise
-
-
-def _settle(answer: asyncio.Future[Any], result: Any) -> None:
-    if answer.done():  # its caller was cancelled, or the session stopped
-        return
-    if result.exception is not None:
-        answer.set_exception(result.exception)
-    else:
-        answer.set_result(result.value)
+        call_in(self._loop, ended.set)

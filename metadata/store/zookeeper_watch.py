@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from kazoo.exceptions import KazooException, NoNodeError
 
 from ...errors import ClosedError
-from ...tasks import TaskSet
+from ...tasks import TaskSet, call_in
 from .zookeeper_session import ConnectionBroken, Session
 
 RESERVED = "/zookeeper"
@@ -52,7 +52,10 @@ class TreeWatch:
         nodes_read: how many nodes were read so far: whoever waits for `is_armed` sees by it whether that makes sense.
     """
 
-    def __init__(self, session: Session, top: str, report: Callable[[str, int | None], None]) -> None:
+    def __init__(
+        self, session: Session, top: str, report: Callable[[str, int | None], None], open_ones: set[TreeWatch]
+    ) -> None:
+        """Begin to watch; ``open_ones`` has the watch until it is closed."""
         self.is_armed = asyncio.Event()
         self.nodes_read = 0
         self._session = session
@@ -63,7 +66,8 @@ class TreeWatch:
         self._dirty: set[str] = set()
         self._wake = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self._is_open = True
+        self._open_ones = open_ones
+        open_ones.add(self)
         session.on_connect.add(self._wake.set)
         self._tasks = TaskSet(f"ZooKeeper {session.servers}")
         self._tasks.keep(self._follow, f"watch of {top}")
@@ -73,7 +77,7 @@ class TreeWatch:
 
     def close(self) -> None:
         """Stop; no report follows."""
-        self._is_open = False
+        self._open_ones.discard(self)
         self._session.on_connect.discard(self._wake.set)
         self._tasks.cancel()
         self.is_armed.set()
@@ -179,18 +183,14 @@ class TreeWatch:
                 self._tell(one, None)
 
     def _tell(self, path: str, version: int | None) -> None:
-        if self._is_open and self.is_armed.is_set():
+        if self in self._open_ones and self.is_armed.is_set():
             self._report(path, version)
 
     def _happened(self, event: Any) -> None:
         """Take note of a watch that fired; runs in kazoo's thread."""
         if event.path is None:  # the connection was lost, and all watches with it
             return
-        try:
-            self._loop.call_soon_threadsafe(self._mark, event.path)
-        except RuntimeError:
-            if not self._loop.is_closed():
-                raise
+        call_in(self._loop, self._mark, event.path)
 
     def _mark(self, path: str) -> None:
         self._dirty.add(path)

@@ -45,7 +45,7 @@ async def test_concurrent_puts_share_one_sync(tmp_path: Path, store: SqliteStore
     await store._submit(lambda connection, _: connection.set_trace_callback(statements.append))
     await asyncio.gather(*(store.put(f"/a/{n}", b"v") for n in range(500)))
     assert statements.count("COMMIT") < 50  # at least ten to a transaction
-    assert store.statistics() == {"queued": 0, "watches": 0}
+    assert store._queue.empty()
 
 
 async def test_mistake_in_one_change_is_answered_and_the_thread_goes_on(store: SqliteStore) -> None:

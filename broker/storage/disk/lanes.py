@@ -19,6 +19,8 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Protocol, TypeVar
 
+from ....tasks import call_in
+
 T = TypeVar("T")
 Task = Callable[[], None]
 
@@ -82,10 +84,7 @@ class ThreadLanes:
 
     def on_loop(self, task: Task) -> None:
         """See `Lanes`; dropped when the loop is closed, as nobody is left to hear it."""
-        try:
-            self._loop.call_soon_threadsafe(task)
-        except RuntimeError:
-            logger.debug("event loop is closed; a storage report is dropped")
+        call_in(self._loop, task)
 
     def later_on_loop(self, delay_s: float, task: Task) -> None:
         """See `Lanes`."""
