@@ -6,6 +6,7 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +36,9 @@ from ..wire.functions_pb2 import FunctionMetaData, PackageLocationMetaData
 from .admission import MARK
 from .cluster.broker_admin import BrokerAdmin
 from .cluster.hand_over import HandOver
-from .cluster.internal_topic import TopicLog
+from .cluster.internal_topic import TopicLog, keep_compacted
 from .cluster.leadership import Leadership
-from .cluster.log_compaction import LogCompaction
+from .cluster.scheduling import Scheduling
 from .config import WorkerConfig
 from .functions.cursor_reset import CursorReset
 from .functions.deletion import SubscriptionCleanup, Termination
@@ -122,8 +123,9 @@ class Parts:
         assignments = TopicLog(client, config.topic(config.assignments_topic), f"{tailer}-assignment-tailer")
         self.metadata = FunctionMetadataManager(functions, self._function_changed, self.cleanup.remove)
         self.scheduler = SchedulerManager(assignments, self._assignments_changed)
-        self.leadership = Leadership(config, self.metadata, self.scheduler)
+        self.leadership = Leadership(self.metadata, self.scheduler, lambda: self.scheduling.restart())
         self.membership = MembershipManager(me, self._join, self._coordinate_stats, self.leadership.became)
+        self.scheduling = Scheduling(config, self.metadata, self.scheduler, self.membership)
         topics = PackageTopics(client, config.topic(PACKAGE_PREFIX))
         self.packages = PackageStore(config.data_dir / "packages", topics)
         self._intake = PackageIntake(self.packages)
@@ -135,11 +137,9 @@ class Parts:
             lambda: self.leadership.is_leading,
             self.metadata.log.undecided,
         )
-        self.compaction = LogCompaction(
-            admin.compact,
-            (functions.topic, assignments.topic),
-            lambda: self.leadership.is_leading,
-            config.compaction_s,
+        logs = (functions.topic, assignments.topic)
+        self.keep_compacted = partial(
+            keep_compacted, admin.compact, logs, lambda: self.leadership.is_leading, config.compaction_s
         )
         hand_over = HandOver(self.metadata, self.membership, http, config.request_timeout_s)
         self.tables = StateTables(config.state_url)
@@ -147,7 +147,7 @@ class Parts:
         self.functions = Functions(self.metadata, self._intake, admin, hand_over, prerequisites, self._end_instances)
 
     def _function_changed(self, change: Change) -> None:
-        self.leadership.reschedule()
+        self.scheduling.reschedule()
         if change.after is None:
             self._deleted.set()
 
@@ -241,7 +241,7 @@ class Parts:
         )
         state = StateRoutes(self.functions, self.tables)
         reset = ResetCursorRoute(CursorReset(self.functions, instances, self._admin))
-        cluster = ClusterRoutes(self.membership, self.leadership, self.scheduler, instances)
+        cluster = ClusterRoutes(self.membership, self.leadership, self.scheduling, self.scheduler, instances)
 
         async def read_metrics() -> tuple[bytes, str]:
             text = metrics.render(self._config.cluster, await instances.own_metrics(), self._gauges())

@@ -124,9 +124,9 @@ class WorkerService:
         await parts.scheduler.log.catch_up()
         check_namespace(config.functions_namespace, stats, parts.metadata.all())
         self._spawn("election", lambda: parts.leadership.run_election(self.worker_id))
-        self._keep("schedule", lambda: parts.leadership.run_schedule(parts.membership))
+        self._keep("schedule", parts.scheduling.run)
         self._keep("cleanup of packages", parts.package_cleanup.run)
-        self._keep("compaction of the logs", parts.compaction.run)
+        self._keep("compaction of the logs", parts.keep_compacted)
         # A leader that is leaving answers until it has left; then others ask the next one.
         stack.callback(gate.close)
         stack.push_async_callback(parts.membership.stop)

@@ -26,6 +26,7 @@ from magnetar.wire.functions_pb2 import FunctionMetaData
 from magnetar.worker.cluster.hand_over import REQUEST_ID_HEADER, HandOver
 from magnetar.worker.cluster.internal_topic import TopicLog
 from magnetar.worker.cluster.leadership import Leadership
+from magnetar.worker.cluster.scheduling import Scheduling
 from magnetar.worker.config import WorkerConfig
 
 from .simulated_broker import Hear, Link, Spawn
@@ -67,6 +68,7 @@ class SimulatedWorker:
     """One incarnation of a worker: started, asked, killed."""
 
     leadership: Leadership
+    scheduling: Scheduling
     membership: MembershipManager
     metadata: FunctionMetadataManager
     scheduler: SchedulerManager
@@ -106,7 +108,7 @@ class SimulatedWorker:
                 except MagnetarError:  # a real worker ends at this and is started again
                     await asyncio.sleep(0.5)
         self.spawn(self.leadership.run_election(self.member.worker_id))
-        self.spawn(self.leadership.run_schedule(self.membership))
+        self.spawn(self.scheduling.run())
         self._start_instances()
         await self.membership.start()
         self.is_ready.set()
@@ -157,10 +159,11 @@ class Worker(SimulatedWorker):
         self._client = client
         functions = TopicLog(client, METADATA, "metadata-tailer")
         assignments = TopicLog(client, ASSIGNMENTS, "assignments-tailer")
-        self.metadata = FunctionMetadataManager(functions, lambda change: self.leadership.reschedule())
+        self.metadata = FunctionMetadataManager(functions, lambda change: self.scheduling.reschedule())
         self.scheduler = SchedulerManager(assignments, lambda: None)
-        self.leadership = Leadership(CONFIG, self.metadata, self.scheduler)
+        self.leadership = Leadership(self.metadata, self.scheduler, lambda: self.scheduling.restart())
         self.membership = MembershipManager(member, self._join, self._stats, self.leadership.became)
+        self.scheduling = Scheduling(CONFIG, self.metadata, self.scheduler, self.membership)
         http = httpx.AsyncClient(transport=network.transport())
         self.hand_over = HandOver(self.metadata, self.membership, http, CONFIG.request_timeout_s)
 

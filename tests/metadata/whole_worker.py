@@ -143,6 +143,7 @@ class WholeWorker(SimulatedWorker):
         self.parts = self._context.run(Parts, config, member, admin, http, cast("AsyncClient", client))
         self.metadata, self.scheduler = self.parts.metadata, self.parts.scheduler
         self.leadership, self.membership = self.parts.leadership, self.parts.membership
+        self.scheduling = self.parts.scheduling
         self.functions = self.parts.functions
         cast("Any", self.functions)._keep = self._keep
         around = InstanceEnvironment(worker_id=member.worker_id, service_url="", admin_url="", data_dir=directory)

@@ -10,8 +10,7 @@ from magnetar.client.client import AsyncClient
 from magnetar.errors import ConnectionLost
 from magnetar.metadata.replicated_log import LogRecord, ReplicatedLog
 from magnetar.worker.cluster.broker_admin import BrokerAdmin
-from magnetar.worker.cluster.internal_topic import TopicLog
-from magnetar.worker.cluster.log_compaction import LogCompaction
+from magnetar.worker.cluster.internal_topic import TopicLog, keep_compacted
 
 from tests.support.eventually import eventually
 from tests.support.pulsar import Broker, own_name
@@ -34,7 +33,7 @@ class Table:
 
 
 async def compacted(admin: BrokerAdmin, http: httpx.AsyncClient, topic: str) -> None:
-    await LogCompaction(admin.compact, [topic], lambda: True, 1800).compact_all()
+    await admin.compact(topic)
     path = f"/admin/v2/{topic.replace('://', '/')}/compaction"
 
     async def is_done() -> bool:
@@ -87,7 +86,7 @@ async def test_only_the_leader_asks_and_a_broker_that_is_away_is_asked_again() -
             twice.set()
         raise ConnectionLost("no broker")
 
-    running = asyncio.create_task(LogCompaction(compact, ["a", "b"], lambda: is_leading, 0.01).run())
+    running = asyncio.create_task(keep_compacted(compact, ["a", "b"], lambda: is_leading, 0.01))
     await asyncio.sleep(0.05)
     is_leading = True
     await asyncio.wait_for(twice.wait(), 30)

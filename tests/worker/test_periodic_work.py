@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 from magnetar.errors import ConnectionLost
-from magnetar.worker.cluster.log_compaction import LogCompaction
+from magnetar.worker.cluster.internal_topic import keep_compacted
 from magnetar.worker.service import WorkerService
 
 from tests.support.eventually import eventually
@@ -67,7 +67,7 @@ async def test_compaction_is_never_asked_for_where_the_period_is_not_positive() 
         raise ConnectionLost("asked")
 
     for period_s in (0, -1):
-        running = asyncio.create_task(LogCompaction(compact, ["a"], lambda: True, period_s).run())
+        running = asyncio.create_task(keep_compacted(compact, ["a"], lambda: True, period_s))
         done, _ = await asyncio.wait([running], timeout=0.05)
         assert not done
         running.cancel()

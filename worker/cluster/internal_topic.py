@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NoReturn
 
 from ...client.client import AsyncClient
@@ -34,6 +34,31 @@ _log = logging.getLogger(__name__)
 def position_of(message_id: MessageId) -> Position:
     """Return where in the log a message lies; internal topics hold one message per entry."""
     return message_id.ledger_id, message_id.entry_id
+
+
+async def keep_compacted(
+    compact: Callable[[str], Awaitable[None]], topics: Sequence[str], is_leading: Callable[[], bool], period_s: float
+) -> None:
+    """Ask the broker to compact internal topics, so that a worker's start does not read all that ever was.
+
+    Until cancelled. Asking twice, as after a change of leader, does no harm; what fails is tried again after the next
+    period.
+
+    Args:
+        compact: asks for one topic.
+        topics: full names.
+        is_leading: whether this worker is the one to ask.
+        period_s: seconds between; never if that is not positive.
+    """
+    if period_s <= 0:
+        await asyncio.Event().wait()
+    while True:
+        await asyncio.sleep(period_s)
+        for topic in topics if is_leading() else ():
+            try:
+                await compact(topic)
+            except MagnetarError as exc:
+                _log.warning("%s is not compacted: %s", topic, exc)
 
 
 class TopicLog:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import threading
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
@@ -17,6 +18,7 @@ from ...web.answers import as_json, done
 from ...web.call import Query, takes
 from ..cluster.hand_over import NO_LEADER
 from ..cluster.leadership import Leadership
+from ..cluster.scheduling import Scheduling
 from ..functions.instances import Instances
 from .app import WorkerCall, WorkerRoutes
 
@@ -25,20 +27,15 @@ _LEADER_DRAIN = f"{_WORKER}/leader/drain"
 _WORKER_ID = Query("workerId", str, "")
 
 
+@dataclass(frozen=True, slots=True)
 class ClusterRoutes:
     """Handlers of one worker."""
 
-    def __init__(
-        self,
-        membership: MembershipManager,
-        leadership: Leadership,
-        scheduler: SchedulerManager,
-        instances: Instances,
-    ) -> None:
-        self._membership = membership
-        self._leadership = leadership
-        self._scheduler = scheduler
-        self._instances = instances
+    membership: MembershipManager
+    leadership: Leadership
+    scheduling: Scheduling
+    scheduler: SchedulerManager
+    instances: Instances
 
     def routes(self) -> WorkerRoutes:
         """Return the routes."""
@@ -59,25 +56,25 @@ class ClusterRoutes:
 
     async def cluster(self, _: WorkerCall) -> Response:
         """Return all workers."""
-        return as_json([_info(member) for member in (await self._membership.roster()).members])
+        return as_json([_info(member) for member in (await self.membership.roster()).members])
 
     async def leader(self, _: WorkerCall) -> Response:
         """Return the worker that leads."""
-        leader = (await self._membership.roster()).leader
+        leader = (await self.membership.roster()).leader
         if leader is None:
             raise RequestRefused(500, "Leader cannot be determined")
         return as_json(_info(leader))
 
     async def leader_ready(self, _: WorkerCall) -> Response:
         """Return true on the leader once it takes requests."""
-        if not self._leadership.is_leading:
+        if not self.leadership.is_leading:
             raise RequestRefused(503, NO_LEADER)
         return PlainTextResponse("true")
 
     async def assignments(self, _: WorkerCall) -> Response:
         """Return the instances of every worker."""
         found: dict[str, list[str]] = {}
-        for key, held in sorted(self._scheduler.assignments().items()):
+        for key, held in sorted(self.scheduler.assignments().items()):
             found.setdefault(held.workerId, []).append(str(key))
         return as_json(found)
 
@@ -90,38 +87,38 @@ class ClusterRoutes:
         elsewhere = await self._elsewhere(f"{_WORKER}/rebalance")
         if elsewhere is not None:
             return elsewhere
-        await self._leadership.rebalance(self._membership)
+        await self.scheduling.rebalance()
         return done()
 
     async def drain(self, call: WorkerCall) -> Response:
         """Drain this worker (PUT), or return the progress (GET)."""
-        return await self._drain(call.request.method, self._membership.me.worker_id)
+        return await self._drain(call.request.method, self.membership.me.worker_id)
 
     @takes(_WORKER_ID)
     async def leader_drain(self, call: WorkerCall) -> Response:
         """Drain a worker, by default this one (PUT), or return the progress (GET)."""
-        return await self._drain(call.request.method, _WORKER_ID.of(call) or self._membership.me.worker_id)
+        return await self._drain(call.request.method, _WORKER_ID.of(call) or self.membership.me.worker_id)
 
     async def _drain(self, method: str, worker_id: str) -> Response:
         elsewhere = await self._elsewhere(f"{_LEADER_DRAIN}?{urlencode({'workerId': worker_id})}")
         if elsewhere is not None:
             return elsewhere
         if method == "GET":
-            return as_json(await self._leadership.drain_status(self._membership, worker_id))
+            return as_json(await self.scheduling.drain_status(worker_id))
         try:
-            await self._leadership.drain(self._membership, worker_id)
+            await self.scheduling.drain(worker_id)
         except NotLeader as exc:
             raise RequestRefused(503, f"{NO_LEADER}: {exc}") from exc
         return done()
 
     async def _elsewhere(self, path: str) -> Response | None:
         """Return a redirect to the leader, None if this worker leads."""
-        if self._leadership.is_leading:
+        if self.leadership.is_leading:
             return None
-        leader = (await self._membership.roster()).leader
+        leader = (await self.membership.roster()).leader
         if leader is None:
             raise RequestRefused(500, "Leader cannot be determined")
-        if leader == self._membership.me:
+        if leader == self.membership.me:
             raise RequestRefused(503, NO_LEADER)
         return RedirectResponse(f"{leader.url}{path}", 307)
 
@@ -138,7 +135,7 @@ class ClusterRoutes:
 
     async def function_metrics(self, _: WorkerCall) -> Response:
         """Return the statistics of every instance on this worker."""
-        return as_json(await self._instances.own_stats())
+        return as_json(await self.instances.own_stats())
 
 
 def _info(member: Member) -> dict[str, Any]:

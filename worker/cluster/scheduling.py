@@ -1,0 +1,127 @@
+"""Rounds of scheduling on the leader: who is there, who may run instances, what moves; rebalancing and drains."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Mapping
+from time import monotonic
+
+from ...errors import MagnetarError, RequestRefused
+from ...membership.drains import TOO_FEW, Drains
+from ...membership.grace_period import GracePeriod
+from ...membership.manager import MembershipManager
+from ...metadata.functions import FunctionMetadataManager
+from ...scheduler.manager import SchedulerManager, Workforce
+from ...tasks import within
+from ..config import WorkerConfig
+
+_RETRY_S = 0.5
+_log = logging.getLogger(__name__)
+
+
+class Scheduling:
+    """Has the scheduler assign instances to the workers that are there, while this worker leads."""
+
+    def __init__(
+        self,
+        config: WorkerConfig,
+        metadata: FunctionMetadataManager,
+        scheduler: SchedulerManager,
+        membership: MembershipManager,
+    ) -> None:
+        self._config = config
+        self._metadata = metadata
+        self._scheduler = scheduler
+        self._membership = membership
+        self._grace = GracePeriod(config.reschedule_timeout_ms / 1000)
+        self._drains = Drains(scheduler.drained)
+        self._drain_turn = asyncio.Lock()
+        self._is_rebalancing = False
+        self._dirty = asyncio.Event()
+
+    def restart(self) -> None:
+        """Begin with this worker's leadership: absences are counted anew, and a round is due."""
+        self._grace.restart()
+        self._drains.restart()
+        self.reschedule()
+
+    def reschedule(self) -> None:
+        """Have a round soon."""
+        self._dirty.set()
+
+    async def run(self) -> None:
+        """Schedule when something changed, and read the roster every `failure_check_ms`, until cancelled."""
+        evened_out_at = monotonic()
+        while True:
+            await within(self._config.failure_check_ms / 1000, self._dirty.wait())
+            self._dirty.clear()
+            if not self._metadata.log.is_leading:
+                # The roster may show that this worker leads, although no event said so.
+                with contextlib.suppress(MagnetarError):
+                    await self._membership.roster()
+                continue
+            is_due = 0 < self._config.rebalance_check_s <= monotonic() - evened_out_at
+            if is_due:
+                evened_out_at = monotonic()
+            try:
+                await self._round(is_evened_out=is_due)
+            except MagnetarError as exc:
+                self._grace.restart()
+                _log.warning("scheduling failed, trying again: %s", exc)
+                await asyncio.sleep(_RETRY_S)
+                self._dirty.set()
+
+    async def _round(self, *, is_evened_out: bool = False) -> None:
+        members = await self._incarnations()
+        if self._membership.me.worker_id not in members:
+            # The leader itself is not connected: what it sees says nothing about the others.
+            self._grace.restart()
+            return
+        now = monotonic()
+        for worker_id in self._drains.forgotten(members, now):
+            await self._scheduler.drain(worker_id, None)
+        missing = self._grace.granted(self._owners() - set(members), now)
+        workforce = Workforce(self._drains.available(members), missing, is_evened_out)
+        written = await self._scheduler.schedule(self._metadata.all, workforce)
+        if written:
+            _log.info("scheduled: %d assignments changed over %d workers", written, len(members))
+
+    async def _incarnations(self) -> Mapping[str, str]:
+        return (await self._membership.roster()).incarnations
+
+    def _owners(self) -> set[str]:
+        return {assignment.workerId for assignment in self._scheduler.assignments().values()}
+
+    async def rebalance(self) -> None:
+        """Even the load out; returns once the moves are decided and durable.
+
+        Raises:
+            RequestRefused: another call does so already, or there are too few workers.
+        """
+        if self._is_rebalancing:
+            raise RequestRefused(400, "Rebalance already in progress")
+        self._is_rebalancing = True
+        try:
+            if len(self._drains.available(await self._incarnations())) < 2:
+                raise RequestRefused(400, TOO_FEW)
+            await self._round(is_evened_out=True)
+        finally:
+            self._is_rebalancing = False
+
+    async def drain(self, worker_id: str) -> None:
+        """Begin to drain a worker.
+
+        Raises:
+            RequestRefused: the worker is unknown or was drained, another drain runs, or there are too few workers.
+            NotLeader: another worker leads by now.
+        """
+        async with self._drain_turn:
+            incarnation = self._drains.check(worker_id, await self._incarnations(), self._owners())
+            await self._scheduler.drain(worker_id, incarnation)
+        self.reschedule()
+
+    async def drain_status(self, worker_id: str) -> dict[str, str]:
+        """Return the JSON that says how far the drain of a worker is."""
+        return self._drains.status(worker_id, await self._incarnations(), self._owners())
