@@ -41,7 +41,6 @@ ROUTES = (
     *namespace_policies.ROUTES,
     *refused_policies.ROUTES,
     *namespaces.ROUTES,
-    *namespaces.BUNDLE_ROUTES,
     *brokers.ROUTES,
     ("GET", "/metrics", _metrics),
     # `{domain}` takes any word, so topics come last.

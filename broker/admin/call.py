@@ -15,6 +15,8 @@ from ...web.answers import Refused
 from ...web.call import decoded
 from ...wire.topic_name import TopicName, parse_topic_name
 from ..policies.namespaces import Namespaces
+from ..policies.policies import Policies
+from ..storage.cursors.names import is_internal
 from . import bodies
 
 if TYPE_CHECKING:
@@ -127,11 +129,29 @@ class Call(web_call.Call):
         return decoded(decoded(self.raw("subscription")).replace("+", " "))
 
     @property
+    def own_subscription(self) -> str:
+        """The subscription in the path, for a request that moves or deletes it: none of the broker's own.
+
+        `pulsar.dedup` is no subscription but the cursor with what deduplication knows; made anew or deleted by its
+        name, it would forget all. `__compaction` keeps what is not compacted yet: moved on, the last messages of keys
+        would be missing in the compacted view.
+        """
+        name = self.subscription
+        if is_internal(name):
+            raise Refused(412, f"Subscription {name} is internal to the broker: it cannot be moved or deleted")
+        return name
+
+    @property
     def new_subscription(self) -> str:
-        """The subscription in the path, for one that is to be created: without control characters, and bounded."""
+        """The subscription in the path, for one that is to be created: bounded, and a name that is free to take."""
         name = self.subscription
         _check_characters(name, "subscription")
-        return _bounded(name, "subscription", MAX_SUBSCRIPTION_BYTES)
+        _bounded(name, "subscription", MAX_SUBSCRIPTION_BYTES)
+        if is_internal(name):
+            raise Refused(412, "Subscription with reserved subscription name attempted")
+        if not name.strip():
+            raise Refused(412, "Empty subscription name")
+        return name
 
     def flag(self, name: str, default: bool = False) -> bool:
         """Return a boolean query parameter; like Java's, anything but ``true`` is false."""
@@ -167,6 +187,11 @@ class Call(web_call.Call):
         if not self.namespaces.has_namespace(namespace):
             raise Refused(404, reason)
         return namespace
+
+    @property
+    def policies(self) -> Policies:
+        """The policies of the namespace in the path, not to be modified; refuses with 404 if there is no such one."""
+        return self.namespaces.policies(self.require_namespace())
 
     def require_topic_namespace(self, *, is_new: bool = False) -> TopicName:
         """Return the topic of the path if its namespace exists, else refuse with 404."""

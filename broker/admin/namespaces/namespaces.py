@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from starlette.responses import Response
 
 from ....web.answers import Refused, as_json, not_supported
@@ -14,7 +12,6 @@ from ..bodies import as_object
 from ..call import Call
 from ..listing import check_bundle, is_system_topic, topics_in_bundle, topics_of
 from ..routing import Routes
-from ..topics.internal_subscriptions import own_subscription
 from .policies import new_policies
 
 _N = "/admin/v2/namespaces/{tenant}/{namespace}"
@@ -26,10 +23,6 @@ async def _list(call: Call) -> Response:
     if call.namespaces.tenant(tenant) is None:
         raise Refused(404, "Tenant not found")
     return as_json(call.namespaces.namespaces(tenant))
-
-
-async def _get(call: Call) -> Response:
-    return as_json(call.namespaces.policies(call.require_namespace()))
 
 
 async def _create(call: Call) -> None:
@@ -68,53 +61,34 @@ async def _topics(call: Call) -> Response:
     return as_json([str(topic) for topic in topics])
 
 
-async def _bundles(call: Call) -> Response:
-    return as_json(call.namespaces.policies(call.require_namespace())["bundles"])
-
-
 async def _topic_hash_positions(call: Call) -> Response:
     namespace = call.require_namespace()
     bundle = _bundle(call)
     wanted = call.request.query_params.getlist("topics")
-    topics = [str(topic) for topic in _topics_in_bundle(call)]
+    topics = map(str, _targets(call))
     positions = {topic: topic_hash(topic) for topic in topics if not wanted or topic in wanted}
     return as_json({"namespace": namespace, "bundle": bundle, "topicHashPositions": positions})
 
 
 async def _unload(call: Call) -> None:
     namespace = call.require_namespace("Namespace not found")
-    await _unload_all(call, topics_of(call, namespace, DOMAINS, include_system=True))
+    for topic in topics_of(call, namespace, DOMAINS, include_system=True):
+        await call.broker.unload_topic(topic)
 
 
 async def _unload_bundle(call: Call) -> None:
     call.require_namespace("Namespace not found")
-    await _unload_all(call, _topics_in_bundle(call))
+    for topic in _targets(call):
+        await call.broker.unload_topic(topic)
 
 
-async def _clear_backlog(call: Call) -> None:
-    # An absent namespace has no backlog, says Pulsar.
-    await _skip_all(call, topics_of(call, call.namespace, DOMAINS[:1], include_system=False))
-
-
-async def _clear_backlog_of_bundle(call: Call) -> None:
-    await _skip_all(call, _topics_in_bundle(call))
-
-
-async def _unsubscribe(call: Call) -> None:
-    await _delete_subscription(call, topics_of(call, call.namespace, DOMAINS[:1], include_system=False))
-
-
-async def _unsubscribe_in_bundle(call: Call) -> None:
-    await _delete_subscription(call, _topics_in_bundle(call))
-
-
-async def _split(call: Call) -> Response:
+def _split(call: Call) -> Response:
     call.require_namespace("Namespace not found")
     _bundle(call)
     raise not_supported("splitting a bundle", "one broker serves all of them")
 
 
-async def _delete_bundle(call: Call) -> Response:
+def _delete_bundle(call: Call) -> Response:
     call.require_namespace()
     raise Refused(412, f"Failed to find ownership for ServiceUnit:{call.namespace}/{_bundle(call)}")
 
@@ -123,17 +97,16 @@ def _bundle(call: Call) -> str:
     return check_bundle(call, call.namespace, call.text("bundle"))
 
 
-def _topics_in_bundle(call: Call) -> list[TopicName]:
-    return topics_in_bundle(call, call.namespace, _bundle(call))
+def _targets(call: Call) -> list[TopicName]:
+    """Return the topics of the bundle in the path or, without one, the namespace. An absent one has none."""
+    if "bundle" in call.request.path_params:
+        return topics_in_bundle(call, call.namespace, call.text("bundle"))
+    return topics_of(call, call.namespace, DOMAINS[:1], include_system=False)
 
 
-async def _unload_all(call: Call, topics: Sequence[TopicName]) -> None:
-    for topic in topics:
-        await call.broker.unload_topic(topic)
-
-
-async def _skip_all(call: Call, topics: Sequence[TopicName]) -> None:
-    only = own_subscription(call) if "subscription" in call.request.path_params else None
+async def _clear_backlog(call: Call) -> None:
+    topics = _targets(call)
+    only = call.own_subscription if "subscription" in call.request.path_params else None
     is_found = False
     for name in topics:
         topic = await call.broker.topic(name, create=False)
@@ -145,8 +118,9 @@ async def _skip_all(call: Call, topics: Sequence[TopicName]) -> None:
         raise Refused(404, f"Subscription {only} not found on any topic of {call.namespace}")
 
 
-async def _delete_subscription(call: Call, topics: Sequence[TopicName]) -> None:
-    subscription = own_subscription(call)
+async def _unsubscribe(call: Call) -> None:
+    topics = _targets(call)
+    subscription = call.own_subscription
     loaded = [await call.broker.topic(name, create=False) for name in topics]
     having = [topic for topic in loaded if subscription in topic.subscriptions]
     if any(topic.subscriptions[subscription].consumers for topic in having):
@@ -157,23 +131,21 @@ async def _delete_subscription(call: Call, topics: Sequence[TopicName]) -> None:
 
 ROUTES: Routes = (
     ("GET", "/admin/v2/namespaces/{tenant}", _list),
-    ("GET", _N, _get),
+    ("GET", _N, lambda call: as_json(call.policies)),
     ("PUT", _N, _create),
     ("DELETE", _N, _delete),
     ("GET", f"{_N}/topics", _topics),
-    ("GET", f"{_N}/bundles", _bundles),
+    ("GET", f"{_N}/bundles", lambda call: as_json(call.policies["bundles"])),
     ("PUT", f"{_N}/unload", _unload),
     ("POST", f"{_N}/clearBacklog", _clear_backlog),
     ("POST", f"{_N}/clearBacklog/{{subscription}}", _clear_backlog),
     ("POST", f"{_N}/unsubscribe/{{subscription}}", _unsubscribe),
-)
-BUNDLE_ROUTES: Routes = (
+    # A bundle's place in the path takes any word, so these come last.
     ("GET", f"{_N}/{{bundle}}/topicHashPositions", _topic_hash_positions),
     ("PUT", f"{_N}/{{bundle}}/unload", _unload_bundle),
     ("PUT", f"{_N}/{{bundle}}/split", _split),
-    ("POST", f"{_N}/{{bundle}}/clearBacklog", _clear_backlog_of_bundle),
-    ("POST", f"{_N}/{{bundle}}/clearBacklog/{{subscription}}", _clear_backlog_of_bundle),
-    ("POST", f"{_N}/{{bundle}}/unsubscribe/{{subscription}}", _unsubscribe_in_bundle),
+    ("POST", f"{_N}/{{bundle}}/clearBacklog", _clear_backlog),
+    ("POST", f"{_N}/{{bundle}}/clearBacklog/{{subscription}}", _clear_backlog),
+    ("POST", f"{_N}/{{bundle}}/unsubscribe/{{subscription}}", _unsubscribe),
     ("DELETE", f"{_N}/{{bundle}}", _delete_bundle),
 )
-"""After all other routes of namespaces: a bundle's place in the path takes any word."""

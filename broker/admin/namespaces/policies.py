@@ -12,7 +12,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from ....web.answers import Refused, as_json, no_authorization, not_supported, nothing
+from ....web.answers import Refused, as_json, as_text, no_authorization, not_supported, nothing
 from ...policies.namespaces import Namespaces
 from ...policies.policies import MAX_BUNDLES, Policies, default_policies
 from ..bodies import as_bool, as_int, as_object, as_text_list, as_text_map
@@ -124,10 +124,6 @@ def _check_auto_subscription(body: Mapping[str, Any]) -> dict[str, Any]:
     return {"allowAutoSubscriptionCreation": is_allowed}
 
 
-async def _get_replication(call: Call) -> Response:
-    return as_json(call.namespaces.policies(call.require_namespace())["replication_clusters"])
-
-
 async def _set_replication(call: Call) -> Response:
     clusters = as_text_list(await call.json(), "clusters")
     call.require_namespace()
@@ -140,10 +136,6 @@ async def _set_replication(call: Call) -> Response:
             raise Refused(412, f"Invalid replication cluster {cluster}")
     _check_clusters(call.namespaces, call.tenant, clusters)
     return nothing()  # only our own cluster is left, and that is what the policy always says
-
-
-async def _get_allowed_clusters(call: Call) -> Response:
-    return as_json(call.namespaces.policies(call.require_namespace())["allowed_clusters"])
 
 
 async def _set_allowed_clusters(call: Call) -> Response:
@@ -163,44 +155,31 @@ def _check_clusters(namespaces: Namespaces, tenant: str, clusters: list[str]) ->
             raise not_supported(f"replication to cluster {cluster}", f"name only {namespaces.cluster_name}")
 
 
-async def _get_properties(call: Call) -> Response:
-    return as_json(call.namespaces.policies(call.require_namespace())["properties"])
-
-
-async def _set_properties(call: Call) -> None:
-    properties = as_text_map(await call.json(), "properties") or {}
-    namespace = call.require_namespace()
-    await call.namespaces.change_policies(namespace, lambda p: p | {"properties": p["properties"] | properties})
-
-
-async def _clear_properties(call: Call) -> None:
-    await call.namespaces.change_policies(call.require_namespace(), lambda policies: policies | {"properties": {}})
-
-
-async def _get_property(call: Call) -> Response:
-    return _property(call.namespaces.policies(call.require_namespace())["properties"].get(call.text("key")))
+async def _add_properties(call: Call) -> None:
+    added = as_text_map(await call.json(), "properties") or {}
+    await _change_properties(call, lambda held: held | added)
 
 
 async def _set_property(call: Call) -> None:
     one = {call.text("key"): call.text("value")}
-    namespace = call.require_namespace()
-    await call.namespaces.change_policies(namespace, lambda p: p | {"properties": p["properties"] | one})
+    await _change_properties(call, lambda held: held | one)
 
 
 async def _remove_property(call: Call) -> Response:
-    namespace, key = call.require_namespace(), call.text("key")
-    removed = call.namespaces.policies(namespace)["properties"].get(key)
-
-    def change(policies: Policies) -> Policies:
-        policies["properties"].pop(key, None)
-        return policies
-
-    await call.namespaces.change_policies(namespace, change)
-    return _property(removed)
+    key = call.text("key")
+    answer = _property(call)
+    await _change_properties(call, lambda held: {name: value for name, value in held.items() if name != key})
+    return answer
 
 
-def _property(value: str | None) -> Response:
-    return nothing() if value is None else Response(value, media_type="application/json")
+def _property(call: Call) -> Response:
+    value = call.policies["properties"].get(call.text("key"))
+    return nothing() if value is None else as_text(value)
+
+
+async def _change_properties(call: Call, change: Callable[[dict[str, str]], dict[str, str]]) -> None:
+    namespace = call.require_namespace()
+    await call.namespaces.change_policies(namespace, lambda p: p | {"properties": change(p["properties"])})
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,9 +204,9 @@ class _Policy:
     changed: Callable[[Call, str], Awaitable[None]] | None = None
     missing: str = "Namespace does not exist"
 
-    async def get(self, call: Call) -> Response:
+    def get(self, call: Call) -> Response:
         """Answer with the policy."""
-        value = call.namespaces.policies(call.require_namespace()).get(self.field)
+        value = call.policies.get(self.field)
         return nothing() if value is None else as_json(value)
 
     async def set(self, call: Call) -> None:
@@ -291,14 +270,14 @@ def _routes_of(policy: _Policy) -> Routes:
 
 ROUTES: Routes = (
     *(route for policy in _POLICIES for route in _routes_of(policy)),
-    ("GET", f"{_N}/replication", _get_replication),
+    ("GET", f"{_N}/replication", lambda call: as_json(call.policies["replication_clusters"])),
     ("POST", f"{_N}/replication", _set_replication),
-    ("GET", f"{_N}/allowedClusters", _get_allowed_clusters),
+    ("GET", f"{_N}/allowedClusters", lambda call: as_json(call.policies["allowed_clusters"])),
     ("POST", f"{_N}/allowedClusters", _set_allowed_clusters),
-    ("GET", f"{_N}/properties", _get_properties),
-    ("PUT", f"{_N}/properties", _set_properties),
-    ("DELETE", f"{_N}/properties", _clear_properties),
-    ("GET", f"{_N}/property/{{key}}", _get_property),
+    ("GET", f"{_N}/properties", lambda call: as_json(call.policies["properties"])),
+    ("PUT", f"{_N}/properties", _add_properties),
+    ("DELETE", f"{_N}/properties", lambda call: _change_properties(call, lambda _: {})),
+    ("GET", f"{_N}/property/{{key}}", _property),
     ("PUT", f"{_N}/property/{{key}}/{{value}}", _set_property),
     ("DELETE", f"{_N}/property/{{key}}", _remove_property),
 )

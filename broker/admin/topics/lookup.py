@@ -40,14 +40,20 @@ async def find(call: Call) -> None:
         await load(call, call.topic)  # says what is missing
 
 
+def persistent(call: Call, status: int = 406, reason: str = "Need to provide a persistent topic name") -> TopicName:
+    """Return the topic in the path, for what only a stored topic has."""
+    if not call.topic.is_persistent:
+        raise Refused(status, reason)
+    return call.topic
+
+
 def require_known(call: Call) -> TopicName:
     """Return the topic in the path, partitioned or not, if it exists.
 
     Raises:
         Refused: 404; 406, it is not persistent.
     """
-    name = call.topic
-    require_persistent(name)
+    name = persistent(call)
     if not is_known(call, name):
         raise not_found(name)
     return name
@@ -72,36 +78,23 @@ async def load(call: Call, name: TopicName) -> Topic:
         raise not_found(name) from error
 
 
-async def load_single(call: Call, name: TopicName, reason: str) -> Topic:
-    """Return a plain topic or partition as `load` does; refuse a partitioned one with 405 and the reason."""
-    refuse_partitioned(call, name, reason)
-    return await load(call, name)
+async def load_single(call: Call, reason: str) -> Topic:
+    """Return the plain topic or partition in the path as `load` does; refuse a partitioned one with 405."""
+    if call.namespaces.partitions(call.topic):
+        raise Refused(405, reason)
+    return await load(call, call.topic)
 
 
 async def load_all(call: Call, name: TopicName) -> list[Topic]:
     """Return a plain topic, or all partitions of a partitioned one."""
-    partitions = call.namespaces.partitions(name)
-    if not partitions:
-        return [await load(call, name)]
-    return [await load(call, name.partition_name(index)) for index in range(partitions)]
-
-
-def require_persistent(name: TopicName) -> None:
-    """Refuse what only a stored topic has."""
-    if not name.is_persistent:
-        raise Refused(406, "Need to provide a persistent topic name")
+    partitions = range(call.namespaces.partitions(name))
+    return [await load(call, name.partition_name(index)) for index in partitions] or [await load(call, name)]
 
 
 def refuse_non_persistent(name: TopicName) -> None:
     """Refuse to create what this broker does not have."""
     if not name.is_persistent:
         raise not_supported("a non-persistent topic", f"create persistent://{name.namespace_name}/{name.local}")
-
-
-def refuse_partitioned(call: Call, name: TopicName, reason: str) -> None:
-    """Refuse with 405 if the name is a partitioned topic's."""
-    if call.namespaces.partitions(name):
-        raise Refused(405, reason)
 
 
 def connections(topic: Topic) -> int:

@@ -23,9 +23,8 @@ from ...storage.entry import StoredEntry
 from .. import bodies
 from ..call import Call
 from ..routing import Routes
-from .lookup import find_subscription, load_single
-from .message_ids import as_message_id
-from .stats import nth_unacknowledged, read_entry
+from .lookup import find_subscription, load_single, persistent
+from .stats import as_message_id, nth_unacknowledged, read_entry
 
 if TYPE_CHECKING:
     from ...topics.topic import Topic
@@ -55,10 +54,8 @@ _FLAG_FIELDS = (
 
 async def _peek(call: Call) -> Response:
     place = call.number("place")
-    name = call.topic
-    if not name.is_persistent:
-        raise Refused(405, "Peek messages on a non-persistent topic is not allowed")
-    topic = await load_single(call, name, "Peek messages on a partitioned topic is not allowed")
+    persistent(call, 405, "Peek messages on a non-persistent topic is not allowed")
+    topic = await load_single(call, "Peek messages on a partitioned topic is not allowed")
     subscription = find_subscription(topic, call.subscription)
     if not 0 < place <= MAX_PEEK:
         raise Refused(400, f"position {place} is out of range: 1 to {MAX_PEEK}, counted from the first unacknowledged")
@@ -71,8 +68,7 @@ async def _peek(call: Call) -> Response:
 
 async def _by_id(call: Call) -> Response:
     wanted = Position(call.number("ledger"), call.number("entry"))
-    name = call.topic
-    topic = await load_single(call, name, "GetMessageById is not allowed on partitioned-topic")
+    topic = await load_single(call, "GetMessageById is not allowed on partitioned-topic")
     if all(ledger.id != wanted.ledger_id for ledger in topic.log.ledgers()):
         raise Refused(404, "Message id not found")
     entry = await read_entry(topic, wanted) if wanted.entry_id >= 0 else None
@@ -82,11 +78,9 @@ async def _by_id(call: Call) -> Response:
 
 
 async def _examine(call: Call) -> Response:
-    name = call.topic
-    if not name.is_persistent:
-        raise Refused(405, "Examine messages on a non-persistent topic is not allowed")
+    persistent(call, 405, "Examine messages on a non-persistent topic is not allowed")
     remedy = "please try examine message on specific topic partition"
-    topic = await load_single(call, name, f"Examine messages on a partitioned topic is not allowed, {remedy}")
+    topic = await load_single(call, f"Examine messages on a partitioned topic is not allowed, {remedy}")
     count = topic.log.entry_count
     if not count:
         raise Refused(412, "Could not examine messages due to the total message is zero")
@@ -102,13 +96,9 @@ async def _examine(call: Call) -> Response:
 
 async def _id_at_time(call: Call) -> Response:
     time_ms = call.number("timestamp")
-    name = call.topic
-    if not name.is_persistent:
-        raise Refused(405, "Get message ID by timestamp on a non-persistent topic is not allowed")
+    persistent(call, 405, "Get message ID by timestamp on a non-persistent topic is not allowed")
     remedy = "please try do it on specific topic partition"
-    topic = await load_single(
-        call, name, f"Get message ID by timestamp on a partitioned topic is not allowed, {remedy}"
-    )
+    topic = await load_single(call, f"Get message ID by timestamp on a partitioned topic is not allowed, {remedy}")
     before = await topic.log.position_before_time(time_ms)
     return as_json(as_message_id(topic.log.next_position(before)))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 from starlette.responses import Response
 
@@ -13,9 +14,12 @@ from ...storage.cursors.names import is_internal
 from .. import bodies
 from ..call import Call
 from ..routing import Routes
-from .lookup import auto_creation, connections, exists, is_known, load, not_found, refuse_non_persistent
+from .lookup import auto_creation, connections, exists, is_known, load, load_all, not_found, refuse_non_persistent
 from .partitioned_stats import aggregate
 from .stats import shown_stats
+
+if TYPE_CHECKING:
+    from ...topics.topic import Topic
 
 _T = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
 _WITH_PROPERTIES = "application/vnd.partitioned-topic-metadata+json"
@@ -123,32 +127,25 @@ async def _delete(call: Call) -> None:
 
 
 async def _stats(call: Call) -> Response:
-    name = call.require_topic_namespace()
-    partitions = call.namespaces.partitions(name)
-    if not partitions:
-        raise Refused(404, f"Partitioned Topic {name} not found")
-    per_partition = {}
-    for index in range(partitions):
-        partition = name.partition_name(index)
-        per_partition[str(partition)] = await shown_stats(call, await load(call, partition))
+    topics = await _load_partitions(call)
+    per_partition = {str(topic.name): await shown_stats(call, topic) for topic in topics}
     answer = aggregate(list(per_partition.values()))
-    answer["metadata"] = {"partitions": partitions, "deleted": False}
+    answer["metadata"] = {"partitions": len(topics), "deleted": False}
     answer["partitions"] = per_partition if call.flag("perPartition", default=True) else {}
     return as_json(answer)
 
 
 async def _internal_stats(call: Call) -> Response:
+    topics = await _load_partitions(call)
+    per_partition = {str(topic.name): topic.internal_stats() for topic in topics}
+    return as_json({"metadata": {"partitions": len(topics), "deleted": False}, "partitions": per_partition})
+
+
+async def _load_partitions(call: Call) -> list[Topic]:
     name = call.require_topic_namespace()
-    partitions = call.namespaces.partitions(name)
-    if not partitions:
+    if not call.namespaces.partitions(name):
         raise Refused(404, f"Partitioned Topic {name} not found")
-    topics = [await load(call, name.partition_name(index)) for index in range(partitions)]
-    return as_json(
-        {
-            "metadata": {"partitions": partitions, "deleted": False},
-            "partitions": {str(topic.name): topic.internal_stats() for topic in topics},
-        }
-    )
+    return await load_all(call, name)
 
 
 async def _read(call: Call) -> tuple[int, dict[str, str]]:

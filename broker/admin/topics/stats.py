@@ -1,14 +1,16 @@
-"""A topic's statistics as a request asks for them, and its ledgers as Pulsar shows them."""
+"""What requests ask of a topic: statistics, entries and their ids in JSON, ledgers as Pulsar shows them."""
 
 from __future__ import annotations
 
 import asyncio
 import datetime
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ....wire.message_id import MessageId
+from ....wire.message_id import LATEST, MessageId
 from ....wire.payload import open_payload
 from ....wire.position import Position
+from ..bodies import as_bool, as_int
 from ..call import Call
 
 if TYPE_CHECKING:
@@ -59,6 +61,32 @@ async def last_message(topic: Topic) -> Position | MessageId:
     if not metadata.HasField("num_messages_in_batch"):
         return last
     return MessageId(last.ledger_id, last.entry_id, batch_index=metadata.num_messages_in_batch - 1)
+
+
+def as_message_id(place: Position | MessageId) -> dict[str, Any]:
+    """Return an id in Pulsar's two JSON forms: of an entry, or of a message inside a batch."""
+    answer: dict[str, Any] = {"ledgerId": place.ledger_id, "entryId": place.entry_id, "partitionIndex": -1}
+    if isinstance(place, MessageId) and place.batch_index >= 0:
+        inside = {"batchIndex": place.batch_index, "batchSize": 0}
+        return answer | inside | {"outstandingAcksInSameBatch": 0, "originalBatchSize": 0}
+    return answer | {"batchSize": 0, "batchIndex": -1}
+
+
+def position_of(body: Mapping[str, Any]) -> Position:
+    """Return the position that a message id in JSON names; absent numbers are 0, as in Java."""
+    return Position(
+        as_int(body.get("ledgerId"), "ledgerId", bits=64) or 0, as_int(body.get("entryId"), "entryId", bits=64) or 0
+    )
+
+
+def is_latest(position: Position) -> bool:
+    """Return whether a position stands for the end of a topic, whatever it holds."""
+    return position == LATEST[:2]
+
+
+def is_excluded(body: Mapping[str, Any]) -> bool:
+    """Return whether the named message itself is left out."""
+    return as_bool(body.get("excluded"), "excluded") or False
 
 
 async def nth_unacknowledged(topic: Topic, subscription: Subscription, count: int) -> Position | None:

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from starlette.responses import Response
 
 from ....web.answers import Refused, as_json, not_supported
 from ....wire.position import Position
-from ....wire.topic_name import TopicName
 from ...storage.cursors.names import is_internal
 from .. import bodies
 from ..call import Call
 from ..routing import Routes
-from .internal_subscriptions import new_subscription, own_subscription
-from .lookup import auto_creation, find_subscription, is_known, load_all, load_single
-from .message_ids import is_excluded, is_latest, position_of
-from .stats import nth_unacknowledged, read_entry
+from .lookup import auto_creation, find_subscription, is_known, load_all, load_single, persistent
+from .stats import is_excluded, is_latest, nth_unacknowledged, position_of, read_entry
 
 if TYPE_CHECKING:
     from ...topics.subscription import Subscription
@@ -26,6 +23,7 @@ if TYPE_CHECKING:
 
 _T = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
 _S = f"{_T}/subscription/{{subscription}}"
+_NOT_STORED = "Expire messages on a non-persistent topic is not allowed"
 ANALYZED_PER_TURN = 100
 MAX_ANALYZED_ENTRIES = 10_000
 """`subscriptionBacklogScanMaxEntries`: the analysis of a backlog stops there and says so."""
@@ -45,7 +43,7 @@ async def _create(call: Call) -> None:
     if call.flag("replicated"):
         raise not_supported("a replicated subscription", "create it without replicated=true")
     properties = bodies.as_text_map((body or {}).get("properties"), "subscription properties")
-    subscription, position = new_subscription(call), _initial(body)
+    subscription, position = call.new_subscription, _initial(body)
     if not is_known(call, name):
         if not auto_creation(call, name).is_allowed:
             raise Refused(412, "Topic does not exist and cannot be auto-created")
@@ -58,8 +56,8 @@ async def _create(call: Call) -> None:
 
 
 async def _delete(call: Call) -> None:
-    name = own_subscription(call)
-    found = _find_all(await load_all(call, call.topic), name)
+    name = call.own_subscription
+    found = await _find_all(call, name)
     force = call.flag("force")
     if not force and any(subscription.consumers for _, subscription in found):
         raise Refused(412, "Subscription has active connected consumers")
@@ -68,32 +66,27 @@ async def _delete(call: Call) -> None:
 
 
 async def _skip_all(call: Call) -> None:
-    name = own_subscription(call)
-    for _, subscription in _find_all(await load_all(call, call.topic), name):
+    for _, subscription in await _find_all(call, call.own_subscription):
         await subscription.skip_all()
 
 
 async def _skip(call: Call) -> None:
     count = call.number("count")
-    topic = await load_single(call, call.topic, "Skip messages on a partitioned topic is not allowed")
-    subscription = find_subscription(topic, own_subscription(call))
+    topic = await load_single(call, "Skip messages on a partitioned topic is not allowed")
+    subscription = find_subscription(topic, call.own_subscription)
     if count > 0:
         await subscription.skip(count)
 
 
 async def _expire(call: Call) -> None:
     age_s = call.number("seconds")
-    name = call.topic
-    _refuse_expiring(name)
-    subscription = own_subscription(call)
-    await _expire_each(_find_all(await load_all(call, name), subscription), age_s)
+    persistent(call, 405, _NOT_STORED)
+    await _expire_each(await _find_all(call, call.own_subscription), age_s)
 
 
 async def _expire_in_all(call: Call) -> None:
     age_s = call.number("seconds")
-    name = call.topic
-    _refuse_expiring(name)
-    topics = await load_all(call, name)
+    topics = await load_all(call, persistent(call, 405, _NOT_STORED))
     chosen = [(topic, each) for topic in topics for each in topic.subscriptions.values() if not is_internal(each.name)]
     await _expire_each(chosen, age_s)
 
@@ -116,11 +109,10 @@ async def _expire_each(chosen: Sequence[tuple[Topic, Subscription]], age_s: int)
 
 
 async def _expire_to(call: Call) -> None:
-    body = bodies.as_object(await call.json(), "message id")
-    topic = await load_single(call, call.topic, "Expire message at position is not supported for partitioned-topic")
-    subscription = find_subscription(topic, own_subscription(call))
-    target = position_of(_required(body))
-    if is_excluded(_required(body)):
+    reason = "Expire message at position is not supported for partitioned-topic"
+    topic, subscription, body = await _with_message_id(call, reason)
+    target = position_of(body)
+    if is_excluded(body):
         target = Position(target.ledger_id, target.entry_id - 1)
     if min(target, topic.log.last_confirmed) > subscription.cursor.mark_delete:
         await subscription.reset_to(topic.log.next_position(min(target, topic.log.last_confirmed)))
@@ -128,51 +120,66 @@ async def _expire_to(call: Call) -> None:
 
 async def _reset_to_time(call: Call) -> None:
     time_ms = call.number("timestamp")
-    name = own_subscription(call)
-    for _, subscription in _find_all(await load_all(call, call.topic), name):
+    for _, subscription in await _find_all(call, call.own_subscription):
         await subscription.reset_to_time(time_ms)
 
 
 async def _reset_to_id(call: Call) -> None:
-    body = bodies.as_object(await call.json(), "message id")
-    topic = await load_single(call, call.topic, "Reset-cursor at position is not allowed for partitioned-topic")
-    subscription = find_subscription(topic, own_subscription(call))
-    target = position_of(_required(body))
-    if (bodies.as_int(_required(body).get("batchIndex"), "batchIndex") or -1) > 0:
+    reason = "Reset-cursor at position is not allowed for partitioned-topic"
+    topic, subscription, body = await _with_message_id(call, reason)
+    target = position_of(body)
+    if (bodies.as_int(body.get("batchIndex"), "batchIndex") or -1) > 0:
         raise not_supported("a reset to inside a batch (batchIndex)", "name the entry without batchIndex")
     if is_latest(target):
         target = topic.log.next_position(topic.log.last_confirmed)
-    elif is_excluded(_required(body)):
+    elif is_excluded(body):
         target = topic.log.next_position(target)
     await subscription.reset_to(target)
 
 
-async def _get_properties(call: Call) -> Response:
-    return as_json(_properties(await load_all(call, call.topic), call.subscription))
+async def _with_message_id(call: Call, reason: str) -> tuple[Topic, Subscription, dict[str, Any]]:
+    """Return topic and subscription of the path and the message id of the body; refuse a partitioned topic."""
+    body = bodies.as_object(await call.json(), "message id")
+    topic = await load_single(call, reason)
+    subscription = find_subscription(topic, call.own_subscription)
+    if body is None:
+        raise Refused(400, "messageId is null")
+    return topic, subscription, body
 
 
 async def _set_properties(call: Call) -> None:
     wanted = bodies.as_text_map(await call.json(), "properties")
-    present = _properties(await load_all(call, call.topic), call.subscription)
+    present = await _properties(call)
     if wanted is not None and wanted != present:
         raise not_supported("changing the properties of a subscription", "give them when it is created")
 
 
+async def _get_properties(call: Call) -> Response:
+    return as_json(await _properties(call))
+
+
+async def _properties(call: Call) -> dict[str, str]:
+    """Return the properties of a subscription, those of all partitions together."""
+    merged: dict[str, str] = {}
+    for _, found in await _find_all(call, call.subscription):
+        merged |= found.cursor.properties
+    return merged
+
+
 async def _replicated(call: Call) -> Response:
-    found = _find_all(await load_all(call, call.topic), call.subscription)
-    return as_json({str(topic.name): False for topic, _ in found})
+    return as_json({str(topic.name): False for topic, _ in await _find_all(call, call.subscription)})
 
 
 async def _set_replicated(call: Call) -> None:
     wanted = bodies.as_bool(await call.json(), "replicated")
-    _find_all(await load_all(call, call.topic), call.subscription)
+    await _find_all(call, call.subscription)
     if wanted:
         raise not_supported("a replicated subscription", "send false")
 
 
 async def _analyze(call: Call) -> Response:
     remedy = "please try do it on specific topic partition"
-    topic = await load_single(call, call.topic, f"Analyze backlog on a partitioned topic is not allowed, {remedy}")
+    topic = await load_single(call, f"Analyze backlog on a partitioned topic is not allowed, {remedy}")
     subscription = find_subscription(topic, call.subscription)
     entries = messages = 0
     first = last = None
@@ -197,20 +204,13 @@ async def _analyze(call: Call) -> Response:
     return as_json(answer)
 
 
-def _find_all(topics: Sequence[Topic], subscription: str) -> list[tuple[Topic, Subscription]]:
-    """Return the subscription on each topic that has it; refuse if none does."""
+async def _find_all(call: Call, subscription: str) -> list[tuple[Topic, Subscription]]:
+    """Return the subscription on each topic of the path that has it; refuse if none does."""
+    topics = await load_all(call, call.topic)
     having = [(topic, topic.subscriptions[subscription]) for topic in topics if subscription in topic.subscriptions]
     if not having:
         raise Refused(404, f"Subscription {subscription} not found for topic {topics[0].name}")
     return having
-
-
-def _properties(topics: Sequence[Topic], subscription: str) -> dict[str, str]:
-    """Return the properties of a subscription, those of all partitions together."""
-    merged: dict[str, str] = {}
-    for _, found in _find_all(topics, subscription):
-        merged |= found.cursor.properties
-    return merged
 
 
 def _initial(body: dict[str, object] | None) -> Literal["earliest", "latest"] | Position:
@@ -218,17 +218,6 @@ def _initial(body: dict[str, object] | None) -> Literal["earliest", "latest"] | 
         return "latest"
     position = position_of(body)
     return "earliest" if position == (-1, -1) else position
-
-
-def _required(body: dict[str, object] | None) -> dict[str, object]:
-    if body is None:
-        raise Refused(400, "messageId is null")
-    return body
-
-
-def _refuse_expiring(name: TopicName) -> None:
-    if not name.is_persistent:
-        raise Refused(405, "Expire messages on a non-persistent topic is not allowed")
 
 
 ROUTES: Routes = (

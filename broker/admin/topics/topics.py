@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.responses import Response
 
@@ -22,13 +22,14 @@ from .lookup import (
     load_all,
     load_single,
     not_found,
+    persistent,
     refuse_non_persistent,
-    refuse_partitioned,
     require_known,
-    require_persistent,
 )
-from .message_ids import as_message_id, position_of
-from .stats import bytes_after, internal_info, last_message, shown_stats
+from .stats import as_message_id, bytes_after, internal_info, last_message, position_of, shown_stats
+
+if TYPE_CHECKING:
+    from ...topics.topic import Topic
 
 _D = "/admin/v2/{domain}/{tenant}/{namespace}"
 _T = f"{_D}/{{topic}}"
@@ -106,8 +107,7 @@ async def _internal_stats(call: Call) -> Response:
 
 
 async def _internal_info(call: Call) -> Response:
-    name = call.topic
-    require_persistent(name)
+    name = persistent(call)
     topics = await load_all(call, name)
     if not call.namespaces.partitions(name):
         return as_json(internal_info(topics[0]))
@@ -115,36 +115,31 @@ async def _internal_info(call: Call) -> Response:
 
 
 async def _last_message_id(call: Call) -> Response:
-    name = call.topic
-    if not name.is_persistent:
-        raise Refused(405, "GetLastMessageId on a non-persistent topic is not allowed")
+    name = persistent(call, 405, "GetLastMessageId on a non-persistent topic is not allowed")
     return as_json(as_message_id(await last_message(await load(call, name))))
 
 
 async def _terminate(call: Call) -> Response:
-    name = call.topic
-    require_persistent(name)
-    refuse_partitioned(call, name, "Termination of a partitioned topic is not allowed")
-    return as_json(await _terminated_at(call, name))
+    persistent(call)
+    topic = await load_single(call, "Termination of a partitioned topic is not allowed")
+    return as_json(await _terminated_at(topic))
 
 
 async def _terminate_partitions(call: Call) -> Response:
-    name = call.topic
-    partitions = call.namespaces.partitions(name)
-    if not partitions:
+    if not call.namespaces.partitions(call.topic):
         remedy = "is not allowed using partitioned-terminate, please use terminate commands"
         raise Refused(405, f"Termination of a non-partitioned topic {remedy}")
-    return as_json({str(index): await _terminated_at(call, name.partition_name(index)) for index in range(partitions)})
+    topics = await load_all(call, call.topic)
+    return as_json({str(index): await _terminated_at(topic) for index, topic in enumerate(topics)})
 
 
-async def _terminated_at(call: Call, name: TopicName) -> dict[str, Any]:
-    last = await (await load(call, name)).terminate()
+async def _terminated_at(topic: Topic) -> dict[str, Any]:
+    last = await topic.terminate()
     return as_message_id(Position(last.ledger_id, last.entry_id))
 
 
 async def _trim(call: Call) -> Response:
-    name = call.topic
-    require_persistent(name)
+    name = persistent(call)
     limits = call.namespaces.retention(name.namespace_name)
     for topic in await load_all(call, name):
         await topic.trim(limits.time_ms, limits.size_bytes)
@@ -152,10 +147,7 @@ async def _trim(call: Call) -> Response:
 
 
 async def _truncate(call: Call) -> None:
-    name = call.topic
-    if not name.is_persistent:
-        raise Refused(412, "unsupport truncate")
-    for topic in await load_all(call, name):
+    for topic in await load_all(call, persistent(call, 412, "unsupport truncate")):
         for subscription in tuple(topic.subscriptions.values()):
             await subscription.truncate()
         topic.log.close_ledger()  # trimming frees closed ledgers only
@@ -164,9 +156,8 @@ async def _truncate(call: Call) -> None:
 
 async def _backlog_size(call: Call) -> Response:
     body = bodies.as_object(await call.json(), "message id")
-    name = call.topic
-    require_persistent(name)
-    topic = await load_single(call, name, "calculate backlog size is not allowed for partitioned-topic")
+    persistent(call)
+    topic = await load_single(call, "calculate backlog size is not allowed for partitioned-topic")
     if body is None:
         raise Refused(400, "messageId is null")
     return as_json(bytes_after(topic, position_of(body)))
@@ -178,8 +169,7 @@ async def _compaction_status(call: Call) -> Response:
 
 
 async def _compact(call: Call) -> None:
-    name = call.topic
-    require_persistent(name)
+    name = persistent(call)
     topics = await load_all(call, name)
     if any(topic.compaction.is_running for topic in topics):
         raise Refused(409, f"Compaction already in progress on {name}")
