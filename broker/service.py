@@ -6,16 +6,15 @@ Source: Pulsar binary protocol, sections Topic names and Producer (auto-creation
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import re
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..errors import NotAllowed, ServiceNotReady, TopicNotFound
-from ..tasks.supervised import OnFailure, TaskSet
+from ..tasks import TaskSet, within
 from ..wire.topic_name import TopicName
 from .config import BrokerConfig
 from .policies.policies import AutoCreation
@@ -25,7 +24,6 @@ from .topics.incarnations import TopicIncarnations
 from .topics.maintenance import Maintenance, Work
 from .topics.rates import Rates
 from .topics.topic import Topic
-from .topics.topic_epochs import TopicEpochs
 
 if TYPE_CHECKING:
     from .policies.namespaces import Namespaces
@@ -64,7 +62,6 @@ class BrokerService:
         self.config = config
         self.storage = storage
         self.namespaces = namespaces
-        self.epochs = TopicEpochs(namespaces.store)
         self.topics: dict[str, Topic] = {}
         self.connections: dict[Connection, None] = {}  # in the order in which they came
         self.rates = Rates()
@@ -91,11 +88,6 @@ class BrokerService:
         """Address for clients."""
         host = f"[{self.config.host}]" if ":" in self.config.host else self.config.host
         return f"pulsar://{host}:{self.port}"
-
-    @property
-    def started(self) -> bool:
-        """Whether clients are served."""
-        return self.is_started
 
     async def start(self) -> None:
         """Listen.
@@ -131,9 +123,7 @@ class BrokerService:
         for timer in self._timers:
             timer.cancel()
         await self.tasks.close()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(CLOSE_TIMEOUT_S):
-                await self._all_gone.wait()
+        await within(CLOSE_TIMEOUT_S, self._all_gone.wait())
         for connection in list(self.connections):
             connection.abort()
         if self._server is not None:
@@ -154,12 +144,6 @@ class BrokerService:
     def _read_on(self) -> None:
         for connection in list(self.connections):
             connection.read_on()
-
-    def start_task(
-        self, work: Coroutine[Any, Any, None], name: str = "work", on_failure: OnFailure | None = None
-    ) -> asyncio.Task[None]:
-        """Run something that no connection owns; it ends with the broker. See `TaskSet.start`."""
-        return self.tasks.start(work, name, on_failure)
 
     def later(self, delay_s: float, call: Callable[[], None]) -> None:
         """Call something after a while, unless the broker stops before."""
@@ -213,7 +197,7 @@ class BrokerService:
                 return
             with self.maintenance.failing_alone(Work.TRIM, topic):
                 time_ms, size_bytes = self._retention(topic)
-                await topic.trim(time_ms, size_bytes)
+                await topic.log.trim(time_ms, size_bytes)
                 self.maintenance.trimmed(topic, time_ms)
 
     def _retention(self, topic: Topic) -> tuple[int, int]:
@@ -270,10 +254,6 @@ class BrokerService:
         self._producer_names += 1
         return f"{self.config.cluster}-{self._started_ms:x}-{self._producer_names}"
 
-    def partitions(self, name: TopicName) -> int:
-        """Return the number of partitions of a topic, 0 if it has none."""
-        return self.namespaces.partitions(name)
-
     def has_topic(self, name: TopicName) -> bool:
         """Return whether a topic that is not partitioned, or a partition, exists; one being deleted does not."""
         text = str(name)
@@ -296,9 +276,9 @@ class BrokerService:
 
     async def auto_create_partitioned(self, name: TopicName, partitions: int) -> int:
         """Create a partitioned topic on first use and return its partitions; somebody else may have been faster."""
-        if not self.partitions(name):
+        if not self.namespaces.partitions(name):
             await self.namespaces.ensure_partitioned_topic(name, partitions)
-        return self.partitions(name)
+        return self.namespaces.partitions(name)
 
     # Topics
 
@@ -338,7 +318,7 @@ class BrokerService:
                 f"Namespace bundle ({name.namespace_name}/0x00000000_0xffffffff) for topic ({name}) not served by this"
                 f" instance:{self.config.host}:{self.port}. Please redo the lookup."
             )
-        partitions = self.partitions(name.base)
+        partitions = self.namespaces.partitions(name.base)
         if partitions and name.partition < 0:
             raise NotAllowed(f"{name} has {partitions} partitions; use {name}-partition-0 … {partitions - 1}")
         if partitions and name.partition >= partitions:
@@ -346,7 +326,7 @@ class BrokerService:
 
     def _is_created_on_use(self, name: TopicName) -> bool:
         # The partitions of a topic that was created with them come into being when first used, whatever the policy.
-        is_partition = name.partition >= 0 and self.partitions(name.base) > 0
+        is_partition = name.partition >= 0 and self.namespaces.partitions(name.base) > 0
         return is_partition or self.auto_creation(name).is_allowed
 
     async def create_topic(self, name: TopicName, properties: Mapping[str, str] | None = None) -> Topic:

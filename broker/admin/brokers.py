@@ -34,7 +34,7 @@ _DEFAULT_QUOTA = {
 
 
 def _ready(call: Call) -> Response:
-    if not call.broker.started:
+    if not call.broker.is_started:
         raise Refused(503, "the broker is starting or stopping")
     return as_text("ok")
 

@@ -6,9 +6,9 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from ...errors import MagnetarError
 from ...tasks import Backoff
@@ -16,7 +16,7 @@ from ...wire.position import Position
 from .ports import ConsumerPort, SubscriptionPort
 
 if TYPE_CHECKING:
-    from ...wire.position import Position
+    from ...tasks import TaskSet
     from ..config import BrokerConfig
     from ..storage.entry import StoredEntry
     from ..storage.topic_log import TopicLog
@@ -49,11 +49,11 @@ class EntryReader:
     def __init__(
         self,
         source: Source,
-        start_task: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
+        tasks: TaskSet,
         on_loaded: Callable[[], None],
     ):
         self._source = source
-        self._start_task = start_task
+        self._tasks = tasks
         self._on_loaded = on_loaded
         self._task: asyncio.Task[None] | None = None
         self._loaded: list[StoredEntry] = []
@@ -80,7 +80,7 @@ class EntryReader:
             self.forget()
         entries = self._source.read(start, max_entries, max_bytes)
         if entries is None:
-            self._task = self._start_task(self._load(start, max_entries, max_bytes))
+            self._task = self._tasks.start(self._load(start, max_entries, max_bytes), f"reading {self._source.name}")
             return []
         return entries
 
@@ -112,7 +112,6 @@ class EntryReader:
 
 
 C = TypeVar("C", bound=ConsumerPort)
-StartTask = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
 READS_PER_TURN = 8
 """Reads of one subscription before others get their turn of the loop."""
@@ -126,16 +125,14 @@ class Dispatcher(ABC, Generic[C]):
         active: who gets all entries, under the types that have such a consumer.
     """
 
-    def __init__(
-        self, subscription: SubscriptionPort, kind: int, log: TopicLog, config: BrokerConfig, start_task: StartTask
-    ):
+    def __init__(self, subscription: SubscriptionPort, kind: int, log: TopicLog, config: BrokerConfig, tasks: TaskSet):
         self.kind = kind
         self.active: C | None = None
         self._subscription = subscription
         self._log = log
         self._config = config
         self._loop = asyncio.get_running_loop()
-        self._reader = EntryReader(log, start_task, self.run)
+        self._reader = EntryReader(log, tasks, self.run)
         self._is_scheduled = False
         self._next = Position(-1, -1)
 

@@ -15,12 +15,13 @@ from ...wire import ack_set
 from ...wire.batch import MIN_MESSAGE_BYTES
 from ...wire.position import Position
 from ...wire.pulsar_api_pb2 import CommandSubscribe
-from .dispatcher import READS_PER_TURN, C, Dispatcher, EntryReader, StartTask
+from .dispatcher import READS_PER_TURN, C, Dispatcher, EntryReader
 from .message_counts import limit_message_count
 from .ports import ConsumerPort
 from .replay import Replay
 
 if TYPE_CHECKING:
+    from ...tasks import TaskSet
     from ..config import BrokerConfig
     from ..storage.entry import StoredEntry
     from ..storage.topic_log import TopicLog
@@ -101,13 +102,13 @@ class SharedDispatcher(Dispatcher[C]):
         is_blocked: they hold too much; nothing new is read until half is acknowledged.
     """
 
-    def __init__(self, subscription: SubscriptionPort, log: TopicLog, config: BrokerConfig, start_task: StartTask):
-        super().__init__(subscription, CommandSubscribe.Shared, log, config, start_task)
+    def __init__(self, subscription: SubscriptionPort, log: TopicLog, config: BrokerConfig, tasks: TaskSet):
+        super().__init__(subscription, CommandSubscribe.Shared, log, config, tasks)
         self.replay = Replay()
         self.unacked_messages = 0
         self.is_blocked = False
         self._order: SharedOrder[C] = SharedOrder()
-        self._replay_reader = EntryReader(log, start_task, self.run)
+        self._replay_reader = EntryReader(log, tasks, self.run)
 
     @property
     def consumers(self) -> list[C]:

@@ -19,10 +19,11 @@ from ...wire.position import Position
 from ...wire.pulsar_api_pb2 import CommandSubscribe
 from ..storage.compacted_view import CompactedReading
 from .active_choice import Candidate, choose_active
-from .dispatcher import READS_PER_TURN, C, Dispatcher, StartTask
+from .dispatcher import READS_PER_TURN, C, Dispatcher
 from .message_counts import limit_message_count
 
 if TYPE_CHECKING:
+    from ...tasks import TaskSet
     from ...wire.topic_name import TopicName
     from ..config import BrokerConfig
     from ..storage.entry import StoredEntry
@@ -44,9 +45,9 @@ class SingleActiveDispatcher(Dispatcher[C]):
         topic: TopicName,
         log: TopicLog,
         config: BrokerConfig,
-        start_task: StartTask,
+        tasks: TaskSet,
     ):
-        super().__init__(subscription, kind, log, config, start_task)
+        super().__init__(subscription, kind, log, config, tasks)
         self.consumers: list[C] = []
         self._topic = topic
         self._takeover: asyncio.TimerHandle | None = None

@@ -28,8 +28,7 @@ from ..storage.cursors.cursor import MemoryCursor
 from ..storage.cursors.names import check_name, check_properties, check_text, is_internal
 from ..topics.compaction_rules import last_batch_index
 from ..topics.consumer import Consumer
-from ..topics.subscription import Subscription
-from ..topics.subscription_types import check_kind, kind_name
+from ..topics.subscription import Subscription, kind_name
 from ..topics.topic import Topic
 from .ack_commands import position_of
 
@@ -93,7 +92,8 @@ def _check(command: pb.CommandSubscribe) -> None:
         raise ProducerBusy("Empty subscription name")
     if is_internal(command.subscription):
         raise ProducerBusy("Subscription with reserved subscription name attempted")
-    check_kind(command.subType)
+    if command.subType == pb.CommandSubscribe.Key_Shared:
+        raise NotAllowed("Key_Shared subscriptions are not supported by this broker yet; use Shared or Failover")
     if command.read_compacted and command.subType not in (pb.CommandSubscribe.Exclusive, pb.CommandSubscribe.Failover):
         raise NotAllowed("readCompacted only allowed on failover or exclusive subscriptions")
     if command.HasField("schema"):

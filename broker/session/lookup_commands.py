@@ -41,7 +41,7 @@ _SYSTEM = re.compile(
 def partitioned_metadata(connection: Connection, command: pb.CommandPartitionedTopicMetadata) -> None:
     """Answer PARTITIONED_METADATA."""
     name = _known_name(connection, command.topic)
-    partitions = connection.broker.partitions(name)
+    partitions = connection.broker.namespaces.partitions(name)
     if partitions == 0 and not connection.broker.has_topic(name):
         creation = connection.broker.auto_creation(name)
         if not command.metadata_auto_creation_enabled or not creation.is_allowed:

@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import NamedTuple
 
 from ...errors import MagnetarError, NotAllowed, StorageError
+from ...tasks import settle
 from ...wire.position import EARLIEST, Position
 from ..storage.compacted_view import (
     COMPACTION_CURSOR,
@@ -157,12 +158,7 @@ def _append(hidden: TopicLog, payload: bytes, messages: int, publish_time_ms: in
     stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def done(_: Position, error: Exception | None) -> None:
-        if stored.cancelled():
-            return
-        if error is None:
-            stored.set_result(None)
-        else:
-            stored.set_exception(error)
+        settle(stored, error)
 
     hidden.append(payload, messages, publish_time_ms, done)
     return stored

@@ -20,6 +20,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...errors import PersistenceError, StorageError
+from ...tasks import settle
 from ...wire.position import Position
 from .sequences import Sequence, Sequences
 
@@ -139,7 +140,7 @@ class Deduplication:
         sequence = self.sequences.by_name.get(name) if self.sequences is not None else None
         if sequence is not None and sequence.under_way:
             done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            sequence.settled.append(lambda: None if done.done() else done.set_result(None))
+            sequence.settled.append(lambda: settle(done, None))
             await done
 
     def ended(self, sequence: Sequence, last: int, position: Position, *, is_stored: bool) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING
 
 from ...errors import NotAllowed, StorageError, TopicNotFound
@@ -20,14 +20,39 @@ from ...tasks.supervised import awaited_elsewhere
 from ...wire.topic_name import TopicName
 from ..storage.compacted_view import COMPACTION_CURSOR
 from .deduplication import DEDUPLICATION_CURSOR
-from .futures import settle
-from .named_locks import NamedLocks
 from .topic import Topic
+from .topic_epochs import epoch_path, read_epoch
 
 if TYPE_CHECKING:
     from .ports import BrokerPort
 
 log = logging.getLogger(__name__)
+
+
+class NamedLocks:
+    """Locks that come into being with their first holder and go with their last one."""
+
+    def __init__(self) -> None:
+        self._locks: dict[str, tuple[asyncio.Lock, list[None]]] = {}
+
+    def __repr__(self) -> str:
+        return f"NamedLocks({sorted(self._locks)})"
+
+    @contextlib.asynccontextmanager
+    async def hold(self, name: str) -> AsyncIterator[None]:
+        """Hold the lock of that name; others wait, first come first served.
+
+        Cancellation: safe.
+        """
+        lock, users = self._locks.setdefault(name, (asyncio.Lock(), []))
+        users.append(None)
+        try:
+            async with lock:
+                yield
+        finally:
+            users.pop()
+            if not users:
+                del self._locks[name]
 
 
 class TopicIncarnations:
@@ -102,16 +127,13 @@ class TopicIncarnations:
 
     async def _open(self, name: TopicName, *, is_new: bool) -> Topic:
         topic_log = self._storage.open_log(str(name))
-        settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if is_new:
-            topic_log.create(settle(settled))
-            await settled
+            await topic_log.core.wait(topic_log.create)
         else:
             # Entries and new subscriptions under way when it was unloaded are stored first, or have failed.
-            topic_log.core.record(settle(settled))
             with contextlib.suppress(StorageError):
-                await settled
-        topic = Topic(self._broker, name, topic_log, await self._broker.epochs.read(name))
+                await topic_log.core.wait(topic_log.core.record)
+        topic = Topic(self._broker, name, topic_log, await read_epoch(self._broker.namespaces.store, name))
         await topic.deduplication.adjust()
         return topic
 
@@ -157,12 +179,12 @@ class TopicIncarnations:
                 subscription.close()
             topic.close()
         # Before the topic: a second attempt, after a failure, would not find the topic any more.
-        if not self._broker.partitions(name.base):
+        if not self._broker.namespaces.partitions(name.base):
             await self._broker.namespaces.forget_topic(name)
         await self._storage.delete_log(text)
         # After the log: if deleting that fails, the topic keeps the epoch by which it refuses former owners.
         try:
-            await self._broker.epochs.forget(name)
+            await self._broker.namespaces.store.delete(epoch_path(name))
         except StorageError as error:
             log.warning(
                 "the epoch of the deleted topic %s stays, a new one of that name goes on from it: %s", name, error

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from .consumer import Consumer
     from .producer import Producer
     from .topic import Topic
-    from .topic_epochs import TopicEpochs
 
 
 class BrokerPort(Protocol):
@@ -27,18 +25,15 @@ class BrokerPort(Protocol):
     config: BrokerConfig
     storage: Storage
     namespaces: Namespaces
-    epochs: TopicEpochs
     topics: dict[str, Topic]
     tasks: TaskSet
+    """What ends with the broker."""
 
     def now_ms(self) -> int:
         """Return the wall clock in milliseconds."""
 
     def later(self, delay_s: float, call: Callable[[], None]) -> None:
         """Call something after a while, unless the broker stops before."""
-
-    def start_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run something that ends with the broker."""
 
     def is_deduplicated(self, name: TopicName) -> bool:
         """Return whether a topic drops what a producer sends a second time."""
@@ -48,9 +43,6 @@ class BrokerPort(Protocol):
 
     def has_topic(self, name: TopicName) -> bool:
         """Return whether a topic that is not partitioned, or a partition, exists."""
-
-    def partitions(self, name: TopicName) -> int:
-        """Return the number of partitions of a topic, 0 if it has none."""
 
 
 class ConnectionPort(Protocol):

@@ -60,7 +60,8 @@ class Rates:
 
 
 def _tick(topic: Topic, period_s: float) -> None:
-    topic.meter.tick((topic.messages_in, topic.bytes_in, topic.messages_out, topic.bytes_out), period_s)
+    counters = topic.producers.messages_in, topic.producers.bytes_in, topic.messages_out, topic.bytes_out
+    topic.meter.tick(counters, period_s)
     for producer in topic.producers.values():
         producer.meter.tick((producer.messages_in, producer.bytes_in), period_s)
     for subscription in topic.subscriptions.values():

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -19,11 +19,10 @@ from ..dispatch.single_active import SingleActiveDispatcher
 from ..storage.compacted_view import COMPACTION_CURSOR
 from ..storage.cursors.cursor import Ack, Cursor, MemoryCursor
 from ..storage.cursors.names import refuse_internal
-from .futures import settle
 from .rates import Meter
-from .subscription_types import kind_name
 
 if TYPE_CHECKING:
+    from ..storage.journal.batch import Done
     from .consumer import Consumer
     from .topic import Topic
 
@@ -35,6 +34,11 @@ ENTRIES_PER_TURN = 1000
 """Entries that a long search over a cursor looks at before others get their turn of the loop."""
 ABANDONED_AFTER_S = 30.0
 """How long a non-durable subscription waits for its consumer to come back after a seek."""
+
+
+def kind_name(kind: int | None) -> str:
+    """Return the name of a subscription type."""
+    return "None" if kind is None else CommandSubscribe.SubType.Name(kind)
 
 
 class Subscription:
@@ -139,11 +143,9 @@ class Subscription:
                 self.dispatcher.close()
             topic, broker = self.topic, self.topic.broker
             if kind == CommandSubscribe.Shared:
-                self.dispatcher = SharedDispatcher(self, topic.log, broker.config, broker.start_task)
+                self.dispatcher = SharedDispatcher(self, topic.log, broker.config, broker.tasks)
             else:
-                self.dispatcher = SingleActiveDispatcher(
-                    self, kind, topic.name, topic.log, broker.config, broker.start_task
-                )
+                self.dispatcher = SingleActiveDispatcher(self, kind, topic.name, topic.log, broker.config, broker.tasks)
         self.dispatcher.add(consumer)
 
     def check_open(self) -> None:
@@ -206,7 +208,7 @@ class Subscription:
         self,
         consumer: Consumer,
         acks: Sequence[Ack],
-        done: Callable[[Exception | None], None] | None,
+        done: Done | None,
     ) -> None:
         """Acknowledge entries one by one, or messages inside them; ``done`` is told when that is durable."""
         before = self.cursor.mark_delete
@@ -221,7 +223,7 @@ class Subscription:
         consumer: Consumer,
         position: Position,
         words: Sequence[int] | None,
-        done: Callable[[Exception | None], None] | None,
+        done: Done | None,
     ) -> None:
         """Acknowledge everything up to an entry; only under Exclusive and Failover, elsewhere it has no effect."""
         if self.kind == CommandSubscribe.Shared:
@@ -284,10 +286,6 @@ class Subscription:
             self._reset.set_result(None)
             self._reset = None
 
-    async def reset_to(self, position: Position) -> None:
-        """Make ``position`` the next entry to be delivered; see `seek`."""
-        await self.seek(position)
-
     async def reset_to_time(self, time_ms: int) -> None:
         """Make the first entry published at or after a time the next one to be delivered; see `seek`."""
         log = self.topic.log
@@ -348,11 +346,13 @@ class Subscription:
         position = min(position, self.topic.log.last_confirmed)
         if position <= self.cursor.mark_delete:
             return
-        skipped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.cursor.acknowledge_up_to(position, done=settle(skipped))
-        if self.dispatcher is not None:
-            self.dispatcher.acknowledged_up_to(self.cursor.mark_delete)
-        await skipped
+
+        def skip(done: Done) -> None:
+            self.cursor.acknowledge_up_to(position, done=done)
+            if self.dispatcher is not None:
+                self.dispatcher.acknowledged_up_to(self.cursor.mark_delete)
+
+        await self.topic.log.core.wait(skip)
 
     async def ready(self) -> None:
         """Wait for a reset that is under way: a client subscribes again without waiting for the end of its seek.

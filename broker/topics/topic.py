@@ -11,12 +11,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 from ...errors import ServiceNotReady, SubscriptionNotFound, TopicTerminated
+from ...tasks import settle
 from ...wire.position import EARLIEST, Position
 from ...wire.topic_name import TopicName
 from ..storage.compacted_view import COMPACTION_CURSOR
 from .compaction import TopicCompaction
 from .deduplication import DEDUPLICATION_CURSOR, Deduplication, Limits
-from .futures import settle
 from .rates import Meter
 from .subscription import Subscription
 from .topic_producers import TopicProducers
@@ -98,14 +98,10 @@ class Topic:
         stored: asyncio.Future[Position] = self._loop.create_future()
 
         def done(position: Position, error: Exception | None) -> None:
-            if error is not None:
-                if not stored.done():
-                    stored.set_exception(error)
-                return
-            self.producers.count(messages, len(payload))
-            self.grew()
-            if not stored.done():
-                stored.set_result(position)
+            if error is None:
+                self.producers.count(messages, len(payload))
+                self.grew()
+            settle(stored, error or position)
 
         self.append(payload, messages, publish_time_ms, done)
         return await stored
@@ -121,16 +117,6 @@ class Topic:
             raise ServiceNotReady(f"Topic {self.name} was closed meanwhile; look it up again")
         if self.log.is_terminated:
             raise TopicTerminated("Topic was already terminated")
-
-    @property
-    def messages_in(self) -> int:
-        """Messages stored since the topic was loaded."""
-        return self.producers.messages_in
-
-    @property
-    def bytes_in(self) -> int:
-        """Bytes stored since the topic was loaded."""
-        return self.producers.bytes_in
 
     @property
     def entries_in(self) -> int:
@@ -154,15 +140,6 @@ class Topic:
             messages, bytes_, _, _ = subscription.counters
             self._departed_out[0] += messages
             self._departed_out[1] += bytes_
-
-    async def trim(self, retention_ms: int, retention_bytes: int) -> list[int]:
-        """Let storage delete ledgers that nobody needs; returns their ids.
-
-        Readers hold nothing back: one that has not got so far goes on at the first entry there is.
-
-        Cancellation: the ledgers are deleted all the same.
-        """
-        return await self.log.trim(retention_ms, retention_bytes)
 
     def begin_compaction(self) -> None:
         """Start a compaction; the progress is in `compaction`.
@@ -189,10 +166,6 @@ class Topic:
             self.subscriptions[cursor.name] = Subscription(self, cursor, is_durable=True)
 
     # Subscriptions
-
-    def last_message_id(self) -> Position:
-        """Return the position of the last stored entry; its entry id is -1 if the newest ledger is empty."""
-        return self.log.last_confirmed
 
     def start_of(self, position: Literal["earliest", "latest"] | Position, *, compacted: bool = False) -> Position:
         """Return the mark-delete position with which reading begins at ``position``, itself included.
@@ -239,12 +212,14 @@ class Topic:
     ) -> Subscription:
         """Return a new subscription that is on its way to the disk; if the disk refuses, there is none."""
         created: asyncio.Future[None] = self._loop.create_future()
-        tell = settle(created)
 
         def done(error: Exception | None) -> None:
-            tell(error)
+            settle(created, error)
+            if error is None:
+                return
+            created.exception()  # an error that nobody waits for any more has been reported by whoever made it
             # Here, and not by who waits for it: those may all be gone. A refusal may come before there is one.
-            if error is not None and self.subscriptions.get(name) is not None:
+            if self.subscriptions.get(name) is not None:
                 self._drop_subscription(self.subscriptions[name], created)
 
         cursor = self.log.open_cursor(name, self.start_of(position, compacted=compacted), properties, done)

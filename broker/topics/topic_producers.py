@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import ProducerBusy
 from .producer_access import FENCED_OUT, Own, Producers, Share, Wait, admit, next_epoch
+from .topic_epochs import epoch_path
 
 if TYPE_CHECKING:
     from .producer import Producer
@@ -138,7 +139,8 @@ class TopicProducers(dict[str, "Producer"]):
 
     async def _raise_epoch(self, epoch: int) -> None:
         if epoch != self.epoch:
-            await self._topic.broker.epochs.write(self._topic.name, epoch)
+            store, path = self._topic.broker.namespaces.store, epoch_path(self._topic.name)
+            await store.put(path, str(epoch).encode())
             self.epoch = epoch
 
     def _fence_all(self) -> None:

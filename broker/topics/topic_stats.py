@@ -16,7 +16,7 @@ from ...wire.pulsar_api_pb2 import ProducerAccessMode
 from ..storage.compacted_view import COMPACTION_CURSOR, CompactedView
 from ..times import iso_time
 from .deduplication import DEDUPLICATION_CURSOR
-from .subscription_types import kind_name
+from .subscription import kind_name
 
 if TYPE_CHECKING:
     from .consumer import Consumer
@@ -57,8 +57,8 @@ def topic_stats(
         "msgThroughputIn": bytes_in,
         "msgRateOut": messages_out,
         "msgThroughputOut": bytes_out,
-        "bytesInCounter": topic.bytes_in,
-        "msgInCounter": topic.messages_in,
+        "bytesInCounter": topic.producers.bytes_in,
+        "msgInCounter": topic.producers.messages_in,
         "systemTopicBytesInCounter": 0,
         "bytesOutCounter": topic.bytes_out,
         "msgOutCounter": topic.messages_out,

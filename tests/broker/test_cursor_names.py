@@ -100,7 +100,7 @@ async def skip_one(subscription: Subscription) -> None:
 
 
 async def reset(subscription: Subscription) -> None:
-    await subscription.reset_to(EARLIEST)
+    await subscription.seek(EARLIEST)
 
 
 async def delete(subscription: Subscription) -> None:

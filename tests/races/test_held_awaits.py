@@ -242,7 +242,7 @@ def test_a_topic_that_fails_keeps_no_other_from_being_trimmed(
     async def fail(retention_ms: int, retention_bytes: int) -> list[int]:
         raise StorageError("the disk refused")
 
-    topics[0].trim, topics[1].trim = fail, trim
+    topics[0].log.trim, topics[1].log.trim = fail, trim
     began_s = incarnation.loop.time()
     with caplog.at_level(logging.ERROR, "magnetar.broker.topics.maintenance"):
         while incarnation.loop.time() < began_s + 2 * incarnation.broker.config.stats_period_s + 1:

@@ -78,7 +78,7 @@ class SmallLedgers(OurBroker):
         """Delete all ledgers but the last; return which."""
 
         async def trim() -> list[int]:
-            return await (await self.service.topic(parse_topic_name(topic))).trim(0, 0)
+            return await (await self.service.topic(parse_topic_name(topic))).log.trim(0, 0)
 
         return self.call(trim())
 

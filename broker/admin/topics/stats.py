@@ -53,7 +53,7 @@ async def read_entry(topic: Topic, position: Position) -> StoredEntry | None:
 
 async def last_message(topic: Topic) -> Position | MessageId:
     """Return the id of the last message; of an entry that is a batch, with the index in it."""
-    last = topic.last_message_id()
+    last = topic.log.last_confirmed
     entry = await read_entry(topic, last) if last.entry_id >= 0 else None
     if entry is None or entry.position != last:  # empty, or dropped by retention
         return last

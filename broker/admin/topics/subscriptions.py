@@ -115,7 +115,7 @@ async def _expire_to(call: Call) -> None:
     if is_excluded(body):
         target = Position(target.ledger_id, target.entry_id - 1)
     if min(target, topic.log.last_confirmed) > subscription.cursor.mark_delete:
-        await subscription.reset_to(topic.log.next_position(min(target, topic.log.last_confirmed)))
+        await subscription.seek(topic.log.next_position(min(target, topic.log.last_confirmed)))
 
 
 async def _reset_to_time(call: Call) -> None:
@@ -134,7 +134,7 @@ async def _reset_to_id(call: Call) -> None:
         target = topic.log.next_position(topic.log.last_confirmed)
     elif is_excluded(body):
         target = topic.log.next_position(target)
-    await subscription.reset_to(target)
+    await subscription.seek(target)
 
 
 async def _with_message_id(call: Call, reason: str) -> tuple[Topic, Subscription, dict[str, Any]]:

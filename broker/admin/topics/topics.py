@@ -142,7 +142,7 @@ async def _trim(call: Call) -> Response:
     name = persistent(call)
     limits = call.namespaces.retention(name.namespace_name)
     for topic in await load_all(call, name):
-        await topic.trim(limits.time_ms, limits.size_bytes)
+        await topic.log.trim(limits.time_ms, limits.size_bytes)
     return nothing()
 
 
@@ -151,7 +151,7 @@ async def _truncate(call: Call) -> None:
         for subscription in tuple(topic.subscriptions.values()):
             await subscription.truncate()
         topic.log.close_ledger()  # trimming frees closed ledgers only
-        await topic.trim(0, 0)
+        await topic.log.trim(0, 0)
 
 
 async def _backlog_size(call: Call) -> Response:
