@@ -16,10 +16,10 @@ import contextlib
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, Unpack
 
 import uvloop
 
@@ -33,6 +33,7 @@ from .consumers.consumer import Consumer as AsyncConsumer
 from .consumers.merged import MergedConsumer
 from .consumers.reader import Reader as AsyncReader
 from .consumers.received import Message
+from .outgoing_message import SendOptions
 from .producers.partitioned import PartitionedProducer
 from .producers.producer import Producer as AsyncProducer
 
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from .deploy.functions import Functions
 
 _T = TypeVar("_T")
+_Callback = Callable[[MagnetarError | None, MessageId | None], None]
 
 log = logging.getLogger(__name__)
 
@@ -177,7 +179,7 @@ class Producer:
     def __init__(self, thread: _LoopThread, producer: AsyncProducer | PartitionedProducer):
         self._thread = thread
         self._producer = producer
-        self._handed_over: deque[tuple[bytes, Mapping[str, Any], Callable[..., None] | None]] = deque()
+        self._handed_over: deque[tuple[bytes, SendOptions, _Callback | None]] = deque()
         self._lock = threading.Lock()
         self._tasks = TaskSet("blocking producer")
         self._waiting_for_room: asyncio.Task[None] | None = None
@@ -202,40 +204,22 @@ class Producer:
         """Whether a broker is serving this producer now."""
         return self._producer.is_connected
 
-    def send(
-        self,
-        content: bytes,
-        *,
-        key: str | None = None,
-        ordering_key: bytes | None = None,
-        properties: Mapping[str, str] | None = None,
-        event_time_ms: int = 0,
-        sequence_id: int | None = None,
-    ) -> MessageId:
-        """Send a message and return its id once the broker has stored it; raises as the asyncio `Producer.send`."""
-        return self._thread.call(
-            self._producer.send(
-                content,
-                key=key,
-                ordering_key=ordering_key,
-                properties=properties,
-                event_time_ms=event_time_ms,
-                sequence_id=sequence_id,
-            )
-        )
+    def send(self, content: bytes, **options: Unpack[SendOptions]) -> MessageId:
+        """Send a message and return its id once the broker has stored it; raises as the asyncio `Producer.send`.
 
-    def send_async(  # noqa: PLR0913 - the properties that a message has
-        self,
-        content: bytes,
-        callback: Callable[[MagnetarError | None, MessageId | None], None] | None = None,
-        *,
-        key: str | None = None,
-        ordering_key: bytes | None = None,
-        properties: Mapping[str, str] | None = None,
-        event_time_ms: int = 0,
-        sequence_id: int | None = None,
-    ) -> None:
-        """Hand a message over and return; ``callback`` gets the error or the id, on the client's thread.
+        Args:
+            content: of the message.
+            **options: ``key``, ``ordering_key``, ``properties``, ``event_time_ms``, ``sequence_id``.
+        """
+        return self._thread.call(self._producer.send(content, **options))
+
+    def send_async(self, content: bytes, callback: _Callback | None = None, **options: Unpack[SendOptions]) -> None:
+        """Hand a message over and return.
+
+        Args:
+            content: of the message.
+            callback: gets the error or the id, on the client's thread.
+            **options: as of `send`.
 
         Raises:
             QueueFull: too much is pending and ``block_if_queue_full`` is off; otherwise the call waits for room.
@@ -244,8 +228,8 @@ class Producer:
         """
         if type(content) is not bytes:
             content = as_bytes(content)
-        if key is not None or properties or ordering_key is not None or event_time_ms or sequence_id is not None:
-            check_options(key, ordering_key, properties, event_time_ms, sequence_id)
+        if options:
+            check_options(**options)
         waiting = self._handed_over
         if len(waiting) + self._producer.pending_messages >= self._producer.max_pending_messages:
             if not self._producer.blocks_if_full:
@@ -255,13 +239,6 @@ class Producer:
                     " wait for callbacks or set block_if_queue_full"
                 )
             self._thread.call(self._producer.ready())
-        options = {
-            "key": key,
-            "ordering_key": ordering_key,
-            "properties": properties,
-            "event_time_ms": event_time_ms,
-            "sequence_id": sequence_id,
-        }
         with self._lock:
             waiting.append((content, options, callback))
             is_first = len(waiting) == 1
@@ -314,9 +291,7 @@ class Producer:
         self._thread.call(self._close())
 
 
-def _report(
-    callback: Callable[[MagnetarError | None, MessageId | None], None] | None, done: asyncio.Future[MessageId]
-) -> None:
+def _report(callback: _Callback | None, done: asyncio.Future[MessageId]) -> None:
     if done.cancelled():
         return
     error = done.exception()
@@ -327,11 +302,7 @@ def _report(
         _call_back(callback, error, None)
 
 
-def _call_back(
-    callback: Callable[[MagnetarError | None, MessageId | None], None] | None,
-    error: MagnetarError | None,
-    message_id: MessageId | None,
-) -> None:
+def _call_back(callback: _Callback | None, error: MagnetarError | None, message_id: MessageId | None) -> None:
     """Call user code and log what it raises."""
     if callback is None:
         return

@@ -4,6 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypedDict
+
+
+class SendOptions(TypedDict, total=False):
+    """What a message may have beside its payload, as keywords of `send`; `OutgoingMessage` says what they are."""
+
+    key: str | None
+    ordering_key: bytes | None
+    properties: Mapping[str, str] | None
+    event_time_ms: int
+    sequence_id: int | None
 
 
 @dataclass(frozen=True, slots=True)
