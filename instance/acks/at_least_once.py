@@ -29,8 +29,8 @@ from ..function_thread import Calls, Item
 from ..identity import table_of
 from ..ports import Input, Output
 from ..publish_request import PublishRequest, read_message_id
-from ..state.binding import StateLink
 from ..state.session import StateSession
+from ..state.writer import StateLink
 from ..stopping import InstanceStopping
 from ..unit import Acknowledgements, HeldEntries, Unit, position_of
 from .failover_input import FailoverInput

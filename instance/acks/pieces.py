@@ -22,8 +22,8 @@ from ..function_thread import Calls, FunctionThread, Header, Source, collect
 from ..gate import Gate
 from ..ports import Input
 from ..publish_request import MESSAGE_BYTES_MAX
-from ..state.binding import StateLink
 from ..state.layer import Layer
+from ..state.writer import StateLink
 from ..unit import Unit
 from .publisher import Ticket
 

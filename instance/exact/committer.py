@@ -12,8 +12,6 @@ heard from an instance that took over; then this one is fenced and must stop.
 
 from __future__ import annotations
 
-import queue
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,6 +19,7 @@ from dataclasses import dataclass
 from ...errors import FencedByPosition, MagnetarError, StateRefused
 from ...state.values import Opened, OutboxEntry
 from ...wire.position import Position
+from ..state.binding import StateBinding, WritingThread
 from ..state.layer import changes_of, merge
 from ..state.retries import Retries
 from ..state.session import StateSession
@@ -82,8 +81,8 @@ class _Job:
         return self.result.size + (0 if changes is None else changes.size)
 
 
-class Committer:
-    """Commits results in their order; the thread is begun by the first job."""
+class Committer(WritingThread[_Job]):
+    """Commits results in their order."""
 
     def __init__(self, name: str, function: str, retries: Retries, session: StateSession, committed: Committed):
         """Prepare.
@@ -95,14 +94,11 @@ class Committer:
             session: forgets what is committed.
             committed: told of each commit, on this thread, with the error if it failed for good.
         """
-        self._name = name
+        super().__init__(name, retries)
         self._function = function
-        self._retries = retries
         self._session = session
         self._committed = committed
-        self._incoming: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._waiting: deque[_Job] = deque()
-        self._thread: threading.Thread | None = None
 
     def open(self, ledger: Ledger, opening: Opening) -> None:
         """Ask how far a partition was committed; ``opening`` is called on the committer's thread."""
@@ -116,23 +112,10 @@ class Committer:
         """Have the store forget what is published; done with the next commit anyway."""
         self._put(_Job(ledger))
 
-    def _put(self, job: _Job) -> None:
-        self._incoming.put(job)
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-            self._thread.start()
-
-    def close(self, timeout_s: float) -> None:
-        """Give up what is not committed yet, and wait for the thread's end."""
-        self._retries.stop()
-        if self._thread is not None:
-            self._incoming.put(None)
-            self._thread.join(timeout_s)
-
     def _run(self) -> None:
         while True:
-            while not self._waiting or not self._incoming.empty():
-                job = self._incoming.get()
+            while not self._waiting or not self._queue.empty():
+                job = self._queue.get()
                 if job is None:
                     return
                 self._waiting.append(job)
@@ -219,3 +202,19 @@ class Committer:
         for layer in layers:
             self._session.forget(layer)
         return None
+
+
+class ExactState(StateBinding):
+    """One instance's state under EFFECTIVELY_ONCE.
+
+    Attributes:
+        committer: stores its changes, with positions and outputs.
+    """
+
+    def __init__(
+        self, url: str, table: str, name: str, function: str, report: Callable[[str, str], None], committed: Committed
+    ) -> None:
+        """Prepare the state of the instance ``name``; see `StateBinding`, and `Committer` for the rest."""
+        super().__init__(url, table, report)
+        self.committer = Committer(f"commits of {name}", function, self._writes, self.session, committed)
+        self._writer = self.committer

@@ -35,11 +35,11 @@ from ..publish_request import PublishRequest
 from ..state.session import StateSession, outside_of_call
 from ..unit import HeldEntries
 from .activation import HELD_MESSAGES_MAX, Activation
+from .committer import ExactState
 from .entries import EntryMaker
 from .flow import ResultFlow
 from .partition import InputPartition, open_all
 from .results import ResultMaker
-from .state import ExactState
 from .topics import OutputTopics
 from .work import Result, Source
 

@@ -1,4 +1,4 @@
-"""The thread that brings an instance's layers to the state store.
+"""StateLink and StateWriter: an instance's layers on their way to the state store.
 
 Design: one call is under way at a time; layers that come meanwhile are merged into the next, so that an instance makes
 as many commits as the store's disk gives it and no more. A call has the number `sequence` of this writer, and is
@@ -8,39 +8,33 @@ repeated with it until it is answered: the store makes it once, also when an ans
 from __future__ import annotations
 
 import os
-import queue
-import threading
 from collections.abc import Callable, Iterator, Sequence
 
 from ...errors import StateRefused
 from ...state.limits import WRITER_BYTES
 from ...state.values import Change, Put
+from ..gate import Gate
 from ..stopping import InstanceStopping
+from .binding import StateBinding, WritingThread
 from .layer import Layer, changes_of, merge
 from .retries import Retries
 
 CALL_ROWS_MAX = 10_000  # the state store serves others between two calls
 CALL_BYTES_MAX = 4 * 1024 * 1024
+ROWS_MAX = 100_000  # of changes that are not stored yet
+BYTES_MAX = 64 * 1024 * 1024
 
 Done = Callable[[BaseException | None], None]
 
 
-class StateWriter:
-    """Stores layers in their order; the thread is begun by the first."""
+class StateWriter(WritingThread[tuple[Layer, Done]]):
+    """Stores layers in their order."""
 
     def __init__(self, name: str, retries: Retries) -> None:
-        """Prepare.
-
-        Args:
-            name: of the thread.
-            retries: makes the calls; used by this thread alone.
-        """
-        self._name = name
-        self._retries = retries
+        """Prepare; see `WritingThread`."""
+        super().__init__(name, retries)
         self._writer = os.urandom(WRITER_BYTES)
         self._sequence = 0
-        self._waiting: queue.SimpleQueue[tuple[Layer, Done] | None] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
 
     def store(self, layer: Layer, done: Done) -> None:
         """Take a layer.
@@ -49,31 +43,21 @@ class StateWriter:
             layer: what to store.
             done: called on the writer's thread, with None once it is stored, else with why it never will be.
         """
-        self._waiting.put((layer, done))
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-            self._thread.start()
-
-    def close(self, timeout_s: float) -> None:
-        """Give up what is not stored yet, and wait for the thread's end."""
-        self._retries.stop()
-        if self._thread is not None:
-            self._waiting.put(None)
-            self._thread.join(timeout_s)
+        self._put((layer, done))
 
     def _run(self) -> None:
         following: tuple[Layer, Done] | None = None
         while True:
-            first = following or self._waiting.get()
+            first = following or self._queue.get()
             following = None
             if first is None:
                 return
             batch = [first]
             rows, size = first[0].rows, first[0].size
-            while not self._waiting.empty():
-                item = self._waiting.get()
+            while not self._queue.empty():
+                item = self._queue.get()
                 if item is None:
-                    self._waiting.put(None)  # found again after this batch
+                    self._queue.put(None)  # found again after this batch
                     break
                 rows += item[0].rows
                 size += item[0].size
@@ -106,6 +90,42 @@ class StateWriter:
         self._sequence += 1
         sequence, table = self._sequence, self._retries.table
         self._retries.call(lambda client: client.apply(table, self._writer, sequence, changes))
+
+
+class StateLink(StateBinding):
+    """One instance's state under the other guarantees than effectively once."""
+
+    _writer: StateWriter
+
+    def __init__(self, url: str, table: str, name: str, report: Callable[[str, str], None]) -> None:
+        """Prepare the state of the instance ``name``; see `StateBinding`."""
+        super().__init__(url, table, report)
+        self._writer = StateWriter(f"state of {name}", self._writes)
+        self._gate = Gate(ROWS_MAX, BYTES_MAX)
+
+    def take(self, *, ends_unit: bool) -> tuple[Layer | None, bool]:
+        """Return the fresh changes, waiting while too many are under way; with False if the instance is stopping."""
+        layer = self.session.take(ends_unit=ends_unit)
+        if layer is None or self._gate.enter(layer.rows, layer.size):
+            return layer, True
+        return None, False
+
+    def store(self, layer: Layer, done: Callable[[BaseException | None], None]) -> None:
+        """Bring a layer to the store; ``done`` is called on a thread of ours, with the error if it failed for good."""
+
+        def finish(error: BaseException | None) -> None:
+            self.session.forget(layer)
+            self._gate.leave(layer.rows, layer.size)
+            if isinstance(error, StateRefused) and error.key is not None:
+                self.session.suspect(error.key)
+            done(error)
+
+        self._writer.store(layer, finish)
+
+    def stop_function(self) -> None:
+        """Let the function wait for nothing any more; what it changed is still stored."""
+        super().stop_function()
+        self._gate.close()
 
 
 def _parts(changes: Sequence[Change]) -> Iterator[Sequence[Change]]:
