@@ -25,17 +25,7 @@ from ...errors import BadVersion, ClosedError, StorageError
 from ...metadata.store.store import ABSENT, Change, MetadataStore, Record
 from ...tasks.supervised import TaskSet
 from ...wire.topic_name import DOMAINS, TopicName
-from .policies import (
-    AutoCreation,
-    Policies,
-    Retention,
-    auto_subscription_creation,
-    auto_topic_creation,
-    compaction_threshold,
-    deduplication,
-    default_policies,
-)
-from .policies import retention as retention_of
+from .policies import AutoCreation, Policies, Retention, default_policies
 
 CLUSTERS = "/admin/clusters"
 POLICIES = "/admin/policies"
@@ -57,13 +47,18 @@ log = logging.getLogger(__name__)
 
 
 class Namespaces:
-    """Tenants, namespaces, policies and partitioned topics, in memory; `start` loads them."""
+    """Tenants, namespaces, policies and partitioned topics, in memory; `start` loads them.
+
+    Attributes:
+        store: what keeps them, and records that need no copy in memory.
+        cluster_name: of this broker.
+        policy_changes: how often policies of namespaces or topics changed.
+    """
 
     def __init__(self, store: MetadataStore, cluster: str = "standalone") -> None:
-        self._store = store
+        self.store = store
         self.cluster_name = cluster
         self._records: dict[str, tuple[JsonObject, int]] = {}
-        self._partitions: dict[str, int] = {}
         self.policy_changes = 0
         self._leaving: set[str] = set()
         self._changed: dict[str, None] = {}  # in the order of the changes
@@ -77,7 +72,7 @@ class Namespaces:
         """Load everything and create what a standalone broker always has."""
         roots = CLUSTERS, POLICIES, PARTITIONED_TOPICS, TOPIC_PROPERTIES, TOPIC_POLICIES
         for root in roots:  # first, so that no change falls between
-            self._store.watch(root, self._note)
+            self.store.watch(root, self._note)
         await asyncio.gather(*(self._load(root) for root in roots))
         tenant = {"adminRoles": [], "allowedClusters": [self.cluster_name]}
         first: dict[str, JsonObject] = {
@@ -93,11 +88,6 @@ class Namespaces:
             "retentionSizeInMB": -1,
         }
         await asyncio.gather(*(self._create(path, value) for path, value in first.items() if path not in self._records))
-
-    @property
-    def store(self) -> MetadataStore:
-        """The store behind it, for records that need no copy in memory."""
-        return self._store
 
     # Clusters and tenants
 
@@ -157,24 +147,42 @@ class Namespaces:
         return default_policies(self.cluster_name) if value is None else value
 
     def retention(self, namespace: str) -> Retention:
-        """Return how long acknowledged messages stay."""
-        return retention_of(self.policies(namespace))
+        """Return how long acknowledged messages stay; nothing is kept without a policy."""
+        limits = self.policies(namespace).get("retention_policies") or {}
+        minutes = limits.get("retentionTimeInMinutes", 0)
+        megabytes = limits.get("retentionSizeInMB", 0)
+        return Retention(
+            -1 if minutes < 0 else minutes * 60_000,
+            -1 if megabytes < 0 else megabytes * 1024 * 1024,
+        )
 
     def compaction_threshold(self, name: TopicName, default: int) -> int:
-        """Return how many bytes of a topic may wait to be compacted; 0 is any number."""
-        return compaction_threshold(self.topic_policies(name), self.policies(name.namespace_name), default)
+        """Return how many bytes of a topic may wait to be compacted; 0 is any number: it is compacted on request."""
+        return int(self._first_set(name, "compaction_threshold", default))
 
     def deduplication(self, name: TopicName, default: bool) -> bool:
         """Return whether entries are dropped that a producer of the topic repeats."""
-        return deduplication(self.topic_policies(name), self.policies(name.namespace_name), default)
+        return bool(self._first_set(name, "deduplicationEnabled", default))
+
+    def _first_set(self, name: TopicName, field: str, default: Any) -> Any:
+        """Return a policy: the topic's word, its namespace's, the default."""
+        for policies in (self.topic_policies(name), self.policies(name.namespace_name)):
+            if policies.get(field) is not None:
+                return policies[field]
+        return default
 
     def auto_topic_creation(self, namespace: str, default: AutoCreation) -> AutoCreation:
-        """Return whether and how topics are created on first use."""
-        return auto_topic_creation(self.policies(namespace), default)
+        """Return whether and how topics are created on first use; the default where the namespace says nothing."""
+        override = self.policies(namespace).get("autoTopicCreationOverride")
+        if not override:
+            return default
+        partitions = override.get("defaultNumPartitions") or 0 if override.get("topicType") == "partitioned" else 0
+        return AutoCreation(bool(override["allowAutoTopicCreation"]), partitions)
 
     def auto_subscription_creation(self, namespace: str, default: bool) -> bool:
         """Return whether durable subscriptions are created on first use."""
-        return auto_subscription_creation(self.policies(namespace), default)
+        override = self.policies(namespace).get("autoSubscriptionCreationOverride")
+        return default if not override else bool(override["allowAutoSubscriptionCreation"])
 
     async def create_namespace(self, namespace: str, policies: Policies) -> None:
         """Add ``tenant/name``; raises BadVersion if it exists."""
@@ -210,7 +218,8 @@ class Namespaces:
 
     def partitions(self, base: TopicName) -> int:
         """Return the number of partitions of a topic; 0 if it is not partitioned or does not exist."""
-        return self._partitions.get(_topic_path(PARTITIONED_TOPICS, base), 0)
+        value = self._value(_topic_path(PARTITIONED_TOPICS, base))
+        return 0 if value is None else int(value["partitions"])
 
     def partitioned_topics(self, namespace: str, domain: str = DOMAINS[0]) -> list[TopicName]:
         """Return the partitioned topics of ``tenant/name``."""
@@ -258,7 +267,7 @@ class Namespaces:
         if partitioned in self._records:
             await self._change(partitioned, lambda value: value | {"properties": dict(properties)})
         else:
-            await self._change_or_forget(_topic_path(TOPIC_PROPERTIES, name), lambda _: dict(properties))
+            await self._change(_topic_path(TOPIC_PROPERTIES, name), lambda _: dict(properties), forgets_empty=True)
 
     def topic_policies(self, name: TopicName) -> Policies:
         """Return what was set for a topic, or for the one that it is a partition of; not to be modified."""
@@ -266,7 +275,7 @@ class Namespaces:
 
     async def change_topic_policies(self, name: TopicName, change: Callable[[Policies], Policies]) -> None:
         """Replace the policies of a topic and its partitions by what ``change`` makes of them; empty is forgotten."""
-        await self._change_or_forget(_topic_path(TOPIC_POLICIES, name.base), change)
+        await self._change(_topic_path(TOPIC_POLICIES, name.base), change, forgets_empty=True)
 
     async def forget_topic(self, name: TopicName) -> None:
         """Forget the properties and policies of a topic, those on their way to the store too."""
@@ -290,12 +299,9 @@ class Namespaces:
             return
         self._records[path] = value, version
         self._count_change(path)
-        if path.startswith(PARTITIONED_TOPICS):
-            self._partitions[path] = value["partitions"]
 
     def _forget(self, path: str) -> None:
         self._records.pop(path, None)
-        self._partitions.pop(path, None)
         self._count_change(path)
 
     def _count_change(self, path: str) -> None:
@@ -311,7 +317,7 @@ class Namespaces:
                 to_read += below
 
     async def _load_one(self, path: str) -> list[str]:
-        record, names = await asyncio.gather(self._store.get(path), self._store.children(path))
+        record, names = await asyncio.gather(self.store.get(path), self.store.children(path))
         if record is not None:
             self._read(path, record)
         return [f"{path}/{name}" for name in names]
@@ -333,7 +339,7 @@ class Namespaces:
             del self._changed[path]
             held = self._records.get(path)
             try:
-                record = await self._store.get(path)
+                record = await self.store.get(path)
             except ClosedError:
                 return
             except StorageError as error:
@@ -354,55 +360,46 @@ class Namespaces:
                 self._keep(path, value, record.version)
 
     async def _create(self, path: str, value: JsonObject) -> None:
-        self._keep(path, value, await self._store.put(path, _encode(value), ABSENT))
+        self._keep(path, value, await self.store.put(path, _encode(value), ABSENT))
 
-    async def _change(self, path: str, change: Callable[[JsonObject], JsonObject]) -> None:
-        """Write what ``change`` makes of a copy of the current value, however often others write meanwhile."""
+    async def _change(
+        self, path: str, change: Callable[[JsonObject], JsonObject], *, forgets_empty: bool = False
+    ) -> None:
+        """Write what ``change`` makes of a copy of the current value, however often others write meanwhile.
+
+        Args:
+            path: of the record.
+            change: returns the new value.
+            forgets_empty: of this record absent and empty are the same.
+        """
         for _ in range(MAX_ATTEMPTS):
             held = self._records.get(path)
-            if held is None:
+            if held is None and not forgets_empty:
                 raise BadVersion(f"metadata record {path} was deleted meanwhile")
-            value = change(json.loads(_encode(held[0])))
-            try:
-                self._keep(path, value, await self._store.put(path, _encode(value), held[1]))
-            except BadVersion:
-                await self._read_again(path)
-            else:
-                return
-        raise _changed_by_others(path)
-
-    async def _change_or_forget(self, path: str, change: Callable[[JsonObject], JsonObject]) -> None:
-        """Do what `_change` does with a record for which absent and empty are the same."""
-        for _ in range(MAX_ATTEMPTS):
-            held = self._records.get(path)
             value = change({} if held is None else json.loads(_encode(held[0])))
             try:
-                if value:
-                    version = await self._store.put(path, _encode(value), ABSENT if held is None else held[1])
+                if value or not forgets_empty:
+                    version = await self.store.put(path, _encode(value), ABSENT if held is None else held[1])
                     self._keep(path, value, version)
                 elif held is not None:
-                    await self._store.delete(path, held[1])
+                    await self.store.delete(path, held[1])
                     self._forget(path)
             except BadVersion:
                 await self._read_again(path)
             else:
                 return
-        raise _changed_by_others(path)
+        raise BadVersion(f"metadata record {path} was changed by others {MAX_ATTEMPTS} times meanwhile; try again")
 
     async def _read_again(self, path: str) -> None:
         """Update memory to what the store holds."""
-        record = await self._store.get(path)
+        record = await self.store.get(path)
         self._forget(path)
         if record is not None:
             self._read(path, record)
 
     async def _delete(self, path: str) -> None:
-        await self._store.delete(path)
+        await self.store.delete(path)
         self._forget(path)
-
-
-def _changed_by_others(path: str) -> BadVersion:
-    return BadVersion(f"metadata record {path} was changed by others {MAX_ATTEMPTS} times meanwhile; try again")
 
 
 def _encode(value: JsonObject) -> bytes:

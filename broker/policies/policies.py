@@ -1,4 +1,4 @@
-"""The policies of a namespace: Pulsar's JSON object, its defaults, and the typed reading of what the broker obeys."""
+"""The policies of a namespace: Pulsar's JSON object, its defaults, and the types of what the broker reads there."""
 
 from __future__ import annotations
 
@@ -83,50 +83,3 @@ def bundle_of(boundaries: Sequence[str], full_name: str) -> str:
         if wanted < int(high, 16):
             return f"{low}_{high}"
     return f"{boundaries[-2]}_{boundaries[-1]}"
-
-
-def retention(policies: Policies) -> Retention:
-    """Return what must be kept of acknowledged messages; nothing without a policy."""
-    limits = policies.get("retention_policies") or {}
-    minutes = limits.get("retentionTimeInMinutes", 0)
-    megabytes = limits.get("retentionSizeInMB", 0)
-    return Retention(
-        -1 if minutes < 0 else minutes * 60_000,
-        -1 if megabytes < 0 else megabytes * 1024 * 1024,
-    )
-
-
-def compaction_threshold(topic: Policies, namespace: Policies, default: int) -> int:
-    """Return how many bytes may wait to be compacted: the topic's word, its namespace's, the default.
-
-    0 is any number, so compaction runs on request only.
-    """
-    for policies in (topic, namespace):
-        threshold = policies.get("compaction_threshold")
-        if threshold is not None:
-            return int(threshold)
-    return default
-
-
-def deduplication(topic: Policies, namespace: Policies, default: bool) -> bool:
-    """Return whether entries are dropped that a producer repeats: the topic's word, its namespace's, the default."""
-    for policies in (topic, namespace):
-        is_on = policies.get("deduplicationEnabled")
-        if is_on is not None:
-            return bool(is_on)
-    return default
-
-
-def auto_topic_creation(policies: Policies, default: AutoCreation) -> AutoCreation:
-    """Return whether and how topics are created on first use; the broker's default where the namespace says nothing."""
-    override = policies.get("autoTopicCreationOverride")
-    if not override:
-        return default
-    partitions = override.get("defaultNumPartitions") or 0 if override.get("topicType") == "partitioned" else 0
-    return AutoCreation(bool(override["allowAutoTopicCreation"]), partitions)
-
-
-def auto_subscription_creation(policies: Policies, default: bool) -> bool:
-    """Return whether a durable subscription comes into being when first used."""
-    override = policies.get("autoSubscriptionCreationOverride")
-    return default if not override else bool(override["allowAutoSubscriptionCreation"])
