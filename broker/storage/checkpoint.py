@@ -21,7 +21,7 @@ from functools import partial
 from ...errors import StorageError
 from .catalogue.catalogue import Head, write_catalogue
 from .catalogue.lines import LogLine, encoded
-from .core import StorageCore
+from .core import StorageCore, tell
 from .disk.failures import as_storage_error, disk_action
 from .journal.batch import Batch, JournalEnd
 from .ledgers.ledger import Ledger
@@ -202,11 +202,8 @@ class Checkpoint:
 
     def _tell(self, result: StorageError | None) -> None:
         told, self._told = self._told, []
-        for tell in told:
-            try:
-                tell(result)
-            except Exception:  # one bad callback must not keep the others waiting
-                logger.exception("a callback of the storage failed")
+        for waiting in told:
+            tell(waiting, result)
 
     def _succeed(self, plan: _Plan, end: JournalEnd) -> None:
         core = self._core

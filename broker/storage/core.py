@@ -79,7 +79,6 @@ class StorageCore:
         self.unmoved_limit_bytes = config.unmoved_bytes * _HARD_LIMIT
         self.checkpoint_at_bytes = config.checkpoint_bytes
         self.checkpoint_due: Callable[[], None] = lambda: None
-        self.on_failure: Callable[[StorageError], None] | None = None
         self.on_drained: Callable[[], None] | None = None
         self.has_changes = False
         self.has_journal_failed = False
@@ -190,9 +189,9 @@ class StorageCore:
             self.memory.drop_pending(log)
         for waiter in (waiter for batch in batches for waiter in batch.waiters):
             if type(waiter) is tuple:
-                _call(partial(waiter[2], waiter[1], failure))
+                tell(waiter[2], waiter[1], failure)
             else:
-                _call(partial(waiter, failure))  # type: ignore[arg-type, misc]  # a tuple or a callable
+                tell(waiter, failure)  # type: ignore[arg-type]  # a tuple or a callable
         self.check_drained()
 
     def refuse(self, failure: StorageError) -> None:
@@ -202,8 +201,6 @@ class StorageCore:
         self.failure = failure
         self.is_refusing = True
         logger.error("storage refuses changes: %s", failure)
-        if self.on_failure is not None:
-            _call(partial(self.on_failure, failure))
 
     def close(self) -> None:
         """Refuse changes for good; what is queued is still written."""
@@ -259,7 +256,7 @@ class StorageCore:
         ):
             self._was_congested = False
             if self.on_drained is not None:
-                _call(self.on_drained)
+                tell(self.on_drained)
 
     # Small services.
 
@@ -301,9 +298,9 @@ class StorageCore:
         return await asyncio.wrap_future(self.lanes.reading(job))
 
 
-def _call(callback: Callable[[], None]) -> None:
+def tell(callback: Callable[..., object], *arguments: object) -> None:
     """Call what somebody gave us; its failure is logged, and everybody else is told all the same."""
     try:
-        callback()
+        callback(*arguments)
     except Exception:
         logger.exception("a callback of the storage failed")

@@ -126,10 +126,6 @@ class Storage:
         elif self._checkpoint.is_due():
             self._checkpoint.begin()
 
-    def checkpoint(self, done: Done | None = None) -> None:
-        """Begin a checkpoint now."""
-        self._checkpoint.begin(done)
-
     async def close(self) -> None:
         """Write everything down in a last checkpoint, end the threads and release the directory.
 
@@ -232,10 +228,6 @@ class Storage:
     def is_congested(self) -> bool:
         """True if appends come faster than the disk takes them: stop reading from producers until `on_drained`."""
         return self._core.is_congested
-
-    def on_failure(self, callback: Callable[[StorageError], None]) -> None:
-        """Have ``callback`` called on the loop whenever changes begin to be refused."""
-        self._core.on_failure = callback
 
     def on_drained(self, callback: Callable[[], None]) -> None:
         """Have ``callback`` called on the loop when the storage was seen congested and has room again."""

@@ -288,7 +288,7 @@ class History:
                 await self._run(compact(log, MAX_BYTES))
                 del self.horizons[:-1]
                 if self.rng.random() < 0.5:
-                    storage.checkpoint()
+                    storage._checkpoint.begin()
                 if self.rng.random() < 0.5:
                     await self._run(log.trim(0, 0))
                 await self._write(log)

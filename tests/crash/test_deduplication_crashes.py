@@ -230,7 +230,7 @@ class History:
 
     async def live(self, is_last: bool) -> None:
         acts = [(self.send, 30), (self.step, 30), (self.hang_up, 2), (self.unload, 1), (self.tick, 3), (self.trim, 3),
-                (self.storage.checkpoint, 2)]  # fmt: skip
+                (self.storage._checkpoint.begin, 2)]  # fmt: skip
         functions, weights = zip(*acts, strict=True)
         for _ in range(ACTIONS if is_last else 100 * ACTIONS):
             await self.connect()

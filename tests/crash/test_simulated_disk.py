@@ -299,7 +299,7 @@ class Workload:
         drop += log.trim_with(0, 0, self.model.call(apply))
 
     def checkpoint(self) -> None:
-        self.storage.checkpoint()
+        self.storage._checkpoint.begin()
 
 
 def start(disk: SimulatedDisk, rng: random.Random) -> tuple[Storage, Stepper]:

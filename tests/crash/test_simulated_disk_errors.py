@@ -86,13 +86,13 @@ class Run:
             if number % 5 == 4 and mine:
                 self.acknowledge(log, random.Random(number).choice(mine))
             if number in (8, 20):
-                storage.checkpoint()
+                storage._checkpoint.begin()
                 self.append(log, f"{name} during checkpoint {number}".encode())
                 stepper.run()
             storage.maintain()
         other = storage.open_log(f"{name} to delete")
         other.append(b"to be deleted", 1, 1, lambda _, error: self.note(error))
-        storage.checkpoint()
+        storage._checkpoint.begin()
         stepper.run()
         storage.delete_log_with(other.name, self.note)
         stepper.run()

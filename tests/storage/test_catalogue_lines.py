@@ -34,7 +34,7 @@ def captured(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def checkpoint(storage: Storage, stepper: Stepper) -> None:
     told: list[Exception | None] = []
-    storage.checkpoint(told.append)
+    storage._checkpoint.begin(told.append)
     stepper.run()
     assert told == [None]
 

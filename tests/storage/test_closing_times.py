@@ -37,7 +37,7 @@ class Machine:
 
     def stop(self) -> None:
         self.storage._core.close()
-        self.storage.checkpoint()
+        self.storage._checkpoint.begin()
         self.crash()
 
     @property
@@ -83,7 +83,7 @@ def test_closing_times_survive_a_restart(how: str) -> None:
     machine.now_ms += HOUR_MS
     machine.append(1)  # begun now, closed by the restart
     if how == "checkpoint and crash":
-        machine.storage.checkpoint()
+        machine.storage._checkpoint.begin()
     (machine.stop if how == "stop" else machine.crash)()
     restarted_ms = machine.now_ms
     for _ in range(3):

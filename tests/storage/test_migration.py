@@ -32,7 +32,7 @@ def write(disk: SimulatedDisk, payloads: list[bytes], checkpoint_after: int = -1
         log.append(payload, 1, 1, lambda _, error: None)
         stepper.run()
         if number == checkpoint_after:
-            storage.checkpoint()
+            storage._checkpoint.begin()
             stepper.run()
     storage.abandon()
 

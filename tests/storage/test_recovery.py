@@ -187,7 +187,7 @@ def test_old_content_of_a_recycled_file_is_never_taken_for_new() -> None:
         log.append(payloads[-1], 1, 1, lambda _, error: None)
         stepper.run()
         if number % 7 == 6:
-            storage.checkpoint()
+            storage._checkpoint.begin()
             stepper.run()
     storage.abandon()
     assert disk.counts["rename"] > 6  # catalogues and recycled files
@@ -211,7 +211,7 @@ def test_journal_file_that_was_named_but_never_begun_is_begun_then() -> None:
             log.append(payloads[-1], 1, 1, lambda _, error: None)
             stepper.run()
             if number % 7 == 6:
-                storage.checkpoint()
+                storage._checkpoint.begin()
                 stepper.run()
         storage.abandon()
         newest = int(files(disk)[-1].rpartition("/")[2].split(".")[0])
@@ -386,7 +386,7 @@ def test_rest_of_an_interrupted_catalogue_does_no_harm() -> None:
     disk.set_content("/d/catalogue.new", b"x" * 5000)
     storage = Storage.open("/d", CONFIG, disk, lambda: 1.0, random.Random(5))
     stepper = step_by_hand(storage, random.Random(5))
-    storage.checkpoint()
+    storage._checkpoint.begin()
     stepper.run()
     storage.abandon()
     assert recovered(disk) == [b"one"]
@@ -397,7 +397,7 @@ def test_damaged_block_of_a_ledger_is_named_and_the_rest_is_served() -> None:
     journal(disk, [b"one" * 10])
     storage = Storage.open("/d", StorageConfig(tail_cache_bytes=0), disk, lambda: 1.0, random.Random(5))
     stepper = step_by_hand(storage, random.Random(5))
-    storage.checkpoint()
+    storage._checkpoint.begin()
     stepper.run()
     ledger = "/d/ledgers/1.ledger"
     flipped = bytearray(disk.content(ledger))
@@ -436,7 +436,7 @@ def left_by_a_crash_around_a_checkpoint(seed: int) -> list[bytes]:
     stepper.run()
     cursor.acknowledge_up_to(log.last_confirmed, done=lambda _: None)
     stepper.run()
-    storage.checkpoint()
+    storage._checkpoint.begin()
     for _ in range(rng.randint(0, 3)):
         stepper.step()
     log.trim_with(0, 0, lambda _: None)
@@ -472,7 +472,7 @@ def test_entries_of_a_checkpoint_whose_end_is_unknown_are_not_written_over() -> 
 
         results: list[Exception | None] = []
         disk.watch = fail_naming
-        storage.checkpoint(results.append)
+        storage._checkpoint.begin(results.append)
         stepper.run()
         assert isinstance(results[0], DiskFailure)
         for payload in payloads[10:]:
@@ -484,7 +484,7 @@ def test_entries_of_a_checkpoint_whose_end_is_unknown_are_not_written_over() -> 
                 disk.crash_at = operation.number
 
         disk.watch = crash_in_ledger
-        storage.checkpoint()
+        storage._checkpoint.begin()
         with pytest.raises(SimulatedCrash):
             stepper.run()
         disk.watch = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -124,14 +125,11 @@ def write_catalogue(disk: Disk, directory: str, head: Head, lines: Iterable[byte
         # The rest of an interrupted write would lengthen this one: take it away first.
         if "catalogue.new" in disk.list(directory):
             disk.remove(f"{path}.new")
-        file = disk.open(f"{path}.new", create=True)
-        try:
+        with closing(disk.open(f"{path}.new", create=True)) as file:
             file.write(0, [first])
             for offset in range(0, len(body), _CHUNK):
                 file.write(len(first) + offset, [body[offset : offset + _CHUNK]])
             file.sync()
-        finally:
-            file.close()
         disk.rename(f"{path}.new", path)
         disk.sync_directory(directory)
 
@@ -147,11 +145,8 @@ def read_catalogue(disk: Disk, directory: str) -> Catalogue | None:
     with disk_action("read the catalogue", path):
         if "catalogue" not in disk.list(directory):
             return None
-        file = disk.open(path)
-        try:
+        with closing(disk.open(path)) as file:
             content = file.read(0, file.size())
-        finally:
-            file.close()
     first, _, body = content.partition(b"\n")
     words = first.decode("ascii", "replace").split(" ")
     number = words[0].removeprefix(_MAGIC)

@@ -18,7 +18,8 @@ import struct
 import threading
 from array import array
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
 import google_crc32c
@@ -74,20 +75,15 @@ class LedgerFile:
             DiskFailure: call again with the same entries, and more if there are.
             DamagedFile: entries before ``first_entry`` are gone.
         """
-        with self._lock:
-            is_new = first_entry == 0
-            with disk_action("open the ledger", self.path):
-                file = self._disk.open(self.path, create=is_new)
-            try:
-                self._index_up_to(file, first_entry)
-                start = self._rewind(file, max(first_entry, self._synced))
-                self._write_blocks(file, start, parts[2 * (start - first_entry) :])
-                with disk_action("sync the ledger", self.path):
-                    file.sync()
-                self._synced = self._entries
-            finally:
-                file.close()
-            return is_new
+        is_new = first_entry == 0
+        with self._lock, self._opened(create=is_new) as file:
+            self._index_up_to(file, first_entry)
+            start = self._rewind(file, max(first_entry, self._synced))
+            self._write_blocks(file, start, parts[2 * (start - first_entry) :])
+            with disk_action("sync the ledger", self.path):
+                file.sync()
+            self._synced = self._entries
+        return is_new
 
     def read(self, start: int, end: int, max_entries: int, max_bytes: int) -> list[StoredEntry]:
         """Return entries from ``start`` on, whole blocks as long as they begin within the limits.
@@ -121,8 +117,13 @@ class LedgerFile:
                     return max(r.entry_id for r in records if r.publish_time_ms < time_ms and r.entry_id < end)
         return None
 
-    def _opened(self) -> _Opened:
-        return _Opened(self._disk, self.path)
+    @contextmanager
+    def _opened(self, *, create: bool = False) -> Iterator[DiskFile]:
+        """Open the file while it is used: thousands of ledgers need no more descriptors than there are threads."""
+        with disk_action("open the ledger", self.path):
+            file = self._disk.open(self.path, create=create)
+        with closing(file):
+            yield file
 
     def _write_blocks(self, file: DiskFile, first_entry: int, parts: Sequence[bytes]) -> None:
         pending: list[bytes] = []
@@ -198,22 +199,3 @@ class LedgerFile:
         if google_crc32c.extend(google_crc32c.value(block[_CRC_END : _HEAD.size]), body) != head.crc:
             raise DamagedFile(self.path, offset, f"wrong checksum of a block of {head.entries} entries")
         return [record for record in decode_records(body) if isinstance(record, EntryRecord)]
-
-
-class _Opened:
-    """A ledger's file for the length of a `with` block.
-
-    A file is open only while it is used, so that thousands of ledgers need no more descriptors than there are threads.
-    """
-
-    def __init__(self, disk: Disk, path: str) -> None:
-        self._disk = disk
-        self._path = path
-
-    def __enter__(self) -> DiskFile:
-        with disk_action("open the ledger", self._path):
-            self._file = self._disk.open(self._path)
-        return self._file
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()

@@ -19,6 +19,7 @@ end by being recycled, so only the catalogue is rewritten.
 from __future__ import annotations
 
 import logging
+from contextlib import closing
 
 from ..catalogue.catalogue import FORMAT, Catalogue, Head, encode_line, write_catalogue
 from ..disk.disk import Disk
@@ -58,14 +59,7 @@ def keep_copies(disk: Disk, directory: str, names: tuple[str, ...]) -> str:
 
 
 def _copy(disk: Disk, old: str, new: str) -> None:
-    source = disk.open(old)
-    try:
-        target = disk.open(new, create=True)
-        try:
-            for offset in range(0, source.size(), _PIECE_BYTES):
-                target.write(offset, [source.read(offset, _PIECE_BYTES)])
-            target.sync()
-        finally:
-            target.close()
-    finally:
-        source.close()
+    with closing(disk.open(old)) as source, closing(disk.open(new, create=True)) as target:
+        for offset in range(0, source.size(), _PIECE_BYTES):
+            target.write(offset, [source.read(offset, _PIECE_BYTES)])
+        target.sync()

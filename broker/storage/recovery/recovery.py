@@ -19,6 +19,7 @@ import logging
 import random
 import struct
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -273,11 +274,7 @@ class _JournalReader:
 
     def _content(self, sequence: int, length: int | None, *, sync: bool = False) -> bytes:
         path = self._paths[sequence]
-        with disk_action("read the journal", path):
-            file = self._disk.open(path)
-            try:
-                if sync:
-                    file.sync()
-                return file.read(0, file.size() if length is None else length)
-            finally:
-                file.close()
+        with disk_action("read the journal", path), closing(self._disk.open(path)) as file:
+            if sync:
+                file.sync()
+            return file.read(0, file.size() if length is None else length)
