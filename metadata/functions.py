@@ -1,27 +1,226 @@
 """Function metadata manager: the functions of the cluster, and on the leader their changes.
 
-`FunctionTable` is the state machine, `ReplicatedLog` the way in: a request is answered once its record has come back
-out of the log, so the answer and every later look at the table agree.
+Design: the metadata topic is the truth. Every worker applies its records in order and so holds the same
+`FunctionTable`, a state machine without I/O. Only the leader decides: it looks at its table, which has everything that
+the topic holds, and either appends one record or refuses. Nothing changes the table but a record that comes back out of
+the log, on the leader too; a request is answered then, so the answer and every later look at the table agree.
+
+Invariants:
+- A record of a version that is not newer than the table's changes nothing: applying the log twice is the same as once.
+  Versions begin anew with each creation, so only those of one creation are compared: a reader whom compaction spared a
+  deletion and the creation after it goes over from one to the other by the time of creation.
+- An unreadable record changes nothing; the log counts it and goes on.
+- A request that was already written, recognised by its id, is answered with success: a lost answer never becomes an
+  error when the caller repeats it, and never a second change. Each record carries the ids of the requests before it
+  (`earlierRequestIds`), so that this holds although others have changed or removed the function meanwhile, and for a
+  worker that has read nothing but the compacted log.
+
+A request whose function was deleted and created anew in between is told apart by the time of creation, which the
+version alone could not do.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from google.protobuf.message import DecodeError
 
 from ..errors import FunctionExists, NotLeader, OperationTimeout, OutOfDate
 from ..tasks import TaskSet
 from ..wire.functions_pb2 import FunctionMetaData
-from .function_table import Change, FunctionRequest, FunctionTable, fqfn
 from .replicated_log import LogRecord, LogStorage, ReplicatedLog, Turn
+
+VERSION = "version"
+REQUEST_ID = "requestId"
+CREATE_TIME = "createTime"
+"""Property of a deletion: when the function was created that it deletes."""
+
+EARLIER_REQUEST_IDS = "earlierRequestIds"
+"""Property with the ids of the requests before this record's own, newest first, joined by commas."""
+
+REMEMBERED_REQUESTS = 16
+"""Ids kept for each function: more requests than reach one function within the time for which one is repeated."""
+
+_REMEMBERED_DELETIONS = 10_000
+"""Deleted functions whose requests are still recognised; that of an older one counts as a deletion of nothing."""
 
 _ATTEMPTS = 3
 """How often a record is written anew when it came back and changed nothing; once would do."""
 
+BeforeDeletion = Callable[[FunctionMetaData], Awaitable[None]]
+
 _log = logging.getLogger(__name__)
 
-BeforeDeletion = Callable[[FunctionMetaData], Awaitable[None]]
+
+def fqfn(metadata: FunctionMetaData) -> str:
+    """Return tenant/namespace/name, the key of a function's records."""
+    details = metadata.functionDetails
+    return f"{details.tenant}/{details.namespace}/{details.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionRequest:
+    """One change that somebody asks for.
+
+    Attributes:
+        metadata: the record to be; of a deletion its name, version and time of creation count.
+        request_id: the same for every repetition of this request.
+        is_deletion: remove the function instead of writing the record.
+    """
+
+    metadata: FunctionMetaData
+    request_id: str
+    is_deletion: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a record did to the table; `before` or `after` is None when the function did not or does not exist."""
+
+    fqfn: str
+    before: FunctionMetaData | None
+    after: FunctionMetaData | None
+
+
+class _Held(NamedTuple):
+    metadata: FunctionMetaData
+    request_ids: tuple[str, ...]
+
+
+class _Read(NamedTuple):
+    """What a record says; one of a deletion may not tell when the function was created."""
+
+    name: str
+    metadata: FunctionMetaData | None
+    version: int
+    created: int | None
+
+
+class FunctionTable:
+    """All functions that the log describes so far."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, _Held] = {}
+        self._deletions: OrderedDict[str, tuple[str, ...]] = OrderedDict()
+
+    def get(self, name: str) -> FunctionMetaData | None:
+        """Return the record of a function; never modify it."""
+        held = self._held.get(name)
+        return held.metadata if held else None
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def all(self) -> Iterable[FunctionMetaData]:
+        """Return the records of all functions, by name."""
+        return [self._held[name].metadata for name in sorted(self._held)]
+
+    def apply(self, key: str | None, value: bytes, properties: Mapping[str, str]) -> Change | None:
+        """Take one record of the log; returns None if it changes nothing.
+
+        Raises:
+            ValueError: the record cannot be read, and changes nothing.
+        """
+        name, after, version, created = _parse(key, value, properties)
+        held = self._held.get(name)
+        if held is not None and created in (None, held.metadata.createTime) and held.metadata.version >= version:
+            return None
+        known = self._request_ids(name)
+        if properties.get(REQUEST_ID) in known:
+            return None  # the echo of a record that was sent twice
+        request_ids = _ids_of(properties, known)
+        if after is not None:
+            self._held[name] = _Held(after, request_ids)
+            self._deletions.pop(name, None)
+        else:
+            self._deletions[name] = request_ids
+            self._deletions.move_to_end(name)
+            if len(self._deletions) > _REMEMBERED_DELETIONS:
+                self._deletions.popitem(last=False)
+            if held is None:
+                return None
+            del self._held[name]
+        return Change(name, held.metadata if held else None, after)
+
+    def has_seen(self, request: FunctionRequest) -> bool:
+        """Return whether a request that was accepted has reached this table."""
+        name = fqfn(request.metadata)
+        return request.request_id in self._request_ids(name) or (request.is_deletion and name not in self._held)
+
+    def _request_ids(self, name: str) -> tuple[str, ...]:
+        """Return the ids of a function's last requests, newest first."""
+        held = self._held.get(name)
+        return held.request_ids if held else self._deletions.get(name, ())
+
+    def decide(self, request: FunctionRequest) -> LogRecord | None:
+        """Return the record that carries out a request, None if nothing is left to do.
+
+        Raises:
+            FunctionExists: a creation of a function that exists.
+            OutOfDate: the function changed, or went, since the request was made.
+        """
+        name, version = fqfn(request.metadata), request.metadata.version
+        known = self._request_ids(name)
+        if request.request_id in known:
+            return None
+        held = self.get(name)
+        if held is None:
+            if request.is_deletion:
+                return None
+            is_out_of_date = version > 0
+        elif not request.is_deletion and version == 0:
+            raise FunctionExists(f"Function {request.metadata.functionDetails.name} already exists")
+        else:
+            is_out_of_date = held.version >= version or held.createTime != request.metadata.createTime
+        if is_out_of_date:
+            what = "Delete" if request.is_deletion else "Update"
+            raise OutOfDate(f"{what} request ignored because it is out of date. Please try again.")
+        return _entry(request, name, known)
+
+
+def _parse(key: str | None, value: bytes, properties: Mapping[str, str]) -> _Read:
+    if not key:
+        raise ValueError("a record without a key")
+    if not value:
+        version = _number(properties.get(VERSION, ""))
+        if version is None:
+            raise ValueError(f"the deletion of {key} has no version")
+        return _Read(key, None, version, _number(properties.get(CREATE_TIME, "")))
+    try:
+        metadata = FunctionMetaData.FromString(value)
+    except DecodeError:
+        raise ValueError(f"the record of {key} is no FunctionMetaData") from None
+    if fqfn(metadata) != key:
+        raise ValueError(f"the record of {key} describes {fqfn(metadata)[:100]}")
+    return _Read(key, metadata, metadata.version, metadata.createTime)
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() else None
+
+
+def _ids_of(properties: Mapping[str, str], known: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the ids that a record tells; one that tells of no earlier ones leaves those that are known."""
+    earlier = properties.get(EARLIER_REQUEST_IDS)
+    before = known if earlier is None else tuple(one for one in earlier.split(",") if one)
+    return (properties.get(REQUEST_ID, ""), *before)[:REMEMBERED_REQUESTS]
+
+
+def _entry(request: FunctionRequest, name: str, known: tuple[str, ...]) -> LogRecord:
+    value = b"" if request.is_deletion else request.metadata.SerializeToString()
+    properties = {
+        VERSION: str(request.metadata.version),
+        REQUEST_ID: request.request_id,
+        EARLIER_REQUEST_IDS: ",".join(known[: REMEMBERED_REQUESTS - 1]),
+    }
+    if request.is_deletion:
+        properties[CREATE_TIME] = str(request.metadata.createTime)
+    return LogRecord(name, value, properties)
 
 
 class FunctionMetadataManager:

@@ -19,8 +19,7 @@ from ..client.config import ConsumerConfig
 from ..errors import MagnetarError
 from ..membership.manager import MembershipManager, Participation
 from ..membership.roster import INCARNATION, SUBSCRIPTION, Member
-from ..metadata.function_table import Change, fqfn
-from ..metadata.functions import FunctionMetadataManager
+from ..metadata.functions import Change, FunctionMetadataManager, fqfn
 from ..metadata.packages import PackageStore
 from ..runtime.interface import Runtime
 from ..runtime.manager import InstanceEnvironment, RuntimeManager

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
-from magnetar.metadata.function_table import FunctionRequest
+from magnetar.metadata.functions import FunctionRequest
 from magnetar.wire.functions_pb2 import FunctionMetaData
 
 from .simulated_broker import Record

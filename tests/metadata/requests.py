@@ -10,7 +10,7 @@ from typing import Protocol
 
 from magnetar.errors import MagnetarError
 from magnetar.membership.roster import Member
-from magnetar.metadata.function_table import FunctionRequest
+from magnetar.metadata.functions import FunctionRequest
 from magnetar.wire.functions_pb2 import RUNNING, STOPPED, FunctionDetails, FunctionMetaData
 
 from .log_oracle import Call, Model

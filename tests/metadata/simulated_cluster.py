@@ -19,8 +19,7 @@ from magnetar.client.client import AsyncClient
 from magnetar.errors import FunctionExists, MagnetarError, NotLeader, OutOfDate, RequestRefused
 from magnetar.membership.manager import MembershipManager, Participation
 from magnetar.membership.roster import Member
-from magnetar.metadata.function_table import FunctionRequest
-from magnetar.metadata.functions import FunctionMetadataManager
+from magnetar.metadata.functions import FunctionMetadataManager, FunctionRequest
 from magnetar.scheduler.manager import SchedulerManager
 from magnetar.wire.functions_pb2 import FunctionMetaData
 from magnetar.worker.cluster.hand_over import REQUEST_ID_HEADER, HandOver

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from magnetar.errors import FunctionExists, OutOfDate
-from magnetar.metadata.function_table import FunctionRequest, FunctionTable, fqfn
+from magnetar.metadata.functions import FunctionRequest, FunctionTable, fqfn
 from magnetar.metadata.replicated_log import LogRecord
 from magnetar.wire.functions_pb2 import FunctionDetails, FunctionMetaData
 

@@ -11,8 +11,7 @@ import pytest
 from magnetar.errors import RequestRefused
 from magnetar.membership.manager import MembershipManager
 from magnetar.membership.roster import Member
-from magnetar.metadata.function_table import FunctionRequest
-from magnetar.metadata.functions import FunctionMetadataManager
+from magnetar.metadata.functions import FunctionMetadataManager, FunctionRequest
 from magnetar.wire.functions_pb2 import FunctionDetails, FunctionMetaData
 from magnetar.worker.cluster.hand_over import REQUEST_ID_HEADER, HandOver
 

@@ -7,8 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from magnetar.metadata.function_table import FunctionRequest
-from magnetar.metadata.functions import FunctionMetadataManager
+from magnetar.metadata.functions import FunctionMetadataManager, FunctionRequest
 from magnetar.metadata.packages import PackageStore
 from magnetar.wire.functions_pb2 import FunctionDetails, FunctionMetaData
 from magnetar.worker.functions.package_cleanup import KEEP_UNNAMED_S, PackageCleanup

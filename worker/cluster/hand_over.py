@@ -10,8 +10,7 @@ import httpx
 from ...errors import FunctionExists, MagnetarError, NotLeader, OperationTimeout, OutOfDate, RequestRefused
 from ...membership.manager import MembershipManager
 from ...membership.roster import Member
-from ...metadata.function_table import FunctionRequest, fqfn
-from ...metadata.functions import FunctionMetadataManager
+from ...metadata.functions import FunctionMetadataManager, FunctionRequest, fqfn
 from ...web.async_client import request as send
 from ...web.client import Form, segment
 

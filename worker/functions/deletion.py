@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 
 from ...errors import ConnectionLost
 from ...instance.identity import lock_name
-from ...metadata.function_table import fqfn
+from ...metadata.functions import fqfn
 from ...wire.functions_pb2 import FunctionMetaData
 from ...wire.topic_name import parse_topic_name
 from ..cluster.broker_admin import BrokerAdmin

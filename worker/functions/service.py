@@ -16,8 +16,7 @@ from ...config.conversion import from_details, merge, read_function_config, to_d
 from ...config.function_config import FunctionConfig
 from ...config.rules import check, with_defaults
 from ...errors import FunctionExists, InvalidConfig, MagnetarError, NotLeader, OutOfDate, RequestRefused
-from ...metadata.function_table import FunctionRequest
-from ...metadata.functions import FunctionMetadataManager
+from ...metadata.functions import FunctionMetadataManager, FunctionRequest
 from ...metadata.packages import Upload
 from ...wire.functions_pb2 import RUNNING, STOPPED, FunctionMetaData, FunctionState, PackageLocationMetaData
 from ..cluster.broker_admin import BrokerAdmin

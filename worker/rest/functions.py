@@ -12,7 +12,7 @@ from starlette.responses import FileResponse, Response, StreamingResponse
 
 from ...errors import PackageError, RequestRefused
 from ...instance.identity import table_of
-from ...metadata.function_table import FunctionRequest
+from ...metadata.functions import FunctionRequest
 from ...metadata.packages import PackageStore
 from ...web.answers import as_json, done
 from ...web.call import Query, takes
