@@ -24,9 +24,7 @@ from ..client.client import AsyncClient
 from ..errors import MagnetarError
 from ..tasks import within
 from ..wire.functions_pb2 import EFFECTIVELY_ONCE, MANUAL
-from .acks.at_least_once import AtLeastOnce
-from .acks.at_most_once import AtMostOnce
-from .acks.manual import Manual
+from .acks.at_least_once import AtLeastOnce, AtMostOnce, Manual
 from .batch_call import BatchCall
 from .core import InstanceCore, reason_to_end
 from .endpoint_settings import acks_first, compression_of

@@ -1,5 +1,7 @@
 """At least once: an input entry is acknowledged when its outputs and its changes of state are durable.
 
+At most once acknowledges it before it is processed, and manual leaves it to the function; else they do the same.
+
     input → inbox → function's thread → piece → output → receipt → acknowledgement
 
 Bounds: `HeldEntries` bounds the input that is held (queued, in work, or waiting for the receipts of its outputs);
@@ -49,7 +51,7 @@ class AtLeastOnce:
     def __init__(self, core: InstanceCore) -> None:
         """Prepare; nothing is opened yet."""
         self._core = core
-        self._publisher = Publisher(core.client, core.loop, core.callback_failed, core.failed, core.guard)
+        self._publisher = Publisher(core)
         self.maker = PieceMaker(self._ship, self._drop_soon)
         self._inputs: dict[str, OpenInput] = {}
         self._output: Output | None = None
@@ -304,6 +306,25 @@ class AtLeastOnce:
         if not self.claims_first:
             source.input.ack_entry(entry)
         self._held.remove(entry)
+
+
+class AtMostOnce(AtLeastOnce):
+    """Acknowledges an input entry, and processes it when that is durable; nothing comes again."""
+
+    claims_first = True
+
+    def _acknowledge(self, opened: Input, done: Acknowledgements) -> None:
+        """Do nothing: it is acknowledged."""
+
+    def _ask_again(self, opened: Input, unit: Unit) -> None:
+        """Do nothing: what failed is lost, as at most once allows."""
+
+
+class Manual(AtLeastOnce):
+    """Leaves acknowledging to the function (``context.ack``) where it has something to do; what fails comes again."""
+
+    def _acknowledge(self, opened: Input, done: Acknowledgements) -> None:
+        """Leave it to the function."""
 
 
 def _full_name(topic: str) -> str:

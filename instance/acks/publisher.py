@@ -16,14 +16,14 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from functools import partial
 
-from ...client.client import AsyncClient
-from ...client.config import Guard, ProducerConfig
+from ...client.config import ProducerConfig
 from ...client.producers.partitioned import PartitionedProducer
 from ...client.producers.producer import Producer
 from ...errors import BrokerError, ClosedError, MagnetarError, OperationTimeout, TopicNotFound, TopicTerminated
 from ...tasks.supervised import TaskSet
 from ...wire.message_id import MessageId
 from ..callbacks import Callbacks
+from ..core import InstanceCore
 from ..gate import Gate
 from ..publish_request import PublishRequest, Result
 
@@ -77,27 +77,10 @@ class _Topic:
 class Publisher:
     """All topics that one instance publishes to."""
 
-    def __init__(
-        self,
-        client: AsyncClient,
-        loop: asyncio.AbstractEventLoop,
-        on_callback_error: Callable[[BaseException], None],
-        on_failure: Callable[[BaseException], None],
-        guard: Guard | None = None,
-    ):
-        """Prepare; nothing is opened yet.
-
-        Args:
-            client: makes producers.
-            loop: its event loop.
-            on_callback_error: told what a callback raised, on the callbacks' thread.
-            on_failure: told what nobody foresaw; what is published to that topic is not sent any more.
-            guard: of the producers.
-        """
-        self._client = client
-        self._loop = loop
-        self._guard = guard
-        self._on_failure = on_failure
+    def __init__(self, core: InstanceCore) -> None:
+        """Prepare; nothing is opened yet."""
+        self._core = core
+        self._loop = core.loop
         self._gate = Gate(ON_THE_WAY_MAX, ON_THE_WAY_BYTES_MAX)
         self._requests: deque[tuple[PublishRequest, Ticket]] = deque()
         self._is_woken = False
@@ -105,7 +88,7 @@ class Publisher:
         self._is_blocked = False  # what is next waits for a topic to be left
         self._topics: OrderedDict[str, _Topic] = OrderedDict()  # the least recently used first
         self._tasks = TaskSet("publish")
-        self._callbacks = Callbacks(on_callback_error)
+        self._callbacks = Callbacks(core.callback_failed)
 
     def publish(self, request: PublishRequest) -> Ticket:
         """Take a message (from any thread but the event loop's), waiting while too many are on their way.
@@ -153,9 +136,9 @@ class Publisher:
             if task is not None:
                 task.cancel()  # closes the producer, which has nothing pending
         topic = self._topics[request.topic] = _Topic()
-        config = ProducerConfig(compression=request.compression, send_timeout_ms=0, guard=self._guard)
+        config = ProducerConfig(compression=request.compression, send_timeout_ms=0, guard=self._core.guard)
         name = f"publish to {request.topic}"
-        topic.task = self._tasks.start(self._serve(request.topic, topic, config), name, self._on_failure)
+        topic.task = self._tasks.start(self._serve(request.topic, topic, config), name, self._core.failed)
         return topic
 
     async def _serve(self, name: str, topic: _Topic, config: ProducerConfig) -> None:
@@ -167,7 +150,7 @@ class Publisher:
                 at_hand = await topic.requests.get()
                 try:
                     if producer is None:
-                        producer = await self._client.create_producer(name, config)
+                        producer = await self._core.client.create_producer(name, config)
                     await producer.ready()
                     future = producer.send_nowait(at_hand[0].payload, **at_hand[0].options)
                 except MagnetarError as error:
