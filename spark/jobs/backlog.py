@@ -16,7 +16,7 @@ from ...instance.endpoint_settings import subscription_of
 from ...instance.spec import InstanceSpec
 from ...tasks import TaskSet
 from ...wire.topic_name import parse_topic_name
-from ..source.rest import ask
+from ..source.connection import ask
 
 UNKNOWN = -1
 KEPT_S = 1.0

@@ -11,9 +11,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from ...errors import ConsumerBusy, InvalidConfig, TopicNotFound, broker_error
-from ...wire import requests
+from ...wire import pulsar_api_pb2 as pb
 from ...wire.position import Position
-from ...wire.pulsar_api_pb2 import BaseCommand, CommandAck, CommandSubscribe, MessageIdData
 from ..source.connection import BlockingConnection, Routes
 from ..source.reader import mark_delete_of
 from .retries import with_retries
@@ -72,18 +71,12 @@ class Subscription:
             if self._position(connection) >= end:
                 return
             check()
-            answer = connection.request(
-                f"acknowledging {end} of {self.topic}",
-                lambda request_id: BaseCommand(
-                    type=BaseCommand.ACK,
-                    ack=CommandAck(
-                        consumer_id=_CONSUMER_ID,
-                        ack_type=CommandAck.Cumulative,
-                        message_id=[MessageIdData(ledgerId=end.ledger_id, entryId=end.entry_id)],
-                        request_id=request_id,
-                    ),
-                ),
+            command = pb.CommandAck(
+                consumer_id=_CONSUMER_ID,
+                ack_type=pb.CommandAck.Cumulative,
+                message_id=[pb.MessageIdData(ledgerId=end.ledger_id, entryId=end.entry_id)],
             )
+            answer = connection.request(f"acknowledging {end} of {self.topic}", command)
             if answer.HasField("error"):
                 raise broker_error(answer.error, answer.message)
 
@@ -95,7 +88,7 @@ class Subscription:
 
     def _position(self, connection: BlockingConnection) -> Position:
         answer = connection.request(
-            f"last message of {self.topic}", lambda request_id: requests.last_message_id(request_id, _CONSUMER_ID)
+            f"last message of {self.topic}", pb.CommandGetLastMessageId(consumer_id=_CONSUMER_ID)
         )
         if (position := mark_delete_of(answer)) is not None:
             return position
@@ -105,22 +98,16 @@ class Subscription:
         )
 
     def _attach(self, connection: BlockingConnection, from_earliest: bool, makes_topic: bool) -> None:
-        start = CommandSubscribe.Earliest if from_earliest else CommandSubscribe.Latest
-        connection.request(
-            f"subscription {self._name} of {self.topic}",
-            lambda request_id: requests.subscribe(
-                CommandSubscribe(
-                    topic=self.topic,
-                    subscription=self._name,
-                    subType=CommandSubscribe.Exclusive,
-                    consumer_id=_CONSUMER_ID,
-                    request_id=request_id,
-                    durable=True,
-                    initialPosition=start,
-                    force_topic_creation=makes_topic,
-                )
-            ),
+        command = pb.CommandSubscribe(
+            topic=self.topic,
+            subscription=self._name,
+            subType=pb.CommandSubscribe.Exclusive,
+            consumer_id=_CONSUMER_ID,
+            durable=True,
+            initialPosition=pb.CommandSubscribe.Earliest if from_earliest else pb.CommandSubscribe.Latest,
+            force_topic_creation=makes_topic,
         )
+        connection.request(f"subscription {self._name} of {self.topic}", command)
 
     def _with_retries(
         self,
@@ -137,9 +124,7 @@ class Subscription:
                 with contextlib.closing(self._routes.connect_to(self.topic)) as connection:
                     self._attach(connection, from_earliest, makes_topic)
                     result = work(connection)
-                    connection.request(
-                        "closing the consumer", lambda request_id: requests.close_consumer(request_id, _CONSUMER_ID)
-                    )
+                    connection.request("closing the consumer", pb.CommandCloseConsumer(consumer_id=_CONSUMER_ID))
                     return result
             except ConsumerBusy as error:
                 busy = ConsumerBusy(f"subscription {self._name} of {self.topic} is in use by another consumer; stop it")

@@ -1,4 +1,4 @@
-"""A blocking connection to a broker, for code that has a thread to itself and no event loop: planners and tasks.
+"""Blocking connections to brokers, for code that has a thread to itself and no event loop: planners and tasks.
 
 Design: a task is a generator that Spark advances when it wants rows. Between two rows nobody would run an event loop,
 so an asyncio client would help nothing there; a socket that is read when more is needed has back-pressure by nature.
@@ -12,26 +12,32 @@ import contextlib
 import socket
 import time
 from collections import deque
-from collections.abc import Callable
 from typing import Any
 
 from ...client.connections.service_url import Address, HostPort, parse_service_url
-from ...errors import BrokerError, ConnectionLost, MagnetarError, OperationTimeout, ProtocolError, broker_error
-from ...wire import requests
-from ...wire.frames import DEFAULT_MAX_MESSAGE_BYTES, FRAME_PADDING_BYTES, Frame, FrameDecoder, encode_frame
-from ...wire.pulsar_api_pb2 import (
-    BaseCommand,
-    CommandGetTopicsOfNamespace,
-    CommandLookupTopicResponse,
-    CommandPartitionedTopicMetadata,
-    CommandPartitionedTopicMetadataResponse,
+from ...errors import (
+    BrokerError,
+    ConnectionLost,
+    MagnetarError,
+    OperationTimeout,
+    ProtocolError,
+    RequestRefused,
+    broker_error,
 )
+from ...web.client import NoAnswer, request
+from ...wire import pulsar_api_pb2 as pb
+from ...wire import requests
+from ...wire.commands import wrap
+from ...wire.frames import DEFAULT_MAX_MESSAGE_BYTES, FRAME_PADDING_BYTES, Frame, FrameDecoder, encode_frame
+from ...wire.pulsar_api_pb2 import BaseCommand
 from ...wire.topic_name import TopicName
 
 CONNECT_TIMEOUT_S = 10.0
 REQUEST_TIMEOUT_S = 30.0
 MAX_REDIRECTS = 20
 CLIENT_VERSION = "magnetar-spark"
+ANSWER_TIMEOUT_S = 30.0
+"""Of the REST interface."""
 _READ_BYTES = 1 << 18
 _ANSWERS = {
     BaseCommand.SUCCESS: "success",
@@ -134,7 +140,7 @@ class BlockingConnection:
             raise ConnectionLost(f"{self.address.physical} closed the connection")
         for frame in self._decoder.feed(data):
             if frame.command.type == BaseCommand.PING:
-                self.send(encode_frame(requests.pong()))
+                self.send(encode_frame(wrap(pb.CommandPong())))
             elif frame.command.type != BaseCommand.PONG:
                 self._frames.append(frame)
         return True
@@ -143,29 +149,29 @@ class BlockingConnection:
         """Drop the frames that were received and not read."""
         self._frames.clear()
 
-    def request(self, what: str, make: Callable[[int], BaseCommand]) -> Any:
+    def request(self, what: str, command: Any) -> Any:
         """Send a request and return its answer's command; frames that come before it stay for `next_frame`.
 
         Args:
             what: names the request in errors.
-            make: returns the command for a request id.
+            command: of the protocol; its request id is set here.
 
         Raises:
             BrokerError: the broker refuses.
             ConnectionLost, OperationTimeout: there is no answer.
         """
         self._next_request_id += 1
-        request_id = self._next_request_id
-        self.send(encode_frame(make(request_id)))
+        request_id = command.request_id = self._next_request_id
+        self.send(encode_frame(wrap(command)))
         deadline = time.monotonic() + REQUEST_TIMEOUT_S
         before: deque[Frame] = deque()
         try:
             while (frame := self.next_frame(deadline)) is not None:
-                command = frame.command
-                if command.type == BaseCommand.ERROR and command.error.request_id == request_id:
-                    raise _refusal(command.error.error, what, command.error.message)
-                field = _ANSWERS.get(command.type)
-                answer = getattr(command, field) if field is not None else None
+                envelope = frame.command
+                if envelope.type == BaseCommand.ERROR and envelope.error.request_id == request_id:
+                    raise _refusal(envelope.error.error, what, envelope.error.message)
+                field = _ANSWERS.get(envelope.type)
+                answer = getattr(envelope, field) if field is not None else None
                 if answer is not None and answer.request_id == request_id:
                     return answer
                 before.append(frame)
@@ -208,15 +214,15 @@ class Routes:
             service = connection.address.physical
             authoritative = False
             for _ in range(MAX_REDIRECTS + 1):
-                asked = authoritative
-                answer = connection.request(f"lookup of {topic}", lambda id_: requests.lookup(id_, topic, asked))  # noqa: B023
-                if answer.response == CommandLookupTopicResponse.Failed:
+                command = pb.CommandLookupTopic(topic=topic, authoritative=authoritative)
+                answer = connection.request(f"lookup of {topic}", command)
+                if answer.response == pb.CommandLookupTopicResponse.Failed:
                     raise _refusal(answer.error, f"lookup of {topic}", answer.message)
                 address = _address(answer, service)
                 if address != connection.address:
                     connection.close()
                     connection = BlockingConnection(address)
-                if answer.response == CommandLookupTopicResponse.Connect:
+                if answer.response == pb.CommandLookupTopicResponse.Connect:
                     return connection
                 authoritative = answer.authoritative
             raise ConnectionLost(f"lookup of {topic} was redirected more than {MAX_REDIRECTS} times")
@@ -231,17 +237,19 @@ class Routes:
             topic: which.
             makes: one that is missing is created, as the broker's policy says; else nothing is.
         """
+        command = pb.CommandPartitionedTopicMetadata(topic=topic.text, metadata_auto_creation_enabled=makes)
         with contextlib.closing(self.service()) as connection:
-            answer = connection.request(f"partitions of {topic}", lambda id_: _ask_partitions(id_, topic.text, makes))
-            if answer.response == CommandPartitionedTopicMetadataResponse.Failed:
+            answer = connection.request(f"partitions of {topic}", command)
+            if answer.response == pb.CommandPartitionedTopicMetadataResponse.Failed:
                 raise _refusal(answer.error, f"partitions of {topic}", answer.message)
             return int(answer.partitions)
 
     def topics_of(self, namespace: str) -> list[str]:
         """Return the full names of the persistent topics of ``tenant/namespace``, partitions by their own names."""
+        persistent = pb.CommandGetTopicsOfNamespace.PERSISTENT
+        command = pb.CommandGetTopicsOfNamespace(namespace=namespace, mode=persistent)
         with contextlib.closing(self.service()) as connection:
-            answer = connection.request(f"topics of {namespace}", lambda id_: _ask_topics(id_, namespace))
-            return list(answer.topics)
+            return list(connection.request(f"topics of {namespace}", command).topics)
 
 
 def _refusal(code: int, what: str, message: str) -> BrokerError:
@@ -251,21 +259,32 @@ def _refusal(code: int, what: str, message: str) -> BrokerError:
     return type(error)(f"{what}: {message or kind}")
 
 
-def _ask_partitions(request_id: int, topic: str, makes: bool) -> BaseCommand:
-    command = CommandPartitionedTopicMetadata(topic=topic, request_id=request_id, metadata_auto_creation_enabled=makes)
-    return BaseCommand(type=BaseCommand.PARTITIONED_METADATA, partitionMetadata=command)
-
-
-def _ask_topics(request_id: int, namespace: str) -> BaseCommand:
-    command = CommandGetTopicsOfNamespace(
-        request_id=request_id, namespace=namespace, mode=CommandGetTopicsOfNamespace.PERSISTENT
-    )
-    return BaseCommand(type=BaseCommand.GET_TOPICS_OF_NAMESPACE, getTopicsOfNamespace=command)
-
-
-def _address(answer: CommandLookupTopicResponse, service: HostPort) -> Address:
+def _address(answer: pb.CommandLookupTopicResponse, service: HostPort) -> Address:
     """Return where a lookup answer points to; a proxied broker is reached through the service URL."""
     if not answer.brokerServiceUrl:
         raise ProtocolError("a lookup answer names no broker without TLS; TLS is not supported")
     broker = parse_service_url(answer.brokerServiceUrl)[0]
     return Address(broker, service if answer.proxy_through_service_url else broker)
+
+
+def ask(admin_url: str, method: str, path: str, body: Any = None) -> Any:
+    """Return the JSON of the answer, None for an empty one.
+
+    Args:
+        admin_url: of the REST interface.
+        method: of HTTP.
+        path: below the address.
+        body: sent as JSON; None sends nothing.
+
+    Raises:
+        RequestRefused: the answer is an error.
+        ConnectionLost: there is none that can be read.
+    """
+    url = f"{admin_url.rstrip('/')}{path}"
+    try:
+        answer = request(method, url, body=body, timeout_s=ANSWER_TIMEOUT_S)
+        if not answer.is_success:
+            raise RequestRefused(answer.status, f"{method} {url} answered {answer.status}: {answer.reason}")
+        return answer.json()
+    except NoAnswer as error:
+        raise ConnectionLost(f"{method} {url} failed: {error.reason}; correct option admin.url") from error

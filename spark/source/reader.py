@@ -5,11 +5,11 @@ from __future__ import annotations
 import secrets
 from typing import NamedTuple
 
-from ...wire import requests
+from ...wire import pulsar_api_pb2 as pb
+from ...wire.commands import wrap
 from ...wire.frames import encode_frame
 from ...wire.message_id import MessageId, from_data, signed_64, to_data
 from ...wire.position import Position
-from ...wire.pulsar_api_pb2 import BaseCommand, CommandGetLastMessageIdResponse, CommandSubscribe
 from .connection import BlockingConnection
 
 _CONSUMER_ID = 1
@@ -34,7 +34,7 @@ class LastMessage(NamedTuple):
     mark_delete: Position | None
 
 
-def mark_delete_of(answer: CommandGetLastMessageIdResponse) -> Position | None:
+def mark_delete_of(answer: pb.CommandGetLastMessageIdResponse) -> Position | None:
     """Return the mark-delete position of the subscription that was asked for, None if the broker does not tell."""
     if not answer.HasField("consumer_mark_delete_position"):
         return None
@@ -60,29 +60,23 @@ class BlockingReader:
 
     def attach(self) -> None:
         """Subscribe; again under the same name, the reader keeps its position."""
-
-        def make(request_id: int) -> BaseCommand:
-            return requests.subscribe(
-                CommandSubscribe(
-                    topic=self._topic,
-                    subscription=self._name,
-                    subType=CommandSubscribe.Exclusive,
-                    consumer_id=_CONSUMER_ID,
-                    request_id=request_id,
-                    consumer_name=self._name,
-                    durable=False,
-                    start_message_id=to_data(self._start),
-                    # Pulsar takes a start behind the end for "latest"; nothing is lost by what was there before.
-                    initialPosition=CommandSubscribe.Latest,
-                    force_topic_creation=False,
-                )
-            )
-
-        self._connection.request(f"reading {self._topic}", make)
+        command = pb.CommandSubscribe(
+            topic=self._topic,
+            subscription=self._name,
+            subType=pb.CommandSubscribe.Exclusive,
+            consumer_id=_CONSUMER_ID,
+            consumer_name=self._name,
+            durable=False,
+            start_message_id=to_data(self._start),
+            # Pulsar takes a start behind the end for "latest"; nothing is lost by what was there before.
+            initialPosition=pb.CommandSubscribe.Latest,
+            force_topic_creation=False,
+        )
+        self._connection.request(f"reading {self._topic}", command)
 
     def flow(self, messages: int) -> None:
         """Let the broker send so many more messages; it rounds up to whole entries."""
-        self._connection.send(encode_frame(requests.flow(_CONSUMER_ID, messages)))
+        self._connection.send(encode_frame(wrap(pb.CommandFlow(consumer_id=_CONSUMER_ID, messagePermits=messages))))
 
     def next_entry(self, deadline: float) -> tuple[Position, bytes] | None:
         """Return the next entry and its payload section, None if none came until ``deadline``.
@@ -93,40 +87,36 @@ class BlockingReader:
         """
         while (frame := self._connection.next_frame(deadline)) is not None:
             command = frame.command
-            if command.type == BaseCommand.MESSAGE:
+            if command.type == pb.BaseCommand.MESSAGE:
                 id_ = command.message.message_id
                 return Position(id_.ledgerId, id_.entryId), frame.payload
-            if command.type == BaseCommand.CLOSE_CONSUMER:
+            if command.type == pb.BaseCommand.CLOSE_CONSUMER:
                 raise ReaderClosed
         return None
 
     def last_message(self) -> LastMessage:
         """Ask for the newest entry of the topic and the mark-delete position of this reader."""
         answer = self._connection.request(
-            f"last message of {self._topic}", lambda id_: requests.last_message_id(id_, _CONSUMER_ID)
+            f"last message of {self._topic}", pb.CommandGetLastMessageId(consumer_id=_CONSUMER_ID)
         )
         last = from_data(answer.last_message_id)
         return LastMessage(Position(last.ledger_id, last.entry_id), last.batch_index, mark_delete_of(answer))
 
     def close(self) -> None:
         """Close the reader; the connection stays open."""
-        self._connection.request(f"closing {self._topic}", lambda id_: requests.close_consumer(id_, _CONSUMER_ID))
+        self._connection.request(f"closing {self._topic}", pb.CommandCloseConsumer(consumer_id=_CONSUMER_ID))
 
     def seek_to_time(self, publish_time_ms: int) -> None:
         """Move to the first entry that was published at a time or later."""
-        self._connection.request(
-            f"seek in {self._topic}", lambda id_: requests.seek_to_time(id_, _CONSUMER_ID, publish_time_ms)
-        )
-        self._attach_again()
+        self._seek(pb.CommandSeek(consumer_id=_CONSUMER_ID, message_publish_time=publish_time_ms))
 
     def seek_to_id(self, message_id: MessageId) -> None:
         """Move to an entry, or to the next one there is."""
-        self._connection.request(
-            f"seek in {self._topic}", lambda id_: requests.seek_to_id(id_, _CONSUMER_ID, message_id, ())
-        )
-        self._attach_again()
+        place = to_data(MessageId(message_id.ledger_id, message_id.entry_id))
+        self._seek(pb.CommandSeek(consumer_id=_CONSUMER_ID, message_id=place))
 
-    def _attach_again(self) -> None:
+    def _seek(self, command: pb.CommandSeek) -> None:
+        self._connection.request(f"seek in {self._topic}", command)
         # Brokers close the consumers of a subscription that they move, and keep it for the next one of that name. What
         # came before was sent to the closed one.
         self.attach()

@@ -17,11 +17,10 @@ from ...errors import DataLoss, InvalidConfig, OperationTimeout, TopicNotFound
 from ...wire.message_id import EARLIEST, MessageId
 from ...wire.position import Position
 from ...wire.topic_name import parse_topic_name
-from .connection import REQUEST_TIMEOUT_S, BlockingConnection, Routes
+from .connection import REQUEST_TIMEOUT_S, BlockingConnection, Routes, ask
 from .options import Place, ReadOptions, check_pattern
 from .ranges import Span, TopicRange, clip, holds, plan
 from .reader import BlockingReader
-from .rest import ask
 
 BEHIND_ANY = (1 << 62) - 1
 """An entry id that no ledger reaches."""

@@ -25,11 +25,10 @@ from ...client.config import ClientConfig
 from ...client.producers.outgoing import encode_entry
 from ...errors import InvalidConfig
 from ...wire.topic_name import parse_topic_name
-from .connection import Routes
+from .connection import Routes, ask
 from .entry_boundaries import EntryBuilder, RowEntry, partition_of
 from .options import WriteOptions
 from .publishing import TaskPublisher, partition_names
-from .rest import ask
 from .rows import is_plain, outgoing_rows, payloads_of
 
 log = logging.getLogger(__name__)

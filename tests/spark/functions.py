@@ -16,7 +16,7 @@ from magnetar.instance.spec import InstanceSpec
 from magnetar.spark.jobs.function_run import SparkFunction
 from magnetar.spark.jobs.progress import RunProgress
 from magnetar.spark.session import Session
-from magnetar.spark.source.rest import ask
+from magnetar.spark.source.connection import ask
 from magnetar.state.server import TableServer
 from magnetar.wire.functions_pb2 import EARLIEST, ConsumerSpec, FunctionDetails, FunctionMetaData, SinkSpec, SourceSpec
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from magnetar.spark.jobs.function_run import SparkFunction
 from magnetar.spark.jobs.progress import RunProgress
-from magnetar.spark.source.rest import ask
+from magnetar.spark.source.connection import ask
 from magnetar.wire.functions_pb2 import ConsumerSpec
 from magnetar.wire.topic_name import parse_topic_name
 

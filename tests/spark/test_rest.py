@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 from magnetar.errors import ConnectionLost
-from magnetar.spark.source.rest import ask
+from magnetar.spark.source.connection import ask
 
 
 class Brokers(HTTPServer):
