@@ -82,7 +82,6 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("source",),
         ("java", "cluster", "task_killer"),
         ("session_config",),
-        ("jvm",),
         ("session",),
         ("readiness",),
         ("jobs",),

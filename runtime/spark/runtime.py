@@ -18,8 +18,8 @@ from typing import Any
 
 from ...errors import ClosedError, SparkFailed
 from ...instance.spec import InstanceSpec
-from ...spark.jvm import sweep
 from ...spark.readiness import check_ready
+from ...spark.session import sweep
 from ...tasks import TaskSet, within
 from ..process.channel import ProcessChannel, execute
 from ..process.forked import how_it_ended

@@ -27,10 +27,10 @@ from .backlog import backlog_entries
 from .dataframe_run import takes_dataframe
 from .function_requirements import LIBRARIES, Installer
 from .planned_run import PlannedRun
+from .planner import Subscription
 from .plans import PlanStore
 from .progress import RunProgress
 from .run_request import RunRequest
-from .subscription import Subscription
 from .user_code import SparkHome
 
 Report = Callable[[RunProgress], None]

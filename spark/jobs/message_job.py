@@ -10,7 +10,7 @@ from pyspark import AccumulatorParam, SparkFiles, TaskContext
 
 from .plans import Plan, Task
 from .range_task import TaskResult, run_task
-from .worker_function import Shipment
+from .user_code import Shipment
 
 if TYPE_CHECKING:
     from pyspark import Accumulator, Broadcast, SparkContext

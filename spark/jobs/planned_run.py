@@ -23,15 +23,13 @@ from ...instance.identity import incarnation_of, table_of
 from ...instance.stats import format_error
 from ...state.client import TableClient
 from ..cluster import cores_of
-from .job_progress import JobProgress, Work
-from .planner import Planner
+from .planner import Planner, Subscription
 from .plans import Plan, PlanStore, RunFenced
 from .progress import RunProgress, add_metrics
 from .retries import with_retries
 from .run_failure import RunCancelled, RunFailed, failed_job, failed_with
 from .run_request import RunRequest
-from .spark_job import watched
-from .subscription import Subscription
+from .spark_job import JobProgress, Work, watched
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -178,8 +176,7 @@ class PlannedRun:
 
     def _run_messages(self, context: SparkContext, store: PlanStore, plan: Plan, is_repeated: bool) -> Work:
         from .message_job import MessageJob
-        from .user_code import pack
-        from .worker_function import Shipment
+        from .user_code import Shipment, pack
 
         is_local = context.master.startswith("local")
         is_here = is_local and not context.master.startswith("local-")

@@ -61,7 +61,7 @@ class _PlannedReader(TopicReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the messages of a range; unlike for `MagnetarSource`, entries that are gone are always an error."""
-        from ..source.record_batches import read_range
+        from ..source.columns import read_range
 
         if not isinstance(partition, TopicPartition):
             return iter(())  # what Spark makes of an empty plan

@@ -5,7 +5,7 @@ of an input entry are one entry (several only where they are too large), on a pa
 follow from the input's position, under a producer name that follows from the plan and the position's segment. So an
 attempt that is made again sends the same entries under the same numbers, and the broker drops those that it has.
 
-The function runs on its own thread (`worker_function`); the task's event loop sends meanwhile. What fails for a reason
+The function runs on its own thread (`user_code`); the task's event loop sends meanwhile. What fails for a reason
 that the next attempt would meet too is not raised but reported: Spark would try again four times.
 """
 
@@ -41,7 +41,7 @@ from ..source.publishing import PublishedBefore, TaskPublisher, partition_names
 from ..source.range_reader import Entry, RangeReader
 from .plans import RESET_REMEDY, Task
 from .progress import Recorded
-from .worker_function import Shipment, WorkerFunction, worker_function
+from .user_code import Shipment, WorkerFunction, worker_function
 
 PIECE_S = 0.02
 PIECE_BYTES = 1024 * 1024

@@ -2,6 +2,7 @@
 
 Design: a batch is a table of bytes already. Where its messages have the same metadata, which is the common case, the
 values are one strided copy and every other column a constant. Only batches whose messages differ are taken apart.
+It needs pyarrow, but no Spark.
 """
 
 from __future__ import annotations
@@ -18,8 +19,11 @@ from ...wire.batch import decode_batch, uniform_rows
 from ...wire.bulk import varint
 from ...wire.message_id import MessageId
 from ...wire.pulsar_api_pb2 import MessageMetadata, SingleMessageMetadata
-from .options import NOT_NULL
-from .range_reader import Entry
+from ...wire.topic_name import parse_topic_name
+from .connection import Routes
+from .options import NOT_NULL, ReadOptions
+from .range_reader import REMEDY, Entry, RangeReader
+from .ranges import TopicRange
 
 BATCH_ROWS = 10_000
 """A record batch is handed on when it has so many rows; entries are not cut, so it may have more."""
@@ -264,3 +268,27 @@ def _has_properties(header: Header) -> bool:
 def _properties(header: Header) -> list[tuple[str, str]]:
     # Spark refuses a map with a key twice; the last one counts, as in a dictionary.
     return list({pair.key: pair.value for pair in header.properties}.items())
+
+
+def read_range(wanted: TopicRange, options: ReadOptions, remedy: str = REMEDY) -> Iterator[pa.RecordBatch]:
+    """Yield the messages of a range as record batches of ``options.columns``; ``remedy`` is for what is gone."""
+    reader = RangeReader(
+        Routes(options.service_url),
+        wanted,
+        poll_timeout_ms=options.poll_timeout_ms,
+        fail_on_data_loss=options.fail_on_data_loss,
+        remedy=remedy,
+    )
+    builder = BatchBuilder(options.columns, wanted.topic, parse_topic_name(wanted.topic).partition)
+    start, end = wanted.start, wanted.end
+    for entry in reader.entries():
+        first_index = wanted.first_index if entry.position == start else 0
+        last_index = wanted.last_index if entry.position == end else None
+        rows = rows_of(entry, first_index, last_index)
+        if rows is None:
+            continue
+        builder.add(entry, rows)
+        if builder.is_full:
+            yield builder.take()
+    if builder.rows:
+        yield builder.take()

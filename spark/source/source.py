@@ -143,7 +143,7 @@ class TopicReader(DataSourceReader):
         """Yield the messages of a range as record batches."""
         if not isinstance(partition, TopicPartition):
             return iter(())  # what Spark makes of an empty plan
-        from .record_batches import read_range
+        from .columns import read_range
 
         return read_range(partition.wanted, self._options)
 

@@ -9,8 +9,7 @@ from typing import Any
 
 from magnetar.spark.jobs.plans import Task, make_tasks
 from magnetar.spark.jobs.range_task import TaskResult, run_task
-from magnetar.spark.jobs.user_code import pack
-from magnetar.spark.jobs.worker_function import Shipment
+from magnetar.spark.jobs.user_code import Shipment, pack
 from magnetar.wire.functions_pb2 import ConsumerSpec
 
 from tests.client.clusters import OurBroker

@@ -21,8 +21,7 @@ from magnetar.runtime.spark.host_config import SparkConfig
 from magnetar.runtime.spark.runtime import SparkRuntime
 from magnetar.spark.jobs import function_requirements
 from magnetar.spark.jobs.function_requirements import UNUSED_S, Installer, Libraries
-from magnetar.spark.jobs.user_code import pack
-from magnetar.spark.jobs.worker_function import Shipment, WorkerFunction
+from magnetar.spark.jobs.user_code import Shipment, WorkerFunction, pack
 
 from tests.spark.functions import Lab, make_spec
 from tests.support.eventually import until
@@ -79,7 +78,7 @@ def libraries(monkeypatch: pytest.MonkeyPatch) -> Iterator[Libraries]:
     it = Libraries()
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(function_requirements, "LIBRARIES", it)
-    for user in ("worker_function", "function_run"):
+    for user in ("user_code", "function_run"):
         monkeypatch.setattr(f"magnetar.spark.jobs.{user}.LIBRARIES", it)
     yield it
     for name in [name for name in sys.modules if name.startswith("greeting_parts")]:

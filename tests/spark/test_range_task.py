@@ -16,7 +16,7 @@ from magnetar.client.producers.producer import Producer
 from magnetar.errors import OperationTimeout
 from magnetar.spark.jobs.plans import Task
 from magnetar.spark.jobs.range_task import SealedEntry, _RunningTask
-from magnetar.spark.jobs.worker_function import worker_function
+from magnetar.spark.jobs.user_code import worker_function
 from magnetar.spark.source.entry_boundaries import RowEntry
 from magnetar.spark.source.options import write_options
 from magnetar.spark.source.publishing import _Opened

@@ -21,7 +21,7 @@ from magnetar.client.producers.producer import Producer
 from magnetar.instance.identity import producer_name
 from magnetar.spark.jobs.plans import Task
 from magnetar.spark.jobs.range_task import _RunningTask
-from magnetar.spark.jobs.worker_function import worker_function
+from magnetar.spark.jobs.user_code import worker_function
 from magnetar.spark.source.connection import Routes
 from magnetar.spark.source.range_reader import Entry, RangeReader
 from magnetar.spark.source.ranges import Span, TopicRange, split

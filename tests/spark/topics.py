@@ -54,7 +54,7 @@ def planned(options: ReadOptions, ranges: int = 1) -> list[TopicRange]:
 
 def read_all(options: ReadOptions, ranges: Sequence[TopicRange]) -> list[dict[str, Any]]:
     """The rows of all ranges, one after the other."""
-    from magnetar.spark.source.record_batches import read_range
+    from magnetar.spark.source.columns import read_range
 
     return [row for wanted in ranges for batch in read_range(wanted, options) for row in batch.to_pylist()]
 
