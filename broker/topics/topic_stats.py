@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-THROTTLES = ("Subscription", "Topic", "Broker")
-"""At which levels Pulsar limits dispatch; this broker has no such limits."""
+_LEVELS = ("Subscription", "Topic", "Broker")
+_NOT_THROTTLED = {f"dispatchThrottled{what}EventsBy{level}Limit": 0 for level in _LEVELS for what in ("Msg", "Bytes")}
+"""How often Pulsar limited dispatch at each of its levels; this broker has no such limits."""
 
 
 def topic_stats(
@@ -130,7 +131,7 @@ def subscription_stats(
     backlog = subscription.cursor.backlog_entries
     consumers = list(subscription.consumers)
     active = subscription.active_consumer
-    stats: Json = {
+    return {
         "msgRateOut": messages,
         "msgThroughputOut": bytes_,
         "bytesOutCounter": bytes_out,
@@ -147,7 +148,7 @@ def subscription_stats(
         "msgInReplay": subscription.replay_entries,
         "unackedMessages": sum(consumer.unacked_messages for consumer in consumers),
         "type": kind_name(subscription.kind),
-        "activeConsumerName": printable(active.name) if active is not None else None,
+        **({} if active is None else {"activeConsumerName": printable(active.name)}),
         "msgRateExpired": 0.0,
         "totalMsgExpired": subscription.expired_messages,
         "lastExpireTimestamp": subscription.last_expired_ms,
@@ -171,19 +172,10 @@ def subscription_stats(
         "filterAcceptedMsgCount": 0,
         "filterRejectedMsgCount": 0,
         "filterRescheduledMsgCount": 0,
-        "dispatchThrottledMsgEventsBySubscriptionLimit": 0,
-        "dispatchThrottledBytesEventsBySubscriptionLimit": 0,
-        "dispatchThrottledMsgEventsByTopicLimit": 0,
-        "dispatchThrottledBytesEventsByTopicLimit": 0,
-        "dispatchThrottledMsgEventsByBrokerLimit": 0,
-        "dispatchThrottledBytesEventsByBrokerLimit": 0,
+        **_NOT_THROTTLED,
         "durable": subscription.is_durable,
         "replicated": False,
     }
-    # Pulsar leaves out what it does not know.
-    if active is None:
-        del stats["activeConsumerName"]
-    return stats
 
 
 def consumer_stats(consumer: Consumer) -> Json:
@@ -289,25 +281,16 @@ def cursor_stats(subscription: Subscription) -> Json:
     is_waiting = _is_waiting(subscription)
     read = subscription.read_position
     before = Position(read[0], read[1] - 1)
-    return {
-        "markDeletePosition": text_of(cursor.mark_delete),
-        "readPosition": text_of(read),
+    return _cursor(cursor.mark_delete, read, subscription.created_ms, _cursor_properties(subscription)) | {
         "waitingReadOp": is_waiting,
-        "pendingReadOps": 0,
         "messagesConsumedCounter": subscription.counters[3],
-        "cursorLedger": -1,
-        "cursorLedgerLastEntry": -1,
         "individuallyDeletedMessages": ranges_text(ranges),
-        "lastLedgerSwitchTimestamp": iso_time(subscription.created_ms),
-        "state": "Open",
         "active": bool(subscription.consumers),
         # Pulsar counts from the mark-delete position to the read position, the latter included.
         "numberOfEntriesSinceFirstNotAckedMessage": subscription.topic.log.entries_between(cursor.mark_delete, before)
         + 1,
         "totalNonContiguousDeletedMessagesRange": len(ranges),
         "subscriptionHavePendingRead": is_waiting,
-        "subscriptionHavePendingReplayRead": False,
-        "properties": _cursor_properties(subscription),
     }
 
 
@@ -317,25 +300,29 @@ def hidden_cursors(topic: Topic) -> Json:
     cursor = log.cursors.get(DEDUPLICATION_CURSOR)
     if cursor is None:
         return {}
+    numbers = {printable(name): last for name, last in sorted(cursor.numbers.items())}
+    return {DEDUPLICATION_CURSOR: _cursor(cursor.mark_delete, log.next_position(cursor.mark_delete), 0, numbers)}
+
+
+def _cursor(mark_delete: Position, read: Position, created_ms: int, properties: Json) -> Json:
+    """Return the state of a cursor from which nobody reads, with nothing acknowledged behind the mark."""
     return {
-        DEDUPLICATION_CURSOR: {
-            "markDeletePosition": text_of(cursor.mark_delete),
-            "readPosition": text_of(log.next_position(cursor.mark_delete)),
-            "waitingReadOp": False,
-            "pendingReadOps": 0,
-            "messagesConsumedCounter": 0,
-            "cursorLedger": -1,
-            "cursorLedgerLastEntry": -1,
-            "individuallyDeletedMessages": "[]",
-            "lastLedgerSwitchTimestamp": iso_time(0),
-            "state": "Open",
-            "active": False,
-            "numberOfEntriesSinceFirstNotAckedMessage": 1,
-            "totalNonContiguousDeletedMessagesRange": 0,
-            "subscriptionHavePendingRead": False,
-            "subscriptionHavePendingReplayRead": False,
-            "properties": {printable(name): last for name, last in sorted(cursor.numbers.items())},
-        }
+        "markDeletePosition": text_of(mark_delete),
+        "readPosition": text_of(read),
+        "waitingReadOp": False,
+        "pendingReadOps": 0,
+        "messagesConsumedCounter": 0,
+        "cursorLedger": -1,
+        "cursorLedgerLastEntry": -1,
+        "individuallyDeletedMessages": "[]",
+        "lastLedgerSwitchTimestamp": iso_time(created_ms),
+        "state": "Open",
+        "active": False,
+        "numberOfEntriesSinceFirstNotAckedMessage": 1,
+        "totalNonContiguousDeletedMessagesRange": 0,
+        "subscriptionHavePendingRead": False,
+        "subscriptionHavePendingReplayRead": False,
+        "properties": properties,
     }
 
 
