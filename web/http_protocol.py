@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from starlette.types import Receive, Scope, Send
+from starlette.responses import Response
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MAX_CONNECTIONS = 2048
@@ -33,6 +33,7 @@ MAX_HEAD_BYTES = 64 * 1024
 """Request line and headers of one request."""
 _READ_BYTES = 256 * 1024
 """The most that a loop hands over at once; the end of a body may be in there, before the head that is counted."""
+_BUSY = "all connections of this server have requests under way; try again shortly"
 _PHRASES = {408: "Request Timeout", 431: "Request Header Fields Too Large", 503: "Service Unavailable"}
 
 _log = logging.getLogger(__name__)
@@ -67,18 +68,6 @@ class HttpLimits:
                 "all %d connections of a web port are taken; new clients get the places of the most silent ones",
                 self.max_connections,
             )
-
-
-async def busy(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer 503: every connection has a request under way."""
-    reason = _reason("all connections of this server have requests under way; try again shortly")
-    headers = [
-        (b"content-type", b"application/json"),
-        (b"content-length", b"%d" % len(reason)),
-        (b"connection", b"close"),
-    ]
-    await send({"type": "http.response.start", "status": 503, "headers": headers})
-    await send({"type": "http.response.body", "body": reason})
 
 
 class HttpProtocol(HttpToolsProtocol):
@@ -116,7 +105,7 @@ class HttpProtocol(HttpToolsProtocol):
             others = (one for one in self.connections if isinstance(one, HttpProtocol) and one is not self)
             oldest = min((one for one in others if one.awaits_client), key=lambda one: one._heard_s, default=None)
             if oldest is None:
-                self.app = busy
+                self.app = Response(_reason(_BUSY), 503, {"connection": "close"}, "application/json")
             else:
                 oldest.give_up(503, "all connections were taken, and this client was the most silent one; try again")
         self._expect_within(self._limits.head_timeout_s, self._look_at_head)

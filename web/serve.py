@@ -15,7 +15,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from ..errors import InvalidConfig
-from ..tasks.supervised import TaskSet
+from ..tasks import TaskSet, within
 from .checks import CheckedRequests
 from .http_protocol import HttpLimits, HttpProtocol
 from .same_site import AllowedNames, allowed_names
@@ -60,9 +60,7 @@ class WebServer(uvicorn.Server):
     async def main_loop(self) -> None:
         """Refresh the date of answers once a second until told to stop."""
         while not await self.on_tick(0):
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(1):
-                    await self._stopping.wait()
+            await within(1, self._stopping.wait())
 
     async def _run(self, listener: socket.socket) -> None:
         await self.main_loop()

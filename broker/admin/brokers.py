@@ -16,7 +16,6 @@ from ..policies.policies import bundle_of
 from .call import Call
 from .listing import boundaries
 from .routing import Routes
-from .topics.lookup import auto_creation, exists
 from .topics.stats import read_entry
 
 _B = "/admin/v2/brokers"
@@ -126,8 +125,8 @@ def _lookup(call: Call) -> Response:
     request = call.request
     if listener := request.query_params.get("listenerName") or request.headers.get("x-pulsar-listenername"):
         raise Refused(400, f"the broker has no listener {listener}; leave listenerName out")
-    known = call.namespaces.partitions(name.base) or exists(call, name)
-    if not known and not auto_creation(call, name).is_allowed:
+    known = call.namespaces.partitions(name.base) or call.broker.has_topic(name)
+    if not known and not call.broker.auto_creation(name).is_allowed:
         raise Refused(404, f"Topic not found {name}")
     return as_json(
         {

@@ -27,10 +27,6 @@ _LOCAL_FIELDS = {
 """What Pulsar reports of its own cluster; clients of several languages read it, nobody acts on it here."""
 
 
-async def _list(call: Call) -> Response:
-    return as_json(call.namespaces.clusters())
-
-
 async def _get(call: Call) -> Response:
     data = _require(call)
     if call.cluster == call.namespaces.cluster_name:
@@ -109,7 +105,7 @@ def _check(data: dict[str, Any] | None) -> dict[str, Any]:
 
 
 ROUTES: Routes = (
-    ("GET", "/admin/v2/clusters", _list),
+    ("GET", "/admin/v2/clusters", lambda call: as_json(call.namespaces.clusters())),
     ("GET", "/admin/v2/clusters/{cluster}", _get),
     ("PUT", "/admin/v2/clusters/{cluster}", _create),
     ("POST", "/admin/v2/clusters/{cluster}", _update),

@@ -25,14 +25,9 @@ MAX_CONNECTIONS = 200
 POOL_TIMEOUT_S = 20.0
 BEGIN_BYTES = 64 * 1024
 """So much of a body, or all of it, is here before a worker is asked: half a request takes no connection to it."""
-_PREFIXES = tuple(
-    f"/admin/{version}/{what}"
-    for version, kinds in (
-        ("v2", ("worker", "worker-stats", "functions")),
-        ("v3", ("functions", "function", "sources", "source", "sinks", "sink")),
-    )
-    for what in kinds
-)
+_V2 = ("worker", "worker-stats", "functions")
+_V3 = ("functions", "function", "sources", "source", "sinks", "sink")
+_PREFIXES = (*(f"/admin/v2/{what}" for what in _V2), *(f"/admin/v3/{what}" for what in _V3))
 _HOP_BY_HOP = frozenset(
     b"connection keep-alive proxy-authenticate proxy-authorization te trailer transfer-encoding upgrade host".split()
 )

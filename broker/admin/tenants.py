@@ -12,10 +12,6 @@ from .call import Call
 from .routing import Routes
 
 
-async def _list(call: Call) -> Response:
-    return as_json(call.namespaces.tenants())
-
-
 async def _get(call: Call) -> Response:
     info = call.namespaces.tenant(call.text("tenant"))
     if info is None:
@@ -70,7 +66,7 @@ async def _read(call: Call) -> dict[str, Any]:
 
 
 ROUTES: Routes = (
-    ("GET", "/admin/v2/tenants", _list),
+    ("GET", "/admin/v2/tenants", lambda call: as_json(call.namespaces.tenants())),
     ("GET", "/admin/v2/tenants/{tenant}", _get),
     ("PUT", "/admin/v2/tenants/{tenant}", _create),
     ("POST", "/admin/v2/tenants/{tenant}", _update),

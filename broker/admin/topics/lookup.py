@@ -7,17 +7,11 @@ from typing import TYPE_CHECKING
 from ....errors import TopicNotFound
 from ....web.answers import Refused, not_supported
 from ....wire.topic_name import TopicName
-from ...policies.policies import AutoCreation
 from ..call import Call
 
 if TYPE_CHECKING:
     from ...topics.subscription import Subscription
     from ...topics.topic import Topic
-
-
-def exists(call: Call, name: TopicName) -> bool:
-    """Return whether a plain topic or partition of that name exists; a partitioned topic itself does not count."""
-    return call.broker.has_topic(name)
 
 
 def not_found(name: TopicName) -> Refused:
@@ -27,7 +21,7 @@ def not_found(name: TopicName) -> Refused:
 
 def is_known(call: Call, name: TopicName) -> bool:
     """Return whether a topic of that name exists, partitioned or not."""
-    return bool(call.namespaces.partitions(name)) or exists(call, name)
+    return bool(call.namespaces.partitions(name)) or call.broker.has_topic(name)
 
 
 async def find(call: Call) -> None:
@@ -112,8 +106,3 @@ def find_subscription(topic: Topic, subscription: str) -> Subscription:
     if found is None:
         raise Refused(404, f"Subscription {subscription} not found for topic {topic.name}")
     return found
-
-
-def auto_creation(call: Call, name: TopicName) -> AutoCreation:
-    """Return whether a topic is created on first use."""
-    return call.broker.auto_creation(name)

@@ -6,7 +6,6 @@ comes undivided: the count header tells the client to split it.
 
 from __future__ import annotations
 
-import datetime
 import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -24,7 +23,7 @@ from .. import bodies
 from ..call import Call
 from ..routing import Routes
 from .lookup import find_subscription, load_single, persistent
-from .stats import as_message_id, nth_unacknowledged, read_entry
+from .stats import as_message_id, iso, nth_unacknowledged, read_entry
 
 if TYPE_CHECKING:
     from ...topics.topic import Topic
@@ -61,8 +60,6 @@ async def _peek(call: Call) -> Response:
         raise Refused(400, f"position {place} is out of range: 1 to {MAX_PEEK}, counted from the first unacknowledged")
     position = await nth_unacknowledged(topic, subscription, place)
     entry = None if position is None else await read_entry(topic, position)
-    if entry is None:
-        raise Refused(404, "Message not found")
     return _show(call, entry)
 
 
@@ -89,8 +86,6 @@ async def _examine(call: Call) -> Response:
     if call.request.query_params.get("initialPosition") != "earliest":
         place = count - place + 1
     entry = await read_entry(topic, _nth_position(topic, place))
-    if entry is None:
-        raise Refused(404, "Message not found")
     return _show(call, entry)
 
 
@@ -112,7 +107,9 @@ def _nth_position(topic: Topic, place: int) -> Position:
     raise Refused(404, "Message not found")
 
 
-def _show(call: Call, entry: StoredEntry) -> Response:
+def _show(call: Call, entry: StoredEntry | None) -> Response:
+    if entry is None:
+        raise Refused(404, "Message not found")
     try:
         metadata, start = open_payload(entry.payload)
         body = entry.payload[start:]
@@ -135,7 +132,7 @@ def _headers(metadata: MessageMetadata, position: Position, size: int) -> Iterat
     yield "X-Pulsar-PROPERTY", json.dumps(properties, separators=(",", ":"))
     for field, label in (("publish_time", "publish"), ("event_time", "event"), ("deliver_at_time", "deliver-at")):
         if metadata.HasField(field) and (time_ms := getattr(metadata, field)) > 0:
-            yield f"X-Pulsar-{label}-time", _iso(time_ms)
+            yield f"X-Pulsar-{label}-time", iso(min(time_ms, _LAST_MS)).replace("+00:00", "Z")
     if is_batch:
         yield "X-Pulsar-num-batch-message", str(metadata.num_messages_in_batch)
         yield "X-Pulsar-batch-size", str(size)
@@ -155,11 +152,6 @@ def _headers(metadata: MessageMetadata, position: Position, size: int) -> Iterat
         yield "X-Pulsar-compression", CompressionType.Name(metadata.compression)
         yield "X-Pulsar-uncompressed-size", str(metadata.uncompressed_size)
     yield "X-Pulsar-txn-uncommitted", "false"
-
-
-def _iso(time_ms: int) -> str:
-    time = datetime.datetime.fromtimestamp(min(time_ms, _LAST_MS) / 1000, datetime.UTC)
-    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _ascii(value: str) -> str:

@@ -14,7 +14,7 @@ from ...storage.cursors.names import is_internal
 from .. import bodies
 from ..call import Call
 from ..routing import Routes
-from .lookup import auto_creation, connections, exists, is_known, load, load_all, not_found, refuse_non_persistent
+from .lookup import connections, is_known, load, load_all, not_found, refuse_non_persistent
 from .partitioned_stats import aggregate
 from .stats import shown_stats
 
@@ -38,8 +38,8 @@ async def _get(call: Call) -> Response:
     if may_create:
         call.require_topic_namespace()
     partitions = call.namespaces.partitions(name)
-    if not partitions and not exists(call, name):
-        creation = auto_creation(call, name)
+    if not partitions and not call.broker.has_topic(name):
+        creation = call.broker.auto_creation(name)
         if not may_create or not creation.is_allowed:
             raise not_found(name)
         if creation.partitions and name.partition < 0:
@@ -105,13 +105,13 @@ async def _delete(call: Call) -> None:
     name = call.topic
     partitions = call.namespaces.partitions(name)
     if not partitions:
-        if exists(call, name):
+        if call.broker.has_topic(name):
             remedy = "is a non-partitioned topic. Instead of calling delete-partitioned-topic please call delete."
             raise Refused(409, f"{name} {remedy}")
         raise Refused(404, f"Topic {name} not found.")
     force = call.flag("force")
     present = [name.partition_name(index) for index in range(partitions)]
-    present = [partition for partition in present if exists(call, partition)]
+    present = [partition for partition in present if call.broker.has_topic(partition)]
     if not force:
         for partition in present:
             topic = call.broker.topics.get(str(partition))
@@ -161,13 +161,13 @@ async def _read(call: Call) -> tuple[int, dict[str, str]]:
 def _refuse_conflicts(call: Call, name: TopicName, indexes: range) -> None:
     """Refuse when a plain topic has the name of a partition to be made."""
     for index in indexes:
-        if exists(call, partition := name.partition_name(index)):
+        if call.broker.has_topic(partition := name.partition_name(index)):
             raise Refused(412, f"Topic {partition} exists and is no partition; delete it first")
 
 
 async def _create_missing(call: Call, name: TopicName) -> None:
     partitions = [name.partition_name(index) for index in range(call.namespaces.partitions(name))]
-    await asyncio.gather(*(call.broker.create_topic(each) for each in partitions if not exists(call, each)))
+    await asyncio.gather(*(call.broker.create_topic(each) for each in partitions if not call.broker.has_topic(each)))
 
 
 ROUTES: Routes = (

@@ -107,8 +107,8 @@ async def nth_unacknowledged(topic: Topic, subscription: Subscription, count: in
 def internal_info(topic: Topic) -> dict[str, Any]:
     """Return what Pulsar calls the stored metadata of a managed ledger."""
     ledgers = topic.log.ledgers()
-    created = _iso(min((ledger.created_ms for ledger in ledgers), default=0))
-    changed = _iso(max((ledger.created_ms for ledger in ledgers), default=0))
+    created = iso(min((ledger.created_ms for ledger in ledgers), default=0))
+    changed = iso(max((ledger.created_ms for ledger in ledgers), default=0))
     info: dict[str, Any] = {
         "version": len(ledgers),
         "creationDate": created,
@@ -162,5 +162,6 @@ def _ledger_info(ledger: LedgerInfo) -> dict[str, Any]:
     }
 
 
-def _iso(time_ms: int) -> str:
+def iso(time_ms: int) -> str:
+    """Return a time with its milliseconds, and with the difference of its zone, 0."""
     return datetime.datetime.fromtimestamp(time_ms / 1000, datetime.UTC).isoformat(timespec="milliseconds")

@@ -14,7 +14,7 @@ from ...storage.cursors.names import is_internal
 from .. import bodies
 from ..call import Call
 from ..routing import Routes
-from .lookup import auto_creation, find_subscription, is_known, load_all, load_single, persistent
+from .lookup import find_subscription, is_known, load_all, load_single, persistent
 from .stats import is_excluded, is_latest, nth_unacknowledged, position_of, read_entry
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ async def _create(call: Call) -> None:
     properties = bodies.as_text_map((body or {}).get("properties"), "subscription properties")
     subscription, position = call.new_subscription, _initial(body)
     if not is_known(call, name):
-        if not auto_creation(call, name).is_allowed:
+        if not call.broker.auto_creation(name).is_allowed:
             raise Refused(412, "Topic does not exist and cannot be auto-created")
         await call.broker.topic(call.new_topic, create=True)
     topics = await load_all(call, name)

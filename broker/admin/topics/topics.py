@@ -15,7 +15,6 @@ from ..listing import topics_in_bundle, topics_of
 from ..routing import Routes, of_existing
 from .lookup import (
     connections,
-    exists,
     find,
     is_known,
     load,
@@ -65,7 +64,7 @@ async def _delete(call: Call) -> Response:
     if call.namespaces.partitions(name):
         remedy = "instead of calling delete topic, please call delete-partitioned-topic."
         raise Refused(409, f"{name} is a partitioned topic, {remedy}")
-    if not exists(call, name):
+    if not call.broker.has_topic(name):
         if not name.is_persistent:
             return done()
         raise not_found(name)
