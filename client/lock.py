@@ -20,13 +20,13 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from ..errors import ClosedError, ConnectionLost, ConsumerBusy, MagnetarError, OperationTimeout
+from ..errors import ClosedError, ConnectionLost, ConsumerBusy, MagnetarError
 from ..tasks import Backoff, TaskSet
 from ..wire.message_id import LATEST
-from ..wire.pulsar_api_pb2 import CommandCloseConsumer, CommandMessage
+from ..wire.pulsar_api_pb2 import CommandMessage
 from ..wire.topic_name import TopicName
 from .config import ConsumerConfig
-from .connections.attachment import FINAL_FOR_CONSUMERS, RETRIED, Connect
+from .connections.attachment import FINAL_FOR_CONSUMERS, RETRIED, Attachable, Connect
 from .connections.connection import Connection
 from .consumers.command import subscribe_command
 
@@ -37,7 +37,7 @@ WAIT_MAX_S = 0.5
 """Waits between two attempts to get a lock that is held elsewhere."""
 
 
-class Lock:
+class Lock(Attachable):
     """One lock; made by `AsyncClient.create_lock` and used on its event loop.
 
     Attributes:
@@ -73,8 +73,7 @@ class Lock:
         config = ConsumerConfig(name=owner, receiver_queue_size=0)
         self._command = subscribe_command(config, topic.text, name, LATEST)
         self._command.consumer_id = consumer_id
-        self._asked: Connection | None = None
-        self._connection: Connection | None = None
+        self._closed_at_once = f"took the lock {name} back at once"
         self._error: MagnetarError | None = None
         self._changed = asyncio.Event()
         self._tasks = TaskSet("locks")
@@ -86,7 +85,7 @@ class Lock:
     @property
     def is_held(self) -> bool:
         """Whether the broker has granted the lock, as far as is known here."""
-        return self._connection is not None
+        return self._is_attached
 
     async def acquire(self) -> None:
         """Wait until the lock is granted, however long another has it; from then on it is taken anew when it is lost.
@@ -122,7 +121,7 @@ class Lock:
             self._check()
             if not connection.is_open:
                 raise ConnectionLost(f"connection to {connection.address.physical} ended before {self.name} was locked")
-            held = self._connection
+            held = self._connection if self.is_held else None
             if held is not None and (held is connection or held.address != connection.address):
                 return
             await self._changed.wait()
@@ -135,9 +134,9 @@ class Lock:
         """Take the lock whenever it is not held, until it is refused for good."""
         while True:
             try:
-                await self._take(await self._connect(self._topic))
+                await self.attach(await self._connect(self._topic))
             except FINAL_FOR_CONSUMERS as error:
-                self._fail(error)
+                self.fail(error)
                 return
             except RETRIED as error:
                 is_busy = isinstance(error, ConsumerBusy)
@@ -149,21 +148,10 @@ class Lock:
             while self.is_held:
                 await self._changed.wait()
 
-    async def _take(self, connection: Connection) -> None:
-        self._asked = connection
-        connection.add_consumer(self._id, self)
-        try:
-            await connection.request(f"lock {self.name}", self._command)
-            if self._asked is not connection:
-                raise ConnectionLost(f"{connection.address.physical} took the lock {self.name} back at once")
-        except BaseException as error:
-            connection.remove_consumer(self._id)
-            if isinstance(error, (OperationTimeout, asyncio.CancelledError)):
-                # The broker may still grant it.
-                close = CommandCloseConsumer(consumer_id=self._id, request_id=connection.next_request_id())
-                connection.send_command(close)
-            raise
-        self._connection = connection
+    def _create(self, connection: Connection) -> asyncio.Future[object]:
+        return connection.request(f"lock {self.name}", self._command)
+
+    def _on_attached(self, connection: Connection, answer: object) -> None:
         self.waits_for = ""
         self._wake()
 
@@ -174,9 +162,10 @@ class Lock:
     def _broke(self, failure: BaseException) -> None:
         """Fail all waiting callers after an unforeseen error."""
         log.error("the lock %s cannot be kept: %r", self.name, failure, exc_info=failure)
-        self._fail(ClosedError(f"the lock {self.name} cannot be kept: {type(failure).__name__}: {failure}"))
+        self.fail(ClosedError(f"the lock {self.name} cannot be kept: {type(failure).__name__}: {failure}"))
 
-    def _fail(self, error: MagnetarError) -> None:
+    def fail(self, error: MagnetarError) -> None:
+        """Raise ``error`` from everything from now on: the lock is not asked for any more."""
         self._error = error
         self.waits_for = ""
         self._wake()
@@ -192,13 +181,8 @@ class Lock:
     def handle_end_of_topic(self) -> None:
         """Take no notice: whether anything can be written to the topic does not matter."""
 
-    def handle_detached(self, connection: Connection, reason: MagnetarError) -> None:
-        """Lose the lock."""
-        self._asked = None
-        if self._connection is not connection:
-            return
+    def _on_detached(self, connection: Connection, reason: MagnetarError) -> None:
         log.info("lost the lock %s: %s", self.name, reason)
-        self._connection = None
         self.waits_for = str(reason)
         # The broker took back the lock alone, say because its topic moves: whoever was covered must be covered anew.
         connection.close(ConnectionLost(f"the lock {self.name} was lost: {reason}"))
@@ -209,16 +193,17 @@ class Lock:
 
         Cancellation: it is given back all the same.
         """
-        self._fail(ClosedError(f"the lock {self.name} was closed"))
+        self.fail(ClosedError(f"the lock {self.name} was closed"))
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        connection, self._connection = self._connection, None
+        connection = self._connection
         if connection is None:
             return
+        self._is_attached = False
         try:
-            await connection.request(f"unlock {self.name}", CommandCloseConsumer(consumer_id=self._id))
+            await connection.request(f"unlock {self.name}", self._close_command())
         except MagnetarError as error:
             log.debug("closing the lock %s: %s", self.name, error)
         finally:
-            connection.remove_consumer(self._id)
+            self._leave()

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import Any
 
 from ...errors import (
     AuthorizationError,
@@ -32,6 +33,7 @@ from ...errors import (
     TopicTerminated,
 )
 from ...tasks import Backoff, Retry, TaskSet
+from ...wire.pulsar_api_pb2 import CommandCloseConsumer
 from ...wire.topic_name import TopicName
 from .connection import Connection
 
@@ -60,14 +62,83 @@ Connect = Callable[[TopicName], Awaitable[Connection]]
 """Finds the broker of a topic and returns a connection to it."""
 
 
-class Attachable(Protocol):
-    """What an attachment needs from its producer or consumer."""
+class Attachable(ABC):
+    """A producer or consumer, which brokers know by its id on one connection after the other."""
+
+    _id: int
+    _closed_at_once: str
+    """What the broker did, after its address, if the end of it comes before the answer."""
+    _connection: Connection | None = None
+    _is_attached = False
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether a broker is serving this one now."""
+        return self._is_attached
+
+    def _ports(self, connection: Connection) -> dict[int, Any]:
+        """Return the consumers of a connection, or what else it has of the same kind, by their ids."""
+        return connection.consumers
+
+    def _close_command(self) -> Any:
+        """Return the command that ends it on the broker, without the id of the request."""
+        return CommandCloseConsumer(consumer_id=self._id)
+
+    @abstractmethod
+    def _create(self, connection: Connection) -> Awaitable[Any]:
+        """Ask the broker for it; return the answer."""
+
+    @abstractmethod
+    def _on_attached(self, connection: Connection, answer: Any) -> None:
+        """Begin on a connection."""
+
+    @abstractmethod
+    def _on_detached(self, connection: Connection, reason: MagnetarError) -> None:
+        """Go on without the connection."""
+
+    @abstractmethod
+    def fail(self, error: MagnetarError) -> None:
+        """Learn that no further attempt is made: it stays detached for good."""
 
     async def attach(self, connection: Connection) -> None:
-        """Create the producer or consumer on a connection."""
+        """Create it on a connection.
 
-    def fail(self, error: MagnetarError) -> None:
-        """Learn that no further attempt is made: the owner stays detached for good."""
+        Cancellation: safe; what the broker may still create is closed.
+        """
+        ports = self._ports(connection)
+        self._connection = connection
+        ports[self._id] = self
+        try:
+            answer = await self._create(connection)
+            if self._connection is not connection:
+                raise ConnectionLost(f"{connection.address.physical} {self._closed_at_once}")
+        except BaseException as error:
+            ports.pop(self._id, None)
+            self._connection = None
+            if isinstance(error, (OperationTimeout, asyncio.CancelledError)):
+                # The broker may still create it.
+                close = self._close_command()
+                close.request_id = connection.next_request_id()
+                connection.send_command(close)
+            raise
+        self._is_attached = True
+        self._on_attached(connection, answer)
+
+    def handle_detached(self, connection: Connection, reason: MagnetarError) -> None:
+        """Handle the end on a connection (called by it)."""
+        if self._connection is not connection:
+            return
+        self._connection = None
+        if self._is_attached:
+            self._is_attached = False
+            self._on_detached(connection, reason)
+
+    def _leave(self) -> None:
+        """Have nothing to do with the connection from now on."""
+        if self._connection is not None:
+            self._ports(self._connection).pop(self._id, None)
+        self._connection = None
+        self._is_attached = False
 
 
 class Attachment:

@@ -85,6 +85,8 @@ class Connection(asyncio.Protocol):
         address: which broker this is.
         server_version: what the broker calls itself.
         max_message_bytes: largest message that the broker takes.
+        producers: by the id in the commands that are handed to them; commands for others are dropped.
+        consumers: likewise.
     """
 
     def __init__(self, address: Address, client_version: str, config: ClientConfig):
@@ -100,8 +102,8 @@ class Connection(asyncio.Protocol):
         self._connected: asyncio.Future[None] = self._loop.create_future()
         self._next_request_id = 0
         self._requests: dict[int, _Request] = {}
-        self._producers: dict[int, ProducerPort] = {}
-        self._consumers: dict[int, ConsumerPort] = {}
+        self.producers: dict[int, ProducerPort] = {}
+        self.consumers: dict[int, ConsumerPort] = {}
         self._keep_alive: asyncio.TimerHandle | None = None
         self._heard_since_tick = True
         self._error: MagnetarError | None = None
@@ -167,9 +169,9 @@ class Connection(asyncio.Protocol):
             request.timer.cancel()
             settle(request.future, lost)
         self._requests.clear()
-        ports: list[ProducerPort | ConsumerPort] = [*self._producers.values(), *self._consumers.values()]
-        self._producers.clear()
-        self._consumers.clear()
+        ports: list[ProducerPort | ConsumerPort] = [*self.producers.values(), *self.consumers.values()]
+        self.producers.clear()
+        self.consumers.clear()
         calls: list[Callable[[], None]] = [partial(port.handle_detached, self, lost) for port in ports]
         calls += [partial(callback, self) for callback in self._on_closed]
         for call in calls:
@@ -231,22 +233,6 @@ class Connection(asyncio.Protocol):
             request_id, OperationTimeout(f"{self.address.physical} did not answer within {timeout_s} s: {what}")
         )
 
-    def add_producer(self, producer_id: int, producer: ProducerPort) -> None:
-        """Hand commands for ``producer_id`` to ``producer`` from now on."""
-        self._producers[producer_id] = producer
-
-    def add_consumer(self, consumer_id: int, consumer: ConsumerPort) -> None:
-        """Hand commands for ``consumer_id`` to ``consumer`` from now on."""
-        self._consumers[consumer_id] = consumer
-
-    def remove_producer(self, producer_id: int) -> None:
-        """Forget a producer; commands for it are dropped."""
-        self._producers.pop(producer_id, None)
-
-    def remove_consumer(self, consumer_id: int) -> None:
-        """Forget a consumer; commands for it are dropped."""
-        self._consumers.pop(consumer_id, None)
-
     # -- receiving ------------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
@@ -258,7 +244,7 @@ class Connection(asyncio.Protocol):
             log.error("closing the connection to %s: %s", self.address.physical, error)
             self.close(error)
             return
-        consumers = self._consumers
+        consumers = self.consumers
         handlers = self._handlers
         for command, payload in frames:
             kind = command.type
@@ -298,12 +284,12 @@ class Connection(asyncio.Protocol):
 
     def _on_receipt(self, command: BaseCommand) -> None:
         receipt = command.send_receipt
-        producer = self._producers.get(receipt.producer_id)
+        producer = self.producers.get(receipt.producer_id)
         if producer is not None:
             producer.handle_receipt(receipt)
 
     def _on_send_error(self, command: BaseCommand) -> None:
-        producer = self._producers.get(command.send_error.producer_id)
+        producer = self.producers.get(command.send_error.producer_id)
         if producer is not None:
             producer.handle_send_error(command.send_error)
 
@@ -348,22 +334,22 @@ class Connection(asyncio.Protocol):
         self._settle(answer.request_id, broker_error(answer.error, answer.message) if is_refused else answer)
 
     def _on_close_producer(self, command: BaseCommand) -> None:
-        producer = self._producers.pop(command.close_producer.producer_id, None)
+        producer = self.producers.pop(command.close_producer.producer_id, None)
         if producer is not None:
             producer.handle_detached(self, ConnectionLost(f"{self.address.physical} closed the producer"))
 
     def _on_close_consumer(self, command: BaseCommand) -> None:
-        consumer = self._consumers.pop(command.close_consumer.consumer_id, None)
+        consumer = self.consumers.pop(command.close_consumer.consumer_id, None)
         if consumer is not None:
             consumer.handle_detached(self, ConnectionLost(f"{self.address.physical} closed the consumer"))
 
     def _on_active_change(self, command: BaseCommand) -> None:
-        consumer = self._consumers.get(command.active_consumer_change.consumer_id)
+        consumer = self.consumers.get(command.active_consumer_change.consumer_id)
         if consumer is not None:
             consumer.handle_active_change(command.active_consumer_change.is_active)
 
     def _on_end_of_topic(self, command: BaseCommand) -> None:
-        consumer = self._consumers.get(command.reachedEndOfTopic.consumer_id)
+        consumer = self.consumers.get(command.reachedEndOfTopic.consumer_id)
         if consumer is not None:
             consumer.handle_end_of_topic()
 

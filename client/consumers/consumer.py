@@ -21,7 +21,7 @@ from ...wire.message_id import EARLIEST, LATEST, MessageId
 from ...wire.topic_name import TopicName
 from ..checks import check_integer, check_message_id
 from ..config import ConsumerConfig
-from ..connections.attachment import Attachment
+from ..connections.attachment import Attachable, Attachment
 from ..connections.connection import Connection
 from .ack_tracker import EntryKey, bits_of, words_of
 from .acknowledger import Acknowledger
@@ -40,7 +40,7 @@ MAX_REDELIVER_IDS = 1000
 """Positions in one REDELIVER."""
 
 
-class Consumer:
+class Consumer(Attachable):
     """A consumer of one topic; made by `AsyncClient.subscribe` and used on its event loop.
 
     Attributes:
@@ -50,6 +50,8 @@ class Consumer:
         is_active: whether the broker delivers to this consumer now (Failover: only one of them is active).
         has_reached_end: whether the topic is terminated and everything of it was delivered.
     """
+
+    _closed_at_once = "closed the consumer at once"
 
     def __init__(
         self,
@@ -69,8 +71,6 @@ class Consumer:
         self._id = consumer_id
         self._config = config
         self._attachment = attachment
-        self._connection: Connection | None = None
-        self._is_attached = False
         self._is_seeking = False
         self._is_closed = False
         self._error: MagnetarError | None = None
@@ -414,11 +414,6 @@ class Consumer:
 
     # -- opening and closing ---------------------------------------------------------------------------------------
 
-    @property
-    def is_connected(self) -> bool:
-        """Whether a broker is serving this consumer now."""
-        return self._is_attached
-
     def _check_open(self) -> None:
         if self._error is not None:
             raise self._error
@@ -437,27 +432,14 @@ class Consumer:
         """Subscribe (called by the client)."""
         await self._attachment.open(self)
 
-    async def attach(self, connection: Connection) -> None:
-        """Subscribe on a connection (called by its attachment)."""
-        self._connection = connection
-        connection.add_consumer(self._id, self)
-        try:
-            await connection.request(f"subscribe {self.subscription} to {self.topic}", self._subscription())
-            if self._resumption.is_latest:
-                # "Latest" must mean the same after a reconnection: note now which message that is.
-                self._resumption.stands_at((await ask_last(connection, self._id, self.topic, self._partition))[1])
-            if self._connection is not connection:
-                raise ConnectionLost(f"{connection.address.physical} closed the consumer at once")
-        except BaseException as error:
-            connection.remove_consumer(self._id)
-            self._connection = None
-            if isinstance(error, (OperationTimeout, asyncio.CancelledError)):
-                # The broker may still create it.
-                close = pb.CommandCloseConsumer(consumer_id=self._id, request_id=connection.next_request_id())
-                connection.send_command(close)
-            raise
+    async def _create(self, connection: Connection) -> None:
+        await connection.request(f"subscribe {self.subscription} to {self.topic}", self._subscription())
+        if self._resumption.is_latest:
+            # "Latest" must mean the same after a reconnection: note now which message that is.
+            self._resumption.stands_at((await ask_last(connection, self._id, self.topic, self._partition))[1])
+
+    def _on_attached(self, connection: Connection, answer: None) -> None:
         self._max_message_bytes = connection.max_message_bytes
-        self._is_attached = True
         self._acks.attach(connection)
         permits = self._queue.permits.restart()
         if permits:
@@ -499,14 +481,7 @@ class Consumer:
         """Handle the end of a terminated topic (called by the connection)."""
         self.has_reached_end = True
 
-    def handle_detached(self, connection: Connection, reason: MagnetarError) -> None:
-        """Find a broker again (called by the connection)."""
-        if self._connection is not connection:
-            return
-        self._connection = None
-        if not self._is_attached:
-            return
-        self._is_attached = False
+    def _on_detached(self, connection: Connection, reason: MagnetarError) -> None:
         self._acks.detach()
         self._resumption.detached(self._queue.next_position())
         self._queue.clear()
@@ -536,9 +511,7 @@ class Consumer:
                 await self._acks.confirmed()
             connection = self._connection  # after the wait: it may be another one by now
             if connection is not None and self._is_attached:
-                await connection.request(
-                    f"close consumer of {self.topic}", pb.CommandCloseConsumer(consumer_id=self._id)
-                )
+                await connection.request(f"close consumer of {self.topic}", self._close_command())
         except MagnetarError as error:
             log.debug("%s: closing a consumer of %s: %s", self.topic, self.subscription, error)
         finally:
@@ -546,10 +519,7 @@ class Consumer:
 
     async def _end(self) -> None:
         self._is_closed = True
-        if self._connection is not None:
-            self._connection.remove_consumer(self._id)
-        self._connection = None
-        self._is_attached = False
+        self._leave()
         self._acks.close(ClosedError(f"consumer of {self.topic} was closed before this was confirmed"))
         self._queue.clear()
         self._set_active(False)

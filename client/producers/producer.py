@@ -38,8 +38,8 @@ from ...wire.pulsar_api_pb2 import (
 from ...wire.topic_name import TopicName
 from ..checks import as_bytes, check_integer
 from ..config import ProducerConfig
-from ..connections.attachment import Attachment
-from ..connections.connection import Connection
+from ..connections.attachment import Attachable, Attachment
+from ..connections.connection import Connection, ProducerPort
 from .command import Creation
 from .open_batch import Encoder, OpenBatch
 from .outgoing import OutgoingEntry, describe, encode_entry
@@ -48,7 +48,7 @@ from .pending_queue import Admission, PendingQueue, PendingSend, SequenceIds, Ve
 log = logging.getLogger(__name__)
 
 
-class Producer:
+class Producer(Attachable):
     """A producer of one topic; made by `AsyncClient.create_producer` and used on its event loop.
 
     Attributes:
@@ -56,6 +56,8 @@ class Producer:
         name: chosen by the user or the broker.
         last_sequence_id: of the last message that the broker has stored, -1 before the first.
     """
+
+    _closed_at_once = "closed the producer at once"
 
     def __init__(
         self,
@@ -74,8 +76,6 @@ class Producer:
         self._attachment = attachment
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self._connection: Connection | None = None
-        self._is_attached = False
         self._is_closed = False
         self._error: MagnetarError | None = None
         self._creation = Creation(self.topic, producer_id, config)
@@ -385,60 +385,38 @@ class Producer:
 
     # -- opening and closing ---------------------------------------------------------------------------------------
 
-    @property
-    def is_connected(self) -> bool:
-        """Whether a broker is serving this producer now."""
-        return self._is_attached
-
     async def open(self) -> None:
         """Create the producer on the broker (called by the client)."""
         await self._attachment.open(self)
 
-    async def attach(self, connection: Connection) -> None:
-        """Create the producer on a connection (called by its attachment)."""
-        self._connection = connection
-        connection.add_producer(self._id, self)
-        try:
-            create = self._creation.command(self.name)
-            success: CommandProducerSuccess = await connection.request(f"create producer on {self.topic}", create)
-            if self._connection is not connection:
-                raise ConnectionLost(f"{connection.address.physical} closed the producer at once")
-        except BaseException as error:
-            connection.remove_producer(self._id)
-            self._connection = None
-            if isinstance(error, (OperationTimeout, asyncio.CancelledError)):
-                # The broker may still create it.
-                close = CommandCloseProducer(producer_id=self._id, request_id=connection.next_request_id())
-                connection.send_command(close)
-            raise
-        self._created(success, connection.max_message_bytes)
-        self._is_attached = True
+    def _ports(self, connection: Connection) -> dict[int, ProducerPort]:
+        return connection.producers
+
+    def _close_command(self) -> CommandCloseProducer:
+        return CommandCloseProducer(producer_id=self._id)
+
+    def _create(self, connection: Connection) -> asyncio.Future[CommandProducerSuccess]:
+        return connection.request(f"create producer on {self.topic}", self._creation.command(self.name))
+
+    def _on_attached(self, connection: Connection, answer: CommandProducerSuccess) -> None:
+        self.name = self._ids.producer_name = answer.producer_name
+        self._encoder.attached(self.name, connection.max_message_bytes)
+        if answer.HasField("topic_epoch"):
+            self._creation.topic_epoch = answer.topic_epoch
+        if self._ids.last >= 0:
+            pass  # a reconnection: the ids in use are the ones that count
+        elif self._config.initial_sequence_id is not None:
+            self._ids.next = self._config.initial_sequence_id
+        else:
+            self.last_sequence_id = answer.last_sequence_id
+            self._ids.next = answer.last_sequence_id + 1
         for send in self._pending:
             connection.send(send.head, send.payload)
 
-    def _created(self, success: CommandProducerSuccess, max_message_bytes: int) -> None:
-        self.name = self._ids.producer_name = success.producer_name
-        self._encoder.attached(self.name, max_message_bytes)
-        if success.HasField("topic_epoch"):
-            self._creation.topic_epoch = success.topic_epoch
-        if self._ids.last >= 0:
-            return  # a reconnection: the ids in use are the ones that count
-        if self._config.initial_sequence_id is not None:
-            self._ids.next = self._config.initial_sequence_id
-        else:
-            self.last_sequence_id = success.last_sequence_id
-            self._ids.next = success.last_sequence_id + 1
-
-    def handle_detached(self, connection: Connection, reason: MagnetarError) -> None:
-        """Find a broker again (called by the connection)."""
-        if self._connection is not connection:
-            return
-        self._connection = None
-        if self._is_attached:
-            self._is_attached = False
-            if not self._is_closed:
-                log.info("%s: producer %s is detached: %s", self.topic, self.name, reason)
-                self._attachment.reopen(self)
+    def _on_detached(self, connection: Connection, reason: MagnetarError) -> None:
+        if not self._is_closed:
+            log.info("%s: producer %s is detached: %s", self.topic, self.name, reason)
+            self._attachment.reopen(self)
 
     def fail(self, error: MagnetarError) -> None:
         """Fail what is pending and everything later (called by its attachment)."""
@@ -459,15 +437,11 @@ class Producer:
             connection = self._connection
             if connection is not None and self._is_attached:
                 # The broker answers when everything before is stored, after the receipts.
-                close = CommandCloseProducer(producer_id=self._id)
-                await connection.request(f"close producer of {self.topic}", close)
+                await connection.request(f"close producer of {self.topic}", self._close_command())
         except MagnetarError as error:
             log.debug("%s: closing producer %s: %s", self.topic, self.name, error)
         finally:
-            if self._connection is not None:
-                self._connection.remove_producer(self._id)
-            self._connection = None
-            self._is_attached = False
+            self._leave()
             if self._send_timer is not None:
                 self._send_timer.cancel()
             self._fail_all(ClosedError(f"producer {self.name} of {self.topic} was closed before this was stored"))
