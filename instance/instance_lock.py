@@ -43,7 +43,7 @@ class InstanceLock:
         """
         if self._lock is None:
             return
-        await race(self._lock.acquire(), _told(ended))
+        await race(self._lock.acquire(), asyncio.wait((ended,)))
 
     async def wait_failed(self) -> None:
         """Return never; raise when the lock is refused for good. Cancellation: safe."""
@@ -61,7 +61,3 @@ class InstanceLock:
         """Let a successor begin; called last."""
         if self._lock is not None:
             await self._lock.close()
-
-
-async def _told(ended: asyncio.Future[str]) -> None:
-    await asyncio.wait((ended,))

@@ -18,72 +18,27 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from ...api.serde import SerDe
-from ...client.config import Guard
 from ...client.consumers.received import ReceivedEntry
-from ...client.lock import Lock
 from ...errors import NotAllowed
 from ...state.values import Opened, OutboxEntry
 from ...tasks import settle, within
 from ...wire.message_id import MessageId
 from ...wire.position import Position
 from ...wire.position_sequence import FIRST_SEGMENT, Segment, segment_of, segments_after
-from ..ports import Endpoints, OrderedInput
-from ..unit import HeldEntries, position_of
+from ..ports import OrderedInput
+from ..unit import position_of
 from .committer import Committer, Ledger
 from .outputs import Outputs
-from .work import Result, Source, position_in
+from .work import Result, position_in
+
+if TYPE_CHECKING:
+    from .effectively_once import EffectivelyOnce
 
 HELD_MESSAGES_MAX = 100_000  # of an instance; more than elsewhere: they stay until they are committed and published
 LOOK_S = 0.2  # between two looks whether the connection still stands
-
-
-class Flow(Protocol):
-    """What is told of results that come to their end."""
-
-    def left(self, results: Sequence[Result], is_settled: bool) -> None:
-        """Let go of results that are settled, or given up."""
-
-
-class PartitionOwner(Protocol):
-    """What an instance gives its partitions.
-
-    Attributes:
-        endpoints: opens outputs.
-        admin_url: of the broker's REST interface, empty if it is not to be asked.
-        guard: for all of them; None without an instance lock.
-        held: bounds the entries in work.
-        committer: commits results; None without a state store.
-        direct_topic: full name of the output topic if outputs may go straight to it; empty if none is known.
-    """
-
-    endpoints: Endpoints
-    admin_url: str
-    guard: Guard | None
-    held: HeldEntries
-    committer: Committer | None
-    direct_topic: str
-
-    @property
-    def flow(self) -> Flow:
-        """What is told of results that come to their end."""
-
-    def create_lock(self, producer_name: str) -> Lock | None:
-        """Return the lock of the partition whose producers have a name; None if nobody else can have it."""
-
-    def process(self, source: Source, entry: ReceivedEntry) -> None:
-        """Give an entry to the function's thread."""
-
-    def must_commit(self) -> None:
-        """Send nothing directly any more: the partition was committed to the state store before."""
-
-    def moved_back(self, topic: str, first: Position, done: Position) -> None:
-        """Say that the subscription's cursor was moved back by other means than ours."""
-
-    def end(self, reason: str) -> None:
-        """Stop the instance."""
 
 
 class Activation:
@@ -101,7 +56,7 @@ class Activation:
 
     def __init__(
         self,
-        owner: PartitionOwner,
+        owner: EffectivelyOnce,
         consumer: OrderedInput,
         serde: SerDe,
         producer_name: str,
@@ -136,11 +91,6 @@ class Activation:
         self._acknowledges = False
         self._is_settling = False
         self._skipped_messages = 0
-
-    @property
-    def done(self) -> Position | None:
-        """Everything up to this position is done."""
-        return self._done
 
     @property
     def waits_for(self) -> str:
@@ -343,11 +293,6 @@ class Activation:
         is_confirmed = not answer.cancelled() and answer.exception() is None
         if is_confirmed and (self.confirmed is None or position > self.confirmed):
             self.confirmed = position
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether nothing of it is in work."""
-        return not self.in_flight
 
     def clear_outbox(self) -> None:
         """Have the state store forget what is published, if nothing is in work that would do it on its way."""

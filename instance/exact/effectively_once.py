@@ -41,7 +41,7 @@ from .flow import ResultFlow
 from .partition import InputPartition, open_all
 from .results import ResultMaker
 from .topics import OutputTopics
-from .work import Result, Source
+from .work import Result
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,18 @@ _PARTITIONS_S = 60.0
 
 
 class EffectivelyOnce:
-    """Settles results; see `ports.Settlement`, and `activation.PartitionOwner` for what its partitions use."""
+    """Settles results; see `ports.Settlement`.
+
+    Attributes:
+        endpoints: opens outputs.
+        admin_url: of the broker's REST interface, empty if it is not to be asked.
+        guard: for all of them; None without an instance lock.
+        held: bounds the entries in work.
+        committer: commits results; None without a state store.
+        direct_topic: full name of the output topic if outputs may go straight to it; empty if none is known.
+        flow: is told of results that come to their end.
+        end: stops the instance, for a reason.
+    """
 
     def __init__(self, core: InstanceCore) -> None:
         """Prepare; nothing is opened yet.
@@ -194,8 +205,8 @@ class EffectivelyOnce:
     def _ship(self, result: Result) -> None:
         self._core.mailbox.post(partial(self.flow.take, result))
 
-    def _skip_soon(self, source: Source, entry: ReceivedEntry) -> None:
-        self._core.mailbox.post(partial(cast(Activation, source).skipped, entry))
+    def _skip_soon(self, source: Activation, entry: ReceivedEntry) -> None:
+        self._core.mailbox.post(partial(source.skipped, entry))
 
     def publish(self, request: PublishRequest) -> None:
         """See `function_context.Outside`."""
@@ -220,26 +231,26 @@ class EffectivelyOnce:
     # -- called by partitions -------------------------------------------------------------------------------------
 
     def create_lock(self, producer_name: str) -> Lock | None:
-        """See `activation.PartitionOwner`."""
+        """Return the lock of the partition whose producers have a name; None if nobody else can have it."""
         spec = self._core.spec
         if not spec.locks_topic:
             return None
         return self._core.client.create_lock(spec.locks_topic, producer_name, f"{spec.key} on {spec.worker_id}")
 
-    def process(self, source: Source, entry: ReceivedEntry) -> None:
-        """See `activation.PartitionOwner`."""
+    def process(self, source: Activation, entry: ReceivedEntry) -> None:
+        """Give an entry to the function's thread."""
         self._process((source, entry))
 
     def _commit(self, result: Result) -> None:
         assert self.committer is not None
-        self.committer.commit(cast(Activation, result.source).ledger, result)
+        self.committer.commit(result.source.ledger, result)
 
     def must_commit(self) -> None:
-        """See `activation.PartitionOwner`."""
+        """Send nothing directly any more: the partition was committed to the state store before."""
         self.maker.needs_commit = True
 
     def moved_back(self, topic: str, first: Position, done: Position) -> None:
-        """See `activation.PartitionOwner`."""
+        """Say that the subscription's cursor was moved back by other means than ours."""
         if (topic, done) in self._moved_back:
             return
         self._moved_back.add((topic, done))

@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import cast
 
 from ...errors import FencedByPosition, StateRefused
 from ..callbacks import Callbacks
 from ..core import InstanceCore
 from ..gate import Gate
 from ..publish_request import Result as Published
-from .activation import Activation
 from .work import Result
 
 OUTPUT_MESSAGES_MAX = 100_000
@@ -51,7 +49,7 @@ class ResultFlow:
             return  # of an abandoned thread
         if result.is_direct:
             self._directly += 1
-            cast(Activation, result.source).publish(result)
+            result.source.publish(result)
             return
         self._waiting.append(result)
         if not self._directly:
@@ -60,7 +58,7 @@ class ResultFlow:
     def _commit_waiting(self) -> None:
         while self._waiting:
             result = self._waiting.popleft()
-            activation = cast(Activation, result.source)
+            activation = result.source
             if not activation.accepts_commits:
                 # The position to commit would pass by what was given up.
                 self._core.is_broken = True
@@ -80,7 +78,7 @@ class ResultFlow:
             self._core.end(_why_not_committed(results, error))
             return
         for result in results:
-            cast(Activation, result.source).publish(result)
+            result.source.publish(result)
 
     def left(self, results: Sequence[Result], is_settled: bool) -> None:
         """Let go of results that are settled, or given up."""

@@ -5,20 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from ...api.serde import SerDe
 from ...client.config import ConsumerConfig
 from ...client.consumers.merged import MergedConsumer
 from ...tasks.supervised import race
 from ..ports import OrderedInput
-from .activation import Activation, PartitionOwner
+from .activation import Activation
+
+if TYPE_CHECKING:
+    from .effectively_once import EffectivelyOnce
 
 
 class InputPartition:
     """One partition, or a topic that has none."""
 
-    def __init__(self, owner: PartitionOwner, topic: str, serde: SerDe, producer_name: str) -> None:
+    def __init__(self, owner: EffectivelyOnce, topic: str, serde: SerDe, producer_name: str) -> None:
         """Prepare.
 
         Args:
@@ -57,11 +60,6 @@ class InputPartition:
                 self._activation.is_over = True
 
     @property
-    def is_idle(self) -> bool:
-        """Whether nothing of it is in work."""
-        return self._activation is None or self._activation.is_idle
-
-    @property
     def waits_for(self) -> str:
         """Why it cannot be processed although it is ours; empty if nothing keeps it from that."""
         return "" if self._activation is None else self._activation.waits_for
@@ -84,7 +82,7 @@ class InputPartition:
             activation = self._activation = Activation(
                 self._owner, self._consumer, self._serde, self._producer_name, confirmed
             )
-            await race(_wait(over), _serve(activation, over))
+            await race(over.wait(), _serve(activation, over))
             await activation.leave()
 
     def clear_outbox(self) -> None:
@@ -112,10 +110,6 @@ async def _serve(activation: Activation, over: asyncio.Event) -> None:
         if not over.is_set():
             raise
         # It failed because the partition was lost; what is wrong beside comes again.
-
-
-async def _wait(event: asyncio.Event) -> None:
-    await event.wait()
 
 
 async def open_all(partitions: Sequence[InputPartition], subscription: str, config: ConsumerConfig) -> None:

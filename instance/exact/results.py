@@ -14,15 +14,15 @@ from ...client.consumers.received import ReceivedEntry
 from ...errors import ProtocolError
 from ...wire.topic_name import parse_topic_name
 from ..batch_call import Failure
-from ..function_thread import Calls, FunctionThread, Header, collect
-from ..function_thread import Source as AnySource
+from ..function_thread import Calls, FunctionThread, Header, Source, collect
 from ..gate import Gate
 from ..publish_request import PublishRequest
 from ..state.session import StateSession
 from ..stopping import InstanceStopping, PoisonMessage
 from ..unit import Unit
+from .activation import Activation
 from .entries import ENTRY_BYTES_MAX, EntryMaker, is_one_entry
-from .work import Result, Source, position_in
+from .work import Result, position_in
 
 
 class ResultMaker:
@@ -40,7 +40,7 @@ class ResultMaker:
         can_commit: bool,
         gate: Gate,
         ship: Callable[[Result], None],
-        skip: Callable[[Source, ReceivedEntry], None],
+        skip: Callable[[Activation, ReceivedEntry], None],
     ) -> None:
         """Prepare.
 
@@ -60,13 +60,13 @@ class ResultMaker:
         self._ship = ship
         self._skip = skip
 
-    def process(self, thread: FunctionThread, calls: Calls, source: AnySource, entry: ReceivedEntry) -> None:
+    def process(self, thread: FunctionThread, calls: Calls, source: Source, entry: ReceivedEntry) -> None:
         """See `function_thread.Maker`."""
-        source = cast(Source, source)
-        if source.is_over:
-            self._skip(source, entry)
+        activation = cast(Activation, source)
+        if activation.is_over:
+            self._skip(activation, entry)
             return
-        result = Result(source, entry, position_in(entry))
+        result = Result(activation, entry, position_in(entry))
         unit = self._unit_of(thread, source, entry)
         if unit is not None:
             needs_headers = calls.has_output and calls.headers.needs_headers(entry)

@@ -1,30 +1,18 @@
-"""Source and Result: values passed between event loop, function's thread and committer."""
+"""Result: a value passed between event loop, function's thread and committer."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from ...client.consumers.received import ReceivedEntry
 from ...state.values import OutboxEntry
 from ...wire.position import Position
-from ..function_thread import Source as AnySource
 from ..publish_request import PublishRequest
 from ..state.layer import Layer
 
-
-class Source(AnySource, Protocol):
-    """One activation of an input partition, as the function's thread sees it.
-
-    Attributes:
-        topic: full name of the partition.
-        serde: decodes its messages.
-        producer_name: of the producers that send its outputs.
-        is_over: set once the partition is not ours any more: what is still queued is not to be processed.
-    """
-
-    producer_name: str
-    is_over: bool
+if TYPE_CHECKING:
+    from .activation import Activation
 
 
 @dataclass(slots=True, eq=False)
@@ -44,7 +32,7 @@ class Result:
         waiting_for: receipts that are missing; the event loop's.
     """
 
-    source: Source
+    source: Activation
     entry: ReceivedEntry
     position: Position
     rows: list[OutboxEntry] = field(default_factory=list)

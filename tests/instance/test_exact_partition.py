@@ -12,9 +12,9 @@ from magnetar.client.connections.attachment import Attachment
 from magnetar.client.consumers.consumer import Consumer
 from magnetar.client.consumers.received import ReceivedEntry
 from magnetar.errors import ClosedError, MagnetarError
-from magnetar.instance.exact.activation import Activation, PartitionOwner
+from magnetar.instance.exact.activation import Activation
+from magnetar.instance.exact.effectively_once import EffectivelyOnce
 from magnetar.instance.exact.partition import InputPartition, open_all
-from magnetar.instance.exact.work import Source
 from magnetar.instance.unit import HeldEntries
 from magnetar.wire.payload import seal
 from magnetar.wire.pulsar_api_pb2 import CommandMessage, MessageMetadata
@@ -67,14 +67,14 @@ class Work:
     committer: Any = None
     processed: list[int] = field(default_factory=list)
     has_processed: asyncio.Event = field(default_factory=asyncio.Event)
-    inbox: list[tuple[Source, ReceivedEntry]] = field(default_factory=list)
+    inbox: list[tuple[Activation, ReceivedEntry]] = field(default_factory=list)
     has_entry: asyncio.Event = field(default_factory=asyncio.Event)
     is_busy: bool = False
 
     def create_lock(self, producer_name: str) -> None:
         """Have no lock."""
 
-    def process(self, source: Source, entry: ReceivedEntry) -> None:
+    def process(self, source: Activation, entry: ReceivedEntry) -> None:
         """Do what the function's thread does, a little later."""
         self.inbox.append((source, entry))
         self.has_entry.set()
@@ -87,7 +87,7 @@ class Work:
         inbox, self.inbox = self.inbox, []
         for source, entry in inbox:
             if source.is_over:
-                cast(Activation, source).skipped(entry)
+                source.skipped(entry)
             else:
                 self.processed.append(entry.message_id.entry_id)
                 self.has_processed.set()
@@ -104,7 +104,7 @@ class Work:
 
 
 async def subscribed(work: Work) -> tuple[InputPartition, Consumer]:
-    partition = InputPartition(cast(PartitionOwner, work), TOPIC.text, cast(Any, None), "name")
+    partition = InputPartition(cast(EffectivelyOnce, work), TOPIC.text, cast(Any, None), "name")
     await partition.open("sub", ConsumerConfig(type="Failover"))
     assert work.endpoints.consumer is not None
     return partition, work.endpoints.consumer
@@ -186,7 +186,7 @@ async def test_all_partitions_are_subscribed_to_or_none() -> None:
     """Those that were left half open would be known, and never processed."""
     work = Work(Broker(refusal=MagnetarError("no consumers here")))
     topics = (TOPIC.text, "persistent://public/default/refused")
-    partitions = [InputPartition(cast(PartitionOwner, work), topic, cast(Any, None), "name") for topic in topics]
+    partitions = [InputPartition(cast(EffectivelyOnce, work), topic, cast(Any, None), "name") for topic in topics]
     with pytest.raises(MagnetarError, match="no consumers here"):
         await open_all(partitions, "sub", ConsumerConfig(type="Failover"))
     assert work.endpoints.consumer is not None

@@ -112,7 +112,7 @@ class Partition:
 
 
 def result_at(entry_id: int, published: Sequence[PublishRequest] = ()) -> Result:
-    return Result(Partition(), cast(ReceivedEntry, None), Position(7, entry_id), published=list(published))
+    return Result(cast(Any, Partition()), cast(ReceivedEntry, None), Position(7, entry_id), published=list(published))
 
 
 def made(result: Result, outputs: list[bytes], partitions: int = 1) -> list[tuple[str, int, list[bytes]]]:
