@@ -9,48 +9,35 @@ as the plan says, and sorted there by all columns.
 
 from __future__ import annotations
 
-import inspect
+import json
 import logging
 import re
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.functions import col, count, lit, to_json
+from pyspark.sql.types import StructType
 
 from ...errors import InvalidConfig
 from ...instance.endpoint_settings import compression_of
 from ...instance.identity import producer_name
 from ...instance.spec import InstanceSpec
+from ..source.options import read_options
+from ..source.ranges import Span, TopicRange
+from ..source.source import MagnetarSource, TopicPartition, TopicReader
 from .function_contexts import DataFrameContext
-from .plans import Plan
+from .plans import RESET_REMEDY, Plan, Task
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-PARAMETER = "df"
+FORMAT = "magnetar-plan"
+_RANGES = "ranges"
 _PARTITION = "dataframe"
 _GATHERS = re.compile("Exchange|Limit|TakeOrdered|Coalesce|Aggregate|Window")
 """What puts rows of several partitions together, or needs them all in one, by its name in Spark's plans."""
 _OBSERVED_WITHIN_S = 1.0
 _POLL_S = 0.02
-
-
-def takes_dataframe(function: Callable[..., Any]) -> bool:
-    """Return whether a function takes a DataFrame: its first parameter is called ``df`` or annotated so."""
-    try:
-        parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):
-        return False
-    if not parameters:
-        return False
-    first, annotation = parameters[0], parameters[0].annotation
-    if first.name == PARAMETER:
-        return True
-    if isinstance(annotation, str):
-        return annotation.rpartition(".")[2] == "DataFrame"
-    return (
-        getattr(annotation, "__name__", "") == "DataFrame"
-        and getattr(annotation, "__module__", "").partition(".")[0] == "pyspark"
-    )
 
 
 class DataFrameRun:
@@ -91,12 +78,6 @@ class DataFrameRun:
             InvalidConfig: it returned what cannot be written.
             Exception: whatever the function or its jobs raise.
         """
-        from pyspark.sql import DataFrame, Observation
-        from pyspark.sql.functions import count, lit
-
-        from ..source.source import MagnetarSource
-        from .planned_source import FORMAT, PlannedSource, options_of
-
         activate(self._spark)
         for source in (MagnetarSource, PlannedSource):
             self._spark.dataSource.register(source)
@@ -163,8 +144,6 @@ def repeatable(frame: DataFrame, partitions: int) -> DataFrame:
 
 def _is_as_read(frame: DataFrame) -> bool:
     """Return whether each partition of a frame comes from partitions of the backlog alone."""
-    from .planned_source import FORMAT
-
     plan = frame._jdf.queryExecution().executedPlan()
     if _GATHERS.search(plan.toString()):
         return False
@@ -174,8 +153,6 @@ def _is_as_read(frame: DataFrame) -> bool:
 
 def _content(field: Any) -> Any:
     """Return what a column is spread and sorted by."""
-    from pyspark.sql.functions import col, to_json
-
     column = col(f"`{field.name.replace('`', '``')}`")
     # Maps can be neither compared nor hashed, wherever they are.
     return to_json(column) if "map<" in field.dataType.simpleString() else column
@@ -191,3 +168,52 @@ def _observed(seen: Any) -> int:
             return 0
         time.sleep(_POLL_S)
     return int(observation.getRow().getLong(0))
+
+
+def options_of(tasks: Sequence[Task], service_url: str) -> dict[str, str]:
+    """Return the options that read what ``tasks`` say."""
+    ranges = [(task.wanted.topic, task.wanted.spans) for task in tasks]
+    topics = dict.fromkeys(topic for topic, _ in ranges)
+    return {"service.url": service_url, "topics": ",".join(topics), _RANGES: json.dumps(ranges)}
+
+
+class PlannedSource(MagnetarSource):
+    """Reads exactly the ranges of a stored plan, however often it is asked; an option lists them.
+
+    Attributes:
+        ranges: to read.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name for ``format(...)``."""
+        return FORMAT
+
+    def __init__(self, options: dict[str, str]) -> None:
+        options = dict(options)
+        self.ranges = [
+            TopicRange(topic, tuple(Span(*span) for span in spans)) for topic, spans in json.loads(options.pop(_RANGES))
+        ]
+        super().__init__(options)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return what reads."""
+        return _PlannedReader(self)
+
+
+class _PlannedReader(TopicReader):
+    def __init__(self, source: PlannedSource) -> None:
+        super().__init__(read_options(source.options))
+        self._ranges = source.ranges
+
+    def partitions(self) -> list[InputPartition]:
+        """Return the ranges of the plan."""
+        return [TopicPartition(wanted) for wanted in self._ranges]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Yield the messages of a range; unlike for `MagnetarSource`, entries that are gone are always an error."""
+        from ..source.columns import read_range
+
+        if not isinstance(partition, TopicPartition):
+            return iter(())  # what Spark makes of an empty plan
+        return read_range(partition.wanted, self._options, RESET_REMEDY)

@@ -24,14 +24,13 @@ from ...wire.topic_name import parse_topic_name
 from ..session import Session
 from ..source.connection import Routes
 from .backlog import backlog_entries
-from .dataframe_run import takes_dataframe
 from .function_requirements import LIBRARIES, Installer
 from .planned_run import PlannedRun
 from .planner import Subscription
 from .plans import PlanStore
 from .progress import RunProgress
 from .run_request import RunRequest
-from .user_code import SparkHome
+from .user_code import SparkHome, takes_dataframe
 
 Report = Callable[[RunProgress], None]
 OpenSession = Callable[[], Session]

@@ -13,6 +13,7 @@ runtimes. What is loaded is kept by the function's name; a new version of it, or
 from __future__ import annotations
 
 import hashlib
+import inspect
 import io
 import logging
 import os
@@ -20,11 +21,12 @@ import shutil
 import tempfile
 import time
 import zipfile
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import TextIO, cast
+from typing import Any, TextIO, cast
 
 from ...api.serde import SerDe
 from ...errors import FunctionLoadError
@@ -40,6 +42,7 @@ from ...wire.topic_name import parse_topic_name
 from .function_contexts import MessageContext, NothingOutside
 from .function_requirements import LIBRARIES
 
+DATAFRAME_PARAMETER = "df"
 _CACHES = ("__pycache__",)
 _LIBRARIES = ".requirements"
 _LOADED_MAX = 16
@@ -90,6 +93,25 @@ class SparkHome:
         from pyspark import cloudpickle
 
         cloudpickle.register_pickle_by_value(sys.modules[self._space.prefix])
+
+
+def takes_dataframe(function: Callable[..., Any]) -> bool:
+    """Return whether a function takes a DataFrame: its first parameter is called ``df`` or annotated so."""
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return False
+    if not parameters:
+        return False
+    first, annotation = parameters[0], parameters[0].annotation
+    if first.name == DATAFRAME_PARAMETER:
+        return True
+    if isinstance(annotation, str):
+        return annotation.rpartition(".")[2] == "DataFrame"
+    return (
+        getattr(annotation, "__name__", "") == "DataFrame"
+        and getattr(annotation, "__module__", "").partition(".")[0] == "pyspark"
+    )
 
 
 @dataclass(frozen=True)

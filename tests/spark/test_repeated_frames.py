@@ -8,8 +8,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from magnetar.spark.jobs.dataframe_run import activate, repeatable
-from magnetar.spark.jobs.planned_source import PlannedSource, options_of
+from magnetar.spark.jobs.dataframe_run import PlannedSource, activate, options_of, repeatable
 from magnetar.spark.jobs.plans import make_tasks
 from magnetar.spark.session import Session
 
