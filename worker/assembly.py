@@ -55,7 +55,6 @@ from .rest.app import make_app
 from .rest.cluster import ClusterRoutes
 from .rest.connectors import connectors_routes
 from .rest.functions import FunctionsRoutes
-from .rest.reset_cursor import ResetCursorRoute
 from .rest.state import StateRoutes
 
 _RETRY_S = 1.0
@@ -237,9 +236,9 @@ class Parts:
             Trigger(self._client, self._config.trigger_timeout_s),
             self.tables,
             Runs(instances),
+            CursorReset(self.functions, instances, self._admin),
         )
         state = StateRoutes(self.functions, self.tables)
-        reset = ResetCursorRoute(CursorReset(self.functions, instances, self._admin))
         cluster = ClusterRoutes(self.membership, self.leadership, self.scheduling, self.scheduler, instances)
 
         async def read_metrics() -> tuple[bytes, str]:
@@ -247,7 +246,7 @@ class Parts:
             return text, CONTENT_TYPE
 
         # The first path that matches answers: a key of a state may end like a path of a function.
-        tables = (state.routes(), reset.routes(), functions.routes(), cluster.routes(), connectors_routes())
+        tables = (state.routes(), functions.routes(), cluster.routes(), connectors_routes())
         return make_app(tables, read_metrics)
 
     def _gauges(self) -> list[tuple[str, str, float]]:

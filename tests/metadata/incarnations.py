@@ -19,6 +19,7 @@ from typing import Any
 
 from magnetar.errors import MagnetarError, RequestRefused
 from magnetar.membership.roster import Member
+from magnetar.wire.functions_pb2 import RUNNING, STOPPED
 from magnetar.worker.functions.service import Deployment, FunctionName
 
 from .function_world import World
@@ -91,9 +92,11 @@ class Incarnations(Story[WholeWorker]):
             for _ in range(self.chance.randrange(3)):
                 await self._publish(topic)
                 if self.chance.random() < 0.3:
-                    await self._until(function, "stop", "not permitted", lambda one: one.functions.stop(function, None))
                     await self._until(
-                        function, "start", "not permitted", lambda one: one.functions.start(function, None)
+                        function, "stop", "not permitted", lambda one: one.functions.set_state(function, None, STOPPED)
+                    )
+                    await self._until(
+                        function, "start", "not permitted", lambda one: one.functions.set_state(function, None, RUNNING)
                     )
             if self.chance.random() < 0.7:
                 await self._publish(topic)

@@ -17,7 +17,7 @@ from ...errors import MagnetarError, RequestRefused, RunNotYet, RunRefused
 from ...membership.manager import MembershipManager
 from ...runtime.manager import RuntimeManager
 from ...scheduler.manager import SchedulerManager
-from ...wire.functions_pb2 import STOPPED, Assignment, FunctionMetaData, FunctionStatus, MetricsData
+from ...wire.functions_pb2 import STOPPED, FunctionMetaData, FunctionStatus, MetricsData
 from ..cluster.peers import Round
 from .log_stream import stream_log
 from .service import FunctionName
@@ -62,6 +62,7 @@ class Instances:
         self._applied = applied
         self._scheduler = scheduler
         self._membership = membership
+        self._me = membership.me.worker_id
         self._http = http
         self._changed = asyncio.Event()
 
@@ -111,18 +112,16 @@ class Instances:
             RequestRefused: it is not stopped.
         """
         questions = self._round()
-        me = self._membership.me.worker_id
         roster = await self._membership.roster()
-        workers = {me, *(member.worker_id for member in roster.members)}
-        workers.update(held.workerId for _, held in self._scheduler.of_function(str(name)))
+        workers = {self._me, *(member.worker_id for member in roster.members), *self._owners(name).values()}
 
         async def has_ended(worker: str) -> bool:
             try:
-                if worker == me:
+                if worker == self._me:
                     async with asyncio.timeout(ENDED_TIMEOUT_S):
                         await self.ended_here(name)
                 else:
-                    await questions.ask(worker, "GET", _function_path(name, "ended"), ENDED_TIMEOUT_S)
+                    await questions.ask(worker, "GET", _path(name, "ended"), ENDED_TIMEOUT_S)
             except (MagnetarError, TimeoutError) as exc:
                 if getattr(exc, "status", 0) == 409:
                     raise
@@ -153,62 +152,52 @@ class Instances:
         """Return the statistics of all assigned instances."""
         return function_stats(await self._of_all(name, self._stats_of))
 
-    async def instance_status(self, name: FunctionName, metadata: FunctionMetaData, instance_id: int) -> Json:
+    async def instance_status(self, name: FunctionName, instance_id: int) -> Json:
         """Return the status of one instance."""
-        assignment = self._find(name, metadata, instance_id)
-        if assignment is None:
-            return {
-                key: value
-                for key, value in instance_status(
-                    FunctionStatus(failureException="Function has not been scheduled"), ""
-                ).items()
-                if key != "workerId"
-            }
-        return await self._status_of(self._round(), name, instance_id, assignment)
+        owner = self._owners(name).get(instance_id)
+        if owner is not None:
+            return await self._status_of(self._round(), name, instance_id, owner)
+        answer = instance_status(FunctionStatus(failureException="Function has not been scheduled"), "")
+        del answer["workerId"]
+        return answer
 
-    async def instance_stats(self, name: FunctionName, metadata: FunctionMetaData, instance_id: int) -> Json:
+    async def instance_stats(self, name: FunctionName, instance_id: int) -> Json:
         """Return the statistics of one instance."""
-        assignment = self._find(name, metadata, instance_id)
-        if assignment is None:
+        owner = self._owners(name).get(instance_id)
+        if owner is None:
             return instance_stats(MetricsData())
-        return await self._stats_of(self._round(), name, instance_id, assignment)
+        return await self._stats_of(self._round(), name, instance_id, owner)
 
     def _round(self) -> Round:
         return Round(self._membership, self._http)
 
-    def _find(self, name: FunctionName, metadata: FunctionMetaData, instance_id: int) -> Assignment | None:
-        if not 0 <= instance_id < metadata.functionDetails.parallelism:
-            raise RequestRefused(400, f"Function {name.name} doesn't have instance with id {instance_id}")
-        return {key.instance_id: held for key, held in self._scheduler.of_function(str(name))}.get(instance_id)
+    def _owners(self, name: FunctionName) -> dict[int, str]:
+        """Return the worker of each assigned instance, by the instance's number."""
+        return {key.instance_id: held.workerId for key, held in self._scheduler.of_function(str(name))}
 
     async def _of_all(
-        self, name: FunctionName, ask: Callable[[Round, FunctionName, int, Assignment], Awaitable[Json]]
+        self, name: FunctionName, ask: Callable[[Round, FunctionName, int, str], Awaitable[Json]]
     ) -> Mapping[int, Json]:
-        held = self._scheduler.of_function(str(name))
-        questions = self._round()
-        answers = await asyncio.gather(*(ask(questions, name, key.instance_id, item) for key, item in held))
-        return {key.instance_id: answer for (key, _), answer in zip(held, answers, strict=True)}
+        owners, questions = self._owners(name), self._round()
+        answers = await asyncio.gather(*(ask(questions, name, number, owner) for number, owner in owners.items()))
+        return dict(zip(owners, answers, strict=True))
 
-    async def _status_of(self, questions: Round, name: FunctionName, instance_id: int, assignment: Assignment) -> Json:
-        if assignment.workerId == self._membership.me.worker_id:
-            return instance_status(await self._own_status(f"{name}:{instance_id}"), assignment.workerId)
+    async def _status_of(self, questions: Round, name: FunctionName, instance_id: int, owner: str) -> Json:
         try:
-            return await questions.ask(assignment.workerId, "GET", _path(name, instance_id, "status"))
-        except MagnetarError as exc:
-            return instance_status(FunctionStatus(failureException=str(exc)), assignment.workerId)
-
-    async def _own_status(self, key: str) -> FunctionStatus:
-        try:
-            return await self._runtime.status(key)
+            if owner == self._me:
+                return instance_status(await self._runtime.status(f"{name}:{instance_id}"), owner)
+            return await questions.ask(owner, "GET", _path(name, instance_id, "status"))
         except KeyError:
             # Assigned, but the runtime manager has not come to it yet, or it is stopped.
-            return FunctionStatus()
+            return instance_status(FunctionStatus(), owner)
+        except MagnetarError as exc:
+            return instance_status(FunctionStatus(failureException=str(exc)), owner)
 
-    async def _stats_of(self, questions: Round, name: FunctionName, instance_id: int, assignment: Assignment) -> Json:
+    async def _stats_of(self, questions: Round, name: FunctionName, instance_id: int, owner: str) -> Json:
         try:
-            if assignment.workerId == self._membership.me.worker_id:
+            if owner == self._me:
                 return instance_stats(await self._runtime.metrics(f"{name}:{instance_id}"))
-            return await questions.ask(assignment.workerId, "GET", _path(name, instance_id, "stats"))
+            return await questions.ask(owner, "GET", _path(name, instance_id, "stats"))
         except KeyError:
             return instance_stats(MetricsData())
         except MagnetarError as exc:
@@ -217,22 +206,18 @@ class Instances:
 
     async def restart(self, name: FunctionName, instance_id: int | None) -> None:
         """Restart one instance, or all that are assigned."""
-        held = {key.instance_id: item for key, item in self._scheduler.of_function(str(name))}
+        owners, questions = self._owners(name), self._round()
         if instance_id is not None:
-            if instance_id not in held:
+            if instance_id not in owners:
                 raise RequestRefused(400, f"{name}/{instance_id} doesn't exist")
-            held = {instance_id: held[instance_id]}
-        if not held:
+            owners = {instance_id: owners[instance_id]}
+        if not owners:
             raise RequestRefused(400, f"{name} has not been assigned yet")
-        questions = self._round()
-        await asyncio.gather(*(self._restart_one(questions, name, number, item) for number, item in held.items()))
+        await asyncio.gather(*(self._restart_one(questions, name, number, owner) for number, owner in owners.items()))
 
-    async def _restart_one(
-        self, questions: Round, name: FunctionName, instance_id: int, assignment: Assignment
-    ) -> None:
-        if assignment.workerId != self._membership.me.worker_id:
-            path = _path(name, instance_id, "restart")
-            await questions.ask(assignment.workerId, "POST", path, RESTART_TIMEOUT_S)
+    async def _restart_one(self, questions: Round, name: FunctionName, instance_id: int, owner: str) -> None:
+        if owner != self._me:
+            await questions.ask(owner, "POST", _path(name, instance_id, "restart"), RESTART_TIMEOUT_S)
             return
         try:
             await self._runtime.restart(f"{name}:{instance_id}")
@@ -241,10 +226,10 @@ class Instances:
 
     async def begin_run(self, name: FunctionName, instance_id: int, run_id: str) -> None:
         """Begin a run of an instance; 409 if it cannot begin now, 503 if it can in a moment."""
-        owner = self._owner(name, instance_id)
+        owner = self._owners(name).get(instance_id)
         if owner is None:
             raise RequestRefused(503, f"{name} has not been assigned to a worker yet")
-        if owner != self._membership.me.worker_id:
+        if owner != self._me:
             path = f"{_path(name, instance_id, 'trigger')}?runId={quote(run_id, safe='')}"
             await self._round().ask(owner, "POST", path, RUN_TIMEOUT_S)
             return
@@ -259,13 +244,13 @@ class Instances:
 
     async def own_stats(self) -> list[Json]:
         """Return name and statistics of every instance on this worker."""
-        keys = sorted(self._scheduler.of_worker(self._membership.me.worker_id))
+        keys = sorted(self._scheduler.of_worker(self._me))
         metrics = await self.own_metrics()
         return [{"name": key, "metrics": instance_stats(metrics[key])} for key in keys if key in metrics]
 
     async def own_metrics(self) -> dict[str, MetricsData]:
         """Return the counts of every instance on this worker; one that is down has none."""
-        keys = sorted(self._scheduler.of_worker(self._membership.me.worker_id))
+        keys = sorted(self._scheduler.of_worker(self._me))
 
         async def read(key: str) -> MetricsData:
             try:
@@ -277,14 +262,14 @@ class Instances:
 
     def assigned(self, name: FunctionName) -> list[int]:
         """Return the numbers of all assigned instances."""
-        return [key.instance_id for key, _ in self._scheduler.of_function(str(name))]
+        return list(self._owners(name))
 
     async def read_log(
         self, name: FunctionName, instance_id: int, lines: int, prefix: bytes, *, is_following: bool
     ) -> AsyncIterator[bytes]:
         """Yield the last lines of an instance's log, from the worker that has it."""
-        owner = self._owner(name, instance_id)
-        if owner is None or owner == self._membership.me.worker_id:
+        owner = self._owners(name).get(instance_id)
+        if owner is None or owner == self._me:
             path = self._runtime.log_file(f"{name}:{instance_id}")
             async for piece in stream_log(path, lines, prefix, is_following=is_following):
                 yield piece
@@ -302,17 +287,7 @@ class Instances:
         except (MagnetarError, httpx.HTTPError) as exc:
             yield prefix + f"worker {owner} does not answer: {exc or type(exc).__name__}\n".encode()
 
-    def _owner(self, name: FunctionName, instance_id: int) -> str | None:
-        for key, held in self._scheduler.of_function(str(name)):
-            if key.instance_id == instance_id:
-                return held.workerId
-        return None
 
-
-def _path(name: FunctionName, instance_id: int, what: str) -> str:
-    return _function_path(name, str(instance_id), what)
-
-
-def _function_path(name: FunctionName, *more: str) -> str:
-    parts = (name.tenant, name.namespace, name.name, *more)
+def _path(name: FunctionName, *more: object) -> str:
+    parts = (name.tenant, name.namespace, name.name, *map(str, more))
     return "/admin/v3/functions/" + "/".join(quote(part, safe="") for part in parts)

@@ -10,7 +10,6 @@ from typing import Any
 from ...errors import MagnetarError, RequestRefused
 from ...spark.jobs.progress import ENDED
 from ...tasks import Backoff, Retry
-from ...wire.functions_pb2 import FunctionMetaData
 from .instances import Instances
 from .service import FunctionName
 
@@ -44,7 +43,7 @@ class Runs:
         await retry.call(lambda: self._instances.begin_run(name, _INSTANCE, run_id))
         return run_id
 
-    async def wait(self, name: FunctionName, metadata: FunctionMetaData, run_id: str) -> Json:
+    async def wait(self, name: FunctionName, run_id: str) -> Json:
         """Return the record of a run when it has ended well.
 
         Cancellation: the run goes on.
@@ -55,7 +54,7 @@ class Runs:
         seen_s = asked_s = monotonic()
         trouble = ""
         while True:
-            status = await self._instances.instance_status(name, metadata, _INSTANCE)
+            status = await self._instances.instance_status(name, _INSTANCE)
             run = status.get("run") or {}
             if run.get("runId") == run_id:
                 seen_s = asked_s = monotonic()

@@ -261,14 +261,6 @@ class Functions:
             metadata.instanceStates[index] = state
         await self._submit(metadata, deadline)
 
-    async def start(self, name: FunctionName, instance_id: int | None) -> None:
-        """Let one instance, or all, run."""
-        await self.set_state(name, instance_id, RUNNING)
-
-    async def stop(self, name: FunctionName, instance_id: int | None) -> None:
-        """Stop one instance, or all."""
-        await self.set_state(name, instance_id, STOPPED)
-
     async def _submit(
         self, metadata: FunctionMetaData, deadline: Deadline | None = None, *, is_deletion: bool = False
     ) -> None:

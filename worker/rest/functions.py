@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from google.protobuf.message import DecodeError
@@ -16,8 +17,10 @@ from ...metadata.functions import FunctionRequest
 from ...metadata.packages import PackageStore
 from ...web.answers import as_json, done
 from ...web.call import Query, takes
-from ...wire.functions_pb2 import FunctionMetaData
+from ...wire.functions_pb2 import RUNNING, STOPPED, FunctionMetaData, FunctionState
+from ...wire.strict_json import NotJson, read_json
 from ..cluster.hand_over import REQUEST_ID_HEADER
+from ..functions.cursor_reset import CursorReset, read_target
 from ..functions.instances import Instances
 from ..functions.log_stream import merged
 from ..functions.package_intake import package_id
@@ -29,6 +32,8 @@ from ..functions.trigger import Trigger
 from .app import ONE_FUNCTION, WorkerCall, WorkerRoutes
 from .multipart import Form, Part, json_part, read_form
 
+TARGET_BYTES_MAX = 4096
+"""Of the body that names where to reset cursors to."""
 _TRIGGER_PARTS = {"data", "dataStream", "topic"}
 _BASE = "/admin/v3/functions"
 _TAIL = Query("tail", int, 100)
@@ -38,24 +43,17 @@ _RUN_ID = Query("runId", str)
 _PATH = Query("path", str, "")
 
 
+@dataclass(frozen=True, slots=True)
 class FunctionsRoutes:
     """Handlers of one worker."""
 
-    def __init__(
-        self,
-        functions: Functions,
-        instances: Instances,
-        packages: PackageStore,
-        trigger: Trigger,
-        tables: StateTables,
-        runs: Runs,
-    ) -> None:
-        self._functions = functions
-        self._tables = tables
-        self._instances = instances
-        self._packages = packages
-        self._trigger = trigger
-        self._runs = runs
+    functions: Functions
+    instances: Instances
+    packages: PackageStore
+    triggers: Trigger
+    tables: StateTables
+    runs: Runs
+    cursors: CursorReset
 
     def routes(self) -> WorkerRoutes:
         """Return the routes."""
@@ -80,6 +78,7 @@ class FunctionsRoutes:
             ("GET", f"{one}/download", self.download),
             ("GET", f"{one}/ended", self.ended),
             ("POST", f"{one}/trigger", self.trigger),
+            ("POST", f"{one}/reset-cursor", self.reset_cursor),
             ("POST", f"{instance}/trigger", self.begin_run),
             ("GET", f"{instance}/status", self.instance_status),
             ("GET", f"{instance}/stats", self.instance_stats),
@@ -89,94 +88,96 @@ class FunctionsRoutes:
 
     async def register(self, call: WorkerCall) -> None:
         """Create a function from the parts functionConfig (JSON) and data (its package)."""
-        function = call.function
-        form = await read_form(call.request, "data", self._packages)
-        try:
-            await self._functions.register(function, _deployment(form))
-        finally:
-            await self._discard(form)
-        await self._instances.settle(function, self._functions.find(function))
+        await self._deploy(call, self.functions.register)
 
     async def update(self, call: WorkerCall) -> None:
         """Change a function; parts as at its creation, plus updateOptions."""
-        function = call.function
-        form = await read_form(call.request, "data", self._packages)
-        try:
-            _check_options(json_part(form, "updateOptions") or {})
-            await self._functions.update(function, _deployment(form))
-        finally:
-            await self._discard(form)
-        await self._instances.settle(function, self._functions.find(function))
+        await self._deploy(call, self.functions.update, has_options=True)
 
-    async def _discard(self, form: Form) -> None:
-        upload = form.get("data", Part()).upload
-        if upload is not None:
-            await self._packages.discard(upload)
+    async def _deploy(
+        self,
+        call: WorkerCall,
+        carry_out: Callable[[FunctionName, Deployment], Awaitable[None]],
+        *,
+        has_options: bool = False,
+    ) -> None:
+        function = call.function
+        form = await read_form(call.request, "data", self.packages)
+        try:
+            if has_options:
+                _check_options(json_part(form, "updateOptions") or {})
+            await carry_out(function, _deployment(form))
+        finally:
+            upload = form.get("data", Part()).upload
+            if upload is not None:
+                await self.packages.discard(upload)
+        await self.instances.settle(function, self.functions.find(function))
 
     async def deregister(self, call: WorkerCall) -> None:
         """Delete a function."""
         function = call.function
-        metadata = await self._functions.newest(function)
-        await self._functions.deregister(function)
-        await self._instances.settle(function, None)
-        self._tables.drop(table_of(metadata))
+        metadata = await self.functions.newest(function)
+        await self.functions.deregister(function)
+        await self.instances.settle(function, None)
+        self.tables.drop(table_of(metadata))
 
     async def get(self, call: WorkerCall) -> Response:
         """Return a function's config."""
-        return as_json(self._functions.describe(call.function))
+        return as_json(self.functions.describe(call.function))
 
     async def list_functions(self, call: WorkerCall) -> Response:
         """Return the names of a namespace's functions."""
-        return as_json(self._functions.names(call.name("tenant"), call.name("namespace")))
+        return as_json(self.functions.names(call.name("tenant"), call.name("namespace")))
+
+    def _existing(self, call: WorkerCall) -> FunctionName:
+        """Return the function in the path; 404 if there is none."""
+        self.functions.find(call.function)
+        return call.function
+
+    def _instance(self, call: WorkerCall, what: str) -> tuple[FunctionName, int]:
+        """Return function and number of the instance in the path, for a request of that kind; refused without one."""
+        function = call.function
+        parallelism = self.functions.find(function).functionDetails.parallelism
+        number = call.instance_id(what)
+        if not 0 <= number < parallelism:
+            raise RequestRefused(400, f"Function {function.name} doesn't have instance with id {number}")
+        return function, number
 
     async def status(self, call: WorkerCall) -> Response:
         """Return the status of all instances."""
-        function = call.function
-        self._functions.find(function)
-        return as_json(await self._instances.status(function))
+        return as_json(await self.instances.status(self._existing(call)))
 
     async def stats(self, call: WorkerCall) -> Response:
         """Return the statistics of all instances."""
-        function = call.function
-        self._functions.find(function)
-        return as_json(await self._instances.stats(function))
+        return as_json(await self.instances.stats(self._existing(call)))
 
     async def instance_status(self, call: WorkerCall) -> Response:
         """Return the status of one instance."""
-        function = call.function
-        metadata = self._functions.find(function)
-        number = call.instance_id("status")
-        return as_json(await self._instances.instance_status(function, metadata, number))
+        return as_json(await self.instances.instance_status(*self._instance(call, "status")))
 
     async def instance_stats(self, call: WorkerCall) -> Response:
         """Return the statistics of one instance."""
-        function = call.function
-        metadata = self._functions.find(function)
-        number = call.instance_id("stats")
-        return as_json(await self._instances.instance_stats(function, metadata, number))
+        return as_json(await self.instances.instance_stats(*self._instance(call, "stats")))
 
     async def start(self, call: WorkerCall) -> None:
         """Start one instance or all."""
-        await self._switch(call, "start")
+        await self._switch(call, "start", RUNNING)
 
     async def stop(self, call: WorkerCall) -> None:
         """Stop one instance or all."""
-        await self._switch(call, "stop")
+        await self._switch(call, "stop", STOPPED)
 
-    async def _switch(self, call: WorkerCall, command: str) -> None:
+    async def _switch(self, call: WorkerCall, command: str, state: FunctionState) -> None:
         function = call.function
-        await self._functions.newest(function)
-        number = call.optional_instance_id(command)
-        await (self._functions.start if command == "start" else self._functions.stop)(function, number)
-        metadata = self._functions.find(function)
-        await self._instances.settle(function, metadata)
-        await self._instances.stopped(function, metadata)
+        await self.functions.newest(function)
+        await self.functions.set_state(function, call.optional_instance_id(command), state)
+        metadata = self.functions.find(function)
+        await self.instances.settle(function, metadata)
+        await self.instances.stopped(function, metadata)
 
     async def restart(self, call: WorkerCall) -> None:
         """Restart one instance or all; nothing is stored."""
-        function = call.function
-        self._functions.find(function)
-        await self._instances.restart(function, call.optional_instance_id("restart"))
+        await self.instances.restart(self._existing(call), call.optional_instance_id("restart"))
 
     @takes(_NO_WAIT)
     async def trigger(self, call: WorkerCall) -> Response:
@@ -187,14 +188,14 @@ class FunctionsRoutes:
         """
         function, no_wait = call.function, _NO_WAIT.of(call)
         name = function.name
-        metadata = self._functions.find(function)
+        metadata = self.functions.find(function)
         if is_spark(metadata.functionDetails):
             if "content-type" in call.request.headers and (await read_form(call.request)).keys() & _TRIGGER_PARTS:
                 raise RequestRefused(
                     400, f"Function {name} runs by Spark, over the backlog of its inputs: trigger it without data"
                 )
-            run_id = await self._runs.begin(function)
-            return as_json({"runId": run_id} if no_wait else await self._runs.wait(function, metadata, run_id))
+            run_id = await self.runs.begin(function)
+            return as_json({"runId": run_id} if no_wait else await self.runs.wait(function, run_id))
         if no_wait:
             raise RequestRefused(400, f"noWait: Function {name} does not work in runs; leave it out")
         if "content-type" not in call.request.headers:
@@ -206,19 +207,18 @@ class FunctionsRoutes:
         if part is None:
             raise RequestRefused(400, "Trigger Data is not provided")
         topic = form["topic"].content.decode("utf-8", "replace") if "topic" in form else None
-        output = await self._trigger.run(metadata, part.content, topic)
+        output = await self.triggers.run(metadata, part.content, topic)
         return done() if output is None else Response(output, media_type="application/json")
 
     @takes(_RUN_ID)
     async def begin_run(self, call: WorkerCall) -> None:
         """Begin a run that another worker was asked for; only on the worker that has the function."""
-        function, run_id = call.function, _RUN_ID.of(call)
-        self._functions.find(function)
-        await self._instances.begin_run(function, call.instance_id("trigger"), run_id)
+        run_id = _RUN_ID.of(call)
+        await self.instances.begin_run(self._existing(call), call.instance_id("trigger"), run_id)
 
     async def ended(self, call: WorkerCall) -> None:
         """Answer once no instance of a stopped function runs on this worker; one worker asks another."""
-        await self._instances.ended_here(call.function)
+        await self.instances.ended_here(call.function)
 
     async def list_nothing(self, _: WorkerCall) -> Response:
         """Return the built-in functions and connectors: none yet."""
@@ -243,7 +243,7 @@ class FunctionsRoutes:
         if not request_id:
             raise RequestRefused(400, f"Corrupt Function MetaData: the header {REQUEST_ID_HEADER} is missing")
         is_deletion = form.get("delete", Part()).content == b"true"
-        await self._functions.decide_here(FunctionRequest(metadata, request_id, is_deletion))
+        await self.functions.decide_here(FunctionRequest(metadata, request_id, is_deletion))
 
     async def upload(self, _: WorkerCall) -> Response:
         """Refuse an upload: packages are stored by their content, not under a path that the client chooses."""
@@ -256,22 +256,31 @@ class FunctionsRoutes:
 
     async def download(self, call: WorkerCall) -> Response:
         """Return a function's package as it was uploaded."""
-        metadata = self._functions.find(call.function)
+        metadata = self.functions.find(call.function)
         if call.request.query_params.get("transform-function") == "true":
             raise RequestRefused(400, f"Function {call.function.name} has no transform function")
         try:
-            path = await self._packages.assemble(package_id(metadata.packageLocation))
+            path = await self.packages.assemble(package_id(metadata.packageLocation))
         except PackageError as exc:
             raise RequestRefused(500, str(exc)) from exc
         remove = BackgroundTask(asyncio.to_thread, path.unlink, missing_ok=True)
         return FileResponse(path, media_type="application/json", background=remove)
 
+    async def reset_cursor(self, call: WorkerCall) -> None:
+        """Stop a function, move the cursors of its inputs to the target in the body, and start it again; ours alone."""
+        content = await call.body_bytes(TARGET_BYTES_MAX)
+        try:
+            target = read_target(read_json(content))
+        except NotJson as exc:
+            raise RequestRefused(400, f"the request is not JSON: {exc}") from exc
+        await self.cursors.run(call.function, target)
+
     @takes(_TAIL, _FOLLOW)
     async def logs(self, call: WorkerCall) -> Response:
         """Return the last lines of all instances' logs."""
-        function, tail, is_following = call.function, _TAIL.of(call), _FOLLOW.of(call)
-        self._functions.find(function)
-        numbers = self._instances.assigned(function)
+        tail, is_following = _TAIL.of(call), _FOLLOW.of(call)
+        function = self._existing(call)
+        numbers = self.instances.assigned(function)
         if not numbers:
             raise RequestRefused(400, f"{function} has not been assigned yet")
         return await self._stream(function, numbers, tail, is_following=is_following)
@@ -279,11 +288,8 @@ class FunctionsRoutes:
     @takes(_TAIL, _FOLLOW)
     async def instance_logs(self, call: WorkerCall) -> Response:
         """Return the last lines of one instance's log."""
-        function, tail, is_following = call.function, _TAIL.of(call), _FOLLOW.of(call)
-        metadata = self._functions.find(function)
-        number = call.instance_id("logs")
-        if not 0 <= number < metadata.functionDetails.parallelism:
-            raise RequestRefused(400, f"Function {function.name} doesn't have instance with id {number}")
+        tail, is_following = _TAIL.of(call), _FOLLOW.of(call)
+        function, number = self._instance(call, "logs")
         return await self._stream(function, [number], tail, is_following=is_following)
 
     async def _stream(self, name: FunctionName, numbers: list[int], tail: int, *, is_following: bool) -> Response:
@@ -292,7 +298,7 @@ class FunctionsRoutes:
         streams = []
         for number in numbers:
             prefix = b"[%d] " % number if len(numbers) > 1 else b""
-            streams.append(self._instances.read_log(name, number, tail, prefix, is_following=is_following))
+            streams.append(self.instances.read_log(name, number, tail, prefix, is_following=is_following))
         return StreamingResponse(merged(streams), media_type="text/plain; charset=utf-8")
 
 
