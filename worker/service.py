@@ -11,7 +11,7 @@ import asyncio
 import logging
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +105,7 @@ class WorkerService:
             )
         self._tasks.owner = f"worker {self.worker_id}"
         self.worker_url = me.url
-        admin = await stack.enter_async_context(BrokerAdmin(config.admin_url))
+        admin = await stack.enter_async_context(aclosing(BrokerAdmin(config.admin_url)))
         http = await stack.enter_async_context(httpx.AsyncClient(timeout=10.0, trust_env=False))
         settings = ClientConfig(backoff_max_ms=SERVICE_BACKOFF_MAX_MS)
         client = await stack.enter_async_context(AsyncClient(config.service_url, settings))

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from magnetar.errors import ConnectionLost, InvalidConfig, RequestRefused
-from magnetar.worker.cluster.deadline import Deadline
+from magnetar.worker.cluster.hand_over import Deadline
 
 
 async def test_a_broker_that_stays_away_is_named_when_the_time_is_over() -> None:

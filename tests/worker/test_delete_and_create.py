@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -165,7 +166,7 @@ async def test_a_lock_can_be_taken_away_for_good_from_whoever_holds_it(cluster: 
         async def not_ended(self, *_of: object) -> set[str]:
             return {"w9"}
 
-    async with BrokerAdmin(cluster.broker.web_url) as admin:
+    async with aclosing(BrokerAdmin(cluster.broker.web_url)) as admin:
         for _ in range(2):
             await Termination(Silent(), admin, topic).run(FunctionName("t", "n", "f"), metadata)  # type: ignore[arg-type]
     async with asyncio.timeout(30):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import aclosing
 
 import httpx
 from magnetar.client.client import AsyncClient
@@ -46,7 +47,7 @@ async def test_a_compacted_log_tells_a_new_reader_and_a_late_one_the_same(broker
     topic = f"persistent://public/default/{own_name('worker-log')}"
     async with (
         AsyncClient(broker.service_url) as client,
-        BrokerAdmin(broker.web_url) as admin,
+        aclosing(BrokerAdmin(broker.web_url)) as admin,
         httpx.AsyncClient(base_url=broker.web_url, timeout=60) as http,
     ):
         writer = await TopicLog(client, topic, "tailer").open_writer("leader")

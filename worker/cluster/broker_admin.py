@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from ...errors import UnknownBrokerError
 from ...web.async_client import connections, request
@@ -17,21 +16,13 @@ _REASON_CHARACTERS = 200
 
 
 class BrokerAdmin:
-    """A connection to the admin REST interface; use as an async context manager."""
+    """A connection to the admin REST interface; close it in the end."""
 
     def __init__(self, admin_url: str) -> None:
         self._base_url = f"{admin_url.rstrip('/')}/admin/v2/"
         self._http = connections(_TIMEOUT_S, _CONNECT_TIMEOUT_S)
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Close all connections."""
         await self._http.aclose()
 

@@ -19,7 +19,7 @@ from ...instance.loading.loader import requirements_of
 from ...metadata.packages import PackageStore, Upload
 from ...metadata.packages_extract import SUFFIXES
 from ...wire.functions_pb2 import PackageLocationMetaData
-from ..cluster.deadline import Deadline
+from ..cluster.hand_over import Deadline
 
 PACKAGE_PREFIX = "package-"
 """The path of a package in a record: this, and its id."""
@@ -53,15 +53,13 @@ class PackageIntake:
             deadline: of the request.
 
         Raises:
-            RequestRefused: 400, it is no package, or has no such function.
+            PackageError: it is no package, or has no such function.
+            RequestRefused: 400, its name is none of a package.
         """
         name = _file_name(file_name, config)
-        try:
-            package = await self._packages.unpack(upload, name)
-            await asyncio.to_thread(_check, package, config)
-            await deadline.ask(lambda: self._packages.keep(upload, name))
-        except PackageError as exc:
-            raise RequestRefused(400, str(exc)) from exc
+        package = await self._packages.unpack(upload, name)
+        await asyncio.to_thread(_check, package, config)
+        await deadline.ask(lambda: self._packages.keep(upload, name))
         return PackageLocationMetaData(packagePath=PACKAGE_PREFIX + upload.package_id, originalFileName=name)
 
     async def keep_named(self, upload: Upload, location: PackageLocationMetaData, deadline: Deadline) -> None:
@@ -77,12 +75,9 @@ class PackageIntake:
         """Check the package of a record against another config.
 
         Raises:
-            RequestRefused: 400, it has no such function.
+            PackageError: it has no such function.
         """
-        try:
-            await asyncio.to_thread(_check, await self.fetch(location), config)
-        except PackageError as exc:
-            raise RequestRefused(400, str(exc)) from exc
+        await asyncio.to_thread(_check, await self.fetch(location), config)
 
     async def fetch(self, location: PackageLocationMetaData) -> Path:
         """Return a record's package, extracted on this machine."""

@@ -20,8 +20,7 @@ from ...metadata.functions import FunctionMetadataManager, FunctionRequest
 from ...metadata.packages import Upload
 from ...wire.functions_pb2 import RUNNING, STOPPED, FunctionMetaData, FunctionState, PackageLocationMetaData
 from ..cluster.broker_admin import BrokerAdmin
-from ..cluster.deadline import Deadline
-from ..cluster.hand_over import NO_LEADER, HandOver
+from ..cluster.hand_over import NO_LEADER, Deadline, HandOver
 from .package_intake import PackageIntake, url_refusal
 from .prerequisites import Prerequisites
 

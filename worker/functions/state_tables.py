@@ -12,7 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
-from ...errors import MagnetarError, RequestRefused
+from ...errors import MagnetarError, RequestRefused, StateRefused, StateStoreFailed, StateStoreUnavailable
 from ...tasks import TaskSet
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ NO_STATE_STORE = "State storage client is not done initializing. Please try agai
 _THREADS = 4
 _TIMEOUT_S = 5.0
 _DROP_DELAYS_S = (0.0, 1.0, 5.0, 20.0)
+_STATUS = {StateRefused: 400, StateStoreUnavailable: 503, StateStoreFailed: 500}
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
@@ -51,9 +52,8 @@ class StateTables:
         """Return what a key holds, None if it is missing.
 
         Raises:
-            StateStoreUnavailable: the state store does not answer.
-            StateStoreFailed: it cannot read.
-            StateRefused: the key is too long.
+            RequestRefused: there is no state store, it does not answer (503) or cannot read (500), or the key is too
+                long (400).
         """
         return (await self._call(lambda client: client.read(table, [key], _TIMEOUT_S)))[0]
 
@@ -63,9 +63,8 @@ class StateTables:
         Cancellation: the key may be set.
 
         Raises:
-            StateStoreUnavailable: the state store does not answer; whether it was written is not known.
-            StateStoreFailed: it cannot write.
-            StateRefused: key or value is too long.
+            RequestRefused: there is no state store, it does not answer, so that nobody knows whether the key was set
+                (503), it cannot write (500), or key or value is too long (400).
         """
         return await self._call(lambda client: client.put(table, key, data, timeout_s=_TIMEOUT_S))
 
@@ -91,7 +90,10 @@ class StateTables:
 
     async def _call(self, call: Callable[[TableClient], _T]) -> _T:
         self.check_configured()
-        return await asyncio.get_running_loop().run_in_executor(self._threads, lambda: call(self._connected()))
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, lambda: call(self._connected()))
+        except (StateRefused, StateStoreUnavailable, StateStoreFailed) as error:
+            raise RequestRefused(_STATUS[type(error)], str(error)) from error
 
     def _connected(self) -> TableClient:
         from ...state.client import TableClient

@@ -74,21 +74,16 @@ def function_status(instances: Mapping[int, Json]) -> Json:
 def instance_stats(metrics: MetricsData) -> Json:
     """Return FunctionInstanceStatsData; a latency or time of 0 means that there is none."""
     return {
-        "receivedTotal": metrics.receivedTotal,
-        "processedSuccessfullyTotal": metrics.processedSuccessfullyTotal,
-        "systemExceptionsTotal": metrics.systemExceptionsTotal,
-        "userExceptionsTotal": metrics.userExceptionsTotal,
-        "avgProcessLatency": metrics.avgProcessLatency or None,
-        "1min": {
-            "receivedTotal": metrics.receivedTotal_1min,
-            "processedSuccessfullyTotal": metrics.processedSuccessfullyTotal_1min,
-            "systemExceptionsTotal": metrics.systemExceptionsTotal_1min,
-            "userExceptionsTotal": metrics.userExceptionsTotal_1min,
-            "avgProcessLatency": metrics.avgProcessLatency_1min or None,
-        },
+        **_counts(metrics),
+        "1min": _counts(metrics, "_1min"),
         "lastInvocation": metrics.lastInvocation or None,
         "userMetrics": {name: value for name, value in metrics.userMetrics.items() if not math.isnan(value)},
     }
+
+
+def _counts(metrics: MetricsData, period: str = "") -> Json:
+    counts: Json = {name: getattr(metrics, name + period) for name in _SUMMED}
+    return {**counts, "avgProcessLatency": getattr(metrics, f"avgProcessLatency{period}") or None}
 
 
 _SUMMED = ("receivedTotal", "processedSuccessfullyTotal", "systemExceptionsTotal", "userExceptionsTotal")

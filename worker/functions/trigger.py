@@ -11,6 +11,7 @@ from base64 import urlsafe_b64decode
 from binascii import Error as BadBase64
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 
 from ...client.client import AsyncClient
 from ...client.config import ProducerConfig, ReaderConfig
@@ -24,13 +25,17 @@ from ...wire.message_id import LATEST, MessageId, deserialize
 from ...wire.topic_name import parse_topic_name
 
 
+@dataclass(frozen=True, slots=True)
 class Trigger:
-    """Runs single messages through functions."""
+    """Runs single messages through functions.
 
-    def __init__(self, client: AsyncClient, timeout_s: float) -> None:
-        """Wait `timeout_s` seconds for an output."""
-        self._client = client
-        self._timeout_s = timeout_s
+    Attributes:
+        client: to send and read with.
+        timeout_s: how long to wait for an output.
+    """
+
+    client: AsyncClient
+    timeout_s: float
 
     async def run(self, metadata: FunctionMetaData, data: bytes, topic: str | None) -> bytes | None:
         """Return what the function made of `data`; None for a function without output.
@@ -44,7 +49,7 @@ class Trigger:
             if not readers:
                 return None
             try:
-                async with asyncio.timeout(self._timeout_s):
+                async with asyncio.timeout(self.timeout_s):
                     return await race(*(_match(reader, sent, chosen) for reader in readers))
             except TimeoutError:
                 raise RequestRefused(408, "Request Timed Out") from None
@@ -53,15 +58,15 @@ class Trigger:
     async def _outputs(self, output: str) -> AsyncIterator[list[Reader]]:
         async with AsyncExitStack() as stack:
             readers = []
-            for topic in await self._client.partitions(output) if output else []:
-                reader = await self._client.create_reader(topic, LATEST, ReaderConfig())
+            for topic in await self.client.partitions(output) if output else []:
+                reader = await self.client.create_reader(topic, LATEST, ReaderConfig())
                 stack.push_async_callback(reader.close)
                 readers.append(reader)
             yield readers
 
     async def _send(self, topic: str, data: bytes) -> MessageId:
         try:
-            producer = await self._client.create_producer(topic, ProducerConfig(batching=False))
+            producer = await self.client.create_producer(topic, ProducerConfig(batching=False))
         except MagnetarError as exc:
             raise RequestRefused(400, f"Function in trigger function is not ready: {exc}") from exc
         try:

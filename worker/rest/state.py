@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import binascii
 from base64 import b64decode, b64encode
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from starlette.responses import Response
 
-from ...errors import RequestRefused, StateRefused, StateStoreFailed, StateStoreUnavailable
+from ...errors import RequestRefused
 from ...instance.identity import table_of
 from ...web.answers import as_json
 from ...wire.functions_pb2 import FunctionMetaData
@@ -75,24 +75,12 @@ def _from_base64(data: object) -> bytes:
     raise RequestRefused(400, "byteValue must be base64, or a list of bytes")
 
 
-@contextmanager
-def _errors_as_answers() -> Iterator[None]:
-    try:
-        yield
-    except StateRefused as error:
-        raise RequestRefused(400, str(error)) from error
-    except StateStoreUnavailable as error:
-        raise RequestRefused(503, str(error)) from error
-    except StateStoreFailed as error:
-        raise RequestRefused(500, str(error)) from error
-
-
+@dataclass(frozen=True, slots=True)
 class StateRoutes:
     """Handlers of one worker."""
 
-    def __init__(self, functions: Functions, tables: StateTables) -> None:
-        self._functions = functions
-        self._tables = tables
+    functions: Functions
+    tables: StateTables
 
     def routes(self) -> WorkerRoutes:
         """Return the routes."""
@@ -102,10 +90,9 @@ class StateRoutes:
     async def get(self, call: WorkerCall) -> Response:
         """Return what a key of the function's state holds."""
         key = call.text("key")
-        self._tables.check_configured()
+        self.tables.check_configured()
         table = table_of(self._find(call))
-        with _errors_as_answers():
-            value = await self._tables.get(table, key.encode())
+        value = await self.tables.get(table, key.encode())
         if value is None:
             raise RequestRefused(404, f"key '{key}' doesn't exist.")
         return as_json(shown(key, value))
@@ -113,18 +100,17 @@ class StateRoutes:
     async def put(self, call: WorkerCall) -> None:
         """Set a key of the function's state from the part state, a FunctionState as JSON."""
         key = call.text("key")
-        self._tables.check_configured()
+        self.tables.check_configured()
         table = table_of(self._find(call))
         state = json_part(await read_form(call.request), "state", MAX_PART_BYTES)
         if state is None:
             raise RequestRefused(400, "the part state is missing: a FunctionState as JSON")
         data = sent(state, key)
-        with _errors_as_answers():
-            await self._tables.put(table, key.encode(), data)
+        await self.tables.put(table, key.encode(), data)
 
     def _find(self, call: WorkerCall) -> FunctionMetaData:
         function = call.function
         try:
-            return self._functions.find(function)
+            return self.functions.find(function)
         except RequestRefused as error:
             raise RequestRefused(404, f"'{function.name}' is not found") from error
