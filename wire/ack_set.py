@@ -34,22 +34,12 @@ def words_for(messages: int) -> int:
     return -(-messages // WORD_BITS)
 
 
-def full(size: int) -> AckSet:
-    """Return the set of a batch of ``size`` messages of which none is acknowledged."""
-    return _to_words((1 << size) - 1)
-
-
 def from_wanted(indexes: Iterable[int]) -> AckSet:
     """Return the set in which only ``indexes`` are still wanted."""
     words: dict[int, int] = {}
     for index in indexes:
         words[index // WORD_BITS] = words.get(index // WORD_BITS, 0) | 1 << index % WORD_BITS
     return _to_words(_to_int(words.get(number, 0) for number in range(max(words, default=-1) + 1)))
-
-
-def clear(words: AckSet, index: int) -> AckSet:
-    """Return the set with message ``index`` acknowledged."""
-    return _to_words(_to_int(words) & ~(1 << index))
 
 
 def intersect(first: Iterable[int], second: Iterable[int]) -> AckSet:
@@ -62,19 +52,9 @@ def cut(words: Sequence[int], messages: int) -> AckSet:
     return _to_words(_to_int(words[: max(words_for(messages), 1)]))
 
 
-def is_empty(words: Iterable[int]) -> bool:
-    """Return whether everything is acknowledged."""
-    return not any(words)
-
-
 def count(words: Iterable[int]) -> int:
     """Return how many messages are still wanted."""
     return _to_int(words).bit_count()
-
-
-def is_set(words: AckSet, index: int) -> bool:
-    """Return whether message ``index`` is still wanted."""
-    return index // WORD_BITS < len(words) and bool(words[index // WORD_BITS] >> (index % WORD_BITS) & 1)
 
 
 def wanted(words: AckSet) -> list[int]:

@@ -17,16 +17,18 @@ from .pulsar_api_pb2 import BaseCommand
 
 _SIZES = Struct(">II")
 _U64 = (1 << 64) - 1
-_VARINTS_2 = [bytes((n,)) if n < 128 else bytes((n & 127 | 128, n >> 7)) for n in range(1 << 14)]
-_VARINT_BEGINS = [bytes((n & 127 | 128, n >> 7 | 128)) for n in range(1 << 14)]  # the lowest 14 bits of longer ones
+_END = [bytes((n,)) if n < 128 else bytes((n & 127 | 128, n >> 7)) for n in range(1 << 14)]
+"""The varints of one or two bytes."""
+_CONTINUED = [bytes((n & 127 | 128, n >> 7 | 128)) for n in range(1 << 14)]
+"""The two low bytes of a varint that has more."""
 
 
 def varint(number: int) -> bytes:
     """Return a number as protobuf's varint; negative ones as 64-bit two's complement."""
     if 0 <= number < 16384:
-        return _VARINTS_2[number]
+        return _END[number]
     if 0 < number < 268435456:
-        return _VARINT_BEGINS[number & 16383] + _VARINTS_2[number >> 14]
+        return _CONTINUED[number & 16383] + _END[number >> 14]
     number &= _U64
     out = bytearray()
     while number > 127:
@@ -151,9 +153,6 @@ MAX_KEPT_HEADS = 1024
 
 _SHORT = 1 << 28
 """Numbers below it are encoded by two look-ups."""
-_CONTINUED = [bytes((number & 127 | 128, number >> 7 | 128)) for number in range(1 << 14)]
-"""The two low bytes of a varint that has more."""
-_END = [varint(number) for number in range(1 << 14)]
 
 
 def receipt_frames(producer_id: int, receipts: Sequence[Receipt]) -> bytes:

@@ -60,11 +60,6 @@ class FrameDecoder:
         # Length that `_kept` must reach before a frame can be complete: spares parsing on every piece of a big frame.
         self._wanted_bytes = 4
 
-    @property
-    def buffered_bytes(self) -> int:
-        """Bytes of the incomplete frame at the end of the stream so far."""
-        return len(self._kept)
-
     def feed(self, data: bytes) -> list[Frame]:
         """Return the frames that ``data`` completes, in order.
 
@@ -181,10 +176,3 @@ def encode_frame(command: BaseCommand, payload: bytes = b"") -> bytes:
     body = command.SerializeToString()
     size = len(body)
     return _SIZES.pack(4 + size + len(payload), size) + body + payload
-
-
-def encode_frame_head(command: BaseCommand, payload_bytes: int) -> bytes:
-    """Return what comes before a payload section of ``payload_bytes`` bytes, which the caller writes behind it."""
-    body = command.SerializeToString()
-    size = len(body)
-    return _SIZES.pack(4 + size + payload_bytes, size) + body

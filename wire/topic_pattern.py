@@ -9,7 +9,6 @@ for time grows with it too.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -54,11 +53,6 @@ class TopicPattern:
     def matches(self, name: str) -> bool:
         """Return whether the whole of ``name`` matches."""
         return self._matches(name) is not None
-
-    def matching(self, names: Iterable[str]) -> list[str]:
-        """Return those of ``names`` that match, in their order."""
-        matches = self._matches
-        return [name for name in names if matches(name) is not None]
 
 
 @lru_cache(maxsize=64)

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from magnetar.broker.storage import DiskFailure, Position, Storage, StorageConfig, TopicLog
 from magnetar.testing.simulated_disk import SimulatedCrash, SimulatedDisk
-from magnetar.wire.ack_set import full, intersect, is_empty
+from magnetar.wire.ack_set import from_wanted, intersect
 
 from tests.support.stepper import Stepper, load_now, step_by_hand
 
@@ -34,6 +34,7 @@ TINY = StorageConfig(
 )
 SEEDS = int(os.environ.get("MAGNETAR_CRASH_SEEDS", "200"))
 ROUNDS = 6
+ALL_WANTED = from_wanted(range(62))
 
 State = dict[str, dict[str, Any]]
 
@@ -233,16 +234,16 @@ class Workload:
             return
         acks = []
         for position in self.some_positions(cursor):
-            wanted = tuple(word & self.rng.getrandbits(62) for word in full(62))
-            acks.append((position, () if is_empty(wanted) else wanted))
+            wanted = tuple(word & self.rng.getrandbits(62) for word in ALL_WANTED)
+            acks.append((position, wanted if any(wanted) else ()))
 
         def apply(state: State) -> None:
             acked, partly, _ = state[cursor.log.name]["cursors"][cursor.name]
             for position, words in acks:
                 if position not in acked:
-                    left = intersect(partly.get(position, full(62)), words)
+                    left = intersect(partly.get(position, ALL_WANTED), words)
                     partly[position] = left
-                    if is_empty(left):
+                    if not any(left):
                         del partly[position]
                         acked.add(position)
 

@@ -15,7 +15,7 @@ from magnetar.broker.storage import Cursor, MemoryCursor, Position, Storage, Sto
 from magnetar.broker.storage.cursors import bitmap
 from magnetar.broker.storage.cursors import image as cursor_image
 from magnetar.testing.simulated_disk import SimulatedDisk
-from magnetar.wire.ack_set import intersect, is_empty
+from magnetar.wire.ack_set import intersect
 
 from tests.support.stepper import step_by_hand
 
@@ -81,7 +81,7 @@ def test_cursor_agrees_with_a_set_of_positions(steps: list[tuple[str, Any]]) -> 
                 cursor.acknowledge([(position, (words,) if words else ())])
                 if position not in acked:
                     partly[position] = intersect(partly.get(position, (7,)), (words,))
-                    if is_empty(partly[position]):
+                    if not any(partly[position]):
                         acked.add(position)
         elif what == "up to part":
             index, word = value
@@ -91,7 +91,7 @@ def test_cursor_agrees_with_a_set_of_positions(steps: list[tuple[str, Any]]) -> 
                 if positions[index] not in acked:
                     left = intersect(partly.get(positions[index], (7,)), (word,))
                     partly[positions[index]] = left
-                    acked.update([positions[index]] if is_empty(left) else [])
+                    acked.update([] if any(left) else [positions[index]])
             else:
                 acked.update(positions[: index + 1])
         elif what == "never":

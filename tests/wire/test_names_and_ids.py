@@ -92,16 +92,9 @@ def test_ack_sets_behave_as_sets(first: set[int], second: set[int]) -> None:
     both = ack_set.intersect(one, two)
     assert ack_set.wanted(both) == sorted(first & second)
     assert ack_set.count(one) == len(first)
-    assert ack_set.is_empty(both) == (not first & second)
-    assert all(ack_set.is_set(one, index) == (index in first) for index in range(201))
+    assert any(both) == bool(first & second)
     assert all(-(1 << 63) <= word < 1 << 63 for word in one)
     assert not one or one[-1] != 0
-
-
-@given(st.integers(1, 200), st.integers(0, 199))
-def test_clearing_acknowledges_one_message(size: int, index: int) -> None:
-    assert ack_set.wanted(ack_set.full(size)) == list(range(size))
-    assert ack_set.wanted(ack_set.clear(ack_set.full(size), index)) == [i for i in range(size) if i != index]
 
 
 def test_every_error_code_of_the_protocol_has_its_class() -> None:

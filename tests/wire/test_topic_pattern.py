@@ -24,7 +24,9 @@ CPU_S = 2.0
 def test_no_pattern_takes_long(text: str) -> None:
     before = time.thread_time()
     with contextlib.suppress(PatternNotSupported):
-        compile_pattern(text).matching(NAMES)
+        pattern = compile_pattern(text)
+        for name in NAMES:
+            pattern.matches(name)
     assert time.thread_time() - before < CPU_S
 
 
@@ -68,4 +70,5 @@ def test_what_looks_like_it_is_taken(text: str) -> None:
 )
 def test_patterns_match_as_pythons_do(parts: list[str], names: list[str]) -> None:
     text = "".join(parts)
-    assert compile_pattern(text).matching(names) == [name for name in names if re.fullmatch(text, name)]
+    pattern = compile_pattern(text)
+    assert [pattern.matches(name) for name in names] == [bool(re.fullmatch(text, name)) for name in names]
