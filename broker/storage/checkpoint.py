@@ -20,8 +20,8 @@ from functools import partial
 
 from ...errors import StorageError
 from .catalogue.catalogue import Head, write_catalogue
-from .catalogue.lines import LogLine, encoded
 from .core import StorageCore, tell
+from .cursors.image import Image
 from .disk.failures import as_storage_error, disk_action
 from .journal.batch import Batch, JournalEnd
 from .ledgers.ledger import Ledger
@@ -48,7 +48,7 @@ class _Plan:
     """
 
     ids: tuple[int, int]
-    lines: list[LogLine]
+    lines: list[Image]
     ledgers: list[tuple[Ledger, list[bytes]]]
     covered_bytes: int
     unrecorded: int
@@ -165,7 +165,9 @@ class Checkpoint:
             path = f"{core.directory}/ledgers"
             with disk_action("sync the directory", path):
                 core.disk.sync_directory(path)
-        write_catalogue(core.disk, core.directory, Head(end, *plan.ids, core.journal_key), encoded(plan.lines))
+        write_catalogue(
+            core.disk, core.directory, Head(end, *plan.ids, core.journal_key), (line.encode() for line in plan.lines)
+        )
 
     def _finish(self, plan: _Plan, end: JournalEnd | None) -> None:
         core = self._core
@@ -228,7 +230,7 @@ class Checkpoint:
         core.has_changes = self._has_failed = True
         logger.warning("checkpoint failed, it is tried again: %s", failure)
         kept = max(core.memory.unmoved_bytes, core.journal.written_bytes - self._covered_bytes)
-        if not core.is_refusing and kept > core.config.unmoved_bytes:
+        if core.failure is None and kept > core.config.unmoved_bytes:
             core.refuse(failure)
 
     def _remove(self, path: str) -> None:

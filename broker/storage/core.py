@@ -45,7 +45,6 @@ class StorageCore:
         lines: what the catalogue says about them.
         touched: logs that changed since the broker last looked (see `Storage.take_touched`).
         failure: why changes are refused, or None.
-        is_refusing: True while changes are refused.
         memory: the entries that memory holds.
         checkpoint_at_bytes: what the journal has to have written for ``checkpoint_due`` to be called.
         has_changes: True if the catalogue has something new to say.
@@ -71,7 +70,6 @@ class StorageCore:
         self.memory = EntryMemory(config.tail_cache_bytes)
         self.read_cache = ReadCache(config.read_cache_bytes)
         self.failure: StorageError | None = None
-        self.is_refusing = False
         self.is_closed = False
         self.has_died = False
         self.on_death: Callable[[StorageError], None] = lambda _: None
@@ -120,7 +118,7 @@ class StorageCore:
 
     def _flush(self) -> None:
         self._is_flush_planned = False
-        self.journal.wake()
+        self.lanes.wake_writer()
 
     def record_removal(self, ledgers: Sequence[Ledger], done: Done, change: bytes) -> None:
         """Queue the record that ``ledgers`` are gone; their files go once it is on the disk."""
@@ -199,7 +197,6 @@ class StorageCore:
         if self.is_closed:
             return
         self.failure = failure
-        self.is_refusing = True
         logger.error("storage refuses changes: %s", failure)
 
     def close(self) -> None:
@@ -207,7 +204,7 @@ class StorageCore:
         if self.has_died:
             return
         self.failure = StorageError(f"storage {self.directory} is closed")
-        self.is_refusing = self.is_closed = True
+        self.is_closed = True
 
     def accept(self) -> None:
         """Take changes again, unless closed."""
@@ -216,7 +213,6 @@ class StorageCore:
         if self.failure is not None:
             logger.warning("storage works again")
         self.failure = None
-        self.is_refusing = False
         self.check_drained()
 
     def refusal(self) -> StorageError | None:

@@ -16,9 +16,10 @@ from weakref import WeakSet
 
 from ...errors import StorageError, TopicTerminated
 from ...wire.position import EARLIEST, Position
-from .catalogue.lines import LogLine
+from .catalogue.lines import encode_log
 from .compacted_view import CompactedView
 from .cursors.cursor import Cursor, MemoryCursor
+from .cursors.image import Image
 from .cursors.names import check_name, check_properties, refuse_internal
 from .entry import StoredEntry
 from .journal.batch import Done, EntryDone
@@ -78,7 +79,7 @@ class TopicLog(LedgerList):
         ledger = self._open
         if (
             ledger is None
-            or core.is_refusing
+            or core.failure is not None
             or core.journal.queued_bytes > core.queue_limit_bytes
             or memory.unmoved_bytes > core.unmoved_limit_bytes
         ):
@@ -464,7 +465,7 @@ class TopicLog(LedgerList):
             self.core.memory.drop_ledger(self.forget(ledger_id))
             self.core.read_cache.forget(ledger_id)
             for cursor in self._watchers:
-                cursor.ledger_dropped(ledger_id)
+                cursor.forget_ledger(ledger_id)
         self.has_changed()
 
     def drop(self) -> list[Ledger]:
@@ -479,7 +480,7 @@ class TopicLog(LedgerList):
 
     # The catalogue.
 
-    def snapshot(self) -> LogLine:
+    def snapshot(self) -> Image:
         """Return the log's line in the catalogue: its state once all that is queued now has been written and moved."""
         self.looked_at()
         last = self.last_confirmed
@@ -499,7 +500,7 @@ class TopicLog(LedgerList):
             "ledgers": ledgers,
             "view": None if self.view is None else self.view.state(),
         }
-        return LogLine(head, [cursor.snapshot() for cursor in self.cursors.values()])
+        return Image(partial(encode_log, head, [cursor.snapshot() for cursor in self.cursors.values()]))
 
     @classmethod
     def from_state(cls, core: StorageCore, state: dict[str, Any]) -> TopicLog:

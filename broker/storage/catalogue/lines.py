@@ -6,11 +6,11 @@ captured stays until it is captured anew, so each checkpoint has all lines, and 
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..cursors.image import CursorImage
+from ..cursors.image import Image, encode_head
 from .catalogue import encode_line
 
 if TYPE_CHECKING:
@@ -32,35 +32,13 @@ class LogPort(Protocol):
     def is_deleted(self) -> bool:
         """Whether it has no line any more."""
 
-    def snapshot(self) -> LogLine:
+    def snapshot(self) -> Image:
         """Return the log's line."""
 
 
-class LogLine:
-    """The state of a log at one moment; the background lane encodes it, once."""
-
-    __slots__ = ("_cursors", "_encoded", "_head")
-
-    def __init__(self, head: Mapping[str, Any], cursors: Sequence[CursorImage]) -> None:
-        self._head: Mapping[str, Any] | None = head
-        self._cursors: Sequence[CursorImage] = cursors
-        self._encoded = b""
-
-    @classmethod
-    def of(cls, line: bytes) -> LogLine:
-        """Return a line that is encoded already."""
-        it = cls({}, ())
-        it._encoded = line
-        return it
-
-    def encode(self) -> bytes:
-        """Return the line; drops what it was made of."""
-        if not self._encoded:
-            head = json.dumps(self._head, separators=(",", ":")).encode()
-            cursors = b",".join([cursor.encode() for cursor in self._cursors])
-            self._encoded = head[:-1] + b',"cursors":[' + cursors + b"]}\n"
-            self._head, self._cursors = None, ()
-        return self._encoded
+def encode_log(head: Mapping[str, Any], cursors: Sequence[Image]) -> bytes:
+    """Return the line of a log with the states of its cursors."""
+    return encode_head(head) + b',"cursors":[' + b",".join([cursor.encode() for cursor in cursors]) + b"]}\n"
 
 
 class CatalogueLines:
@@ -74,14 +52,14 @@ class CatalogueLines:
     def __init__(self) -> None:
         self.changed: set[LogPort] = set()
         self.open_ledgers: dict[int, Ledger] = {}
-        self._lines: dict[int, LogLine] = {}
+        self._lines: dict[int, Image] = {}
 
     def restore(self, log: LogPort, state: dict[str, Any]) -> None:
         """Take the line of a log as the catalogue has it: nothing changed since."""
-        self._lines[log.id] = LogLine.of(encode_line(state))
+        self._lines[log.id] = Image(partial(bytes, encode_line(state)))
         self.changed.discard(log)
 
-    def capture(self, now_ms: int, *, is_last: bool = False) -> list[LogLine]:
+    def capture(self, now_ms: int, *, is_last: bool = False) -> list[Image]:
         """Return the lines of all durable logs, as they are at this moment.
 
         Args:
@@ -108,9 +86,3 @@ class CatalogueLines:
                 del self.open_ledgers[ledger_id]
             else:
                 return  # those behind it are younger
-
-
-def encoded(lines: Iterable[LogLine]) -> Iterator[bytes]:
-    """Yield the lines as the catalogue has them; on the background lane."""
-    for line in lines:
-        yield line.encode()

@@ -8,13 +8,14 @@ receipt, the record goes along with the next group.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ....wire.position import Position
 from ..journal.batch import Done
 from ..journal.format import encode_acknowledged, encode_change, encode_mark, encode_partly_acknowledged
 from . import bitmap
-from .image import CursorImage, LedgerImage, acked_in, parts_in
+from .image import Image, acked_in, encode_cursor, encode_ledger, parts_in
 from .memory import Ack, Applied, MemoryCursor
 
 if TYPE_CHECKING:
@@ -104,17 +105,20 @@ class Cursor(MemoryCursor):
             self.numbers.pop(name, None)
         self._image = None
 
-    def snapshot(self) -> CursorImage:
+    def snapshot(self) -> Image:
         """Return the state for the catalogue; takes little time, for what did not change is not looked at."""
         if self._image is None:
             head = {"id": self.id, "name": self.name, "mark": list(self.mark_delete), "properties": self.properties}
             if self.numbers:
                 head["numbers"] = dict(self.numbers)
             for ledger_id in self._acked.keys() - self._acked_images.keys():
-                self._acked_images[ledger_id] = LedgerImage(ledger_id, bytes(self._acked[ledger_id]))
+                self._acked_images[ledger_id] = Image(partial(encode_ledger, ledger_id, bytes(self._acked[ledger_id])))
             for ledger_id in self._partly.keys() - self._partly_images.keys():
-                self._partly_images[ledger_id] = LedgerImage(ledger_id, self._partly[ledger_id].copy())
-            self._image = CursorImage(head, tuple(self._acked_images.values()), tuple(self._partly_images.values()))
+                self._partly_images[ledger_id] = Image(
+                    partial(encode_ledger, ledger_id, self._partly[ledger_id].copy())
+                )
+            acked, parts = tuple(self._acked_images.values()), tuple(self._partly_images.values())
+            self._image = Image(partial(encode_cursor, head, acked, parts))
         return self._image
 
     @classmethod

@@ -15,7 +15,7 @@ import base64
 import json
 import struct
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -24,44 +24,42 @@ from ....wire.ack_set import AckSet
 _HEAD = struct.Struct("<II")  # entries, words of all of them
 
 
-class LedgerImage:
-    """State of a cursor in one ledger at one moment; the background lane encodes it, once."""
+class Image:
+    """A state at one moment; the background lane encodes it, once.
 
-    __slots__ = ("_encoded", "_state", "ledger_id")
+    Args:
+        encode: returns the bytes; dropped with all it holds once it was called.
+    """
 
-    def __init__(self, ledger_id: int, state: bytes | dict[int, AckSet]) -> None:
-        self.ledger_id = ledger_id
-        self._state: bytes | dict[int, AckSet] | None = state
+    __slots__ = ("_encode", "_encoded")
+
+    def __init__(self, encode: Callable[[], bytes]) -> None:
+        self._encode: Callable[[], bytes] | None = encode
         self._encoded = b""
 
     def encode(self) -> bytes:
-        """Return the member of a JSON object that tells it; drops what it was made of."""
-        state = self._state
-        if state is not None:
-            plain = state if isinstance(state, bytes) else _pack_parts(state)
-            self._encoded = b'"%d":"%s"' % (self.ledger_id, base64.b64encode(zlib.compress(plain, 1)))
-            self._state = None
+        """Return the state's bytes."""
+        if self._encode is not None:
+            self._encoded = self._encode()
+            self._encode = None
         return self._encoded
 
 
-class CursorImage:
-    """The state of a cursor at one moment; the background lane encodes it, once."""
+def encode_ledger(ledger_id: int, state: bytes | dict[int, AckSet]) -> bytes:
+    """Return the member of a JSON object that tells the state of a cursor in one ledger."""
+    plain = state if isinstance(state, bytes) else _pack_parts(state)
+    return b'"%d":"%s"' % (ledger_id, base64.b64encode(zlib.compress(plain, 1)))
 
-    __slots__ = ("_acked", "_encoded", "_head", "_parts")
 
-    def __init__(self, head: Mapping[str, Any], acked: Sequence[LedgerImage], parts: Sequence[LedgerImage]) -> None:
-        self._head = head
-        self._acked = acked
-        self._parts = parts
-        self._encoded = b""
+def encode_cursor(head: Mapping[str, Any], acked: Sequence[Image], parts: Sequence[Image]) -> bytes:
+    """Return the JSON object of a cursor with the states of its ledgers."""
+    acked_members, parts_members = (b",".join([each.encode() for each in images]) for images in (acked, parts))
+    return encode_head(head) + b',"acked":{' + acked_members + b'},"parts":{' + parts_members + b"}}"
 
-    def encode(self) -> bytes:
-        """Return its JSON object."""
-        if not self._encoded:
-            head = json.dumps(self._head, separators=(",", ":")).encode()
-            acked, parts = (b",".join([each.encode() for each in images]) for images in (self._acked, self._parts))
-            self._encoded = head[:-1] + b',"acked":{' + acked + b'},"parts":{' + parts + b"}}"
-        return self._encoded
+
+def encode_head(head: Mapping[str, Any]) -> bytes:
+    """Return the JSON object of ``head`` without its end, for more members to follow."""
+    return json.dumps(head, separators=(",", ":")).encode()[:-1]
 
 
 def acked_in(state: Mapping[str, Any]) -> Iterator[tuple[int, bytearray]]:

@@ -19,7 +19,7 @@ from ....wire.ack_set import AckSet, cut, intersect
 from ....wire.position import Position
 from ..journal.batch import Done
 from . import bitmap
-from .image import CursorImage, LedgerImage
+from .image import Image
 
 if TYPE_CHECKING:
     from .ports import LogPort
@@ -55,9 +55,9 @@ class MemoryCursor:
         self._acked: dict[int, bytearray] = {}  # ledger -> bit per entry; bits at or below the mark mean nothing
         self._acked_above = 0  # bits set above the mark
         self._partly: dict[int, dict[int, AckSet]] = {}  # ledger -> entry -> what is still wanted of it
-        self._acked_images: dict[int, LedgerImage] = {}  # those that still hold
-        self._partly_images: dict[int, LedgerImage] = {}
-        self._image: CursorImage | None = None
+        self._acked_images: dict[int, Image] = {}  # those that still hold
+        self._partly_images: dict[int, Image] = {}
+        self._image: Image | None = None
         self._unknown = 0
         if not self.is_durable:
             log.watch(self)
@@ -133,7 +133,7 @@ class MemoryCursor:
         ledger_id, entry_id = position
         if ledger_id != old.ledger_id:
             for passed in [ledger for ledger in self._acked.keys() | self._partly.keys() if ledger < ledger_id]:
-                self._forget_ledger(passed)
+                self.forget_ledger(passed)
         bits = self._acked.get(ledger_id)
         if bits is not None:
             start = old.entry_id + 1 if ledger_id == old.ledger_id else 0
@@ -211,10 +211,6 @@ class MemoryCursor:
         self._acked_above = 0
         self._image = None
 
-    def ledger_dropped(self, ledger_id: int) -> None:
-        """Forget what is acknowledged of a ledger that the log does not hold any more."""
-        self._forget_ledger(ledger_id)
-
     def _changed(
         self, whole: Sequence[Position], partly: Sequence[Position], *, has_moved: bool, done: Done | None
     ) -> None:
@@ -250,7 +246,8 @@ class MemoryCursor:
         if parts is not None and parts.pop(position.entry_id, None) is not None:
             self._keep_parts(position.ledger_id, parts)
 
-    def _forget_ledger(self, ledger_id: int) -> None:
+    def forget_ledger(self, ledger_id: int) -> None:
+        """Forget what is acknowledged of a ledger, as the mark has passed it or the log holds it no more."""
         bits = self._acked.pop(ledger_id, None)
         if bits is not None:
             self._acked_images.pop(ledger_id, None)

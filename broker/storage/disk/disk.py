@@ -127,14 +127,6 @@ class _LocalFile:
             os.close(self._fd)
 
 
-class _LocalLock:
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-
-    def close(self) -> None:
-        os.close(self._fd)
-
-
 class LocalDisk:
     """The machine's file system.
 
@@ -199,4 +191,4 @@ class LocalDisk:
             raise LockedByOther(f"process {holder}" if holder else "another process") from exc
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
-        return _LocalLock(fd)
+        return os.fdopen(fd)

@@ -129,10 +129,8 @@ _GROUP_HEADER = struct.Struct("<4sIQQI16s")  # magic, crc, file id, number, body
 _CRC_END = 8  # a group's checksum covers its header after the checksum, and its body
 GROUP_HEADER_BYTES = _GROUP_HEADER.size
 
-_FILE_MAGIC_1 = b"MGNTJRN1"
-_FILE_HEADER_1 = struct.Struct("<8sIQQQQ")
-_GROUP_MAGIC_1 = b"GRP1"
-_GROUP_HEADER_1 = struct.Struct("<4sIQQI")
+_FILE_HEADERS = {_FILE_MAGIC: _FILE_HEADER, b"MGNTJRN1": struct.Struct("<8sIQQQQ")}  # in format 1 without a nonce
+_GROUP_HEADERS = {_GROUP_MAGIC: _GROUP_HEADER, b"GRP1": struct.Struct("<4sIQQI")}
 
 
 class FileHeader(NamedTuple):
@@ -150,7 +148,7 @@ class FileHeader(NamedTuple):
     sequence: int
     first_group: int
     previous_end: int
-    nonce: bytes
+    nonce: bytes = b""
 
 
 class Group(NamedTuple):
@@ -192,15 +190,10 @@ def encode_file_header(header: FileHeader) -> bytes:
 
 def decode_file_header(page: bytes) -> FileHeader | None:
     """Return the header, or None if the page is no valid one."""
-    if len(page) < _FILE_HEADER.size:
+    layout = _FILE_HEADERS.get(page[: len(_FILE_MAGIC)])
+    if layout is None or len(page) < _FILE_HEADER.size:
         return None
-    if page.startswith(_FILE_MAGIC_1):
-        layout, (_, crc, *fields) = _FILE_HEADER_1, _FILE_HEADER_1.unpack_from(page)
-        fields.append(b"")
-    elif page.startswith(_FILE_MAGIC):
-        layout, (_, crc, *fields) = _FILE_HEADER, _FILE_HEADER.unpack_from(page)
-    else:
-        return None
+    _, crc, *fields = layout.unpack_from(page)
     header = FileHeader(*fields)
     return header if google_crc32c.extend(_seed(header.file_id), page[12 : layout.size]) == crc else None
 
@@ -218,16 +211,10 @@ def decode_group(content: bytes, offset: int, end: int) -> FoundGroup | None:
 
     The group is checked with the file id that it carries; the caller compares that and the nonce with the file's.
     """
-    magic = content[offset : offset + 4]
-    if magic == _GROUP_MAGIC:
-        layout = _GROUP_HEADER
-    elif magic == _GROUP_MAGIC_1:
-        layout = _GROUP_HEADER_1
-    else:
+    layout = _GROUP_HEADERS.get(content[offset : offset + len(_GROUP_MAGIC)])
+    if layout is None or offset + layout.size > end:
         return None
     body_start = offset + layout.size
-    if body_start > end:
-        return None
     _, crc, file_id, number, length, *nonce = layout.unpack_from(content, offset)
     if body_start + length > end:
         return None

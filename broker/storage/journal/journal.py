@@ -123,7 +123,7 @@ class Journal:
         Args:
             waiter: whom to tell; None if nobody waits.
             parts: encoded records; none makes a waiter that is told after all before it.
-            is_urgent: False leaves it to others, or to `wake`, to get the group going.
+            is_urgent: False leaves it to others to get the group going.
         """
         batch = self._open
         if batch.bytes >= self._config.group_bytes:
@@ -138,7 +138,7 @@ class Journal:
             batch.waiters.append(waiter)
         self.queued_bytes += size
         if is_urgent:
-            self.wake()
+            self.lanes.wake_writer()
 
     def put_entry(self, waiter: EntryWaiter, head: bytes, payload: bytes) -> None:
         """Do what `put` does, for the record of an entry.
@@ -163,17 +163,13 @@ class Journal:
             self._queue.append(batch)
             self._open = Batch()
 
-    def wake(self) -> None:
-        """Wake the writer."""
-        self.lanes.wake_writer()
-
     def mark_end(self, waiter: Done) -> Batch:
         """Close the open batch; when ``waiter`` is told, the returned batch's ``end`` is the place right behind it."""
         batch = self._open
         batch.waiters.append(waiter)
         batch.ends_group = True
         self.hand_over()
-        self.wake()
+        self.lanes.wake_writer()
         return batch
 
     def broken_end(self) -> JournalEnd:
