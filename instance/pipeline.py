@@ -23,7 +23,7 @@ from threading import get_ident
 from ..client.client import AsyncClient
 from ..errors import MagnetarError
 from ..tasks import within
-from ..wire.functions_pb2 import EFFECTIVELY_ONCE, MANUAL
+from ..wire.functions_pb2 import EFFECTIVELY_ONCE, MANUAL, FunctionStatus
 from .acks.at_least_once import AtLeastOnce, AtMostOnce, Manual
 from .batch_call import BatchCall
 from .core import InstanceCore, reason_to_end
@@ -128,6 +128,14 @@ class Pipeline:
         except MagnetarError as error:
             return f"{core.opening}: {type(error).__name__}: {error}"
         return ended.result() if ended.done() else None
+
+    def status(self) -> FunctionStatus:
+        """Return how the instance is; its counters, and what keeps it from running (from any thread)."""
+        status = self.stats.status()
+        status.running = self.is_running
+        if not status.running and not status.failureException:
+            status.failureException = self._home.loading.trouble()
+        return status
 
     def stop(self, grace_s: float) -> None:
         """Ask `run` to end after the message at hand, or without the function if that takes longer than ``grace_s``."""

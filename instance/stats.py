@@ -15,7 +15,6 @@ import traceback
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from ..client.checks import check_finite, check_text
 from ..errors import InvalidConfig, MagnetarError
@@ -36,11 +35,9 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class Occurrence(NamedTuple):
-    """An exception and when it was raised."""
-
-    text: str
-    time_ms: int
+def occurrence(text: str, time_ms: int) -> FunctionStatus.ExceptionInformation:
+    """Return an exception, and when it was raised, as a status has it."""
+    return FunctionStatus.ExceptionInformation(exceptionString=text, msSinceEpoch=time_ms)
 
 
 @dataclass(slots=True)
@@ -134,8 +131,8 @@ class InstanceStats:
         self._minute_start_s = now_s
         self._user: dict[str, tuple[float, int]] = {}
         self._has_refused_metrics = False
-        self._latest_user: deque[Occurrence] = deque(maxlen=LATEST_MAX)
-        self._latest_system: deque[Occurrence] = deque(maxlen=LATEST_MAX)
+        self._latest_user: deque[FunctionStatus.ExceptionInformation] = deque(maxlen=LATEST_MAX)
+        self._latest_system: deque[FunctionStatus.ExceptionInformation] = deque(maxlen=LATEST_MAX)
         self._lock = threading.Lock()
 
     def count_run(self, messages: int, failed: int, busy_s: float, now_ms: int) -> None:
@@ -150,13 +147,13 @@ class InstanceStats:
         """Count an exception of the function."""
         with self._lock:
             self.total.user_exceptions += 1
-            self._latest_user.append(Occurrence(encodable(text), now_ms))
+            self._latest_user.append(occurrence(encodable(text), now_ms))
 
     def system_exception(self, text: str, now_ms: int, count: int = 1) -> None:
         """Count a failure around the function: decoding, sending."""
         with self._lock:
             self.total.system_exceptions += count
-            self._latest_system.append(Occurrence(encodable(text), now_ms))
+            self._latest_system.append(occurrence(encodable(text), now_ms))
 
     def record(self, metric: str, value: float) -> str:
         """Add a value to a metric of the user's.
@@ -187,7 +184,7 @@ class InstanceStats:
                     " names are not recorded. Use fewer names: for values such as user ids, publish them to a topic"
                 )
                 self.total.user_exceptions += 1
-                self._latest_user.append(Occurrence(text, now_ms()))
+                self._latest_user.append(occurrence(text, now_ms()))
                 return text
             sum_before, count_before = known or (0.0, 0)
             # The sum of finite numbers may be infinite, which JSON and Prometheus's consumers do not take.
@@ -235,9 +232,9 @@ class InstanceStats:
             numReceived=total.received,
             numSuccessfullyProcessed=total.processed,
             numUserExceptions=total.user_exceptions,
-            latestUserExceptions=[_information(occurrence) for occurrence in latest_user],
+            latestUserExceptions=latest_user,
             numSystemExceptions=total.system_exceptions,
-            latestSystemExceptions=[_information(occurrence) for occurrence in latest_system],
+            latestSystemExceptions=latest_system,
             averageLatency=total.latency_ms,
             lastInvocationTime=self.last_invocation_ms,
         )
@@ -261,7 +258,3 @@ class InstanceStats:
             userExceptionsTotal_1min=minute.user_exceptions,
             avgProcessLatency_1min=minute.latency_ms,
         )
-
-
-def _information(occurrence: Occurrence) -> FunctionStatus.ExceptionInformation:
-    return FunctionStatus.ExceptionInformation(exceptionString=occurrence.text, msSinceEpoch=occurrence.time_ms)

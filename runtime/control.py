@@ -97,9 +97,9 @@ class ControlClient:
         if not HealthCheckResult.FromString(await self._call("HealthCheck")).success:
             raise ConnectionLost(f"the instance at {self._target} says that its event loop does not turn")
 
-    async def metrics(self, reset: bool) -> MetricsData:
+    async def metrics(self) -> MetricsData:
         """Return the instance's counters; raises as `_call`."""
-        return MetricsData.FromString(await self._call("GetAndResetMetrics" if reset else "GetMetrics"))
+        return MetricsData.FromString(await self._call("GetMetrics"))
 
     async def _call(self, method: str) -> bytes:
         """Ask.

@@ -14,8 +14,8 @@ class Instance(Protocol):
     async def status(self) -> FunctionStatus:
         """Return what the instance knows of itself; numRestarts and workerId are the manager's to fill."""
 
-    async def metrics(self, reset: bool = False) -> MetricsData:
-        """Return its counters, and set those of the user and of the minute to zero if ``reset``."""
+    async def metrics(self) -> MetricsData:
+        """Return its counters."""
 
     async def stop(self, grace_s: float) -> None:
         """End the instance: after the message at hand where possible, by force when ``grace_s`` is over."""

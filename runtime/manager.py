@@ -16,13 +16,13 @@ import shutil
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 
 from ..config.conversion import runtime_options
 from ..errors import FunctionLoadError, InvalidConfig, RunRefused
-from ..instance.spec import InstanceSpec
+from ..instance.spec import Environment, InstanceSpec
 from ..tasks import TaskSet
 from ..wire.functions_pb2 import STOPPED, Assignment, FunctionStatus, MetricsData, PackageLocationMetaData
 from .control import SOCKET_PATH_BYTES_MAX
@@ -40,27 +40,15 @@ NAME_BYTES_MAX = 200  # a file's name has at most 255, and the instance's number
 CLOSE_GRACE_S = 5.0  # a server told to end has 10 s for everything
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InstanceEnvironment:
-    """What all instances of a worker have in common.
+@dataclass(frozen=True, kw_only=True)
+class InstanceEnvironment(Environment):
+    """What all instances of a worker have in common, and where it keeps their files.
 
     Attributes:
-        worker_id: shown in status.
-        service_url: where the broker listens.
-        admin_url: where the admin REST listens.
         data_dir: logs, sockets and last words of instances are kept below.
-        cluster: name of the cluster.
-        state_url: the table service; empty if the cluster keeps no state.
-        locks_topic: keeps a lock for each instance; empty if no other worker can have the same one.
     """
 
-    worker_id: str
-    service_url: str
-    admin_url: str
     data_dir: Path
-    cluster: str = "standalone"
-    state_url: str = ""
-    locks_topic: str = ""
 
 
 @dataclass(slots=True)
@@ -176,15 +164,10 @@ class RuntimeManager:
             metadata=metadata,
             instance_id=assignment.instance.instanceId,
             package=package,
-            worker_id=self._environment.worker_id,
-            service_url=self._environment.service_url,
-            admin_url=self._environment.admin_url,
             log_file=self.log_file(key),
             control_socket=self._run_dir / f"{_digest(key)}.sock",
             last_words=self._run_dir / f"{_digest(key)}.txt",
-            cluster=self._environment.cluster,
-            state_url=self._environment.state_url,
-            locks_topic=self._environment.locks_topic,
+            **{field.name: getattr(self._environment, field.name) for field in fields(Environment)},
         )
 
     def log_file(self, key: str) -> Path:
@@ -228,14 +211,14 @@ class RuntimeManager:
         status.workerId = self._environment.worker_id
         return status
 
-    async def metrics(self, key: str, *, reset: bool = False) -> MetricsData:
+    async def metrics(self, key: str) -> MetricsData:
         """Return the counters of an instance.
 
         Raises:
             KeyError: it is not assigned to this worker.
         """
         supervisor = self._held[key].supervisor
-        return MetricsData() if supervisor is None else await supervisor.metrics(reset)
+        return MetricsData() if supervisor is None else await supervisor.metrics()
 
     async def ended(self, function: str) -> bool:
         """Wait for the end of a function's instances that are to be stopped; returns False if one is to run.

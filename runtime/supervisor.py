@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from ..errors import MagnetarError, RunNotYet, RunRefused
 from ..instance.spec import InstanceSpec
@@ -38,7 +39,7 @@ class Supervisor:
         self,
         key: str,
         runtime: Runtime,
-        make_spec: Callable[[], Awaitable[InstanceSpec]],
+        make_spec: Callable[[], Coroutine[Any, Any, InstanceSpec]],
         clock: Callable[[], float],
         predecessor: Supervisor | None,
     ) -> None:
@@ -103,8 +104,8 @@ class Supervisor:
     async def _run_once(self) -> str:
         """Start the instance and return why it ended."""
         try:
-            spec = await race(self._fetch(), self._wait_for_stop())
-            if spec is None or self._is_stopping:
+            spec = await race(self._make_spec(), self._stop_order.wait())
+            if not isinstance(spec, InstanceSpec) or self._is_stopping:
                 return ""
             instance = self._instance = await self._runtime.start(spec)
             self._started.set()
@@ -120,13 +121,6 @@ class Supervisor:
             self._note_leftover()
             self._instance = None
             self._started.clear()
-
-    async def _fetch(self) -> InstanceSpec | None:
-        return await self._make_spec()
-
-    async def _wait_for_stop(self) -> InstanceSpec | None:
-        await self._stop_order.wait()
-        return None
 
     def _note_leftover(self) -> None:
         leftover = "" if self._instance is None else self._instance.leftover()
@@ -201,10 +195,10 @@ class Supervisor:
         status.latestSystemExceptions.extend(past)
         return status
 
-    async def metrics(self, reset: bool) -> MetricsData:
+    async def metrics(self) -> MetricsData:
         """Return the instance's counters; zeros while it is not running."""
         instance = self._instance
-        return MetricsData() if instance is None else await instance.metrics(reset)
+        return MetricsData() if instance is None else await instance.metrics()
 
 
 def _told_now(text: str) -> FunctionStatus.ExceptionInformation:

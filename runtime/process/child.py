@@ -25,7 +25,7 @@ import uvloop
 from ...client.client import AsyncClient
 from ...client.config import SERVICE_BACKOFF_MAX_MS, ClientConfig
 from ...instance.loading import pulsar_facade
-from ...instance.loading.loader import Loading, ProcessHome
+from ...instance.loading.loader import ProcessHome
 from ...instance.logs.file import InstanceLog, LogHandler, LogStream
 from ...instance.pipeline import Pipeline
 from ...instance.spec import InstanceSpec, from_json
@@ -101,11 +101,10 @@ async def _live(spec: InstanceSpec, instance_log: InstanceLog) -> str:
     config = ClientConfig(description=f"function {spec.key}", backoff_max_ms=SERVICE_BACKOFF_MAX_MS)
     client = AsyncClient(spec.service_url, config)
     try:
-        home = ProcessHome(spec.package)
-        pipeline = Pipeline(spec, client, home, instance_log)
+        pipeline = Pipeline(spec, client, ProcessHome(spec.package), instance_log)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, pipeline.stop, STOP_GRACE_S)
         # Answers to the end. It is not stopped in order: the worker's side would print that on standard error.
-        server = control.serve(_Answers(pipeline, home.loading, asyncio.get_running_loop()), spec.control_socket)
+        server = control.serve(_Answers(pipeline, asyncio.get_running_loop()), spec.control_socket)
         reason = await pipeline.run()
         _keep_alive.append(server)
         return reason
@@ -116,17 +115,12 @@ async def _live(spec: InstanceSpec, instance_log: InstanceLog) -> str:
 class _Answers:
     """Status of the instance, from the control thread."""
 
-    def __init__(self, pipeline: Pipeline, loading: Loading, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, pipeline: Pipeline, loop: asyncio.AbstractEventLoop) -> None:
         self._pipeline = pipeline
-        self._loading = loading
         self._loop = loop
 
     def status(self) -> FunctionStatus:
-        status = self._pipeline.stats.status()
-        status.running = self._pipeline.is_running
-        if not status.running and not status.failureException:
-            status.failureException = self._loading.trouble()
-        return status
+        return self._pipeline.status()
 
     def metrics(self) -> MetricsData:
         return self._pipeline.stats.metrics()

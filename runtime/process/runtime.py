@@ -101,11 +101,11 @@ class ProcessInstance:
             status.running = not self._ended.done()
         return status
 
-    async def metrics(self, reset: bool = False) -> MetricsData:  # noqa: D102
+    async def metrics(self) -> MetricsData:  # noqa: D102
         if self._ended.done():
             return MetricsData()
         try:
-            return await self._control.metrics(reset)
+            return await self._control.metrics()
         except ConnectionLost as error:
             log.debug("%s: %s", self.spec.key, error)
             return MetricsData()

@@ -208,12 +208,9 @@ class SparkInstance:
             status.run.lag = await self._backlog.entries()
         return status
 
-    async def metrics(self, reset: bool = False) -> MetricsData:  # noqa: D102
+    async def metrics(self) -> MetricsData:  # noqa: D102
         self._stats.roll(time.monotonic())
-        metrics = self._stats.metrics()
-        if reset:
-            self._stats.reset()
-        return metrics
+        return self._stats.metrics()
 
     async def begin_run(self, run_id: str) -> None:
         """Begin a run over the backlog.

@@ -80,7 +80,6 @@ class ThreadInstance:
         self._key = spec.key
         self._log = InstanceLog(spec.log_file)
         home = ThreadHome(spec, self._log, router)
-        self._loading = home.loading
         self._pipeline = Pipeline(spec, client, home, self._log)
         self._tasks = TaskSet(f"instance {spec.key}")
         self._running = self._tasks.start(self._run(), "run", awaited_elsewhere)
@@ -99,19 +98,13 @@ class ThreadInstance:
         return reason
 
     async def status(self) -> FunctionStatus:  # noqa: D102  documented in interface.Instance
-        status = self._pipeline.stats.status()
-        status.running = self._pipeline.is_running
+        status = self._pipeline.status()
         if self._running.done() and not self._running.cancelled():
             status.failureException = self._running.result()
-        elif not status.running and not status.failureException:
-            status.failureException = self._loading.trouble()
         return status
 
-    async def metrics(self, reset: bool = False) -> MetricsData:  # noqa: D102
-        metrics = self._pipeline.stats.metrics()
-        if reset:
-            self._pipeline.stats.reset()
-        return metrics
+    async def metrics(self) -> MetricsData:  # noqa: D102
+        return self._pipeline.stats.metrics()
 
     async def stop(self, grace_s: float) -> None:  # noqa: D102
         self._pipeline.stop(grace_s)

@@ -150,7 +150,7 @@ class SimulatedInstance:
     async def status(self) -> FunctionStatus:
         return FunctionStatus(running=not self._work.done())
 
-    async def metrics(self, reset: bool = False) -> MetricsData:
+    async def metrics(self) -> MetricsData:
         return MetricsData()
 
     async def stop(self, grace_s: float) -> None:
