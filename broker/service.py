@@ -9,7 +9,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,6 @@ from ..errors import NotAllowed, ServiceNotReady, TopicNotFound
 from ..tasks import TaskSet, within
 from ..wire.topic_name import TopicName
 from .config import BrokerConfig
-from .policies.policies import AutoCreation
 from .session.connection import Connection
 from .topics.deduplication import DEDUPLICATION_CURSOR, Status
 from .topics.incarnations import TopicIncarnations
@@ -103,10 +102,20 @@ class BrokerService:
         )
         self.port = self._server.sockets[0].getsockname()[1]
         self.is_started = True
-        self.tasks.keep(self._keep_rates, "rates")
-        self.tasks.keep(self._keep_trimming, "trimming")
-        self.tasks.keep(self._watch_compaction, "compaction thresholds")
-        self.tasks.keep(self._watch_deduplication, "deduplication")
+        self._every(self.config.stats_period_s, self._take_rates, "rates")
+        self._every(self.config.stats_period_s, self.trim_topics, "trimming")
+        self._every(self.config.compaction_check_s, self._check_compaction, "compaction thresholds")
+        self._every(self.config.deduplication_check_s, self._check_deduplication, "deduplication")
+
+    def _every(self, period_s: float, work: Callable[[], Awaitable[None]], name: str) -> None:
+        """Do periodic work, for the first time after a period."""
+
+        async def keep() -> None:
+            while True:
+                await asyncio.sleep(period_s)
+                await work()
+
+        self.tasks.keep(keep, name)
 
     async def stop(self) -> None:
         """Take no more clients, close those there are, and end what runs.
@@ -159,16 +168,9 @@ class BrokerService:
         """Return the wall clock in milliseconds."""
         return int(self._clock() * 1000)
 
-    async def _keep_rates(self) -> None:
-        while True:
-            await asyncio.sleep(self.config.stats_period_s)
-            alone = partial(self.maintenance.failing_alone, Work.RATES)
-            await self.rates.update(await self._busy_topics(), self.config.stats_period_s, alone)
-
-    async def _keep_trimming(self) -> None:
-        while True:
-            await asyncio.sleep(self.config.stats_period_s)
-            await self.trim_topics()
+    async def _take_rates(self) -> None:
+        alone = partial(self.maintenance.failing_alone, Work.RATES)
+        await self.rates.update(await self._busy_topics(), self.config.stats_period_s, alone)
 
     async def _busy_topics(self) -> set[Topic]:
         """Return the topics that changed or that somebody is connected to."""
@@ -207,31 +209,27 @@ class BrokerService:
             return int(self.config.unread_retention_s * 1000), -1
         return time_ms, size_bytes
 
-    async def _watch_compaction(self) -> None:
-        while True:
-            await asyncio.sleep(self.config.compaction_check_s)
-            async for topic in self.maintenance.take(Work.COMPACTION, self.now_ms()):
-                if not self.namespaces.has_namespace(topic.name.namespace_name):
-                    continue
-                with self.maintenance.failing_alone(Work.COMPACTION, topic):
-                    self._begin_due_compaction(topic)
+    async def _check_compaction(self) -> None:
+        async for topic in self.maintenance.take(Work.COMPACTION, self.now_ms()):
+            if not self.namespaces.has_namespace(topic.name.namespace_name):
+                continue
+            with self.maintenance.failing_alone(Work.COMPACTION, topic):
+                self._begin_due_compaction(topic)
 
     def _begin_due_compaction(self, topic: Topic) -> None:
-        threshold = self.namespaces.compaction_threshold(topic.name, self.config.compaction_threshold_bytes)
+        threshold = self.namespaces.compaction_threshold(topic.name)
         if threshold and topic.compaction.waiting_bytes > threshold:
             self.maintenance.again(Work.COMPACTION, topic)
             if not topic.compaction.is_running:
                 topic.begin_compaction()
 
-    async def _watch_deduplication(self) -> None:
-        while True:
-            await asyncio.sleep(self.config.deduplication_check_s)
-            async for topic in self.maintenance.take(Work.DEDUPLICATION, self.now_ms()):
-                await self.adjust_deduplication([topic])
-                with self.maintenance.failing_alone(Work.DEDUPLICATION, topic):
-                    topic.deduplication.tick()
-                    if topic.deduplication.status is not Status.DISABLED:
-                        self.maintenance.again(Work.DEDUPLICATION, topic)
+    async def _check_deduplication(self) -> None:
+        async for topic in self.maintenance.take(Work.DEDUPLICATION, self.now_ms()):
+            await self.adjust_deduplication([topic])
+            with self.maintenance.failing_alone(Work.DEDUPLICATION, topic):
+                topic.deduplication.tick()
+                if topic.deduplication.status is not Status.DISABLED:
+                    self.maintenance.again(Work.DEDUPLICATION, topic)
 
     async def adjust_deduplication(self, topics: Iterable[Topic]) -> None:
         """Switch deduplication of topics on or off as the policies say now.
@@ -242,10 +240,6 @@ class BrokerService:
             with self.maintenance.failing_alone(Work.DEDUPLICATION, topic):
                 if not topic.is_closed and not topic.deduplication.is_as_wanted:
                     await topic.deduplication.adjust()
-
-    def is_deduplicated(self, name: TopicName) -> bool:
-        """Return whether a topic drops what a producer sends a second time."""
-        return self.namespaces.deduplication(name, self.config.deduplication)
 
     # Names
 
@@ -263,22 +257,6 @@ class BrokerService:
         """Return the topics that exist in ``tenant/namespace``, partitions by their own names."""
         prefix = f"persistent://{namespace}/"
         return sorted({name for name in (*self.storage.log_names(), *self.topics) if name.startswith(prefix)})
-
-    def auto_creation(self, name: TopicName) -> AutoCreation:
-        """Return whether a topic comes into being when first used, and with how many partitions."""
-        default = AutoCreation(self.config.allow_auto_topic_creation, self.config.auto_topic_partitions)
-        return self.namespaces.auto_topic_creation(name.namespace_name, default)
-
-    def may_create_subscription(self, name: TopicName) -> bool:
-        """Return whether a durable subscription comes into being when first used."""
-        default = self.config.allow_auto_subscription_creation
-        return self.namespaces.auto_subscription_creation(name.namespace_name, default)
-
-    async def auto_create_partitioned(self, name: TopicName, partitions: int) -> int:
-        """Create a partitioned topic on first use and return its partitions; somebody else may have been faster."""
-        if not self.namespaces.partitions(name):
-            await self.namespaces.ensure_partitioned_topic(name, partitions)
-        return self.namespaces.partitions(name)
 
     # Topics
 
@@ -327,7 +305,7 @@ class BrokerService:
     def _is_created_on_use(self, name: TopicName) -> bool:
         # The partitions of a topic that was created with them come into being when first used, whatever the policy.
         is_partition = name.partition >= 0 and self.namespaces.partitions(name.base) > 0
-        return is_partition or self.auto_creation(name).is_allowed
+        return is_partition or self.namespaces.auto_topic_creation(name).is_allowed
 
     async def create_topic(self, name: TopicName, properties: Mapping[str, str] | None = None) -> Topic:
         """Return a topic, created whatever the policy on use says.

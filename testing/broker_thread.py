@@ -51,7 +51,7 @@ class BrokerThread:
         self._store = await asyncio.to_thread(SqliteStore.open, directory / "metadata.sqlite")
         self._storage = await asyncio.to_thread(Storage.open, directory / "storage", config)
         self._storage.attach(asyncio.get_running_loop())
-        namespaces = Namespaces(self._store, self._config.cluster)
+        namespaces = Namespaces(self._store, self._config)
         await namespaces.start()
         service = BrokerService(self._config, self._storage, namespaces)
         await service.start()

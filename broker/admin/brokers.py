@@ -126,7 +126,7 @@ def _lookup(call: Call) -> Response:
     if listener := request.query_params.get("listenerName") or request.headers.get("x-pulsar-listenername"):
         raise Refused(400, f"the broker has no listener {listener}; leave listenerName out")
     known = call.namespaces.partitions(name.base) or call.broker.has_topic(name)
-    if not known and not call.broker.auto_creation(name).is_allowed:
+    if not known and not call.namespaces.auto_topic_creation(name).is_allowed:
         raise Refused(404, f"Topic not found {name}")
     return as_json(
         {

@@ -25,6 +25,7 @@ from ...errors import BadVersion, ClosedError, StorageError
 from ...metadata.store.store import ABSENT, Change, MetadataStore, Record
 from ...tasks.supervised import TaskSet
 from ...wire.topic_name import DOMAINS, TopicName
+from ..config import BrokerConfig
 from .policies import AutoCreation, Policies, Retention, default_policies
 
 CLUSTERS = "/admin/clusters"
@@ -55,9 +56,10 @@ class Namespaces:
         policy_changes: how often policies of namespaces or topics changed.
     """
 
-    def __init__(self, store: MetadataStore, cluster: str = "standalone") -> None:
+    def __init__(self, store: MetadataStore, config: BrokerConfig) -> None:
         self.store = store
-        self.cluster_name = cluster
+        self.cluster_name = config.cluster
+        self._config = config
         self._records: dict[str, tuple[JsonObject, int]] = {}
         self.policy_changes = 0
         self._leaving: set[str] = set()
@@ -156,33 +158,35 @@ class Namespaces:
             -1 if megabytes < 0 else megabytes * 1024 * 1024,
         )
 
-    def compaction_threshold(self, name: TopicName, default: int) -> int:
+    def compaction_threshold(self, name: TopicName) -> int:
         """Return how many bytes of a topic may wait to be compacted; 0 is any number: it is compacted on request."""
-        return int(self._first_set(name, "compaction_threshold", default))
+        return int(self._first_set(name, "compaction_threshold", self._config.compaction_threshold_bytes))
 
-    def deduplication(self, name: TopicName, default: bool) -> bool:
+    def deduplication(self, name: TopicName) -> bool:
         """Return whether entries are dropped that a producer of the topic repeats."""
-        return bool(self._first_set(name, "deduplicationEnabled", default))
+        return bool(self._first_set(name, "deduplicationEnabled", self._config.deduplication))
 
     def _first_set(self, name: TopicName, field: str, default: Any) -> Any:
-        """Return a policy: the topic's word, its namespace's, the default."""
+        """Return a policy: the topic's word, its namespace's, the broker's (``default``)."""
         for policies in (self.topic_policies(name), self.policies(name.namespace_name)):
             if policies.get(field) is not None:
                 return policies[field]
         return default
 
-    def auto_topic_creation(self, namespace: str, default: AutoCreation) -> AutoCreation:
-        """Return whether and how topics are created on first use; the default where the namespace says nothing."""
-        override = self.policies(namespace).get("autoTopicCreationOverride")
+    def auto_topic_creation(self, name: TopicName) -> AutoCreation:
+        """Return whether and how topics are created on first use; the namespace's word, or the broker's."""
+        override = self.policies(name.namespace_name).get("autoTopicCreationOverride")
         if not override:
-            return default
+            return AutoCreation(self._config.allow_auto_topic_creation, self._config.auto_topic_partitions)
         partitions = override.get("defaultNumPartitions") or 0 if override.get("topicType") == "partitioned" else 0
         return AutoCreation(bool(override["allowAutoTopicCreation"]), partitions)
 
-    def auto_subscription_creation(self, namespace: str, default: bool) -> bool:
+    def auto_subscription_creation(self, name: TopicName) -> bool:
         """Return whether durable subscriptions are created on first use."""
-        override = self.policies(namespace).get("autoSubscriptionCreationOverride")
-        return default if not override else bool(override["allowAutoSubscriptionCreation"])
+        override = self.policies(name.namespace_name).get("autoSubscriptionCreationOverride")
+        if not override:
+            return self._config.allow_auto_subscription_creation
+        return bool(override["allowAutoSubscriptionCreation"])
 
     async def create_namespace(self, namespace: str, policies: Policies) -> None:
         """Add ``tenant/name``; raises BadVersion if it exists."""
@@ -236,12 +240,14 @@ class Namespaces:
             value["properties"] = dict(properties)
         await self._create(_topic_path(PARTITIONED_TOPICS, base), value)
 
-    async def ensure_partitioned_topic(self, base: TopicName, partitions: int) -> None:
-        """Record a topic as partitioned, unless somebody else has; then that holds."""
-        try:
-            await self.create_partitioned_topic(base, partitions)
-        except BadVersion:
-            await self._read_again(_topic_path(PARTITIONED_TOPICS, base))
+    async def ensure_partitioned_topic(self, base: TopicName, partitions: int) -> int:
+        """Record a topic as partitioned, unless somebody else has; then that holds. Returns its partitions."""
+        if not self.partitions(base):
+            try:
+                await self.create_partitioned_topic(base, partitions)
+            except BadVersion:
+                await self._read_again(_topic_path(PARTITIONED_TOPICS, base))
+        return self.partitions(base)
 
     async def update_partitions(self, base: TopicName, partitions: int) -> None:
         """Raise the number of partitions; a lower number leaves it as it is."""

@@ -111,7 +111,7 @@ async def _subscription(connection: Connection, topic: Topic, command: pb.Comman
         raise NotAllowed(f"Subscription {name} exists and is {kind}")
     if not command.durable:
         return existing or _non_durable(topic, command)
-    if existing is None and not connection.broker.may_create_subscription(topic.name):
+    if existing is None and not connection.broker.namespaces.auto_subscription_creation(topic.name):
         raise SubscriptionNotFound("Subscription does not exist")
     position = "earliest" if command.initialPosition == pb.CommandSubscribe.Earliest else "latest"
     properties = {pair.key: pair.value for pair in command.subscription_properties}

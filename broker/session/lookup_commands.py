@@ -43,7 +43,7 @@ def partitioned_metadata(connection: Connection, command: pb.CommandPartitionedT
     name = _known_name(connection, command.topic)
     partitions = connection.broker.namespaces.partitions(name)
     if partitions == 0 and not connection.broker.has_topic(name):
-        creation = connection.broker.auto_creation(name)
+        creation = connection.broker.namespaces.auto_topic_creation(name)
         if not command.metadata_auto_creation_enabled or not creation.is_allowed:
             raise TopicNotFound("")
         if creation.partitions > 0 and name.partition < 0:
@@ -54,7 +54,8 @@ def partitioned_metadata(connection: Connection, command: pb.CommandPartitionedT
 
 
 async def _create_partitioned(connection: Connection, request_id: int, name: TopicName, partitions: int) -> None:
-    _tell_partitions(connection, request_id, await connection.broker.auto_create_partitioned(name, partitions))
+    partitions = await connection.broker.namespaces.ensure_partitioned_topic(name, partitions)
+    _tell_partitions(connection, request_id, partitions)
 
 
 def _tell_partitions(connection: Connection, request_id: int, partitions: int) -> None:

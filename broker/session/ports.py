@@ -8,7 +8,6 @@ from ..topics.ports import BrokerPort
 
 if TYPE_CHECKING:
     from ...wire.topic_name import TopicName
-    from ..policies.policies import AutoCreation
     from ..topics.topic import Topic
     from .connection import Connection
 
@@ -36,12 +35,3 @@ class ServicePort(BrokerPort, Protocol):
 
     def topic_names(self, namespace: str) -> list[str]:
         """Return the topics that exist in ``tenant/namespace``."""
-
-    def auto_creation(self, name: TopicName) -> AutoCreation:
-        """Return whether a topic comes into being when first used, and with how many partitions."""
-
-    def may_create_subscription(self, name: TopicName) -> bool:
-        """Return whether a durable subscription comes into being when first used."""
-
-    async def auto_create_partitioned(self, name: TopicName, partitions: int) -> int:
-        """Create a partitioned topic on first use and return its partitions."""

@@ -48,7 +48,7 @@ async def _create(connection: Connection, command: CommandProducer) -> None:
         raise PersistenceError(str(broker.storage.failure))
     # Pulsar lets a producer in that names one of the broker's own cursors; it makes no subscription of it.
     if command.initial_subscription_name and not is_internal(command.initial_subscription_name):
-        if not broker.may_create_subscription(name):
+        if not broker.namespaces.auto_subscription_creation(name):
             raise NotAllowed(
                 f"subscription {command.initial_subscription_name!r} does not exist, and creating subscriptions on"
                 f" first use is off in {name.namespace_name}"

@@ -35,9 +35,6 @@ class BrokerPort(Protocol):
     def later(self, delay_s: float, call: Callable[[], None]) -> None:
         """Call something after a while, unless the broker stops before."""
 
-    def is_deduplicated(self, name: TopicName) -> bool:
-        """Return whether a topic drops what a producer sends a second time."""
-
     def check_name(self, name: TopicName) -> None:
         """Raise if a topic of that name cannot exist."""
 

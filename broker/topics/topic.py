@@ -55,7 +55,7 @@ class Topic:
         self.deduplication = Deduplication(
             log,
             Limits.of(broker.config),
-            lambda: broker.is_deduplicated(name),
+            lambda: broker.namespaces.deduplication(name),
             self.producers.values,
             broker.now_ms,
         )

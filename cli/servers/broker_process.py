@@ -74,7 +74,7 @@ class BrokerProcess:
         storage = await asyncio.to_thread(Storage.open, self._directory.path / STORAGE_FOLDER, self._storage_config)
         opened.push_async_callback(storage.close)
         storage.attach(asyncio.get_running_loop())
-        namespaces = Namespaces(store, config.cluster)
+        namespaces = Namespaces(store, config)
         await namespaces.start()
         service = BrokerService(config, storage, namespaces, time.time)
 

@@ -27,7 +27,9 @@ async def running_broker(
 ) -> AsyncIterator[BrokerService]:
     """A started broker with the namespaces of the recordings; stopped, with its storage closed, at the end."""
     store = SqliteStore.open(directory / "metadata.db")
-    namespaces = Namespaces(store)
+    defaults: dict[str, Any] = {"failover_delay_s": 0.05, "liveness_timeout_s": 2.0}
+    config = BrokerConfig(broker_port=0, data_dir=directory, **(defaults | settings))
+    namespaces = Namespaces(store, config)
     await namespaces.start()
     for name in ("public/wire", "public/wirelist"):
         if not namespaces.has_namespace(name):
@@ -35,10 +37,7 @@ async def running_broker(
     storage_config = StorageConfig(**({"journal_file_bytes": JOURNAL_FILE_BYTES, "retry_s": 0.05} | (limits or {})))
     storage = Storage.open(directory / "storage", storage_config, disk)
     storage.attach(asyncio.get_running_loop())
-    defaults: dict[str, Any] = {"failover_delay_s": 0.05, "liveness_timeout_s": 2.0}
-    broker = BrokerService(
-        BrokerConfig(broker_port=0, data_dir=directory, **(defaults | settings)), storage, namespaces
-    )
+    broker = BrokerService(config, storage, namespaces)
     await broker.start()
     try:
         yield broker

@@ -188,7 +188,7 @@ class History:
         self.clients = [Client(name, self.rng) for name in ("a", "b", "c")]
         self.found: dict[Position, tuple[str, int]] = {}
         self.has_errors = has_errors
-        self.namespaces = Namespaces(Memory())
+        self.namespaces = Namespaces(Memory(), CONFIG)
         self.storage: Storage
         self.stepper: Stepper
         self.broker: BrokerService

@@ -100,14 +100,13 @@ class Incarnation:
         journal = self.storage._core.journal
         self.lanes = HeldLanes(self.loop, journal.hand_over, journal.write_turn)
         self.storage.use(self.lanes)
-        namespaces = Namespaces(self.store)
+        config = BrokerConfig(broker_port=0, failover_delay_s=0.05)
+        namespaces = Namespaces(self.store, config)
         self._run(namespaces.start())
         if not namespaces.has_namespace(NAMESPACE):
             kept = {"retention_policies": {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}}
             self._run(namespaces.create_namespace(NAMESPACE, default_policies("standalone") | kept))
-        self.broker = BrokerService(
-            BrokerConfig(broker_port=0, failover_delay_s=0.05), self.storage, namespaces, self.now_s
-        )
+        self.broker = BrokerService(config, self.storage, namespaces, self.now_s)
         self._run(self.broker.start())
         self._weights = {name: rng.choice((0.05, 0.3, 1.0, 3.0)) for name in self._gates()}
         self._actions = Actions(self)

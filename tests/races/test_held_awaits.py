@@ -254,7 +254,7 @@ def test_a_topic_that_fails_keeps_no_other_from_being_trimmed(
 
 def test_two_who_create_a_partitioned_topic_at_first_use_agree(incarnation: Incarnation) -> None:
     base = parse_topic_name(f"persistent://{NAMESPACE}/parted")
-    both = [incarnation.start(incarnation.broker.auto_create_partitioned(base, count)) for count in (3, 5)]
+    both = [incarnation.start(incarnation.broker.namespaces.ensure_partitioned_topic(base, count)) for count in (3, 5)]
     incarnation.hold()
     assert [task.result() for task in both] == [3, 3]
 

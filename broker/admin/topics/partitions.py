@@ -39,7 +39,7 @@ async def _get(call: Call) -> Response:
         call.require_topic_namespace()
     partitions = call.namespaces.partitions(name)
     if not partitions and not call.broker.has_topic(name):
-        creation = call.broker.auto_creation(name)
+        creation = call.namespaces.auto_topic_creation(name)
         if not may_create or not creation.is_allowed:
             raise not_found(name)
         if creation.partitions and name.partition < 0:

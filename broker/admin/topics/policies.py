@@ -97,14 +97,14 @@ _POLICIES = (
         "deduplicationEnabled",
         "deduplicationEnabled",
         lambda body: as_bool(body, "deduplicationEnabled"),
-        lambda call, name: call.broker.is_deduplicated(name),
+        lambda call, name: call.namespaces.deduplication(name),
         _adjust_deduplication,
     ),
     _Policy(
         "compactionThreshold",
         "compaction_threshold",
         _threshold,
-        lambda call, name: call.namespaces.compaction_threshold(name, call.broker.config.compaction_threshold_bytes),
+        lambda call, name: call.namespaces.compaction_threshold(name),
     ),
 )
 

@@ -45,7 +45,7 @@ async def _create(call: Call) -> None:
     properties = bodies.as_text_map((body or {}).get("properties"), "subscription properties")
     subscription, position = call.new_subscription, _initial(body)
     if not is_known(call, name):
-        if not call.broker.auto_creation(name).is_allowed:
+        if not call.namespaces.auto_topic_creation(name).is_allowed:
             raise Refused(412, "Topic does not exist and cannot be auto-created")
         await call.broker.topic(call.new_topic, create=True)
     topics = await load_all(call, name)

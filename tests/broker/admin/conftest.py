@@ -37,11 +37,11 @@ def storage_config() -> StorageConfig:
 @pytest.fixture
 async def broker(tmp_path: Path, storage_config: StorageConfig) -> AsyncIterator[RunningBroker]:
     store = SqliteStore.open(tmp_path / "metadata.db")
-    namespaces = Namespaces(store)
+    config = BrokerConfig(data_dir=tmp_path, broker_port=0, web_port=0)
+    namespaces = Namespaces(store, config)
     await namespaces.start()
     storage = Storage.open(tmp_path / "data", storage_config)
     storage.attach(asyncio.get_running_loop())
-    config = BrokerConfig(data_dir=tmp_path, broker_port=0, web_port=0)
     service = BrokerService(config, storage, namespaces)
     await service.start()
     running: RunningBroker

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+from magnetar.broker.config import BrokerConfig
 from magnetar.broker.policies.namespaces import PARTITIONED_TOPICS, POLICIES, Namespaces
 from magnetar.broker.policies.policies import (
     AutoCreation,
@@ -33,13 +34,13 @@ async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
 
 @pytest.fixture
 async def namespaces(store: SqliteStore) -> Namespaces:
-    namespaces = Namespaces(store)
+    namespaces = Namespaces(store, BrokerConfig())
     await namespaces.start()
     return namespaces
 
 
 async def reopened(store: SqliteStore) -> Namespaces:
-    again = Namespaces(store)
+    again = Namespaces(store, BrokerConfig())
     await again.start()
     return again
 
@@ -118,15 +119,14 @@ async def test_memory_does_not_show_what_the_store_refused(store: SqliteStore, n
 
 
 async def test_automatic_creation_follows_the_namespace_then_the_broker(namespaces: Namespaces) -> None:
-    default = AutoCreation(True, 0)
-    assert namespaces.auto_topic_creation("public/default", default) == default
+    assert namespaces.auto_topic_creation(TOPIC) == AutoCreation(True, 0)
     override = {"allowAutoTopicCreation": True, "topicType": "partitioned", "defaultNumPartitions": 3}
     await namespaces.change_policies("public/default", lambda p: p | {"autoTopicCreationOverride": override})
-    assert namespaces.auto_topic_creation("public/default", default) == AutoCreation(True, 3)
+    assert namespaces.auto_topic_creation(TOPIC) == AutoCreation(True, 3)
     off = {"allowAutoSubscriptionCreation": False}
-    assert namespaces.auto_subscription_creation("public/default", True) is True
+    assert namespaces.auto_subscription_creation(TOPIC) is True
     await namespaces.change_policies("public/default", lambda p: p | {"autoSubscriptionCreationOverride": off})
-    assert namespaces.auto_subscription_creation("public/default", True) is False
+    assert namespaces.auto_subscription_creation(TOPIC) is False
 
 
 def test_a_topic_falls_into_the_bundle_that_pulsar_puts_it_in() -> None:
