@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 from ...web.router import raw_path
 from ..policies.namespaces import Namespaces
 from . import brokers, clusters, tenants
-from .call import Backend, Call
+from .call import Call
 from .forward import Forwarder, forwards
 from .namespaces import namespaces, refused_policies
 from .namespaces import policies as namespace_policies
@@ -71,9 +71,8 @@ class AdminApp:
             worker_url: called for each functions request; ``http://host:port`` of a live worker, None if there is none.
             is_worker_enabled: False for a broker that runs without functions.
         """
-        backend = Backend(broker, namespaces, is_worker_enabled)
         self._forwarder = Forwarder(worker_url, is_worker_enabled)
-        self._router = make_router(backend, ROUTES)
+        self._router = make_router(lambda request: Call(request, broker, namespaces, is_worker_enabled), ROUTES)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""

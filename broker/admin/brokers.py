@@ -71,15 +71,8 @@ def _owned_namespaces(call: Call) -> Response:
 def _internal_configuration(call: Call) -> Response:
     config = call.broker.config
     url = config.metadata_store_url or f"sqlite:{config.data_dir}"
-    return as_json(
-        {
-            "zookeeperServers": url,
-            "configurationStoreServers": url,
-            "metadataStoreUrl": url,
-            "configurationMetadataStoreUrl": url,
-            "ledgersRootPath": "/ledgers",
-        }
-    )
+    names = ("zookeeperServers", "configurationStoreServers", "metadataStoreUrl", "configurationMetadataStoreUrl")
+    return as_json({**dict.fromkeys(names, url), "ledgersRootPath": "/ledgers"})
 
 
 def _runtime_configuration(call: Call) -> Response:
@@ -93,7 +86,7 @@ def _runtime_configuration(call: Call) -> Response:
             "allowAutoTopicCreationType": "partitioned" if config.auto_topic_partitions else "non-partitioned",
             "clusterName": call.namespaces.cluster_name,
             "defaultNumPartitions": str(config.auto_topic_partitions or 1),
-            "functionsWorkerEnabled": _java(call.backend.is_worker_enabled),
+            "functionsWorkerEnabled": _java(call.is_worker_enabled),
             "keepAliveIntervalSeconds": str(round(config.keep_alive_s)),
             "maxMessageSize": str(config.max_message_bytes),
             "maxUnackedMessagesPerConsumer": str(config.max_unacked_per_consumer),

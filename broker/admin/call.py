@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
@@ -33,9 +32,8 @@ MAX_NAME_BYTES = 128
 MAX_SUBSCRIPTION_BYTES = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Backend:
-    """What every handler may use.
+class Call(web_call.Call):
+    """A request under way; made by the router.
 
     Attributes:
         broker: topics and subscriptions.
@@ -43,19 +41,13 @@ class Backend:
         is_worker_enabled: False for a broker that was started without functions.
     """
 
-    broker: BrokerService
-    namespaces: Namespaces
-    is_worker_enabled: bool
-
-
-class Call(web_call.Call):
-    """A request under way; made by the router."""
-
-    def __init__(self, backend: Backend, request: Request) -> None:
+    def __init__(
+        self, request: Request, broker: BrokerService, namespaces: Namespaces, is_worker_enabled: bool
+    ) -> None:
         super().__init__(request)
-        self.broker = backend.broker
-        self.namespaces = backend.namespaces
-        self.backend = backend
+        self.broker = broker
+        self.namespaces = namespaces
+        self.is_worker_enabled = is_worker_enabled
 
     @property
     def host(self) -> str:

@@ -12,10 +12,13 @@ from ...errors import BadVersion, MagnetarError, MetadataUnavailable, NotAllowed
 from ...web import router
 from ...web.answers import Refused
 from ...wire.topic_name import DOMAINS
-from .call import Backend, Call
+from .call import Call
 
 Handler = router.Handler[Call]
 Routes = router.Routes[Call]
+NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
+TOPICS = "/admin/v2/{domain}/{tenant}/{namespace}"
+TOPIC = f"{TOPICS}/{{topic}}"
 
 _JSON_TYPES = ("application/json", "application/*", "*/*")
 
@@ -29,12 +32,12 @@ class _Domain(StringConvertor):
 register_url_convertor("domain", _Domain())
 
 
-def make_router(backend: Backend, routes: Routes) -> router.RestRouter[Call]:
+def make_router(make: Callable[[Request], Call], routes: Routes) -> router.RestRouter[Call]:
     """Return the application that answers by a table of routes, in which ``{domain}`` is the domain of a topic."""
 
     def make_call(request: Request) -> Call:
         _check_accept(request)
-        return Call(backend, request)
+        return make(request)
 
     table = [(method, path.replace("{domain}", "{domain:domain}"), handler) for method, path, handler in routes]
     return router.RestRouter(table, make_call, refuse, "broker")

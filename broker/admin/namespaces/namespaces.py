@@ -11,10 +11,9 @@ from ...storage.cursors.names import is_internal
 from ..bodies import as_object
 from ..call import Call
 from ..listing import check_bundle, is_system_topic, topics_in_bundle, topics_of
-from ..routing import Routes
+from ..routing import NAMESPACE, Routes
 from .policies import new_policies
 
-_N = "/admin/v2/namespaces/{tenant}/{namespace}"
 _MODES = {"PERSISTENT": DOMAINS[:1], "NON_PERSISTENT": DOMAINS[1:], "ALL": DOMAINS}
 
 
@@ -131,21 +130,21 @@ async def _unsubscribe(call: Call) -> None:
 
 ROUTES: Routes = (
     ("GET", "/admin/v2/namespaces/{tenant}", _list),
-    ("GET", _N, lambda call: as_json(call.policies)),
-    ("PUT", _N, _create),
-    ("DELETE", _N, _delete),
-    ("GET", f"{_N}/topics", _topics),
-    ("GET", f"{_N}/bundles", lambda call: as_json(call.policies["bundles"])),
-    ("PUT", f"{_N}/unload", _unload),
-    ("POST", f"{_N}/clearBacklog", _clear_backlog),
-    ("POST", f"{_N}/clearBacklog/{{subscription}}", _clear_backlog),
-    ("POST", f"{_N}/unsubscribe/{{subscription}}", _unsubscribe),
+    ("GET", NAMESPACE, lambda call: as_json(call.policies)),
+    ("PUT", NAMESPACE, _create),
+    ("DELETE", NAMESPACE, _delete),
+    ("GET", f"{NAMESPACE}/topics", _topics),
+    ("GET", f"{NAMESPACE}/bundles", lambda call: as_json(call.policies["bundles"])),
+    ("PUT", f"{NAMESPACE}/unload", _unload),
+    ("POST", f"{NAMESPACE}/clearBacklog", _clear_backlog),
+    ("POST", f"{NAMESPACE}/clearBacklog/{{subscription}}", _clear_backlog),
+    ("POST", f"{NAMESPACE}/unsubscribe/{{subscription}}", _unsubscribe),
     # A bundle's place in the path takes any word, so these come last.
-    ("GET", f"{_N}/{{bundle}}/topicHashPositions", _topic_hash_positions),
-    ("PUT", f"{_N}/{{bundle}}/unload", _unload_bundle),
-    ("PUT", f"{_N}/{{bundle}}/split", _split),
-    ("POST", f"{_N}/{{bundle}}/clearBacklog", _clear_backlog),
-    ("POST", f"{_N}/{{bundle}}/clearBacklog/{{subscription}}", _clear_backlog),
-    ("POST", f"{_N}/{{bundle}}/unsubscribe/{{subscription}}", _unsubscribe),
-    ("DELETE", f"{_N}/{{bundle}}", _delete_bundle),
+    ("GET", f"{NAMESPACE}/{{bundle}}/topicHashPositions", _topic_hash_positions),
+    ("PUT", f"{NAMESPACE}/{{bundle}}/unload", _unload_bundle),
+    ("PUT", f"{NAMESPACE}/{{bundle}}/split", _split),
+    ("POST", f"{NAMESPACE}/{{bundle}}/clearBacklog", _clear_backlog),
+    ("POST", f"{NAMESPACE}/{{bundle}}/clearBacklog/{{subscription}}", _clear_backlog),
+    ("POST", f"{NAMESPACE}/{{bundle}}/unsubscribe/{{subscription}}", _unsubscribe),
+    ("DELETE", f"{NAMESPACE}/{{bundle}}", _delete_bundle),
 )

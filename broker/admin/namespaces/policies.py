@@ -17,11 +17,10 @@ from ...policies.namespaces import Namespaces
 from ...policies.policies import MAX_BUNDLES, Policies, default_policies
 from ..bodies import as_bool, as_int, as_object, as_text_list, as_text_map
 from ..call import Call
-from ..routing import Routes
+from ..routing import NAMESPACE, Routes
 from ..topics.policies import adjust_deduplication
 from .refused_policies import refuse_unsupported
 
-_N = "/admin/v2/namespaces/{tenant}/{namespace}"
 _BOUNDARY = re.compile(r"0x[0-9a-fA-F]{1,8}")
 
 
@@ -264,20 +263,20 @@ _POLICIES = (
 
 
 def _routes_of(policy: _Policy) -> Routes:
-    path = f"{_N}/{policy.name}"
+    path = f"{NAMESPACE}/{policy.name}"
     return (("GET", path, policy.get), (policy.method, path, policy.set), ("DELETE", path, policy.remove))
 
 
 ROUTES: Routes = (
     *(route for policy in _POLICIES for route in _routes_of(policy)),
-    ("GET", f"{_N}/replication", lambda call: as_json(call.policies["replication_clusters"])),
-    ("POST", f"{_N}/replication", _set_replication),
-    ("GET", f"{_N}/allowedClusters", lambda call: as_json(call.policies["allowed_clusters"])),
-    ("POST", f"{_N}/allowedClusters", _set_allowed_clusters),
-    ("GET", f"{_N}/properties", lambda call: as_json(call.policies["properties"])),
-    ("PUT", f"{_N}/properties", _add_properties),
-    ("DELETE", f"{_N}/properties", lambda call: _change_properties(call, lambda _: {})),
-    ("GET", f"{_N}/property/{{key}}", _property),
-    ("PUT", f"{_N}/property/{{key}}/{{value}}", _set_property),
-    ("DELETE", f"{_N}/property/{{key}}", _remove_property),
+    ("GET", f"{NAMESPACE}/replication", lambda call: as_json(call.policies["replication_clusters"])),
+    ("POST", f"{NAMESPACE}/replication", _set_replication),
+    ("GET", f"{NAMESPACE}/allowedClusters", lambda call: as_json(call.policies["allowed_clusters"])),
+    ("POST", f"{NAMESPACE}/allowedClusters", _set_allowed_clusters),
+    ("GET", f"{NAMESPACE}/properties", lambda call: as_json(call.policies["properties"])),
+    ("PUT", f"{NAMESPACE}/properties", _add_properties),
+    ("DELETE", f"{NAMESPACE}/properties", lambda call: _change_properties(call, lambda _: {})),
+    ("GET", f"{NAMESPACE}/property/{{key}}", _property),
+    ("PUT", f"{NAMESPACE}/property/{{key}}/{{value}}", _set_property),
+    ("DELETE", f"{NAMESPACE}/property/{{key}}", _remove_property),
 )

@@ -15,9 +15,8 @@ from starlette.responses import Response
 from ....web.answers import Refused, as_json, no_authorization, not_supported, nothing, refusal, refusing
 from ...policies.policies import Policies
 from ..call import Call
-from ..routing import Handler, Routes, of_existing
+from ..routing import NAMESPACE, Handler, Routes, of_existing
 
-_N = "/admin/v2/namespaces/{tenant}/{namespace}"
 _LATER = "leave it unset"
 
 
@@ -142,7 +141,7 @@ def _show_unset(policy: _Unsupported) -> Handler:
 
 def _unsupported_routes() -> Iterator[tuple[str, str, Handler]]:
     for policy in _UNSUPPORTED:
-        path = f"{_N}/{policy.name}"
+        path = f"{NAMESPACE}/{policy.name}"
         if policy.name not in _HAS_NO_GET:
             yield "GET", path, _show_unset(policy)
         yield policy.verb, path, _refuse_setting(policy)
@@ -155,28 +154,28 @@ _NO_BUNDLE = _of_namespace(_no_bundle)
 _NO_PERMISSION = _of_namespace(refusing(no_authorization()), "Topic's namespace does not exist")
 _NO_LOCAL_POLICIES = refusing(Refused(404, "Namespace local-policies does not exist"))
 ROUTES: Routes = (
-    ("GET", f"{_N}/permissions/subscription", _NO_MAP),
-    ("POST", f"{_N}/permissions/subscription/{{subscription}}", _NO_PERMISSION),
-    ("GET", f"{_N}/permissions", _NO_MAP),
-    ("POST", f"{_N}/permissions/{{role}}", _NO_PERMISSION),
-    ("DELETE", f"{_N}/permissions/{{role}}", _DONE),
-    ("DELETE", f"{_N}/permissions/{{subscription}}/{{role}}", _DONE),
-    ("GET", f"{_N}/backlogQuotaMap", _NO_MAP),
-    ("GET", f"{_N}/antiAffinity", lambda _: None),  # of an absent namespace too
-    ("POST", f"{_N}/antiAffinity", _refuse("antiAffinity")),
-    ("DELETE", f"{_N}/antiAffinity", _DONE),
-    ("GET", f"{_N}/schemaAutoUpdateCompatibilityStrategy", _DONE),
-    ("PUT", f"{_N}/schemaAutoUpdateCompatibilityStrategy", _refuse("schemaAutoUpdateCompatibilityStrategy")),
-    ("DELETE", f"{_N}/schemaAutoUpdateCompatibilityStrategy", _NO_BUNDLE),
-    ("GET", f"{_N}/persistence/bookieAffinity", _of_namespace(_NO_LOCAL_POLICIES, "Namespace not found")),
-    ("POST", f"{_N}/persistence/bookieAffinity", _refuse("persistence/bookieAffinity")),
-    ("DELETE", f"{_N}/persistence/bookieAffinity", _DONE),
-    ("GET", f"{_N}/resourcegroup", _of_namespace(lambda _: nothing())),
-    ("POST", f"{_N}/resourcegroup/{{group}}", _refuse("resourcegroup")),
-    ("DELETE", f"{_N}/resourcegroup", _DONE),
-    ("DELETE", f"{_N}/removeOffloadPolicies", _DONE),
-    ("POST", f"{_N}/migration", _refuse("migration")),
-    ("DELETE", f"{_N}/replication", _NO_BUNDLE),
-    ("DELETE", f"{_N}/allowedClusters", _NO_BUNDLE),
+    ("GET", f"{NAMESPACE}/permissions/subscription", _NO_MAP),
+    ("POST", f"{NAMESPACE}/permissions/subscription/{{subscription}}", _NO_PERMISSION),
+    ("GET", f"{NAMESPACE}/permissions", _NO_MAP),
+    ("POST", f"{NAMESPACE}/permissions/{{role}}", _NO_PERMISSION),
+    ("DELETE", f"{NAMESPACE}/permissions/{{role}}", _DONE),
+    ("DELETE", f"{NAMESPACE}/permissions/{{subscription}}/{{role}}", _DONE),
+    ("GET", f"{NAMESPACE}/backlogQuotaMap", _NO_MAP),
+    ("GET", f"{NAMESPACE}/antiAffinity", lambda _: None),  # of an absent namespace too
+    ("POST", f"{NAMESPACE}/antiAffinity", _refuse("antiAffinity")),
+    ("DELETE", f"{NAMESPACE}/antiAffinity", _DONE),
+    ("GET", f"{NAMESPACE}/schemaAutoUpdateCompatibilityStrategy", _DONE),
+    ("PUT", f"{NAMESPACE}/schemaAutoUpdateCompatibilityStrategy", _refuse("schemaAutoUpdateCompatibilityStrategy")),
+    ("DELETE", f"{NAMESPACE}/schemaAutoUpdateCompatibilityStrategy", _NO_BUNDLE),
+    ("GET", f"{NAMESPACE}/persistence/bookieAffinity", _of_namespace(_NO_LOCAL_POLICIES, "Namespace not found")),
+    ("POST", f"{NAMESPACE}/persistence/bookieAffinity", _refuse("persistence/bookieAffinity")),
+    ("DELETE", f"{NAMESPACE}/persistence/bookieAffinity", _DONE),
+    ("GET", f"{NAMESPACE}/resourcegroup", _of_namespace(lambda _: nothing())),
+    ("POST", f"{NAMESPACE}/resourcegroup/{{group}}", _refuse("resourcegroup")),
+    ("DELETE", f"{NAMESPACE}/resourcegroup", _DONE),
+    ("DELETE", f"{NAMESPACE}/removeOffloadPolicies", _DONE),
+    ("POST", f"{NAMESPACE}/migration", _refuse("migration")),
+    ("DELETE", f"{NAMESPACE}/replication", _NO_BUNDLE),
+    ("DELETE", f"{NAMESPACE}/allowedClusters", _NO_BUNDLE),
     *_unsupported_routes(),
 )

@@ -21,34 +21,30 @@ from ....wire.pulsar_api_pb2 import CompressionType, MessageMetadata
 from ...storage.entry import StoredEntry
 from .. import bodies
 from ..call import Call
-from ..routing import Routes
+from ..routing import TOPIC, Routes
 from .lookup import find_subscription, load_single, persistent
 from .stats import as_message_id, iso, nth_unacknowledged, read_entry
 
 if TYPE_CHECKING:
     from ...topics.topic import Topic
 
-_T = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
 MAX_PEEK = 1_000_000
 """Farthest position that a peek may ask for; each one is a step of the cursor."""
 _LAST_MS = 253_402_300_799_000
 """The last second of the year 9999, the end of dates; a producer may send any number."""
 _TEXT_FIELDS = (
-    ("producer_name", "producer-name"),
-    ("sequence_id", "sequence-id"),
-    ("replicated_from", "replicated-from"),
-    ("partition_key", "partition-key"),
-    ("highest_sequence_id", "highest-sequence-id"),
-    ("uuid", "uuid"),
-    ("num_chunks_from_msg", "num-chunks-from-msg"),
-    ("total_chunk_msg_size", "total-chunk-msg-size"),
-    ("chunk_id", "chunk-id"),
-    ("marker_type", "marker-type"),
+    "producer_name",
+    "sequence_id",
+    "replicated_from",
+    "partition_key",
+    "highest_sequence_id",
+    "uuid",
+    "num_chunks_from_msg",
+    "total_chunk_msg_size",
+    "chunk_id",
+    "marker_type",
 )
-_FLAG_FIELDS = (
-    ("partition_key_b64_encoded", "partition-key-b64-encoded"),
-    ("null_partition_key", "null-partition-key"),
-)
+_FLAG_FIELDS = ("partition_key_b64_encoded", "null_partition_key")
 
 
 async def _peek(call: Call) -> Response:
@@ -130,9 +126,9 @@ def _headers(metadata: MessageMetadata, position: Position, size: int) -> Iterat
     is_batch = metadata.HasField("num_messages_in_batch")
     properties = {} if is_batch else {item.key: item.value for item in metadata.properties}
     yield "X-Pulsar-PROPERTY", json.dumps(properties, separators=(",", ":"))
-    for field, label in (("publish_time", "publish"), ("event_time", "event"), ("deliver_at_time", "deliver-at")):
+    for field in ("publish_time", "event_time", "deliver_at_time"):
         if metadata.HasField(field) and (time_ms := getattr(metadata, field)) > 0:
-            yield f"X-Pulsar-{label}-time", iso(min(time_ms, _LAST_MS)).replace("+00:00", "Z")
+            yield _header(field), iso(min(time_ms, _LAST_MS)).replace("+00:00", "Z")
     if is_batch:
         yield "X-Pulsar-num-batch-message", str(metadata.num_messages_in_batch)
         yield "X-Pulsar-batch-size", str(size)
@@ -142,16 +138,20 @@ def _headers(metadata: MessageMetadata, position: Position, size: int) -> Iterat
         yield "X-Pulsar-PROPERTY-TOTAL-CHUNKS", str(metadata.num_chunks_from_msg)
         yield "X-Pulsar-PROPERTY-CHUNK-ID", str(metadata.chunk_id)
     yield "X-Pulsar-Is-Encrypted", "true" if metadata.encryption_keys else "false"
-    for field, label in _TEXT_FIELDS:
+    for field in _TEXT_FIELDS:
         if metadata.HasField(field):
-            yield f"X-Pulsar-{label}", str(getattr(metadata, field))
-    for field, label in _FLAG_FIELDS:
+            yield _header(field), str(getattr(metadata, field))
+    for field in _FLAG_FIELDS:
         if getattr(metadata, field):
-            yield f"X-Pulsar-{label}", "true"
+            yield _header(field), "true"
     if metadata.compression:
         yield "X-Pulsar-compression", CompressionType.Name(metadata.compression)
         yield "X-Pulsar-uncompressed-size", str(metadata.uncompressed_size)
     yield "X-Pulsar-txn-uncommitted", "false"
+
+
+def _header(field: str) -> str:
+    return f"X-Pulsar-{field.replace('_', '-')}"
 
 
 def _ascii(value: str) -> str:
@@ -160,8 +160,8 @@ def _ascii(value: str) -> str:
 
 
 ROUTES: Routes = (
-    ("GET", f"{_T}/subscription/{{subscription}}/position/{{place}}", _peek),
-    ("GET", f"{_T}/ledger/{{ledger}}/entry/{{entry}}", _by_id),
-    ("GET", f"{_T}/examinemessage", _examine),
-    ("GET", f"{_T}/messageid/{{timestamp}}", _id_at_time),
+    ("GET", f"{TOPIC}/subscription/{{subscription}}/position/{{place}}", _peek),
+    ("GET", f"{TOPIC}/ledger/{{ledger}}/entry/{{entry}}", _by_id),
+    ("GET", f"{TOPIC}/examinemessage", _examine),
+    ("GET", f"{TOPIC}/messageid/{{timestamp}}", _id_at_time),
 )

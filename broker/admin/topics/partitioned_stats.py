@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 Stats = dict[str, Any]
@@ -47,21 +48,16 @@ def _merge_subscriptions(partitions: Iterable[Mapping[str, Stats]]) -> dict[str,
     for subscriptions in partitions:
         for name, stats in subscriptions.items():
             by_name.setdefault(name, []).append(stats)
-    merged = {name: _merge(all_stats) for name, all_stats in by_name.items()}
+    merged = {name: _merge(all_stats, frozenset({"activeConsumerName"})) for name, all_stats in by_name.items()}
     for name, all_stats in by_name.items():
         merged[name]["consumers"] = _by_index([stats["consumers"] for stats in all_stats])
-        merged[name].pop("activeConsumerName", None)
     return merged
 
 
 def _by_index(partitions: Sequence[Sequence[Stats]]) -> list[Stats]:
     """Merge the first client of every partition, then the second, and so on."""
-    most = max((len(clients) for clients in partitions), default=0)
-    merged = []
-    for index in range(most):
-        clients = [each[index] for each in partitions if index < len(each)]
-        merged.append(_merge(clients, _NOT_OF_MERGED_CLIENTS))
-    return merged
+    by_index = ([each for each in clients if each is not None] for clients in zip_longest(*partitions))
+    return [_merge(clients, _NOT_OF_MERGED_CLIENTS) for clients in by_index]
 
 
 def _merge(all_stats: Sequence[Stats], leave_out: frozenset[str] = frozenset()) -> Stats:

@@ -13,7 +13,7 @@ from ....wire.topic_name import TopicName
 from ...storage.cursors.names import is_internal
 from .. import bodies
 from ..call import Call
-from ..routing import Routes
+from ..routing import TOPIC, TOPICS, Routes
 from .lookup import connections, is_known, load, load_all, not_found, refuse_non_persistent
 from .partitioned_stats import aggregate
 from .stats import shown_stats
@@ -21,7 +21,6 @@ from .stats import shown_stats
 if TYPE_CHECKING:
     from ...topics.topic import Topic
 
-_T = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
 _WITH_PROPERTIES = "application/vnd.partitioned-topic-metadata+json"
 MAX_PARTITIONS = 10_000
 """Partitions of one topic; each is a topic with files and cursors of its own."""
@@ -171,12 +170,12 @@ async def _create_missing(call: Call, name: TopicName) -> None:
 
 
 ROUTES: Routes = (
-    ("GET", "/admin/v2/{domain}/{tenant}/{namespace}/partitioned", _list),
-    ("GET", f"{_T}/partitions", _get),
-    ("PUT", f"{_T}/partitions", _create),
-    ("POST", f"{_T}/partitions", _update),
-    ("DELETE", f"{_T}/partitions", _delete),
-    ("POST", f"{_T}/createMissedPartitions", _create_missed),
-    ("GET", f"{_T}/partitioned-stats", _stats),
-    ("GET", f"{_T}/partitioned-internalStats", _internal_stats),
+    ("GET", f"{TOPICS}/partitioned", _list),
+    ("GET", f"{TOPIC}/partitions", _get),
+    ("PUT", f"{TOPIC}/partitions", _create),
+    ("POST", f"{TOPIC}/partitions", _update),
+    ("DELETE", f"{TOPIC}/partitions", _delete),
+    ("POST", f"{TOPIC}/createMissedPartitions", _create_missed),
+    ("GET", f"{TOPIC}/partitioned-stats", _stats),
+    ("GET", f"{TOPIC}/partitioned-internalStats", _internal_stats),
 )

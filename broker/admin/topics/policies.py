@@ -6,7 +6,7 @@ A further one needs a line in `_POLICIES`, its typed reading in `broker/policies
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,10 +16,8 @@ from ....web.answers import Refused, as_json, not_supported, nothing
 from ....wire.topic_name import TopicName
 from ..bodies import as_bool, as_int
 from ..call import Call
-from ..routing import Handler, Routes
+from ..routing import TOPIC, Routes
 from .lookup import is_known, not_found
-
-_T = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
 
 
 @dataclass(frozen=True)
@@ -125,12 +123,9 @@ def _topic_of(call: Call) -> TopicName:
     return name
 
 
-def _routes() -> Iterator[tuple[str, str, Handler]]:
-    for policy in _POLICIES:
-        path = f"{_T}/{policy.name}"
-        yield "GET", path, policy.get
-        yield "POST", path, policy.set
-        yield "DELETE", path, policy.remove
+def _routes_of(policy: _Policy) -> Routes:
+    path = f"{TOPIC}/{policy.name}"
+    return (("GET", path, policy.get), ("POST", path, policy.set), ("DELETE", path, policy.remove))
 
 
-ROUTES: Routes = tuple(_routes())
+ROUTES: Routes = tuple(route for policy in _POLICIES for route in _routes_of(policy))

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from ....web.answers import as_json, not_supported, nothing, refusing
-from ..routing import Handler, Routes, of_existing
+from ..routing import TOPIC, Handler, Routes, of_existing
 from .lookup import find
 
-_T = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
 _NAMES = (
     "messageTTL",
     "retention",
@@ -37,14 +36,12 @@ _NAMES = (
     "shadowTopics",
     "dispatcherPauseOnAckStatePersistent",
 )
-_NO_CONTENT = frozenset(
-    (
-        "publishRate",
-        "maxConsumersPerSubscription",
-        "maxSubscriptionsPerTopic",
-        "maxMessageSize",
-        "subscriptionTypesEnabled",
-    )
+_NO_CONTENT = (
+    "publishRate",
+    "maxConsumersPerSubscription",
+    "maxSubscriptionsPerTopic",
+    "maxMessageSize",
+    "subscriptionTypesEnabled",
 )
 """Read as 204 when not set; the others as 200 without a body."""
 
@@ -57,9 +54,10 @@ def _refuse(name: str) -> Handler:
 _DONE = of_existing(find, lambda _: None)
 _NOT_SET = of_existing(find, lambda _: nothing())
 ROUTES: Routes = (
-    ("GET", f"{_T}/backlogQuotaMap", of_existing(find, lambda _: as_json({}))),
-    *(("GET", f"{_T}/{name}", _DONE if name in _NO_CONTENT else _NOT_SET) for name in _NAMES if name != "backlogQuota"),
-    *(("POST", f"{_T}/{name}", _refuse(name)) for name in _NAMES),
-    *(("PUT", f"{_T}/{name}", _refuse(name)) for name in ("schemaCompatibilityStrategy", "shadowTopics")),
-    *(("DELETE", f"{_T}/{name}", _DONE) for name in _NAMES),
+    ("GET", f"{TOPIC}/backlogQuotaMap", of_existing(find, lambda _: as_json({}))),
+    *(("GET", f"{TOPIC}/{name}", _DONE) for name in _NO_CONTENT),
+    *(("GET", f"{TOPIC}/{name}", _NOT_SET) for name in _NAMES if name not in (*_NO_CONTENT, "backlogQuota")),
+    *(("POST", f"{TOPIC}/{name}", _refuse(name)) for name in _NAMES),
+    *(("PUT", f"{TOPIC}/{name}", _refuse(name)) for name in ("schemaCompatibilityStrategy", "shadowTopics")),
+    *(("DELETE", f"{TOPIC}/{name}", _DONE) for name in _NAMES),
 )

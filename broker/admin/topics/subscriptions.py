@@ -13,7 +13,7 @@ from ....wire.position import Position
 from ...storage.cursors.names import is_internal
 from .. import bodies
 from ..call import Call
-from ..routing import Routes
+from ..routing import TOPIC, Routes
 from .lookup import find_subscription, is_known, load_all, load_single, persistent
 from .stats import is_excluded, is_latest, nth_unacknowledged, position_of, read_entry
 
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from ...topics.subscription import Subscription
     from ...topics.topic import Topic
 
-_T = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
-_S = f"{_T}/subscription/{{subscription}}"
+_S = f"{TOPIC}/subscription/{{subscription}}"
 _NOT_STORED = "Expire messages on a non-persistent topic is not allowed"
 ANALYZED_PER_TURN = 100
 MAX_ANALYZED_ENTRIES = 10_000
@@ -221,14 +220,14 @@ def _initial(body: dict[str, object] | None) -> Literal["earliest", "latest"] | 
 
 
 ROUTES: Routes = (
-    ("GET", f"{_T}/subscriptions", _list),
+    ("GET", f"{TOPIC}/subscriptions", _list),
     ("PUT", _S, _create),
     ("DELETE", _S, _delete),
     ("POST", f"{_S}/skip_all", _skip_all),
     ("POST", f"{_S}/skip/{{count}}", _skip),
     ("POST", f"{_S}/expireMessages/{{seconds}}", _expire),
     ("POST", f"{_S}/expireMessages", _expire_to),
-    ("POST", f"{_T}/all_subscription/expireMessages/{{seconds}}", _expire_in_all),
+    ("POST", f"{TOPIC}/all_subscription/expireMessages/{{seconds}}", _expire_in_all),
     ("POST", f"{_S}/resetcursor/{{timestamp}}", _reset_to_time),
     ("POST", f"{_S}/resetcursor", _reset_to_id),
     ("GET", f"{_S}/properties", _get_properties),

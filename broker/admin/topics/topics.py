@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.responses import Response
 
-from ....web.answers import Refused, as_json, done, no_authorization, not_supported, nothing, refusing
+from ....web.answers import Refused, as_json, no_authorization, not_supported, nothing, refusing
 from ....wire.position import Position
 from ....wire.topic_name import TopicName
 from .. import bodies
 from ..call import Call
 from ..listing import topics_in_bundle, topics_of
-from ..routing import Routes, of_existing
+from ..routing import TOPIC, TOPICS, Routes, of_existing
 from .lookup import (
     connections,
     find,
@@ -30,8 +30,6 @@ from .stats import as_message_id, bytes_after, internal_info, last_message, posi
 if TYPE_CHECKING:
     from ...topics.topic import Topic
 
-_D = "/admin/v2/{domain}/{tenant}/{namespace}"
-_T = f"{_D}/{{topic}}"
 _PENDING_ACKS = "__transaction_pending_ack"
 
 
@@ -59,14 +57,14 @@ async def _create(call: Call) -> None:
     await call.broker.create_topic(name, properties)
 
 
-async def _delete(call: Call) -> Response:
+async def _delete(call: Call) -> None:
     name = call.topic
     if call.namespaces.partitions(name):
         remedy = "instead of calling delete topic, please call delete-partitioned-topic."
         raise Refused(409, f"{name} is a partitioned topic, {remedy}")
     if not call.broker.has_topic(name):
         if not name.is_persistent:
-            return done()
+            return
         raise not_found(name)
     force = call.flag("force")
     topic = call.broker.topics.get(str(name))
@@ -74,7 +72,6 @@ async def _delete(call: Call) -> Response:
         raise Refused(412, f"Topic has {count} connected producers/consumers")
     # A subscription without consumers keeps no topic alive.
     await call.broker.delete_topic(name, force, with_subscriptions=True)
-    return done()
 
 
 async def _unload(call: Call) -> None:
@@ -194,27 +191,27 @@ def _check_partition(call: Call, name: TopicName) -> None:
 
 _NO_OFFLOADING = not_supported("offloading", "messages stay in the data directory")
 ROUTES: Routes = (
-    ("GET", _D, _list),
-    ("PUT", _T, _create),
-    ("DELETE", _T, _delete),
-    ("PUT", f"{_T}/unload", _unload),
-    ("GET", f"{_T}/properties", lambda call: as_json(call.namespaces.properties(require_known(call)))),
-    ("PUT", f"{_T}/properties", _set_properties),
-    ("DELETE", f"{_T}/properties", _remove_property),
-    ("GET", f"{_T}/permissions", of_existing(require_known, lambda _: as_json({}))),
-    ("POST", f"{_T}/permissions/{{role}}", of_existing(require_known, refusing(no_authorization()))),
-    ("DELETE", f"{_T}/permissions/{{role}}", of_existing(require_known, lambda _: None)),
-    ("GET", f"{_T}/stats", _stats),
-    ("GET", f"{_T}/internalStats", _internal_stats),
-    ("GET", f"{_T}/internal-info", _internal_info),
-    ("GET", f"{_T}/lastMessageId", _last_message_id),
-    ("POST", f"{_T}/terminate", _terminate),
-    ("POST", f"{_T}/terminate/partitions", _terminate_partitions),
-    ("POST", f"{_T}/trim", _trim),
-    ("DELETE", f"{_T}/truncate", _truncate),
-    ("PUT", f"{_T}/backlogSize", _backlog_size),
-    ("GET", f"{_T}/compaction", _compaction_status),
-    ("PUT", f"{_T}/compaction", _compact),
-    ("GET", f"{_T}/offload", _offload_status),
-    ("PUT", f"{_T}/offload", of_existing(find, refusing(_NO_OFFLOADING))),
+    ("GET", TOPICS, _list),
+    ("PUT", TOPIC, _create),
+    ("DELETE", TOPIC, _delete),
+    ("PUT", f"{TOPIC}/unload", _unload),
+    ("GET", f"{TOPIC}/properties", lambda call: as_json(call.namespaces.properties(require_known(call)))),
+    ("PUT", f"{TOPIC}/properties", _set_properties),
+    ("DELETE", f"{TOPIC}/properties", _remove_property),
+    ("GET", f"{TOPIC}/permissions", of_existing(require_known, lambda _: as_json({}))),
+    ("POST", f"{TOPIC}/permissions/{{role}}", of_existing(require_known, refusing(no_authorization()))),
+    ("DELETE", f"{TOPIC}/permissions/{{role}}", of_existing(require_known, lambda _: None)),
+    ("GET", f"{TOPIC}/stats", _stats),
+    ("GET", f"{TOPIC}/internalStats", _internal_stats),
+    ("GET", f"{TOPIC}/internal-info", _internal_info),
+    ("GET", f"{TOPIC}/lastMessageId", _last_message_id),
+    ("POST", f"{TOPIC}/terminate", _terminate),
+    ("POST", f"{TOPIC}/terminate/partitions", _terminate_partitions),
+    ("POST", f"{TOPIC}/trim", _trim),
+    ("DELETE", f"{TOPIC}/truncate", _truncate),
+    ("PUT", f"{TOPIC}/backlogSize", _backlog_size),
+    ("GET", f"{TOPIC}/compaction", _compaction_status),
+    ("PUT", f"{TOPIC}/compaction", _compact),
+    ("GET", f"{TOPIC}/offload", _offload_status),
+    ("PUT", f"{TOPIC}/offload", of_existing(find, refusing(_NO_OFFLOADING))),
 )
