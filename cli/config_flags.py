@@ -7,14 +7,13 @@ for every tool.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import click
 
 from ..config.table import Field
-from ..wire.printable import one_line
 from .failure import Failure
+from .settings import read_yaml
 
 Flags = Sequence[tuple[str, Field]]
 """Path in the config and field of each flag, in the order of the help."""
@@ -85,14 +84,7 @@ def read_config_file(path: str) -> dict[str, Any]:
     Raises:
         Failure: no such file, no YAML, or no mapping in it.
     """
-    import yaml
-
-    try:
-        content = yaml.safe_load(Path(path).read_text())
-    except OSError as exc:
-        raise Failure(f"config file {path} cannot be read: {exc.strerror}") from exc
-    except (yaml.YAMLError, UnicodeDecodeError) as exc:
-        raise Failure(f"config file {path} is no YAML: {one_line(str(exc))}") from exc
+    content = read_yaml(path, "config file")
     if not isinstance(content, dict):
         raise Failure(f"config file {path} must hold `field: value` lines, such as `className: module.function`")
     return content

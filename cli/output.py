@@ -38,14 +38,6 @@ def show_done(ctx: click.Context, message: str) -> None:
         click.echo(message)
 
 
-def show_record(ctx: click.Context, record: Any, table: Callable[[Any], Table] | None = None) -> None:
-    """Show a record: as the table made by ``table`` on a terminal, as JSON otherwise."""
-    if table is not None and wants_table(ctx):
-        print_table(table(record))
-    else:
-        print_json(record)
-
-
 def show_list(ctx: click.Context, names: Sequence[str]) -> None:
     """Show names, one a line."""
     if current(ctx).output == "json":

@@ -12,7 +12,16 @@ import click
 
 from ..web.client import Answer, AnswerTimeout, Form, NoAnswer, Parts, Unreachable, request, segment, stream, with_query
 from .failure import Failure
-from .output import Table, key_value_table, output_option, print_json, show_done, show_list, show_record
+from .output import (
+    Table,
+    key_value_table,
+    output_option,
+    print_json,
+    print_table,
+    show_done,
+    show_list,
+    wants_table,
+)
 from .settings import current
 
 __all__ = ["Admin", "Answer", "Parts", "segment"]
@@ -234,8 +243,10 @@ def _show(ctx: click.Context, shown: Shown) -> None:
             pass
         case str():
             show_done(ctx, shown)
-        case Record(value, table):
-            show_record(ctx, value, table)
+        case Record(value, table) if table is not None and wants_table(ctx):
+            print_table(table(value))
+        case Record(value):
+            print_json(value)
         case Setting(value):
             if value is not None or is_json:
                 print_json(value)

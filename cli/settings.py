@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 
+from ..wire.printable import one_line
 from .failure import Failure, nearest
 
 DEFAULT_ADMIN_URL = "http://127.0.0.1:8080"
@@ -56,6 +58,22 @@ def current(ctx: click.Context) -> Settings:
     settings = ctx.find_object(Settings)
     assert settings is not None
     return settings
+
+
+def read_yaml(path: str, what: str) -> Any:
+    """Return the content of a YAML file, which is called ``what`` in errors.
+
+    Raises:
+        Failure: no such file, or no YAML.
+    """
+    import yaml
+
+    try:
+        return yaml.safe_load(Path(path).read_text())
+    except OSError as exc:
+        raise Failure(f"{what} {path} cannot be read: {exc.strerror}") from exc
+    except (yaml.YAMLError, UnicodeDecodeError) as exc:
+        raise Failure(f"{what} {path} is no YAML: {one_line(str(exc))}") from exc
 
 
 def _read_client_file(environment: os._Environ[str]) -> dict[str, str]:

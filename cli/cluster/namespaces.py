@@ -7,7 +7,7 @@ import click
 from ..failure import Group
 from ..rest import Admin, Call, Names, Setting, Subject, as_fields, rest_command, segment
 from ..topics.policies import disable_option, enable_option, on_or_off, parse_bytes, threshold_option, when
-from ..topics.subscription_commands import parse_duration
+from ..topics.subscriptions import parse_duration
 from ..topics.topics import namespace_path
 
 namespace_argument = click.argument("namespace")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 import time
 from collections import Counter
@@ -17,6 +16,7 @@ import click
 from ...errors import MagnetarError
 from ...wire.printable import one_line
 from ..failure import Failure
+from ..functions.functions import config_part, package_part
 from ..rest import Admin, segment
 from .corpus import Corpus, standard_library
 from .server import DemoServer
@@ -128,11 +128,7 @@ def deploy(admin_url: str) -> None:
             "py": FUNCTIONS_FILE.name,
             **output,
         }
-        parts: dict[str, tuple[str | None, str | bytes, str]] = {
-            "functionConfig": (None, json.dumps(config), "application/json"),
-            "data": (FUNCTIONS_FILE.name, FUNCTIONS_FILE.read_bytes(), "application/octet-stream"),
-        }
-        rest.send_parts("POST", f"{FUNCTIONS}/{name}", parts)
+        rest.send_parts("POST", f"{FUNCTIONS}/{name}", config_part(config) | package_part(str(FUNCTIONS_FILE)))
     for name in ("identifiers", COUNTER):
         wait_until_running(rest, name)
         say(f"function {name} runs")

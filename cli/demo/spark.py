@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 import time
 from collections import Counter
@@ -14,6 +13,7 @@ from ...errors import InvalidConfig
 from ...spark.readiness import check_ready
 from ...wire.message_id import EARLIEST
 from ..failure import Failure
+from ..functions.functions import config_part, package_part
 from ..functions.target import Target
 from ..functions.trigger import bar, follow, lines
 from ..rest import Admin
@@ -44,11 +44,7 @@ def deploy_spark(rest: Admin) -> None:
         "subscriptionPosition": "Earliest",
         "py": FUNCTION_FILE.name,
     }
-    parts: dict[str, tuple[str | None, str | bytes, str]] = {
-        "functionConfig": (None, json.dumps(config), "application/json"),
-        "data": (FUNCTION_FILE.name, FUNCTION_FILE.read_bytes(), "application/octet-stream"),
-    }
-    rest.send_parts("POST", _TARGET.path, parts)
+    rest.send_parts("POST", _TARGET.path, config_part(config) | package_part(str(FUNCTION_FILE)))
 
 
 def count_by_spark(service_url: str, admin_url: str, expected: Counter[str]) -> float:

@@ -15,15 +15,15 @@ from ..config_flags import build_config
 from ..failure import Failure, Group
 from ..output import Table
 from ..rest import Admin, Call, Names, Record, Subject, rest_command, segment
-from .cursor import reset_cursor
-from .flags import complete_names, function_options, is_remote
 from .state import putstate, querystate
 from .target import (
     DEFAULT_NAMESPACE,
     DEFAULT_TENANT,
     Target,
+    complete_names,
     find_path,
     find_target,
+    function_options,
     instance_options,
     target_options,
 )
@@ -36,6 +36,7 @@ COUNTERS = {
     "system errors": "numSystemExceptions",
 }
 """Columns of the table of `functions status` and their fields in a status, for functions that run continuously."""
+REMOTE_PREFIXES = ("http://", "https://", "file://", "function://", "source://", "sink://")
 NOT_HERE = ("available-functions", "localrun", "reload", "upload")
 """Commands of Pulsar that this version refuses by name."""
 
@@ -55,7 +56,7 @@ def package_part(package: str) -> dict[str, tuple[str | None, str | bytes, str]]
     Raises:
         Failure: there is no readable file.
     """
-    if is_remote(package):
+    if package.startswith(REMOTE_PREFIXES):  # the worker fetches it
         return {"url": (None, package, "text/plain")}
     path = Path(package)
     if path.is_dir():
@@ -74,9 +75,9 @@ def config_part(config: dict[str, Any]) -> dict[str, tuple[str | None, str | byt
     return {"functionConfig": (None, json.dumps(config), "application/json")}
 
 
-def prepare(names: tuple[str | None, str | None, str | None, str | None], flags: dict[str, Any]) -> dict[str, Any]:
-    """Return the config that file and flags make together; ``names`` are fqfn, tenant, namespace, name."""
-    fqfn, tenant, namespace, name = names
+def prepare(flags: dict[str, Any]) -> dict[str, Any]:
+    """Return the config that file and flags make together."""
+    fqfn, tenant, namespace, name = (flags.pop(flag) for flag in ("fqfn", "tenant", "namespace", "name"))
     config = build_config(FUNCTION_FLAGS, flags.pop("config_file"), flags)
     if name:
         config["name"] = name
@@ -87,11 +88,9 @@ def prepare(names: tuple[str | None, str | None, str | None, str | None], flags:
 @rest_command(functions, has_output=False, epilog=_CREATE_EXAMPLE)
 @target_options
 @function_options
-def create(
-    rest: Admin, /, fqfn: str | None, tenant: str | None, namespace: str | None, name: str | None, **flags: Any
-) -> str:
+def create(rest: Admin, /, **flags: Any) -> str:
     """Deploy a function."""
-    config = prepare((fqfn, tenant, namespace, name), flags)
+    config = prepare(flags)
     if not config.get("className"):
         raise Failure("No Function Classname specified: give --classname module.Class or module.function")
     package = config.get("py")
@@ -106,12 +105,10 @@ def create(
 @target_options
 @function_options
 @click.option("--update-auth-data", is_flag=True, help="Renew the function's credentials (refused: there are none).")
-def update(
-    rest: Admin, /, fqfn: str | None, tenant: str | None, namespace: str | None, name: str | None, **flags: Any
-) -> str:
+def update(rest: Admin, /, **flags: Any) -> str:
     """Change a function; options that are not given stay unchanged."""
     options = {"updateAuthData": flags.pop("update_auth_data")}
-    config = prepare((fqfn, tenant, namespace, name), flags)
+    config = prepare(flags)
     package = config.get("py")
     parts = config_part(config) | (package_part(str(package)) if package else {})
     parts["updateOptions"] = (None, json.dumps(options), "application/json")
@@ -250,7 +247,33 @@ def download(rest: Admin, /, destination_file: str, package_path: str | None, **
     return "Downloaded successfully"
 
 
+@rest_command(
+    functions, "reset-cursor", epilog="\b\nmagnetar functions reset-cursor --name exclamation --message-id earliest"
+)
+@target_options
+@click.option("-t", "--time", "back", metavar="DURATION", help="To the first message after that long ago, such as 10m.")
+@click.option(
+    "-m", "--messageId", "--message-id", "message_id",
+    help="Position: latest, earliest, ledger:entry or ledger:entry:partition.",
+)  # fmt: skip
+@click.option("--topic", help="Only this input topic, of several.")
+def reset_cursor(
+    rest: Admin, /, back: str | None, message_id: str | None, topic: str | None, **target: str | None
+) -> str:
+    """Have a function begin again at an earlier or later message of its inputs.
+
+    Its instances stop, the cursors move, and the instances start again. Under EFFECTIVELY_ONCE this is the only way to
+    process messages again: `topics reset-cursor` alone brings them back, and they are skipped as done.
+    """
+    from ..topics.subscriptions import parse_place  # with it come the client's libraries
+
+    place = parse_place(back, message_id)
+    body: dict[str, Any] = {} if topic is None else {"topic": topic}
+    body |= {"timestamp": place} if isinstance(place, int) else {"messageId": place}
+    rest.post(f"{find_target(**target).path}/reset-cursor", body)
+    return "Reset successfully"
+
+
 functions.add_command(trigger)
 functions.add_command(querystate)
 functions.add_command(putstate)
-functions.add_command(reset_cursor)

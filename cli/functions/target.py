@@ -1,4 +1,4 @@
-"""The flags that name a function, and what they mean together."""
+"""The flags that name a function or give its config and package, and what they mean together."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from typing import Any
 
 import click
 
+from ...config.function_config import FUNCTION_FLAGS
+from ..config_flags import config_options
 from ..failure import Failure
 from ..rest import segment
 
 DEFAULT_TENANT = "public"
 DEFAULT_NAMESPACE = "default"
+function_options = config_options(FUNCTION_FLAGS, "--function-config-file", "--functionConfigFile")
 
 
 @dataclass(frozen=True)
@@ -77,3 +80,21 @@ def find_path(instance_id: int | None, **target: str | None) -> str:
     """Return the REST path of what the flags of `instance_options` name. Raises as `find_target`."""
     path = find_target(**target).path
     return path if instance_id is None else f"{path}/{instance_id}"
+
+
+def complete_names(config: dict[str, Any], fqfn: str | None, tenant: str | None, namespace: str | None) -> None:
+    """Fill in tenant, namespace and name; a missing name is the last part of the class name, as in Pulsar.
+
+    Raises:
+        Failure: no name can be found.
+    """
+    fqfn = fqfn or config.pop("fqfn", None)
+    if fqfn:
+        config["tenant"], config["namespace"], config["name"] = split_fqfn(str(fqfn))
+    config["tenant"] = tenant or config.get("tenant") or DEFAULT_TENANT
+    config["namespace"] = namespace or config.get("namespace") or DEFAULT_NAMESPACE
+    if not config.get("name"):
+        name = str(config.get("className") or "").rpartition(".")[2]
+        if not name:
+            raise Failure("No Function name specified: give --name, or --classname whose last part becomes the name")
+        config["name"] = name

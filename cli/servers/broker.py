@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..logs import log_to_stderr
-from .config_file import BROKER_KEYS, read_server_file
+from .config_file import BROKER_KEYS, allowed_hosts_option, read_server_file
 from .data_directory import BROKER_NAMES, DataDirectory
 from .lifetime import announce, check_port, die_with_parent, run
-from .web_names import allowed_hosts_option
 
 if TYPE_CHECKING:
     from ...broker.config import BrokerConfig

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
+
+import click
 
 from ...errors import InvalidConfig
 from ...web.same_site import host_name
-from ...wire.printable import one_line
 from ..failure import Failure, nearest
+from ..settings import read_yaml
 
 MIB = 1024 * 1024
 
@@ -61,6 +62,23 @@ def host_names(value: Any) -> tuple[str, ...]:
         return tuple(host_name(name) for name in given)
     except InvalidConfig as error:
         raise ValueError(str(error)) from error
+
+
+def _read_names(ctx: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...] | None:
+    if value is None:
+        return None
+    try:
+        return host_names(value)
+    except ValueError as error:
+        raise Failure(f"--allowed-hosts {value!r} is refused: {error}") from error
+
+
+allowed_hosts_option = click.option(
+    "--allowed-hosts",
+    metavar="NAME[,NAME]",
+    callback=_read_names,
+    help="Further names of this server in requests to its web port (proxies, DNS), and of pages that may ask.",
+)
 
 
 def _spark_settings(value: Any) -> dict[str, str]:
@@ -233,14 +251,7 @@ def read_server_file(path: str | None, keys: Mapping[str, Key]) -> dict[str, dic
     found: dict[str, dict[str, Any]] = {"broker": {}, "storage": {}, "worker": {}, "state": {}}
     if path is None:
         return found
-    import yaml
-
-    try:
-        content = yaml.safe_load(Path(path).read_text()) or {}
-    except OSError as exc:
-        raise Failure(f"--config {path} cannot be read: {exc.strerror}") from exc
-    except (yaml.YAMLError, UnicodeDecodeError) as exc:
-        raise Failure(f"--config {path} is no YAML: {one_line(str(exc))}") from exc
+    content = read_yaml(path, "--config") or {}
     if not isinstance(content, dict):
         raise Failure(f"--config {path} must hold `key: value` lines, such as `brokerServicePort: 6650`")
     for name, value in content.items():

@@ -17,10 +17,9 @@ from ...tasks.supervised import race
 from ..failure import Failure
 from ..logs import log_to_stderr
 from ..settings import current
-from .config_file import WORKER_KEYS, read_server_file
+from .config_file import WORKER_KEYS, allowed_hosts_option, read_server_file
 from .data_directory import DataDirectory
 from .lifetime import announce, check_port, die_with_parent, port_failure, run
-from .web_names import allowed_hosts_option
 
 
 @click.command()

@@ -9,7 +9,7 @@ import click
 
 from ..failure import Failure, Group
 from ..rest import Admin, Call, Setting, Subject, rest_command
-from .subscription_commands import topic_argument, topic_path
+from .subscriptions import topic_argument, topic_path
 
 enable_option = click.option("-e", "--enable", is_flag=True, help="Enable it.")
 disable_option = click.option("-d", "--disable", is_flag=True, help="Disable it.")

@@ -11,8 +11,8 @@ from ..failure import Failure, Group
 from ..output import Table
 from ..rest import Admin, Call, Line, Names, Record, Subject, rest_command, segment
 from . import policies as topic_policies
-from . import subscription_commands as topic_actions
-from .subscription_commands import parse_duration, print_messages, split_entry, topic_argument, topic_path
+from . import subscriptions as topic_actions
+from .subscriptions import parse_duration, print_messages, split_entry, topic_argument, topic_path
 
 DOMAINS = ("persistent", "non-persistent")
 
