@@ -1,4 +1,4 @@
-"""What both kinds of dispatchers have in common: when they run, and what a failure means."""
+"""What both kinds of dispatchers have in common: when they run, what a failure means, what an entry is charged as."""
 
 from __future__ import annotations
 
@@ -8,30 +8,21 @@ from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable
 from operator import itemgetter
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from ...errors import MagnetarError
+from ...errors import MagnetarError, ProtocolError
 from ...tasks import Backoff
+from ...wire.batch import MIN_MESSAGE_BYTES
+from ...wire.payload import open_payload
 from ...wire.position import Position
 from .ports import ConsumerPort, SubscriptionPort
 
 if TYPE_CHECKING:
     from ...tasks import TaskSet
     from ..config import BrokerConfig
+    from ..storage.compacted_view import CompactedReading
     from ..storage.entry import StoredEntry
     from ..storage.topic_log import TopicLog
-
-
-class Source(Protocol):
-    """Source of entries: a log, or its compacted view."""
-
-    name: str
-
-    def read(self, start: Position, max_entries: int, max_bytes: int) -> list[StoredEntry] | None:
-        """See `TopicLog.read`."""
-
-    async def load(self, start: Position, max_entries: int, max_bytes: int) -> list[StoredEntry]:
-        """See `TopicLog.load`."""
 
 
 log = logging.getLogger(__name__)
@@ -44,11 +35,11 @@ _position = itemgetter(0)
 
 
 class EntryReader:
-    """Reads a log for one subscription."""
+    """Reads a log, or its compacted view, for one subscription."""
 
     def __init__(
         self,
-        source: Source,
+        source: TopicLog | CompactedReading,
         tasks: TaskSet,
         on_loaded: Callable[[], None],
     ):
@@ -60,7 +51,7 @@ class EntryReader:
         self._loaded_from: Position | None = None
         self._backoff: Backoff | None = None  # while loads fail
 
-    def use(self, source: Source) -> None:
+    def use(self, source: TopicLog | CompactedReading) -> None:
         """Read from another source from now on."""
         self.forget()
         self._source = source
@@ -161,3 +152,29 @@ class Dispatcher(ABC, Generic[C]):
     @abstractmethod
     def _run(self) -> None:
         """Give out what is there; a failure closes the consumers."""
+
+
+def limit_message_count(entry: StoredEntry, max_message_bytes: int) -> StoredEntry:
+    """Return an entry with a number of messages that it can have, whatever its producer said.
+
+    A client gives a permit back for each message that it took. For a batch that it cannot take apart it gives back one.
+    So a batch that claims more messages than its bytes can hold is charged as one message; charged as it claims, it
+    would use up the permits of its consumer for ever.
+
+    Source: Pulsar binary protocol, section FLOW permits.
+
+    Call it for entries that seem too small for their messages, or overdraw the permits; it looks into the entry.
+
+    Args:
+        entry: as it is stored.
+        max_message_bytes: the largest batch that clients take, uncompressed.
+    """
+    try:
+        metadata, body = open_payload(entry.payload)
+    except ProtocolError:
+        return entry._replace(messages=1)
+    size = len(entry.payload) - body
+    if metadata.compression and metadata.uncompressed_size <= max_message_bytes:
+        size = metadata.uncompressed_size
+    messages = min(entry.messages, metadata.num_messages_in_batch)
+    return entry._replace(messages=messages if 0 < messages * MIN_MESSAGE_BYTES <= size else 1)

@@ -15,8 +15,7 @@ from ...wire import ack_set
 from ...wire.batch import MIN_MESSAGE_BYTES
 from ...wire.position import Position
 from ...wire.pulsar_api_pb2 import CommandSubscribe
-from .dispatcher import READS_PER_TURN, C, Dispatcher, EntryReader
-from .message_counts import limit_message_count
+from .dispatcher import READS_PER_TURN, C, Dispatcher, EntryReader, limit_message_count
 from .ports import ConsumerPort
 from .replay import Replay
 

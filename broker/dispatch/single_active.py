@@ -4,23 +4,28 @@ Reading goes on from a position of its own, which follows the active consumer: w
 redelivery, it goes back to the first entry that is not acknowledged. Under Failover the new consumer begins after a
 delay, so that what the old one acknowledged at the end is not delivered twice.
 
+Of the consumers with the best priority, sorted by name, a partition takes number ``partition mod n``, which spreads
+the partitions of a topic over them. A topic without partitions asks a ring of hashes instead, so that many such topics
+spread too; a consumer that joins may therefore become active at once.
+
 Source: Pulsar binary protocol, section Exclusive and Failover.
 """
 
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_left
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...wire import ack_set
 from ...wire.batch import MIN_MESSAGE_BYTES
+from ...wire.hashing import murmur3_32
 from ...wire.position import Position
 from ...wire.pulsar_api_pb2 import CommandSubscribe
 from ..storage.compacted_view import CompactedReading
-from .active_choice import Candidate, choose_active
-from .dispatcher import READS_PER_TURN, C, Dispatcher
-from .message_counts import limit_message_count
+from .dispatcher import READS_PER_TURN, C, Dispatcher, limit_message_count
 
 if TYPE_CHECKING:
     from ...tasks import TaskSet
@@ -29,6 +34,52 @@ if TYPE_CHECKING:
     from ..storage.entry import StoredEntry
     from ..storage.topic_log import TopicLog
     from .ports import Delivery, SubscriptionPort
+
+
+POINTS_PER_CONSUMER = 100
+
+
+class Candidate(NamedTuple):
+    """A consumer, as the choice sees it; a lower priority number is better."""
+
+    priority: int
+    name: str
+
+
+def choose_active(candidates: Sequence[Candidate], topic: str, partition: int) -> int | None:
+    """Return the index of the active one among ``candidates`` (in order of joining), None if there is none.
+
+    Args:
+        candidates: every consumer of the subscription.
+        topic: full name of the topic.
+        partition: its index, -1 for a topic without partitions.
+    """
+    if not candidates:
+        return None
+    order = sorted(range(len(candidates)), key=candidates.__getitem__)
+    best = candidates[order[0]].priority
+    order = [index for index in order if candidates[index].priority == best]
+    if partition >= 0:
+        return order[partition % len(order)]
+    return order[_on_ring(tuple(candidates[index].name for index in order), topic)]
+
+
+def _on_ring(names: tuple[str, ...], topic: str) -> int:
+    """Return the index in ``names`` that owns the topic's point on the ring."""
+    if len(names) == 1:
+        return 0
+    owners: dict[int, int] = {}
+    for index, name in enumerate(names):
+        for point in _points(name):
+            owners[point] = index  # of equal points the last name in order wins
+    ring = sorted(owners)
+    place = bisect_left(ring, murmur3_32(topic.encode()))
+    return owners[ring[place % len(ring)]]
+
+
+@lru_cache(maxsize=4096)
+def _points(name: str) -> tuple[int, ...]:
+    return tuple(murmur3_32(f"{name}{number}".encode()) for number in range(POINTS_PER_CONSUMER))
 
 
 class SingleActiveDispatcher(Dispatcher[C]):

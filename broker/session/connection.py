@@ -36,10 +36,10 @@ from ...wire.pulsar_api_pb2 import BaseCommand, CommandError, CommandSuccess
 from ...wire.session import LEGAL, Role, State, violation
 from ...wire.strings import bad_string
 from ..errors import error_code, failed
+from ..topics.registry import ClosedProducers, Registry
 from .commands import HANDLERS
 from .keep_alive import KeepAlive
 from .outbox import Outbox
-from .registry import ClosedProducers, Registry
 
 if TYPE_CHECKING:
     from ..topics.consumer import Consumer
@@ -270,23 +270,11 @@ class Connection(asyncio.Protocol):
         code, message = error_code(error)
         self.reply(CommandError(request_id=request_id, error=code, message=message))
 
-    def add_producer(self, producer: Producer) -> None:
-        """Hand over what comes for a producer's id."""
-        self.producers.add(producer)
-
     def remove_producer(self, producer: Producer, *, ignores: bool = False) -> None:
         """Forget a producer; ``ignores`` what still comes for its id for a while, else that ends the connection."""
         self.producers.remove(producer)
         if ignores:
             self.closed_producers.ignore(producer.id, self.loop.time() + self.config.keep_alive_s)
-
-    def refuse_producer(self, producer_id: int, error: MagnetarError) -> None:
-        """Answer the next creation of a producer of that id with an error; see `Producer.refuse`."""
-        self.closed_producers.refuse(producer_id, error)
-
-    def remove_consumer(self, consumer: Consumer) -> None:
-        """Forget a consumer: what comes for its id is ignored."""
-        self.consumers.remove(consumer)
 
     async def is_alive(self) -> bool:
         """Return whether the peer says anything within the liveness timeout; if not, it is cut off.

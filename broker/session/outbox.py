@@ -8,17 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..topics.producer import Producer
 
 FLUSH_BYTES = 128 * 1024
 """Answers of one turn that are handed to the transport at once, which knows whether the peer takes them."""
-
-
-class Receipts(Protocol):
-    """A producer, as the outbox sees it."""
-
-    def take_receipts(self) -> tuple[bytes, int]:
-        """Return the frames of the receipts that have not been written, and how many entries they answer."""
 
 
 class Outbox:
@@ -41,7 +37,7 @@ class Outbox:
         self._max_bytes = max_bytes
         self._on_answered = on_answered
         self._frames: list[bytes] = []
-        self._answering: list[Receipts] = []
+        self._answering: list[Producer] = []
         self._is_planned = False
         self._is_closed = False
 
@@ -66,7 +62,7 @@ class Outbox:
         if self.bytes >= self._max_bytes:
             self.flush()
 
-    def answer_later(self, producer: Receipts) -> None:
+    def answer_later(self, producer: Producer) -> None:
         """Write a producer's receipts with whatever is written next, at the latest at the end of this turn."""
         if not self._is_closed:
             self._answering.append(producer)

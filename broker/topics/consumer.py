@@ -182,13 +182,9 @@ class Consumer:
 
     def close_by_broker(self) -> None:
         """Tell the client that the broker closes this consumer, and leave the subscription."""
-        self.leave_connection()
+        self.connection.consumers.remove(self)
         self.connection.tell_closed(CommandCloseConsumer(consumer_id=self.id, request_id=NO_REQUEST))
         self.detach()
-
-    def leave_connection(self) -> None:
-        """Forget the consumer's id on its connection: what comes for it is ignored from now on."""
-        self.connection.remove_consumer(self)
 
     def detach(self) -> None:
         """Leave the subscription, because the client, its connection or the subscription went away."""

@@ -21,7 +21,7 @@ from ...wire.topic_name import TopicName
 from ..storage.compacted_view import COMPACTION_CURSOR
 from .deduplication import DEDUPLICATION_CURSOR
 from .topic import Topic
-from .topic_epochs import epoch_path, read_epoch
+from .topic_producers import epoch_path, read_epoch
 
 if TYPE_CHECKING:
     from .ports import BrokerPort

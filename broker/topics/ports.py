@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
-    from ...errors import MagnetarError
     from ...tasks.supervised import TaskSet
     from ...wire.topic_name import TopicName
     from ..config import BrokerConfig
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from ..storage.store import Storage
     from .consumer import Consumer
     from .producer import Producer
+    from .registry import ClosedProducers, Registry
     from .topic import Topic
 
 
@@ -63,6 +63,15 @@ class ConnectionPort(Protocol):
     is_writable: bool
     """Whether the peer takes what is written."""
 
+    producers: Registry[Producer]
+    """Those that may send; what comes for another id breaks the protocol."""
+
+    consumers: Registry[Consumer]
+    """Those that may receive; what comes for another id is ignored."""
+
+    closed_producers: ClosedProducers
+    """The ids that the broker closed."""
+
     async def is_alive(self) -> bool:
         """Return whether the peer answers; if not, it is cut off."""
 
@@ -84,14 +93,5 @@ class ConnectionPort(Protocol):
     def publishes_answered(self, entries: int) -> None:
         """Note that entries got another answer than a receipt; receipts count when they are taken."""
 
-    def add_producer(self, producer: Producer) -> None:
-        """Hand over what comes for a producer's id."""
-
     def remove_producer(self, producer: Producer, *, ignores: bool = False) -> None:
         """Forget a producer; ``ignores`` what still comes for its id for a while, else that ends the connection."""
-
-    def refuse_producer(self, producer_id: int, error: MagnetarError) -> None:
-        """Answer the next creation of a producer of that id with an error."""
-
-    def remove_consumer(self, consumer: Consumer) -> None:
-        """Forget a consumer: what comes for its id is ignored."""

@@ -258,7 +258,7 @@ class Producer:
             sequence_id, error = self._failure
             code, text = error_code(error)
             if isinstance(error, ProducerBlockedQuotaExceededRefused):
-                self.connection.refuse_producer(self.id, error)
+                self.connection.closed_producers.refuse(self.id, error)
             else:
                 log.warning("%r is closed, because an entry was not stored: %s", self, text)
                 self._send_error(sequence_id, code, text)

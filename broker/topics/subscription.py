@@ -376,7 +376,7 @@ class Subscription:
             raise MetadataError("Unconnected or shared consumer attempting to unsubscribe")
         for other in others:
             other.close_by_broker()
-        consumer.leave_connection()
+        consumer.connection.consumers.remove(consumer)
         consumer.detach()
         await self.delete(force=True)
 

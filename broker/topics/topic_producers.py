@@ -15,13 +15,41 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING
 
-from ...errors import ProducerBusy
+from ...errors import ProducerBusy, StorageError
+from ...metadata.store.store import MetadataStore
+from ...wire.topic_name import TopicName
 from .producer_access import FENCED_OUT, Own, Producers, Share, Wait, admit, next_epoch
-from .topic_epochs import epoch_path
 
 if TYPE_CHECKING:
     from .producer import Producer
     from .topic import Topic
+
+
+EPOCHS = "/admin/topic-epochs"
+"""Where the metadata store has the epochs of topics, which fence earlier exclusive producers."""
+
+
+async def read_epoch(store: MetadataStore, name: TopicName) -> int | None:
+    """Return a topic's epoch, None if it never had an exclusive producer.
+
+    Raises:
+        StorageError: the record is no number; names it.
+    """
+    path = epoch_path(name)
+    record = await store.get(path)
+    if record is None:
+        return None
+    try:
+        return int(record.value)
+    except ValueError as error:
+        raise StorageError(
+            f"metadata record {path} holds {record.value[:20]!r} and no epoch; correct or delete it there"
+        ) from error
+
+
+def epoch_path(name: TopicName) -> str:
+    """Return the path of the record that holds a topic's epoch."""
+    return f"{EPOCHS}/{name.rest_path}"
 
 
 class TopicProducers(dict[str, "Producer"]):
@@ -87,7 +115,7 @@ class TopicProducers(dict[str, "Producer"]):
                 case Wait():
                     producer.is_ready = False
                     self.waiting.append(producer)
-                    producer.connection.add_producer(producer)
+                    producer.connection.producers.add(producer)
                     producer.succeed(None)
                 case Own(epoch, fences):
                     # Durable before the owner hears of its success: an older owner that comes back is told of it.
@@ -111,7 +139,7 @@ class TopicProducers(dict[str, "Producer"]):
         producer.is_ready = True
         self[producer.name] = producer
         self._topic.deduplication.connect(producer)
-        producer.connection.add_producer(producer)
+        producer.connection.producers.add(producer)
         producer.succeed(self.epoch)
 
     async def _evict_stale(self, producer: Producer) -> None:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from magnetar.broker.dispatch.active_choice import Candidate, choose_active
 from magnetar.broker.dispatch.replay import Replay
 from magnetar.broker.dispatch.shared import SharedOrder
+from magnetar.broker.dispatch.single_active import Candidate, choose_active
 from magnetar.broker.session.lookup_commands import list_answer, topics_hash
 from magnetar.broker.topics.producer_access import Own, Producers, Share, Wait, admit
 from magnetar.errors import BrokerError, MetadataError, ProducerBusy, ProducerFenced

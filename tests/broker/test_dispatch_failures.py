@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from magnetar.broker.dispatch import dispatcher as entry_reader
-from magnetar.broker.dispatch.message_counts import limit_message_count
+from magnetar.broker.dispatch.dispatcher import limit_message_count
 from magnetar.broker.service import BrokerService
 from magnetar.broker.storage.entry import StoredEntry
 from magnetar.broker.storage.topic_log import TopicLog

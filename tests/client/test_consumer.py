@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from magnetar.broker.dispatch.active_choice import Candidate, choose_active
+from magnetar.broker.dispatch.single_active import Candidate, choose_active
 from magnetar.client import EARLIEST, LATEST, AsyncClient, ConsumerConfig, Message, MessageId, ProducerConfig
 from magnetar.client.consumers.consumer import Consumer
 from magnetar.client.producers.producer import Producer

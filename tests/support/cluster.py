@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import magnetar
 import psutil
-from magnetar.broker.dispatch.active_choice import Candidate, choose_active
+from magnetar.broker.dispatch.single_active import Candidate, choose_active
 from magnetar.broker.service import PARTICIPANTS
 from magnetar.errors import OperationTimeout
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
-from magnetar.broker.dispatch.active_choice import Candidate, choose_active
+from magnetar.broker.dispatch.single_active import Candidate, choose_active
 from magnetar.membership.roster import Member
 from magnetar.worker.service import WorkerService
 

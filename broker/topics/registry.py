@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ...errors import MagnetarError
+
+if TYPE_CHECKING:
+    from .consumer import Consumer
+    from .producer import Producer
 
 
 class ClosedProducers:
@@ -37,13 +41,7 @@ class ClosedProducers:
         self._refusals = {id_: error for id_, error in self._refusals.items() if id_ in self._ignored_until}
 
 
-class Identified(Protocol):
-    """A producer or a consumer, as the registry sees it."""
-
-    id: int
-
-
-M = TypeVar("M", bound=Identified)
+M = TypeVar("M", bound="Producer | Consumer")
 
 
 class Registry(dict[int, M]):
