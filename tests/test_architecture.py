@@ -55,7 +55,7 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("admin",),
     ),
     "broker.storage": (
-        ("config", "disk", "entry"),
+        ("config", "disk", "entry", "ports"),
         ("journal",),
         ("ledgers", "cursors"),
         ("catalogue",),

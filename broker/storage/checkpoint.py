@@ -21,10 +21,10 @@ from functools import partial
 from ...errors import StorageError
 from .catalogue.catalogue import Head, write_catalogue
 from .core import StorageCore, tell
-from .cursors.image import Image
 from .disk.failures import as_storage_error, disk_action
 from .journal.batch import Batch, JournalEnd
 from .ledgers.ledger import Ledger
+from .ports import Captured
 
 _MANY_BYTES = 256 * 1024  # of a ledger, to be worth the calls that give their memory back
 Result = Callable[[StorageError | None], None]
@@ -48,7 +48,7 @@ class _Plan:
     """
 
     ids: tuple[int, int]
-    lines: list[Image]
+    lines: list[Captured]
     ledgers: list[tuple[Ledger, list[bytes]]]
     covered_bytes: int
     unrecorded: int

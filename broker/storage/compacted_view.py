@@ -21,7 +21,7 @@ from .journal.format import encode_change
 
 if TYPE_CHECKING:
     from .core import StorageCore
-    from .journal.batch import Done
+    from .ports import Done
     from .topic_log import TopicLog
 
 COMPACTION_CURSOR = "__compaction"

@@ -22,12 +22,13 @@ from .config import StorageConfig
 from .disk.disk import Disk
 from .disk.failures import Congested, DiskFailure
 from .disk.lanes import Lanes
-from .journal.batch import Batch, Done, JournalEnd
+from .journal.batch import Batch, JournalEnd
 from .journal.format import publish_time_of
 from .journal.journal import Journal
 from .ledgers.ledger import EntryMemory, Ledger
 from .ledgers.ledger_file import LedgerFile
 from .ledgers.read_cache import ReadCache
+from .ports import Done
 from .topic_log import TopicLog
 
 T = TypeVar("T")

@@ -26,9 +26,9 @@ from .cursors.names import check_text
 from .disk.disk import Disk, DiskLock, LocalDisk, LockedByOther
 from .disk.failures import disk_action
 from .disk.lanes import Lanes, ThreadLanes
-from .journal.batch import Done
 from .journal.format import encode_change
 from .journal.journal import Journal
+from .ports import Done
 from .recovery.recovery import recover
 from .topic_log import TopicLog
 

@@ -18,22 +18,22 @@ from ...errors import StorageError, TopicTerminated
 from ...wire.position import EARLIEST, Position
 from .catalogue.lines import encode_log
 from .compacted_view import CompactedView
-from .cursors.cursor import Cursor, MemoryCursor
+from .cursors.cursor import Cursor
 from .cursors.image import Image
 from .cursors.names import check_name, check_properties, refuse_internal
 from .entry import StoredEntry
-from .journal.batch import Done, EntryDone
 from .journal.format import ENTRY, ENTRY_FIELDS_BYTES, encode_change, pack_entry_head
 from .ledgers.ledger import Ledger, LedgerInfo, LedgerTotals
 from .ledgers.ledger_list import LedgerList
 from .ledgers.read_cache import within
 from .ledgers.retention import ClosedLedger, ledgers_to_drop
+from .ports import Done, EntryDone, LedgerPort, Watcher
 
 if TYPE_CHECKING:
     from .core import StorageCore
 
 _READ_AHEAD_BYTES = 1024 * 1024
-_NOBODY: WeakSet[MemoryCursor] = WeakSet()  # never changed: spares thousands of logs a set of their own
+_NOBODY: WeakSet[Watcher] = WeakSet()  # never changed: spares thousands of logs a set of their own
 
 
 class TopicLog(LedgerList):
@@ -61,7 +61,7 @@ class TopicLog(LedgerList):
         self.is_compacting = False
         self._open: Ledger | None = None
         self._is_quiet = True  # nothing changed since the last look of the catalogue, nor since that of the broker
-        self._watchers: WeakSet[MemoryCursor] = _NOBODY
+        self._watchers: WeakSet[Watcher] = _NOBODY
 
     # Writing.
 
@@ -198,11 +198,11 @@ class TopicLog(LedgerList):
         """Note that the catalogue, or the broker, has seen all changes so far."""
         self._is_quiet = True
 
-    def watch(self, cursor: MemoryCursor) -> None:
-        """Tell ``cursor``, which holds nothing back, of ledgers that are dropped."""
+    def watch(self, watcher: Watcher) -> None:
+        """Tell ``watcher``, which holds nothing back, of ledgers that are dropped."""
         if self._watchers is _NOBODY:
             self._watchers = WeakSet()
-        self._watchers.add(cursor)
+        self._watchers.add(watcher)
 
     def drop_pending(self) -> int:
         """Forget entries that were never confirmed, after the journal failed; return their bytes."""
@@ -453,7 +453,7 @@ class TopicLog(LedgerList):
             return None
         return (first.closed_ms or self.core.now_ms()) + retention_ms
 
-    def close_old_ledger(self, ledger: Ledger, now_ms: int) -> bool:
+    def close_old_ledger(self, ledger: LedgerPort, now_ms: int) -> bool:
         """Close a ledger if it is too old; return whether it is closed now."""
         if ledger is self._open and now_ms - ledger.created_ms >= self.core.config.max_ledger_age_s * 1000:
             self.close_ledger()
@@ -464,8 +464,8 @@ class TopicLog(LedgerList):
         for ledger_id in ledger_ids:
             self.core.memory.drop_ledger(self.forget(ledger_id))
             self.core.read_cache.forget(ledger_id)
-            for cursor in self._watchers:
-                cursor.forget_ledger(ledger_id)
+            for watcher in self._watchers:
+                watcher.forget_ledger(ledger_id)
         self.has_changed()
 
     def drop(self) -> list[Ledger]:

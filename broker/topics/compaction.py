@@ -30,7 +30,7 @@ from ..storage.compacted_view import (
     switch_view,
 )
 from ..storage.entry import StoredEntry
-from ..storage.journal.batch import Done
+from ..storage.ports import Done
 from ..storage.topic_log import TopicLog
 from .compaction_rules import Latest, Survivors, TooManyKeys
 

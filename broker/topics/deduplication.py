@@ -27,7 +27,7 @@ from .sequences import Sequence, Sequences
 if TYPE_CHECKING:
     from ..config import BrokerConfig
     from ..storage.cursors.cursor import Cursor
-    from ..storage.journal.batch import Done
+    from ..storage.ports import Done
     from ..storage.topic_log import TopicLog
     from .producer import Producer
 

@@ -22,7 +22,7 @@ from ..storage.cursors.names import refuse_internal
 from .rates import Meter
 
 if TYPE_CHECKING:
-    from ..storage.journal.batch import Done
+    from ..storage.ports import Done
     from .consumer import Consumer
     from .topic import Topic
 

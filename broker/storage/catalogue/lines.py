@@ -8,32 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 from ..cursors.image import Image, encode_head
+from ..ledgers.ledger import Ledger
+from ..ports import Captured, LogPort
 from .catalogue import encode_line
-
-if TYPE_CHECKING:
-    from ..ledgers.ledger import Ledger
-
-
-class LogPort(Protocol):
-    """A log, as its line of the catalogue is captured; see `broker.storage.topic_log.TopicLog`."""
-
-    @property
-    def id(self) -> int:
-        """Names the log in journal records."""
-
-    @property
-    def is_created(self) -> bool:
-        """Whether its first record has been queued."""
-
-    @property
-    def is_deleted(self) -> bool:
-        """Whether it has no line any more."""
-
-    def snapshot(self) -> Image:
-        """Return the log's line."""
 
 
 def encode_log(head: Mapping[str, Any], cursors: Sequence[Image]) -> bytes:
@@ -52,14 +32,14 @@ class CatalogueLines:
     def __init__(self) -> None:
         self.changed: set[LogPort] = set()
         self.open_ledgers: dict[int, Ledger] = {}
-        self._lines: dict[int, Image] = {}
+        self._lines: dict[int, Captured] = {}
 
     def restore(self, log: LogPort, state: dict[str, Any]) -> None:
         """Take the line of a log as the catalogue has it: nothing changed since."""
         self._lines[log.id] = Image(partial(bytes, encode_line(state)))
         self.changed.discard(log)
 
-    def capture(self, now_ms: int, *, is_last: bool = False) -> list[Image]:
+    def capture(self, now_ms: int, *, is_last: bool = False) -> list[Captured]:
         """Return the lines of all durable logs, as they are at this moment.
 
         Args:

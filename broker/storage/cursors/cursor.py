@@ -9,17 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ....wire.position import Position
-from ..journal.batch import Done
 from ..journal.format import encode_acknowledged, encode_change, encode_mark, encode_partly_acknowledged
+from ..ports import Done, LogPort
 from . import bitmap
 from .image import Image, acked_in, encode_cursor, encode_ledger, parts_in
 from .memory import Ack, Applied, MemoryCursor
-
-if TYPE_CHECKING:
-    from .ports import LogPort
 
 
 class Cursor(MemoryCursor):

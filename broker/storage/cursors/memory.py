@@ -13,16 +13,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from ....wire.ack_set import AckSet, cut, intersect
 from ....wire.position import Position
-from ..journal.batch import Done
+from ..ports import Done, LogPort
 from . import bitmap
 from .image import Image
-
-if TYPE_CHECKING:
-    from .ports import LogPort
 
 logger = logging.getLogger(__name__)
 _NONE: list[Position] = []  # never changed: spares each acknowledgement a list

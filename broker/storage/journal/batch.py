@@ -2,37 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
 
-if TYPE_CHECKING:
-    from ....wire.position import Position
+from ....wire.position import Position
+from ..ports import Done, EntryDone, LedgerPort
 
-Done = Callable[[Exception | None], None]
-EntryDone = Callable[["Position", Exception | None], None]
-
-
-class LogPort(Protocol):
-    """A log, as who confirms its entries sees it."""
-
-    last_confirmed: Position
-
-    def drop_pending(self) -> int:
-        """Forget entries that were never confirmed, after the journal failed; return their bytes."""
-
-
-class LedgerPort(Protocol):
-    """A ledger, as who confirms its entries sees it."""
-
-    confirmed: int
-
-    @property
-    def log(self) -> LogPort:
-        """The log that it belongs to."""
-
-
-EntryWaiter = tuple[LedgerPort, "Position", EntryDone]
+EntryWaiter = tuple[LedgerPort, Position, EntryDone]
 """The ledger and position of an entry, and who is told. A bare tuple because it is made for each entry."""
 
 

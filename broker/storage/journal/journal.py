@@ -27,8 +27,9 @@ from ..config import StorageConfig
 from ..disk.disk import Disk, DiskFile
 from ..disk.failures import as_storage_error, disk_action
 from ..disk.lanes import Lanes
+from ..ports import Done
 from . import format as layout
-from .batch import Batch, Done, EntryWaiter, JournalEnd
+from .batch import Batch, EntryWaiter, JournalEnd
 
 _SUFFIX = ".journal"
 _ALLOCATE_BYTES = 1024 * 1024  # of zeros at a time, about a millisecond's work

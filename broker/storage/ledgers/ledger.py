@@ -10,16 +10,11 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ....wire.position import Position
 from ..entry import ENTRY_OVERHEAD_BYTES, StoredEntry
+from ..ports import LogPort
 from .ledger_file import LedgerFile
-
-if TYPE_CHECKING:
-    from ..journal.batch import LogPort as AppendedLog
-    from .ports import LogPort
-
 
 _COMPACT_AT = 1024
 
@@ -256,7 +251,7 @@ class EntryMemory:
         ledger.unmoved = ledger.moving + ledger.unmoved
         ledger.moving = []
 
-    def drop_pending(self, log: AppendedLog) -> None:
+    def drop_pending(self, log: LogPort) -> None:
         """Forget the entries of a log that were never confirmed, after the journal failed."""
         size = log.drop_pending()
         self.unmoved_bytes -= size

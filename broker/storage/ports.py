@@ -1,26 +1,32 @@
-"""What cursors need of the log whose entries they acknowledge."""
+"""What the lower parts of the storage know of logs, ledgers and the rest above them: types only."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from ..journal.batch import Done
+from ...wire.position import Position
 
-if TYPE_CHECKING:
-    from ....wire.position import Position
-    from .memory import MemoryCursor
+Done = Callable[[Exception | None], None]
+EntryDone = Callable[[Position, Exception | None], None]
 
 
-class LedgerPort(Protocol):
-    """A ledger, as cursors see it."""
+class Captured(Protocol):
+    """A state captured at one moment."""
 
-    confirmed: int
-    """Entries that are synced."""
+    def encode(self) -> bytes:
+        """Return its bytes; in the background."""
+
+
+class Watcher(Protocol):
+    """Who hears of the ledgers that a log drops."""
+
+    def forget_ledger(self, ledger_id: int) -> None:
+        """Forget what is known of a ledger."""
 
 
 class ChangesPort(Protocol):
-    """What makes changes durable; see `broker.storage.core.StorageCore`."""
+    """What makes changes durable."""
 
     def refuses(self, done: Done | None) -> bool:
         """Return whether changes are refused now, after telling ``done`` so."""
@@ -32,8 +38,22 @@ class ChangesPort(Protocol):
         """Call ``start`` with a callback and wait until that is called."""
 
 
+class LedgerPort(Protocol):
+    """A ledger."""
+
+    created_ms: int
+    """When it was begun."""
+
+    confirmed: int
+    """Entries that are synced."""
+
+    @property
+    def log(self) -> LogPort:
+        """The log that it belongs to."""
+
+
 class LogPort(Protocol):
-    """A log, as its cursors see it; see `broker.storage.topic_log.TopicLog`."""
+    """A log."""
 
     id: int
     """Names the log in journal records."""
@@ -41,22 +61,44 @@ class LogPort(Protocol):
     name: str
     """The topic's."""
 
+    last_confirmed: Position
+    """Position of the newest synced entry."""
+
+    is_created: bool
+    """Whether its first record has been queued."""
+
+    is_deleted: bool
+    """Whether it has no line in the catalogue any more."""
+
     @property
     def core(self) -> ChangesPort:
         """Where changes of durable cursors go."""
-
-    last_confirmed: Position
-    """Position of the newest synced entry."""
 
     @property
     def ledgers_by_id(self) -> Mapping[int, LedgerPort]:
         """The ledgers that the log holds."""
 
+    @property
+    def consumed(self) -> Position:
+        """Position up to which all durable cursors are past."""
+
     def has_changed(self) -> None:
         """Note that the catalogue has to say something new about the log."""
 
-    def watch(self, cursor: MemoryCursor) -> None:
-        """Tell a cursor that holds nothing back of ledgers that are dropped."""
+    def snapshot(self) -> Captured:
+        """Return the log's line in the catalogue."""
+
+    def drop_pending(self) -> int:
+        """Forget entries that were never confirmed, after the journal failed; return their bytes."""
+
+    def close_ledger(self) -> None:
+        """Close the last ledger, if it is not."""
+
+    def close_old_ledger(self, ledger: LedgerPort, now_ms: int) -> bool:
+        """Close a ledger if it is too old; return whether it is closed now."""
+
+    def watch(self, watcher: Watcher) -> None:
+        """Tell who holds nothing back of ledgers that are dropped."""
 
     def holds(self, position: Position) -> bool:
         """Return whether the log holds a confirmed entry there."""
