@@ -8,15 +8,11 @@ Source: Pulsar binary protocol, sections Connection, Lookup, Producer and Consum
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from . import pulsar_api_pb2 as pb
 from .ack_set import AckSet
 from .commands import PROTOCOL_VERSION, wrap
 from .message_id import MessageId, to_data
 from .pulsar_api_pb2 import BaseCommand
-
-_U64 = (1 << 64) - 1
 
 
 def connect(client_version: str, proxy_to_broker: str | None) -> BaseCommand:
@@ -36,27 +32,6 @@ def connect(client_version: str, proxy_to_broker: str | None) -> BaseCommand:
     if proxy_to_broker is not None:
         command.proxy_to_broker_url = proxy_to_broker
     return wrap(command)
-
-
-def redeliver(
-    consumer_id: int, positions: Iterable[tuple[int, int]], epoch: int | None
-) -> pb.CommandRedeliverUnacknowledgedMessages:
-    """Return REDELIVER_UNACKNOWLEDGED_MESSAGES for (ledger, entry) positions; none means all."""
-    return pb.CommandRedeliverUnacknowledgedMessages(
-        consumer_id=consumer_id,
-        message_ids=[pb.MessageIdData(ledgerId=ledger & _U64, entryId=entry & _U64) for ledger, entry in positions],
-        consumer_epoch=epoch,
-    )
-
-
-def ack_damaged(consumer_id: int, position: tuple[int, int], error: int) -> pb.CommandAck:
-    """Return ACK of an entry that cannot be read; ``error`` is a CommandAck.ValidationError."""
-    return pb.CommandAck(
-        consumer_id=consumer_id,
-        ack_type=pb.CommandAck.Individual,
-        message_id=[pb.MessageIdData(ledgerId=position[0], entryId=position[1])],
-        validation_error=error,  # type: ignore[arg-type]  # the protocol's number itself
-    )
 
 
 def pong() -> BaseCommand:

@@ -16,23 +16,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from struct import pack, unpack
-from typing import NamedTuple
 
-from .received import ReceivedEntry
-
-EntryKey = tuple[int, int]
-"""Ledger and entry of an entry, as a plain tuple: one is made for each entry, and a NamedTuple takes longer."""
+from .received import EntryKey, ReceivedEntry
 
 MAX_PARTIAL_ENTRIES = 100_000
 """Partly acknowledged entries remembered at most. Beyond it the oldest is forgotten: with a broker that acknowledges
 inside batches nothing changes, with another the entry comes whole again after the next reconnection."""
 
 
-class Outgoing(NamedTuple):
-    """What to send: the cumulative position first, if any, then the individual ones with their ack sets."""
+AckIds = list[tuple[int, int, tuple[int, ...]]]
+"""Ledger, entry and ack set (empty: the whole entry) of what is acknowledged."""
 
-    cumulative: EntryKey | None
-    individual: list[tuple[int, int, tuple[int, ...]]]
+AckPart = tuple[bool, AckIds]
+"""What goes into one frame; first, whether it is cumulative."""
 
 
 def bits_of(words: Iterable[int]) -> int:
@@ -149,15 +145,18 @@ class AckTracker:
         before = self._partial.get(position)
         self._remember(position, wanted if before is None else before & wanted)
 
-    def take(self) -> Outgoing:
-        """Return what is to be sent and count it as sent."""
-        outgoing = Outgoing(
-            self._cumulative,
-            [(ledger, entry, words_of(wanted) if wanted else ()) for (ledger, entry), wanted in self._buffered.items()],
-        )
+    def take(self) -> list[AckPart]:
+        """Return what is to be sent, the cumulative position first, and count it as sent."""
+        parts: list[AckPart] = []
+        if self._cumulative is not None:
+            parts.append((True, [(*self._cumulative, ())]))
+        if self._buffered:
+            buffered = self._buffered.items()
+            ids = [(ledger, entry, words_of(wanted) if wanted else ()) for (ledger, entry), wanted in buffered]
+            parts.append((False, ids))
         self._buffered.clear()
         self._cumulative = None
-        return outgoing
+        return parts
 
     def clear(self) -> None:
         """Forget everything: the subscription was moved."""

@@ -2,31 +2,37 @@
 
 Design: acknowledgements outlive connections. What is buffered or unconfirmed when a connection ends is sent again as
 the first thing on the next one, before the broker gets permits, so that it does not deliver again what is done.
+
+A claim acknowledges before processing, and tells which entries are still ours (at most once); it must not outlive its
+connection. Once that has ended, or another consumer is the active one, the broker may have delivered the entries to
+another consumer, and would confirm the acknowledgement all the same. So a claim counts only if its receipt comes on
+the connection that delivered the entries.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 
-from ...errors import ConnectionLost, InvalidConfig, MagnetarError
+from ...errors import ClosedError, ConnectionLost, InvalidConfig, MagnetarError
+from ...tasks import settle
 from ...wire.bulk import ack_frame
 from ...wire.message_id import MessageId
 from ..config import ConsumerConfig
 from ..connections.connection import Connection
-from .ack_tracker import AckTracker, EntryKey, Outgoing
-from .claims import Claims
+from .ack_tracker import AckIds, AckPart, AckTracker
 from .negative_acks import NegativeAcks
+from .received import EntryKey
 
 
 class _Group:
     """Acknowledgements that were sent together and wait for confirmation."""
 
-    __slots__ = ("attempt", "error", "future", "outgoing", "unanswered")
+    __slots__ = ("attempt", "error", "future", "parts", "unanswered")
 
-    def __init__(self, outgoing: Outgoing, future: asyncio.Future[None]):
-        self.outgoing = outgoing
+    def __init__(self, parts: list[AckPart], future: asyncio.Future[None]):
+        self.parts = parts
         self.future = future
         self.attempt = 0  # tells late answers of an earlier one
         self.unanswered = 0
@@ -38,7 +44,6 @@ class Acknowledger:
 
     Attributes:
         tracker: what is acknowledged.
-        claims: acknowledgements that do not outlive the connection.
     """
 
     def __init__(
@@ -53,7 +58,7 @@ class Acknowledger:
             redeliver: is given the entries whose negative acknowledgement is due.
         """
         self.tracker = AckTracker()
-        self.claims = Claims(consumer_id, topic)
+        self._claims: dict[asyncio.Future[None], asyncio.Future[object]] = {}
         self._negative = NegativeAcks(config.negative_ack_delay_ms / 1000)
         self._negative_timer: asyncio.TimerHandle | None = None
         self._redeliver = redeliver
@@ -84,7 +89,7 @@ class Acknowledger:
         self._connection = None
         self._lost += self._in_flight
         self._in_flight.clear()
-        self.claims.lose("the connection that delivered it has ended")
+        self.lose_claims("the connection that delivered it has ended")
 
     # -- what can be acknowledged ---------------------------------------------------------------------------------
 
@@ -121,24 +126,47 @@ class Acknowledger:
             for position in positions:
                 tracker.add_entry(position)
             return self._sent_later()
-        ids = [(ledger_id, entry_id, ()) for ledger_id, entry_id in positions]
+        ids: AckIds = [(ledger_id, entry_id, ()) for ledger_id, entry_id in positions]
         if not self._wants_receipts:
             self._connection.send(ack_frame(self._consumer_id, ids))
             return self._done
         future: asyncio.Future[None] = self._loop.create_future()
-        self._send_group(self._connection, _Group(Outgoing(None, list(ids)), future))
+        self._send_group(self._connection, _Group([(False, ids)], future))
         return future
 
     def claim(self, positions: list[EntryKey]) -> asyncio.Future[None]:
-        """Acknowledge whole entries now, on this connection only; returns as `Claims.send`."""
-        if self._connection is None:
-            claim: asyncio.Future[None] = self._loop.create_future()
+        """Acknowledge whole entries now, on this connection only, and return the future of the receipt.
+
+        It raises ConnectionLost once the entries may be another consumer's, and what the broker answers otherwise.
+        """
+        claim: asyncio.Future[None] = self._loop.create_future()
+        connection = self._connection
+        if connection is None:
             claim.set_exception(ConnectionLost(f"{self._topic}: the connection that delivered it has ended"))
             return claim
         for position in positions:
             self.tracker.forget(position)
             self._negative.discard(position)
-        return self.claims.send(self._connection, positions)
+        request_id = connection.next_request_id()
+        ids = [(ledger_id, entry_id, ()) for ledger_id, entry_id in positions]
+        frame = ack_frame(self._consumer_id, ids, request_id=request_id)
+        answer = connection.request_by_frame(f"acknowledge {len(ids)} entries of {self._topic}", request_id, frame)
+        self._claims[claim] = answer
+        answer.add_done_callback(partial(self._claim_answered, claim))
+        return claim
+
+    def _claim_answered(self, claim: asyncio.Future[None], answer: asyncio.Future[object]) -> None:
+        self._claims.pop(claim, None)
+        settle(claim, ClosedError("cancelled") if answer.cancelled() else answer.exception())
+
+    def lose_claims(self, why: str) -> None:
+        """Fail the claims without a receipt: their entries may be another consumer's by now."""
+        claims, self._claims = self._claims, {}
+        for claim, answer in claims.items():
+            if answer.done():
+                self._claim_answered(claim, answer)  # its receipt came before
+            else:
+                settle(claim, ConnectionLost(f"{self._topic}: {why}"))
 
     def all_but(self, position: EntryKey, wanted: int) -> asyncio.Future[None]:
         """Acknowledge all messages of an entry but those whose bits are set in ``wanted``."""
@@ -197,13 +225,13 @@ class Acknowledger:
         connection = self._connection
         if connection is None or not self.tracker.buffered:
             return
-        outgoing = self.tracker.take()
+        parts = self.tracker.take()
         future, self._buffered = self._buffered, None
         if future is None:
-            for frame in self._frames(outgoing):
-                connection.send(frame)
+            for is_cumulative, ids in parts:
+                connection.send(ack_frame(self._consumer_id, ids, is_cumulative))
         else:
-            self._send_group(connection, _Group(outgoing, future))
+            self._send_group(connection, _Group(parts, future))
 
     async def confirmed(self) -> None:
         """Send what is buffered and wait until everything sent is confirmed, where receipts are wanted.
@@ -211,11 +239,12 @@ class Acknowledger:
         Cancellation: safe.
         """
         self.flush()
-        waiting = [group.future for group in (*self._in_flight, *self._lost)]
-        if self._buffered is not None:
-            waiting.append(self._buffered)
-        if waiting:
+        if waiting := self._unconfirmed():
             await asyncio.wait(waiting)
+
+    def _unconfirmed(self) -> list[asyncio.Future[None]]:
+        futures = [group.future for group in (*self._in_flight, *self._lost)]
+        return futures if self._buffered is None else [*futures, self._buffered]
 
     def close(self, error: MagnetarError) -> None:
         """Give up what could not be sent or confirmed."""
@@ -226,7 +255,7 @@ class Acknowledger:
             self._timer.cancel()
             self._timer = None
         self._connection = None
-        self.claims.lose("the consumer was closed")
+        self.lose_claims("the consumer was closed")
         for future in self._forget_waiting():
             future.set_exception(error)
             future.exception()  # where it is not awaited, asyncio must not complain
@@ -240,9 +269,7 @@ class Acknowledger:
 
     def _forget_waiting(self) -> list[asyncio.Future[None]]:
         """Forget all groups and return their futures, which the caller completes."""
-        futures = [group.future for group in (*self._in_flight, *self._lost)]
-        if self._buffered is not None:
-            futures.append(self._buffered)
+        futures = self._unconfirmed()
         self._in_flight.clear()
         self._lost.clear()
         self._buffered = None
@@ -255,25 +282,13 @@ class Acknowledger:
             self._buffered = self._loop.create_future()
         return self._buffered
 
-    def _frames(self, outgoing: Outgoing) -> Iterable[bytes]:
-        if outgoing.cumulative is not None:
-            yield ack_frame(self._consumer_id, [(*outgoing.cumulative, ())], cumulative=True)
-        if outgoing.individual:
-            yield ack_frame(self._consumer_id, outgoing.individual)
-
     def _send_group(self, connection: Connection, group: _Group) -> None:
         """Send acknowledgements with request ids."""
-        outgoing = group.outgoing
-        parts: list[tuple[bool, list[tuple[int, int, tuple[int, ...]]]]] = []
-        if outgoing.cumulative is not None:
-            parts.append((True, [(*outgoing.cumulative, ())]))
-        if outgoing.individual:
-            parts.append((False, outgoing.individual))
         group.attempt += 1
-        group.unanswered = len(parts)
+        group.unanswered = len(group.parts)
         group.error = None
         self._in_flight.add(group)
-        for is_cumulative, ids in parts:
+        for is_cumulative, ids in group.parts:
             request_id = connection.next_request_id()
             frame = ack_frame(self._consumer_id, ids, is_cumulative, request_id)
             answer = connection.request_by_frame(f"acknowledge {len(ids)} entries of {self._topic}", request_id, frame)
@@ -290,8 +305,5 @@ class Acknowledger:
         self._in_flight.discard(group)
         if isinstance(group.error, ConnectionLost):
             self._lost.append(group)
-        elif not group.future.done():
-            if group.error is None:
-                group.future.set_result(None)
-            else:
-                group.future.set_exception(group.error)
+        else:
+            settle(group.future, group.error)

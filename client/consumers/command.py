@@ -1,15 +1,21 @@
-"""Builds SUBSCRIBE from a ConsumerConfig."""
+"""What a consumer says to its broker: SUBSCRIBE from a ConsumerConfig, and commands for entries and positions.
+
+Source: Pulsar binary protocol, section Consumer.
+"""
 
 from __future__ import annotations
 
-from ...wire.message_id import MessageId, to_data
-from ...wire.pulsar_api_pb2 import CommandSubscribe, KeyValue
+from collections.abc import Iterable
+
+from ...wire import pulsar_api_pb2 as pb
+from ...wire.message_id import MessageId, from_data, to_data
 from ..config import ConsumerConfig
+from ..connections.connection import Connection
 
 
 def subscribe_command(
     config: ConsumerConfig, topic: str, subscription: str, start: MessageId | None = None
-) -> CommandSubscribe:
+) -> pb.CommandSubscribe:
     """Return SUBSCRIBE without the ids of consumer and request.
 
     Args:
@@ -18,7 +24,7 @@ def subscribe_command(
         subscription: name.
         start: where a non-durable subscription begins; None makes it durable.
     """
-    return CommandSubscribe(
+    return pb.CommandSubscribe(
         topic=topic,
         subscription=subscription,
         subType=config.type,
@@ -26,10 +32,50 @@ def subscribe_command(
         priority_level=config.priority_level,
         durable=start is None,
         start_message_id=None if start is None else to_data(start),
-        metadata=[KeyValue(key=key, value=value) for key, value in config.properties.items()],
+        metadata=[pb.KeyValue(key=key, value=value) for key, value in config.properties.items()],
         read_compacted=config.read_compacted,
         initialPosition=config.initial_position,
         subscription_properties=[
-            KeyValue(key=key, value=value) for key, value in config.subscription_properties.items()
+            pb.KeyValue(key=key, value=value) for key, value in config.subscription_properties.items()
         ],
     )
+
+
+def redeliver(
+    consumer_id: int, positions: Iterable[tuple[int, int]], epoch: int | None
+) -> pb.CommandRedeliverUnacknowledgedMessages:
+    """Return REDELIVER_UNACKNOWLEDGED_MESSAGES for (ledger, entry) positions; none means all."""
+    return pb.CommandRedeliverUnacknowledgedMessages(
+        consumer_id=consumer_id,
+        message_ids=[to_data(MessageId(*position)) for position in positions],
+        consumer_epoch=epoch,
+    )
+
+
+def ack_damaged(consumer_id: int, position: tuple[int, int], error: int) -> pb.CommandAck:
+    """Return ACK of an entry that cannot be read; ``error`` is a CommandAck.ValidationError."""
+    return pb.CommandAck(
+        consumer_id=consumer_id,
+        ack_type=pb.CommandAck.Individual,
+        message_id=[pb.MessageIdData(ledgerId=position[0], entryId=position[1])],
+        validation_error=error,  # type: ignore[arg-type]  # the protocol's number itself
+    )
+
+
+async def ask_last(
+    connection: Connection, consumer_id: int, topic: str, partition: int
+) -> tuple[MessageId, MessageId | None]:
+    """Return the newest message's id, and where the consumer's subscription stands if the broker says so.
+
+    Cancellation: safe.
+    """
+    answer: pb.CommandGetLastMessageIdResponse = await connection.request(
+        f"last message id of {topic}", pb.CommandGetLastMessageId(consumer_id=consumer_id)
+    )
+    last = from_data(answer.last_message_id)
+    if last.batch_index >= 0:
+        last = last._replace(batch_size=last.batch_index + 1)
+    last = last._replace(partition=partition)
+    if not answer.HasField("consumer_mark_delete_position"):
+        return last, None
+    return last, from_data(answer.consumer_mark_delete_position)

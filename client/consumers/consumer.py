@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 
 from ...errors import ClosedError, ConnectionLost, InvalidConfig, MagnetarError, OperationTimeout
 from ...wire import pulsar_api_pb2 as pb
-from ...wire import requests
 from ...wire.frames import DEFAULT_MAX_MESSAGE_BYTES
 from ...wire.message_id import EARLIEST, LATEST, MessageId
 from ...wire.topic_name import TopicName
@@ -23,15 +22,12 @@ from ..checks import check_integer, check_message_id
 from ..config import ConsumerConfig
 from ..connections.attachment import Attachable, Attachment
 from ..connections.connection import Connection
-from .ack_tracker import EntryKey, bits_of, words_of
+from .ack_tracker import bits_of, words_of
 from .acknowledger import Acknowledger
-from .command import subscribe_command
-from .last_message import ask_last
-from .message_ids import given_id, position_of
+from .command import ack_damaged, ask_last, redeliver, subscribe_command
 from .receive_queue import ReceiveQueue
-from .received import DamagedEntry, Message, ReceivedEntry, open_entry
-from .resumption import Resumption
-from .start import StartPosition
+from .received import DamagedEntry, EntryKey, Message, ReceivedEntry, given_id, open_entry, position_of
+from .start import Resumption, StartPosition
 from .waiters import Waiters
 
 log = logging.getLogger(__name__)
@@ -212,7 +208,7 @@ class Consumer(Attachable):
     def _name_damage(self, position: EntryKey, error: DamagedEntry) -> None:
         log.error("%s: entry %d:%d is damaged and was dropped: %s", self.topic, *position, error)
         if self._connection is not None:
-            self._connection.send_command(requests.ack_damaged(self._id, position, error.validation_error))
+            self._connection.send_command(ack_damaged(self._id, position, error.validation_error))
 
     def _release(self, count: int) -> None:
         permits = self._queue.permits.release(count)
@@ -314,7 +310,7 @@ class Consumer(Attachable):
             return
         self._acks.flush()  # so that the broker leaves out what is acknowledged
         for first in range(0, len(due), MAX_REDELIVER_IDS):
-            connection.send_command(requests.redeliver(self._id, due[first : first + MAX_REDELIVER_IDS], None))
+            connection.send_command(redeliver(self._id, due[first : first + MAX_REDELIVER_IDS], None))
 
     def redeliver_unacknowledged(self) -> None:
         """Have everything delivered again that is not acknowledged; without a connection that happens anyway."""
@@ -326,7 +322,7 @@ class Consumer(Attachable):
         permits = self._queue.clear()
         if self._is_rewinding:
             self._epoch += 1
-        connection.send_command(requests.redeliver(self._id, (), self._epoch if self._is_rewinding else None))
+        connection.send_command(redeliver(self._id, (), self._epoch if self._is_rewinding else None))
         self._release(permits)
 
     async def flush_acks(self) -> None:
@@ -464,7 +460,7 @@ class Consumer(Attachable):
             # Another consumer gets what is queued, from the first entry that is not acknowledged on. Kept until this
             # consumer is active again, it would come before what it belongs behind.
             self._release(self._queue.clear())
-            self._acks.claims.lose("another consumer is the active one")
+            self._acks.lose_claims("another consumer is the active one")
         self._set_active(is_active)
 
     def _set_active(self, is_active: bool) -> None:

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
 from ...errors import ClosedError, InvalidConfig, MagnetarError, OperationTimeout
-from ...tasks.supervised import TaskSet
+from ...tasks import TaskSet, settle
 from ...wire.message_id import EARLIEST, LATEST, MessageId
 from ...wire.topic_name import parse_topic_name
 from .consumer import Consumer
@@ -167,8 +167,7 @@ class MergedConsumer:
         claimed: asyncio.Future[list[ReceivedEntry]] = self._loop.create_future()
 
         def finish(done: asyncio.Future[list[list[ReceivedEntry]]]) -> None:
-            if not claimed.done():
-                claimed.set_result([entry for some in done.result() for entry in some])
+            settle(claimed, [entry for some in done.result() for entry in some])
 
         asyncio.gather(*claims).add_done_callback(finish)
         return claimed
@@ -290,13 +289,7 @@ def _all_of(loop: asyncio.AbstractEventLoop, futures: Sequence[asyncio.Future[No
     gathered = asyncio.gather(*futures)
 
     def finish(done: asyncio.Future[list[None]]) -> None:
-        if result.done():
-            return
-        error = ClosedError("the acknowledgement was given up") if done.cancelled() else done.exception()
-        if error is None:
-            result.set_result(None)
-        else:
-            result.set_exception(error)
+        settle(result, ClosedError("the acknowledgement was given up") if done.cancelled() else done.exception())
 
     if futures:
         gathered.add_done_callback(finish)

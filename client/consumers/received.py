@@ -15,7 +15,10 @@ from ...wire.compression import decompress
 from ...wire.message_id import MessageId
 from ...wire.payload import open_payload, verify_checksum
 from ...wire.pulsar_api_pb2 import CommandAck, CommandMessage, MessageMetadata, SingleMessageMetadata
-from ..checks import BATCH_SIZE_MAX
+from ..checks import BATCH_SIZE_MAX, check_message_id
+
+EntryKey = tuple[int, int]
+"""Ledger and entry of an entry, as a plain tuple: one is made for each entry, and a NamedTuple takes longer."""
 
 
 class DamagedEntry(ProtocolError):
@@ -282,3 +285,20 @@ class Message:
     def redelivery_count(self) -> int:
         """How often the message was asked for again."""
         return self._entry.redelivery_count
+
+
+def given_id(what: Message | ReceivedEntry | MessageId) -> MessageId:
+    """Return the id of what was received, or the one given if the protocol can carry it.
+
+    Raises:
+        InvalidConfig: it cannot.
+    """
+    if not isinstance(what, MessageId):
+        return what.message_id
+    check_message_id(what)
+    return what
+
+
+def position_of(entry: ReceivedEntry | MessageId) -> EntryKey:
+    """Return the position of an entry; raises as `given_id`."""
+    return entry.message_id[:2] if isinstance(entry, ReceivedEntry) else given_id(entry)[:2]

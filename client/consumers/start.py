@@ -1,4 +1,4 @@
-"""Start of a reader or seek, and which messages of its first entry are wanted.
+"""Where a consumer begins and, after a reconnection, goes on; which messages of what it is sent then are new.
 
 The broker begins with the whole entry of the start message; whatever of it is not wanted is left out here.
 """
@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ...wire.message_id import MessageId, to_data
+from ...wire.message_id import EARLIEST, LATEST, MessageId, to_data
 from ...wire.pulsar_api_pb2 import MessageIdData
-from .ack_tracker import EntryKey, words_of
+from .ack_tracker import bits_of, words_of
+from .acknowledger import Acknowledger
+from .received import EntryKey, ReceivedEntry
 
 
 class StartPosition(NamedTuple):
-    """A message, and whether reading begins with it or after it."""
+    """Start of a reader or seek: a message, and whether reading begins with it or after it."""
 
     message_id: MessageId
     inclusive: bool
@@ -44,3 +46,62 @@ class StartPosition(NamedTuple):
         if 0 < index < size:
             data.ack_set.extend(words_of(((1 << size) - 1) & ~((1 << index) - 1)))
         return data
+
+
+class Resumption:
+    """How far one consumer has read.
+
+    Attributes:
+        start: where reading goes on; only of a non-durable subscription, whose place the broker forgets with the
+            connection, None of others.
+        skip: what of the first entry was seen before, as the broker always sends it whole; None behind it.
+    """
+
+    __slots__ = ("_acks", "skip", "start")
+
+    def __init__(self, start: StartPosition | None, acks: Acknowledger):
+        self.start = start
+        self.skip = start
+        self._acks = acks
+
+    @property
+    def is_latest(self) -> bool:
+        """Whether reading begins with what is published from now on."""
+        return self.start is not None and self.start.message_id == LATEST and not self.start.inclusive
+
+    def stands_at(self, mark_delete: MessageId | None) -> None:
+        """Take over where the broker says that the subscription stands, if it does."""
+        if mark_delete is not None:
+            self.start = StartPosition(mark_delete, inclusive=False)
+
+    def sought(self, target: MessageId | int, skip: StartPosition | None) -> None:
+        """Go on at the target of a seek, a message or a time; ``skip`` is what is not wanted of its entry."""
+        self.skip = skip
+        if self.start is not None:
+            self.start = skip or StartPosition(target if isinstance(target, MessageId) else EARLIEST, inclusive=True)
+
+    def detached(self, untaken: StartPosition | None) -> None:
+        """Go on with the first message that the application has not taken, if one was queued."""
+        if self.start is not None:
+            self.start = untaken or self.start
+            self.skip = self.start
+
+    def new_messages(self, entry: ReceivedEntry, position: EntryKey) -> int | None:
+        """Return which messages of an entry are new to the application, as bits: None for all, 0 for none."""
+        tracker = self._acks.tracker
+        if entry.ack_set:
+            tracker.set_wanted(position, bits_of(entry.ack_set))
+        if tracker.is_acknowledged(position):
+            return 0  # its acknowledgement is on the way
+        wanted = tracker.wanted(position)
+        if self.skip is None:
+            return wanted
+        new = self.skip.new_messages(position, entry.num_messages if entry.is_batch else None)
+        if new is None:
+            self.skip = None
+            return wanted
+        wanted = new if wanted is None else wanted & new
+        if self.start is None:
+            # The application has moved behind these messages: to the subscription they are done.
+            self._acks.all_but(position, wanted)
+        return wanted

@@ -60,15 +60,16 @@ def test_what_is_sent_comes_to_what_was_acknowledged_on_both_kinds_of_broker(ste
     without_sets = dict(wanted)
 
     def deliver() -> None:
-        outgoing = tracker.take()
-        if outgoing.cumulative is not None:
-            for position in wanted:
-                if position <= outgoing.cumulative:
-                    with_sets[position] = without_sets[position] = 0
-        for ledger, entry, words in outgoing.individual:
-            with_sets[ledger, entry] &= bits_of(words)
-            if not words:
-                without_sets[ledger, entry] = 0
+        for is_cumulative, ids in tracker.take():
+            for ledger, entry, words in ids:
+                if is_cumulative:
+                    covered = dict.fromkeys((position for position in wanted if position <= (ledger, entry)), 0)
+                    with_sets.update(covered)
+                    without_sets.update(covered)
+                else:
+                    with_sets[ledger, entry] &= bits_of(words)
+                    if not words:
+                        without_sets[ledger, entry] = 0
         assert tracker.buffered == 0
 
     for kind, value in steps:
@@ -104,15 +105,15 @@ def test_an_acknowledged_entry_is_not_taken_back_by_one_of_its_messages() -> Non
     tracker = AckTracker()
     tracker.add_entry((1, 1))
     assert tracker.add_index((1, 1), 0, 3)
-    assert tracker.take().individual == [(1, 1, ())]
+    assert tracker.take() == [(False, [(1, 1, ())])]
     tracker.set_wanted((1, 2), 0b110)
     assert not tracker.add_index((1, 2), 1, 3)
     assert tracker.add_index((1, 2), 2, 3)  # index 0 was acknowledged before, as the broker said
     tracker.forget((1, 2))
-    assert tracker.take() == (None, [])
+    assert tracker.take() == []
     tracker.add_cumulative((1, 5))
     tracker.add_entry((1, 3))
-    assert tracker.take() == ((1, 5), [])
+    assert tracker.take() == [(True, [(1, 5, ())])]
 
 
 @given(st.lists(st.tuples(POSITIONS, st.sampled_from(["add", "discard", "wait"])), max_size=40))
