@@ -186,9 +186,8 @@ class Supervisor:
         past = [_told_now(leftover) for leftover in self.leftovers]
         if status.running:
             self._failure = ""
-            if (
-                self._last_end is not None
-            ):  # who looks between two ends sees a running instance, and must see why it ended
+            # Who looks between two ends sees a running instance, and must see why it ended.
+            if self._last_end is not None:
                 past.append(self._last_end)
         status.numRestarts = self._restarts
         status.numSystemExceptions += len(past)

@@ -121,7 +121,7 @@ class ProcessInstance:
         if await self._ends_within(KILL_TIMEOUT_S):
             return
         log.error("the zygote did not end %s within %g s; it is killed itself", self.spec.key, KILL_TIMEOUT_S)
-        self._zygote.kill()
+        self._zygote.channel.kill()
         if not await self._ends_within(KILL_TIMEOUT_S):
             self.has_ended(f"process {self.process_id} does not end: the kernel holds it")
 
@@ -201,7 +201,7 @@ class ProcessRuntime:
         async with self._starting:
             if self._is_closed:
                 raise ClosedError("the worker is stopping")
-            if self._zygote is None or not self._zygote.is_open:
+            if self._zygote is None or not self._zygote.channel.is_open:
                 forked, self._forked = self._forked, None
                 self._zygote = await (execute_zygote() if forked is None else attach_zygote(forked))
             return self._zygote
@@ -213,7 +213,9 @@ class ProcessRuntime:
             spec.last_words.unlink()
         instance = ProcessInstance(spec, number, zygote, self._check_s)
         zygote.add(number, instance)
-        zygote.tell({"command": "start", "id": number, "spec": spec.to_json(), "ram": spec.details.resources.ram})
+        zygote.channel.tell(
+            {"command": "start", "id": number, "spec": spec.to_json(), "ram": spec.details.resources.ram}
+        )
         try:
             await instance.started()
         except (TimeoutError, MagnetarError) as error:

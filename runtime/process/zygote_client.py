@@ -40,35 +40,21 @@ class StartedInstance(Protocol):
 
 
 class ZygoteClient:
-    """One zygote and the instances that it started."""
+    """One zygote and the instances that it started.
+
+    Attributes:
+        channel: to the zygote.
+    """
 
     def __init__(self, channel: ProcessChannel) -> None:
-        """Begin to listen, and to send a heartbeat every `BEAT_S`.
-
-        Args:
-            channel: to the zygote.
-        """
-        self._channel = channel
+        """Begin to listen, and to send a heartbeat every `BEAT_S`."""
+        self.channel = channel
         self._instances: dict[int, StartedInstance] = {}
         self._is_closing = False
         self._tasks = TaskSet(f"zygote {channel.pid}")
         self._ended = asyncio.Event()
         self._tasks.start(self._listen(), "events")
         self._beat()
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it takes commands."""
-        return self._channel.is_open
-
-    @property
-    def pid(self) -> int:
-        """Of the zygote."""
-        return self._channel.pid
-
-    def tell(self, command: dict[str, Any]) -> None:
-        """Send a command; one that is gone takes none."""
-        self._channel.tell(command)
 
     def add(self, number: int, instance: StartedInstance) -> None:
         """Tell an instance what becomes of its process from now on."""
@@ -79,15 +65,15 @@ class ZygoteClient:
         self._instances.pop(number, None)
 
     def _beat(self) -> None:
-        if self.is_open:
-            self.tell({"command": "beat"})
+        if self.channel.is_open:
+            self.channel.tell({"command": "beat"})
             asyncio.get_running_loop().call_later(BEAT_S, self._beat)
 
     async def _listen(self) -> None:
         """Take the zygote's events until it is gone; its instances are gone then, too."""
         reason = ""
         try:
-            reason = await self._channel.listen(self._take)
+            reason = await self.channel.listen(self._take)
         finally:
             reason = reason or f"the process that starts instances {await self._reap()}"
             if not self._is_closing:
@@ -101,17 +87,17 @@ class ZygoteClient:
         for kills in (False, True):
             if kills:
                 log.error("the zygote did not end within %g s and is killed", ZYGOTE_END_S)
-                self.kill()
+                self.channel.kill()
             try:
                 async with asyncio.timeout(ZYGOTE_END_S):
-                    code = await self._channel.wait()
+                    code = await self.channel.wait()
             except TimeoutError:
                 continue
             if code:
                 # Killed, it could not end what its instances have started.
-                await asyncio.to_thread(marks.end_all_of, self._channel.pid)
+                await asyncio.to_thread(marks.end_all_of, self.channel.pid)
             return how_it_ended(code)
-        return f"does not end (process {self._channel.pid}): the kernel holds it"
+        return f"does not end (process {self.channel.pid}): the kernel holds it"
 
     def _take(self, body: bytes) -> None:
         instance: StartedInstance | None = None
@@ -163,20 +149,16 @@ class ZygoteClient:
 
     def signal_instance(self, number: int, which: int) -> None:
         """Send a signal to an instance, if it still runs."""
-        self.tell({"command": "signal", "id": number, "signal": int(which)})
+        self.channel.tell({"command": "signal", "id": number, "signal": int(which)})
 
     def kill_instance(self, number: int) -> None:
         """End an instance with what it started."""
         self.signal_instance(number, 9)
 
-    def kill(self) -> None:
-        """End the zygote, and with it all its instances, by force."""
-        self._channel.kill()
-
     async def close(self) -> None:
         """End the zygote and all instances; returns when that is done, or cannot be."""
         self._is_closing = True
-        self._channel.close()
+        self.channel.close()
         await self._ended.wait()  # `_reap` bounds it
         await self._tasks.close()
 

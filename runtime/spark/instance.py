@@ -247,7 +247,7 @@ class SparkInstance:
             run.fail(f"{type(error).__name__}: {error}", self._stats)
             return
         if self.host is not None and run.is_active:
-            self.host.tell({"command": "run", "id": self.number, "run": run.progress.run_id})
+            self.host.channel.tell({"command": "run", "id": self.number, "run": run.progress.run_id})
 
     def _take_up(self, run_id: str) -> None:
         """Go on with a run whose worker is gone; one whose end was told here is over."""
@@ -256,7 +256,7 @@ class SparkInstance:
         if run_id and not is_known and not self._is_stopping and self.host is not None:
             _log.warning("%s: run %s, which another worker has begun, goes on here", self.spec.key, run_id)
             self._runs.remember(self.spec, Run(RunProgress(run_id=run_id, stage="planning")))
-            self.host.tell({"command": "run", "id": self.number, "run": run_id})
+            self.host.channel.tell({"command": "run", "id": self.number, "run": run_id})
 
     def take_event(self, event: Event) -> None:
         """Handle an event of the host about this function."""
@@ -303,8 +303,8 @@ class SparkInstance:
         host = self.host
         if host is not None:
             if run is not None and run.is_active:
-                host.tell({"command": "cancel", "id": self.number, "run": run.progress.run_id})
-            host.tell({"command": "remove", "id": self.number})
+                host.channel.tell({"command": "cancel", "id": self.number, "run": run.progress.run_id})
+            host.channel.tell({"command": "remove", "id": self.number})
             if not await within(grace_s, self._released.wait()):
                 reason = f"{self.spec.key} did not stop within {grace_s:g} s after it was told to"
                 _log.error("the host of Spark functions is killed: %s", reason)

@@ -13,8 +13,7 @@ import itertools
 import json
 import logging
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 from ...errors import ClosedError, SparkFailed
 from ...instance.spec import InstanceSpec
@@ -37,56 +36,44 @@ class HostProcess:
     """One process, from its start to its end.
 
     Attributes:
+        channel: to the process, which may have imported nothing yet; one that is gone takes no commands.
         was_told_to_end: its end is no failure.
     """
 
-    def __init__(self, take_event: Callable[[Event], None], has_ended: Callable[[HostProcess, str], None]) -> None:
-        """Prepare.
+    def __init__(
+        self,
+        channel: ProcessChannel,
+        take_event: Callable[[Event], None],
+        has_ended: Callable[[HostProcess, str], None],
+    ) -> None:
+        """Begin to listen.
 
         Args:
+            channel: to the process.
             take_event: is given what the host says, on the event loop.
             has_ended: is told, once and last, that the process is gone, and why.
         """
         self._take_event = take_event
         self._has_ended = has_ended
-        self._channel: ProcessChannel | None = None
+        self.channel = channel
         self._tasks = TaskSet("Spark host")
-        self._listening: asyncio.Task[None] | None = None
         self._reason = ""
         self._is_ending = False
         self.was_told_to_end = False
-
-    @property
-    def pid(self) -> int:
-        """Of the process, 0 before it is started."""
-        return self._channel.pid if self._channel is not None else 0
+        self._listening = self._tasks.start(self._listen(), "events")
 
     @property
     def is_alive(self) -> bool:
         """Whether it takes commands."""
-        return self._channel is not None and self._channel.is_open and not self._is_ending
+        return self.channel.is_open and not self._is_ending
 
-    async def start(self, program: Sequence[str], config_text: str) -> None:
-        """Start it; returns before it has imported anything.
-
-        Raises:
-            OSError: no process could be made.
-        """
-        self._channel = await execute(lambda number: [*program, str(number), config_text])
-        self._listening = self._tasks.start(self._listen(self._channel), "events")
-
-    def tell(self, command: dict[str, Any]) -> None:
-        """Send a command; one that is gone says so by `has_ended`."""
-        if self._channel is not None:
-            self._channel.tell(command)
-
-    async def _listen(self, channel: ProcessChannel) -> None:
+    async def _listen(self) -> None:
         try:
-            damage = await channel.listen(self._take)
+            damage = await self.channel.listen(self._take)
             if damage:
                 self.kill(damage)
         finally:
-            reason = f"the host process of Spark functions {how_it_ended(await channel.wait())}"
+            reason = f"the host process of Spark functions {how_it_ended(await self.channel.wait())}"
             self._has_ended(self, self._reason or reason)
 
     def _take(self, body: bytes) -> None:
@@ -104,15 +91,12 @@ class HostProcess:
         """End it by force; `has_ended` is told the reason."""
         self._reason = reason
         self._is_ending = True
-        if self._channel is not None:
-            self._channel.kill()
+        self.channel.kill()
 
     async def end(self) -> None:
         """End it in order, by force after `END_TIMEOUT_S`; returns when it is gone."""
         self._is_ending = self.was_told_to_end = True
-        if self._channel is None or self._listening is None:
-            return
-        self._channel.close()
+        self.channel.close()
         if not await within(END_TIMEOUT_S, asyncio.shield(self._listening)):
             self.kill(f"the host did not end within {END_TIMEOUT_S:g} s")
             await self._listening
@@ -147,7 +131,7 @@ class SparkRuntime:
     @property
     def host_pid(self) -> int:
         """Process id of the host, 0 without one."""
-        return 0 if self._host is None else self._host.pid
+        return 0 if self._host is None else self._host.channel.pid
 
     async def warm_up(self) -> None:
         """Remove what hosts of an earlier worker left behind."""
@@ -187,15 +171,14 @@ class SparkRuntime:
             self._instances[instance.number] = instance
             self._used_s = self._clock()
             instance.added(self._host)
-            self._host.tell({"command": "add", "id": instance.number, "spec": instance.spec.to_json()})
+            self._host.channel.tell({"command": "add", "id": instance.number, "spec": instance.spec.to_json()})
 
     async def _start_host(self) -> None:
         session = self.config.session()
         for directory in (session.directory, session.log_file.parent if session.log_file else session.directory):
             directory.mkdir(parents=True, exist_ok=True)
-        host = HostProcess(self._take_event, self._host_ended)
-        await host.start(self.config.program, config_to_text(session))
-        self._host = host
+        channel = await execute(lambda number: [*self.config.program, str(number), config_to_text(session)])
+        self._host = HostProcess(channel, self._take_event, self._host_ended)
         if self._watching is None:
             self._watching = self._tasks.keep(self._watch, "end of an idle Spark host")
 

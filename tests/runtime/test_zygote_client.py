@@ -127,7 +127,7 @@ async def test_event_that_cannot_be_taken_ends_its_instance_only(event: dict[str
     async with asyncio.timeout(60):
         assert await instances[0].end
         assert await instances[1].end == "3 s v"
-    assert client.is_open
+    assert client.channel.is_open
     process.kill()
     reader.feed_eof()
     async with asyncio.timeout(60):
@@ -146,7 +146,7 @@ async def test_all_instances_are_told_when_the_client_ends(last: bytes, monkeypa
     async with asyncio.timeout(60):
         assert await instance.end
         await client.close()
-    assert not client.is_open
+    assert not client.channel.is_open
 
 
 async def test_stop_ends_though_the_zygote_does_nothing(
