@@ -15,6 +15,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import cache
+from types import UnionType
 from typing import Any, NamedTuple, TypeVar
 
 from ..errors import InvalidConfig
@@ -59,37 +60,28 @@ def shown(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _read_text(name: str, value: Any) -> str | None:
-    if not isinstance(value, str):
-        raise InvalidConfig(f"{name} must be a text, not {shown(value)}")
-    return value or None
+def _reader(wanted: type | UnionType, what: str) -> _Reader:
+    def read(name: str, value: Any) -> Any:
+        if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
+            raise InvalidConfig(f"{name} must be {what}, not {shown(value)}")
+        return value
+
+    return read
 
 
-def _read_flag(name: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise InvalidConfig(f"{name} must be true or false, not {shown(value)}")
-    return value
+_read_text = _reader(str, "a text")
+_read_flag = _reader(bool, "true or false")
+_read_whole = _reader(int, "a whole number")
+_read_number = _reader(int | float, "a number")
+read_object = _reader(dict, "an object")
+"""Return a JSON value that must be an object."""
 
 
 def _read_integer(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidConfig(f"{name} must be a whole number, not {shown(value)}")
-    if not -(1 << 63) <= value < 1 << 63:
-        raise InvalidConfig(f"{name} {value} does not fit into 64 bits")
-    return value
-
-
-def _read_number(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InvalidConfig(f"{name} must be a number, not {shown(value)}")
-    return float(value)
-
-
-def read_object(name: str, value: Any) -> dict[str, Any]:
-    """Return a JSON value that must be an object."""
-    if not isinstance(value, dict):
-        raise InvalidConfig(f"{name} must be an object, not {shown(value)}")
-    return value
+    number: int = _read_whole(name, value)
+    if not -(1 << 63) <= number < 1 << 63:
+        raise InvalidConfig(f"{name} {number} does not fit into 64 bits")
+    return number
 
 
 def _read_text_map(name: str, value: Any) -> dict[str, str]:
@@ -139,7 +131,7 @@ def one_of(*choices: str) -> Kind:
     """Return the kind of a text that is one of these."""
 
     def read(name: str, value: Any) -> str | None:
-        text = _read_text(name, value)
+        text: str | None = _read_text(name, value) or None
         if text is not None and text not in choices:
             raise InvalidConfig(f"{name} {text} is not one of {', '.join(choices)}")
         return text
@@ -152,13 +144,13 @@ def _or_none(value: Any) -> Any:
     return value or None
 
 
-TEXT = Kind(_read_text, load=_or_none)
-CLEARABLE_TEXT = TEXT._replace(read=lambda name, value: _read_text(name, value) or "")
+TEXT = Kind(lambda name, value: _read_text(name, value) or None, load=_or_none)
+CLEARABLE_TEXT = TEXT._replace(read=_read_text)
 """A text whose empty value says something: in an update it takes away what is there."""
 FLAG = Kind(_read_flag, _parse_flag, "true|false")
 SWITCH = Kind(_read_flag, _parse_flag, is_switch=True)
 INTEGER = Kind(_read_integer, _parse_number(int, "a whole number"), "N", load=_or_none)
-NUMBER = Kind(_read_number, _parse_number(float, "a number"), "N")
+NUMBER = Kind(lambda name, value: float(_read_number(name, value)), _parse_number(float, "a number"), "N")
 OBJECT = Kind(
     read_object,
     _parse_object,

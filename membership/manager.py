@@ -35,7 +35,12 @@ ReadStats = Callable[[], Awaitable[Mapping[str, Any]]]
 
 
 class MembershipManager:
-    """This worker's membership of the cluster."""
+    """This worker's membership of the cluster.
+
+    Attributes:
+        me: this worker.
+        is_leader: whether the broker called its consumer active last.
+    """
 
     def __init__(self, me: Member, join: Join, read_stats: ReadStats, on_leadership: Callable[[bool], None]) -> None:
         """Prepare; `on_leadership` is given each change of leadership, and must return quickly."""
@@ -44,13 +49,8 @@ class MembershipManager:
         self._read_stats = read_stats
         self._on_leadership = on_leadership
         self._participation: Participation | None = None
-        self._is_leader = False
+        self.is_leader = False
         self._events = 0
-
-    @property
-    def is_leader(self) -> bool:
-        """Whether the broker called this worker's consumer active last."""
-        return self._is_leader
 
     async def start(self) -> None:
         """Take part from now on."""
@@ -63,9 +63,9 @@ class MembershipManager:
         self._set_leader(is_active)
 
     def _set_leader(self, is_active: bool) -> None:
-        if is_active == self._is_leader:
+        if is_active == self.is_leader:
             return
-        self._is_leader = is_active
+        self.is_leader = is_active
         _log.info("worker %s %s", self.me.worker_id, "leads" if is_active else "follows")
         self._on_leadership(is_active)
 

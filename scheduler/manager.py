@@ -1,5 +1,11 @@
 """Scheduler manager: holds all assignments and, on the leader, publishes what a decision changes.
 
+Which worker runs which instance is decided round-robin by pure functions, the same for the same input. An instance that
+has a living worker stays there (sticky), so neither a new worker nor a new leader moves anything. Every other instance
+goes, in order, to the worker with the fewest instances; among those to the one with the fewest instances of the same
+function, so that one lost machine does not take a whole function; then to the first by name. `rebalance` is the one
+decision that moves living instances, and it moves the fewest that even the load out.
+
 A round is over when its last record has come back out of the log of assignments. Key is the instance, value an
 `Assignment` with the whole record of its function (so that a worker needs nothing else to start it), an empty value
 removes. Orders to drain a worker are records of the same log, under keys that no instance can have.
@@ -7,26 +13,110 @@ removes. Orders to drain a worker are records of the same log, under keys that n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from typing import NamedTuple
 
 from ..errors import NotLeader
 from ..metadata.replicated_log import LogRecord, LogStorage, ReplicatedLog
 from ..wire.functions_pb2 import Assignment, FunctionMetaData, Instance
-from .round_robin import InstanceKey, assign, parse_instance_key, rebalance
 
 DRAINED = "drained worker:"
 """Begins the key of an order to drain a worker; no tenant's name has a space. The value is `=` and the incarnation."""
 
 
+class InstanceKey(NamedTuple):
+    """One instance of a function: tenant/namespace/name and the instance's number."""
+
+    function: str
+    instance_id: int
+
+    def __str__(self) -> str:
+        return f"{self.function}:{self.instance_id}"
+
+
+def parse_instance_key(text: str) -> InstanceKey:
+    """Return the key that ``tenant/namespace/name:number`` denotes.
+
+    Raises:
+        ValueError: there is no number behind the last colon.
+    """
+    function, _, number = text.rpartition(":")
+    if not function or not (number.isascii() and number.isdigit()):
+        raise ValueError(f"{text!r} is no instance: expected tenant/namespace/name:number")
+    return InstanceKey(function, int(number))
+
+
+def assign(
+    instances: Iterable[InstanceKey],
+    workers: Iterable[str],
+    current: Mapping[InstanceKey, str],
+    missing: Collection[str] = (),
+) -> dict[InstanceKey, str]:
+    """Return the worker of every instance.
+
+    Args:
+        instances: all that should run.
+        workers: ids of those that can run instances; without any, nothing new is decided.
+        current: what was decided before; entries of other instances or other workers do not count.
+        missing: ids of those that keep what they have and get nothing new: absent within their grace period.
+    """
+    wanted = sorted(set(instances))
+    living = sorted(set(workers))
+    keeping = {*living, *missing}
+    decided = {key: current[key] for key in wanted if current.get(key) in keeping}
+    if not living:
+        return decided
+    load = Counter(decided.values())
+    per_function = Counter((worker, key.function) for key, worker in decided.items())
+    for key in wanted:
+        if key in decided:
+            continue
+        worker = min(living, key=lambda one: (load[one], per_function[one, key.function], one))
+        decided[key] = worker
+        load[worker] += 1
+        per_function[worker, key.function] += 1
+    return decided
+
+
+def rebalance(workers: Iterable[str], current: Mapping[InstanceKey, str]) -> dict[InstanceKey, str]:
+    """Return the assignment after the fewest moves that leave no two workers more than one instance apart.
+
+    Args:
+        workers: ids of those that can run instances.
+        current: every instance with its worker, all of them among `workers`.
+    """
+    decided = dict(current)
+    held: dict[str, list[InstanceKey]] = {worker: [] for worker in sorted(set(workers))}
+    for key in sorted(decided):
+        held[decided[key]].append(key)
+    if not held:
+        return decided
+    share, extra = divmod(len(decided), len(held))
+    # The fullest workers may keep one instance more: that is what makes the number of moves the smallest.
+    fullest = sorted(held, key=lambda worker: (-len(held[worker]), worker))
+    target = {worker: share + (index < extra) for index, worker in enumerate(fullest)}
+    spare = [key for worker in fullest for key in held[worker][target[worker] :]]
+    smallest = [(len(keys), worker) for worker, keys in held.items() if len(keys) < target[worker]]
+    heapify(smallest)
+    for key in spare:
+        size, worker = heappop(smallest)
+        decided[key] = worker
+        if size + 1 < target[worker]:
+            heappush(smallest, (size + 1, worker))
+    return decided
+
+
 @dataclass(frozen=True, slots=True)
 class Workforce:
-    """Workers to place instances on (see `round_robin.assign`).
+    """Workers to place instances on (see `assign`).
 
     Attributes:
         workers: can run instances.
         missing: absent within their grace period; they keep what they have.
-        is_evened_out: whether instances move from full workers to empty ones (see `round_robin.rebalance`).
+        is_evened_out: whether instances move from full workers to empty ones (see `rebalance`).
     """
 
     workers: frozenset[str]
