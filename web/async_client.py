@@ -53,12 +53,11 @@ async def request(
     """
     content, own_headers = encode_body(body)
     target = url
-    options: dict[str, Any] = {} if timeout is None else {"timeout": timeout}
+    sent = {**own_headers, **(headers or {})}
+    limit = timeout or httpx.USE_CLIENT_DEFAULT
     try:
         for _ in range(MAX_REDIRECTS):
-            response = await http.request(
-                method, target, content=content, headers={**own_headers, **(headers or {})}, **options
-            )
+            response = await http.request(method, target, content=content, headers=sent, timeout=limit)
             following = redirected(target, response.status_code, response.headers.get("location"))
             if following is None:
                 status, phrase = response.status_code, response.reason_phrase

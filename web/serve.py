@@ -1,30 +1,35 @@
 """HTTP server in a running event loop: uvicorn without signal handlers, logging and its ten wake-ups a second.
 
-`http_protocol` bounds what a client may hold; `checks` decides which requests are answered.
+`http_protocol` bounds what a client may hold; `same_site` decides whose requests are answered.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import socket
 from collections.abc import Iterator
 from functools import partial
+from urllib.parse import unquote_to_bytes
 
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..errors import InvalidConfig
 from ..tasks import TaskSet, within
-from .checks import CheckedRequests
+from .answers import Refused, refusal
 from .http_protocol import HttpLimits, HttpProtocol
-from .same_site import AllowedNames, allowed_names
+from .same_site import AllowedNames, allowed_names, refusal_of
 
 SHUTDOWN_TIMEOUT_S = 3
 """How long requests under way may take to end once the server stops."""
 KEEP_ALIVE_S = 60
 """How long an idle connection stays open; longer than clients' pools keep one, so that they close first."""
 BACKLOG = 1024
+MAX_PATH_BYTES = 8192
+MAX_QUERY_BYTES = 32 * 1024
+_BAD_ESCAPE = re.compile(rb"%(?![0-9a-fA-F]{2})")
 _POLL_S = 0.005
 
 
@@ -81,6 +86,47 @@ class WebServer(uvicorn.Server):
             connection.transport.abort()
         for server in self.servers:
             await server.wait_closed()
+
+
+class CheckedRequests:
+    """ASGI application around the one that answers: refuses what is not meant for it.
+
+    One place for the rules that do not depend on what is asked: whom a request is for and who sent it, how long its
+    path may be, and that path and query are UTF-8. The applications may then decode them without checks of their own.
+    """
+
+    def __init__(self, app: ASGIApp, names: AllowedNames) -> None:
+        self._app = app
+        self._names = names
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":  # uvicorn is told to serve HTTP only
+            return
+        try:
+            reason = refusal_of(scope["headers"], self._names)
+            if reason is not None:
+                raise Refused(403, reason, {"connection": "close"})
+            _check_target(scope)
+        except Refused as error:
+            await refusal(error)(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+
+def _check_target(scope: Scope) -> None:
+    """Refuse a path or query that is too long, or no UTF-8 behind its escapes."""
+    path: bytes = scope["raw_path"].split(b"?")[0]
+    query: bytes = scope["query_string"]
+    for what, text, longest in (("path", path, MAX_PATH_BYTES), ("query", query, MAX_QUERY_BYTES)):
+        if len(text) > longest:
+            raise Refused(414, f"the {what} of {len(text)} bytes exceeds {longest}")
+        if _BAD_ESCAPE.search(text):
+            raise Refused(400, f"the {what} has a % that two hexadecimal digits do not follow")
+        try:
+            unquote_to_bytes(text).decode()
+        except UnicodeDecodeError as error:
+            raise Refused(400, f"the {what} is no UTF-8: {error.reason} at byte {error.start}") from error
 
 
 async def serve(
