@@ -65,7 +65,7 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("",),
     ),
     "broker.admin": (
-        ("bodies", "call", "routing", "listing"),
+        ("bodies", "call", "routing"),
         ("topics",),
         ("namespaces",),
         ("brokers", "clusters", "tenants", "metrics", "forward"),

@@ -23,7 +23,6 @@ from .namespaces import policies as namespace_policies
 from .routing import make_router
 from .topics import messages, partitions, subscriptions, topics
 from .topics import policies as topic_policies
-from .topics import refused_policies as refused_topic_policies
 
 if TYPE_CHECKING:
     from ..service import BrokerService
@@ -49,7 +48,6 @@ ROUTES = (
     *messages.ROUTES,
     *topics.ROUTES,
     *topic_policies.ROUTES,
-    *refused_topic_policies.ROUTES,
 )
 
 

@@ -14,8 +14,8 @@ from ...wire.pulsar_api_pb2 import MessageMetadata
 from ...wire.topic_name import parse_topic_name
 from ..policies.policies import bundle_of
 from .call import Call
-from .listing import boundaries
 from .routing import Routes
+from .topics.lookup import boundaries
 from .topics.stats import read_entry
 
 _B = "/admin/v2/brokers"

@@ -10,8 +10,8 @@ from ...policies.policies import topic_hash
 from ...storage.cursors.names import is_internal
 from ..bodies import as_object
 from ..call import Call
-from ..listing import check_bundle, is_system_topic, topics_in_bundle, topics_of
 from ..routing import NAMESPACE, Routes
+from ..topics.lookup import check_bundle, is_system_topic, topics_in_bundle, topics_of
 from .policies import new_policies
 
 _MODES = {"PERSISTENT": DOMAINS[:1], "NON_PERSISTENT": DOMAINS[1:], "ALL": DOMAINS}

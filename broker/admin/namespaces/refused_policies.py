@@ -86,7 +86,6 @@ _OTHER_UNSUPPORTED_FIELDS = {
     "migrated": "migration",
     "deleted": "deleted",
 }
-_HAS_NO_GET = ("backlogQuota",)
 
 
 def refuse_unsupported(policies: Policies, wanted: Mapping[str, Any]) -> None:
@@ -142,7 +141,7 @@ def _show_unset(policy: _Unsupported) -> Handler:
 def _unsupported_routes() -> Iterator[tuple[str, str, Handler]]:
     for policy in _UNSUPPORTED:
         path = f"{NAMESPACE}/{policy.name}"
-        if policy.name not in _HAS_NO_GET:
+        if policy.name != "backlogQuota":  # read as backlogQuotaMap
             yield "GET", path, _show_unset(policy)
         yield policy.verb, path, _refuse_setting(policy)
         yield "DELETE", path, _DONE if policy.is_removable else _NO_BUNDLE

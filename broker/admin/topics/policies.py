@@ -1,7 +1,7 @@
-"""Policies of single topics that this broker obeys; they hold for all partitions of a topic.
+"""Policies of single topics; they hold for all partitions of a topic.
 
-A further one needs a line in `_POLICIES`, its typed reading in `broker/policies/policies.py`, and to be taken out of
-`refused_topic_policies`.
+Those that this broker does not obey read as not set and are refused when set. A further one that it obeys needs a line
+in `_POLICIES`, its typed reading in `broker/policies/policies.py`, and to be taken out of `_REFUSED`.
 """
 
 from __future__ import annotations
@@ -12,12 +12,51 @@ from typing import Any
 
 from starlette.responses import Response
 
-from ....web.answers import Refused, as_json, not_supported, nothing
+from ....web.answers import Refused, as_json, not_supported, nothing, refusing
 from ....wire.topic_name import TopicName
 from ..bodies import as_bool, as_int
 from ..call import Call
-from ..routing import TOPIC, Routes
-from .lookup import is_known, not_found
+from ..routing import TOPIC, Handler, Routes, of_existing
+from .lookup import find, is_known, not_found
+
+_REFUSED = (
+    "messageTTL",
+    "retention",
+    "backlogQuota",
+    "persistence",
+    "delayedDelivery",
+    "dispatchRate",
+    "subscriptionDispatchRate",
+    "replicatorDispatchRate",
+    "publishRate",
+    "subscribeRate",
+    "deduplicationSnapshotInterval",
+    "inactiveTopicPolicies",
+    "maxProducers",
+    "maxConsumers",
+    "maxUnackedMessagesOnConsumer",
+    "maxUnackedMessagesOnSubscription",
+    "maxConsumersPerSubscription",
+    "maxSubscriptionsPerTopic",
+    "maxMessageSize",
+    "replication",
+    "schemaCompatibilityStrategy",
+    "schemaValidationEnforced",
+    "autoSubscriptionCreation",
+    "offloadPolicies",
+    "subscriptionTypesEnabled",
+    "entryFilters",
+    "shadowTopics",
+    "dispatcherPauseOnAckStatePersistent",
+)
+_NO_CONTENT = (
+    "publishRate",
+    "maxConsumersPerSubscription",
+    "maxSubscriptionsPerTopic",
+    "maxMessageSize",
+    "subscriptionTypesEnabled",
+)
+"""Read as 204 when not set; the others as 200 without a body."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +87,7 @@ class _Policy:
 
     async def set(self, call: Call) -> None:
         """Set the policy."""
-        value = self.read(await call.json())
-        await self._change(call, value)
+        await self._change(call, self.read(await call.json()))
 
     async def remove(self, call: Call) -> None:
         """Remove the policy."""
@@ -128,4 +166,19 @@ def _routes_of(policy: _Policy) -> Routes:
     return (("GET", path, policy.get), ("POST", path, policy.set), ("DELETE", path, policy.remove))
 
 
-ROUTES: Routes = tuple(route for policy in _POLICIES for route in _routes_of(policy))
+def _refuse(name: str) -> Handler:
+    remedy = "leave it unset, or set it on the namespace where that is possible"
+    return of_existing(find, refusing(not_supported(f"topic policy {name}", remedy)))
+
+
+_DONE = of_existing(find, lambda _: None)
+_NOT_SET = of_existing(find, lambda _: nothing())
+ROUTES: Routes = (
+    *(route for policy in _POLICIES for route in _routes_of(policy)),
+    ("GET", f"{TOPIC}/backlogQuotaMap", of_existing(find, lambda _: as_json({}))),
+    *(("GET", f"{TOPIC}/{name}", _DONE) for name in _NO_CONTENT),
+    *(("GET", f"{TOPIC}/{name}", _NOT_SET) for name in _REFUSED if name not in (*_NO_CONTENT, "backlogQuota")),
+    *(("POST", f"{TOPIC}/{name}", _refuse(name)) for name in _REFUSED),
+    *(("PUT", f"{TOPIC}/{name}", _refuse(name)) for name in ("schemaCompatibilityStrategy", "shadowTopics")),
+    *(("DELETE", f"{TOPIC}/{name}", _DONE) for name in _REFUSED),
+)

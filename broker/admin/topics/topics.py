@@ -11,7 +11,6 @@ from ....wire.position import Position
 from ....wire.topic_name import TopicName
 from .. import bodies
 from ..call import Call
-from ..listing import topics_in_bundle, topics_of
 from ..routing import TOPIC, TOPICS, Routes, of_existing
 from .lookup import (
     connections,
@@ -24,6 +23,8 @@ from .lookup import (
     persistent,
     refuse_non_persistent,
     require_known,
+    topics_in_bundle,
+    topics_of,
 )
 from .stats import as_message_id, bytes_after, internal_info, last_message, position_of, shown_stats
 
