@@ -43,7 +43,54 @@ class Outside(Protocol):
         """
 
 
-class FunctionContext(Context):
+class RecordedContext:
+    """What every context says of its function: the names and the config in its record, and where it logs."""
+
+    def __init__(self, spec: InstanceSpec, logger: logging.Logger) -> None:
+        """Prepare; ``logger`` is what `get_logger` returns."""
+        self._spec = spec
+        self._logger = logger
+        text = spec.details.userConfig
+        self._user_config: dict[str, Any] = json.loads(text) if text else {}
+
+    def get_user_config_value(self, key: str) -> Any:
+        """Return a value of the function's userConfig, None if it has none."""
+        return self._user_config.get(key)
+
+    def get_user_config_map(self) -> dict[str, Any]:
+        """Return the function's userConfig."""
+        return self._user_config
+
+    def get_logger(self) -> logging.Logger:
+        """Return a logger that writes into the function's log."""
+        return self._logger
+
+    def get_function_tenant(self) -> str:
+        """Return the tenant."""
+        return self._spec.details.tenant
+
+    def get_function_namespace(self) -> str:
+        """Return the namespace."""
+        return self._spec.details.namespace
+
+    def get_function_name(self) -> str:
+        """Return the name."""
+        return self._spec.details.name
+
+    def get_function_version(self) -> str:
+        """Return the version of the function's record."""
+        return str(self._spec.metadata.version)
+
+    def get_input_topics(self) -> list[str]:
+        """Return the input topics."""
+        return list(self._spec.details.source.inputSpecs)
+
+    def get_output_topic(self) -> str:
+        """Return the output topic, empty if there is none."""
+        return self._spec.details.sink.topic
+
+
+class FunctionContext(RecordedContext, Context):
     """The context of one instance; its message is the one that `place` points at."""
 
     def __init__(
@@ -75,14 +122,11 @@ class FunctionContext(Context):
                 get_state=state.get_state,
                 delete_state=state.delete_state,
             )
-        self._spec = spec
+        super().__init__(spec, logger)
         self._stats = stats
         self._outside = outside
-        self._logger = logger
         self._make_serde = make_serde
         self._function_id = str(uuid.uuid4())
-        text = spec.details.userConfig
-        self._user_config: dict[str, Any] = json.loads(text) if text else {}
         self._serdes: dict[str, SerDe] = {}
         self._place: Place | None = None
         self._unit: Unit | None = None
@@ -147,32 +191,11 @@ class FunctionContext(Context):
     def get_current_message_topic_name(self) -> str:  # noqa: D102
         return self._message()[0].topic
 
-    def get_function_tenant(self) -> str:  # noqa: D102
-        return self._spec.details.tenant
-
-    def get_function_namespace(self) -> str:  # noqa: D102
-        return self._spec.details.namespace
-
-    def get_function_name(self) -> str:  # noqa: D102
-        return self._spec.details.name
-
     def get_function_id(self) -> str:  # noqa: D102
         return self._function_id
 
-    def get_function_version(self) -> str:  # noqa: D102
-        return str(self._spec.metadata.version)
-
     def get_instance_id(self) -> str:  # noqa: D102
         return str(self._spec.instance_id)
-
-    def get_logger(self) -> logging.Logger:  # noqa: D102
-        return self._logger
-
-    def get_user_config_value(self, key: str) -> Any:  # noqa: D102
-        return self._user_config.get(key)
-
-    def get_user_config_map(self) -> dict[str, Any]:  # noqa: D102
-        return self._user_config
 
     def record_metric(self, metric_name: str, metric_value: float) -> None:  # noqa: D102
         refusal = self._stats.record(metric_name, metric_value)
@@ -225,12 +248,6 @@ class FunctionContext(Context):
                 self._topics.clear()
             self._topics.add(text)
         return text
-
-    def get_input_topics(self) -> list[str]:  # noqa: D102
-        return list(self._spec.details.source.inputSpecs)
-
-    def get_output_topic(self) -> str:  # noqa: D102
-        return self._spec.details.sink.topic
 
     def get_output_serde_class_name(self) -> str:  # noqa: D102
         return self._spec.details.sink.serDeClassName

@@ -175,13 +175,13 @@ class AtLeastOnce:
             self._core.mailbox.post(partial(self._watch, request.topic, ticket))
 
     def _watch(self, topic: str, ticket: Ticket) -> None:
-        def finish() -> None:
-            if ticket.error is not None and not self._is_closing:
-                text = f"a message published to {topic} by another thread was not stored: {ticket.error}"
+        def finish(error: MagnetarError | None) -> None:
+            if error is not None and not self._is_closing:
+                text = f"a message published to {topic} by another thread was not stored: {error}"
                 self._core.user_failed(text)
 
         if ticket.is_done:
-            finish()
+            finish(ticket.error)
         else:
             ticket.on_done = finish
 
@@ -225,34 +225,29 @@ class AtLeastOnce:
                 piece.error = piece.error or ticket.error
             else:
                 piece.waiting_for += 1
-                ticket.on_done = partial(self._published, piece, ticket)
+                ticket.on_done = partial(self._answered, piece)
         piece.outputs = []
         if piece.changes is not None:
             assert self.maker.state is not None
             piece.waiting_for += 1
             self.maker.state.store(piece.changes, partial(self._changes_stored, piece))
-        self._answered(piece)
+        self._answered(piece, None)
 
     def _stored(self, piece: Piece, stored: asyncio.Future[MessageId]) -> None:
-        piece.error = piece.error or (ClosedError("stopped") if stored.cancelled() else stored.exception())
-        self._answered(piece)
+        self._answered(piece, ClosedError("stopped") if stored.cancelled() else stored.exception())
 
     def _changes_stored(self, piece: Piece, error: BaseException | None) -> None:
         """Take the answer of the state store (on the writer's thread)."""
         self._core.mailbox.post(partial(self._take_changes_stored, piece, error))
 
     def _take_changes_stored(self, piece: Piece, error: BaseException | None) -> None:
-        piece.error = piece.error or error
         if error is not None and not isinstance(error, StateRefused | InstanceStopping):
             # The disk is full or the database is damaged: processing more would only make more to do again.
             self._core.failed(error)
-        self._answered(piece)
+        self._answered(piece, error)
 
-    def _published(self, piece: Piece, ticket: Ticket) -> None:
-        piece.error = piece.error or ticket.error
-        self._answered(piece)
-
-    def _answered(self, piece: Piece) -> None:
+    def _answered(self, piece: Piece, error: BaseException | None) -> None:
+        piece.error = piece.error or error
         piece.waiting_for -= 1
         if piece.waiting_for:
             return

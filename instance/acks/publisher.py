@@ -46,7 +46,7 @@ class Ticket:
     Attributes:
         error: why it was not stored.
         is_done: whether the broker has answered.
-        on_done: called on the event loop when it has.
+        on_done: called on the event loop when it has, with the error.
     """
 
     __slots__ = ("error", "is_done", "on_done")
@@ -54,7 +54,7 @@ class Ticket:
     def __init__(self) -> None:
         self.error: MagnetarError | None = None
         self.is_done = False
-        self.on_done: Callable[[], None] | None = None
+        self.on_done: Callable[[MagnetarError | None], None] | None = None
 
 
 class _Topic:
@@ -192,7 +192,7 @@ class Publisher:
                 self._is_blocked = False
                 self._loop.call_soon(self._distribute)
         if ticket.on_done is not None:
-            ticket.on_done()
+            ticket.on_done(error)
         self._callbacks.call(request, result_of(error))
 
     async def close(self) -> None:

@@ -65,20 +65,12 @@ class _Job:
         return self.result is not None and self.result.changes is not None and bool(self.result.changes.values)
 
     @property
-    def rows(self) -> int:
-        """How much there is to write, in rows."""
+    def amount(self) -> tuple[int, int]:
+        """How much there is to write, in rows and in bytes."""
         if self.result is None:
-            return 0
-        changes = self.result.changes
-        return len(self.result.rows) + (0 if changes is None else changes.rows)
-
-    @property
-    def size(self) -> int:
-        """How much there is to write, in bytes."""
-        if self.result is None:
-            return 0
-        changes = self.result.changes
-        return self.result.size + (0 if changes is None else changes.size)
+            return 0, 0
+        changes, rows, size = self.result.changes, len(self.result.rows), self.result.size
+        return (rows, size) if changes is None else (rows + changes.rows, size + changes.size)
 
 
 class Committer(WritingThread[_Job]):
@@ -135,14 +127,15 @@ class Committer(WritingThread[_Job]):
         """Take out of the queue what can be committed together with its first job."""
         taken: list[_Job] = []
         kept: deque[_Job] = deque()
-        rows, size = first.rows, first.size
+        rows, size = first.amount
         while self._waiting:
             job = self._waiting.popleft()
-            fits = rows + job.rows <= COMMIT_ROWS_MAX and size + job.size <= COMMIT_BYTES_MAX
+            more_rows, more_bytes = job.amount
+            fits = rows + more_rows <= COMMIT_ROWS_MAX and size + more_bytes <= COMMIT_BYTES_MAX
             if job.ledger is first.ledger and job.opening is None and fits and not (job.writes and kept):
                 taken.append(job)
-                rows += job.rows
-                size += job.size
+                rows += more_rows
+                size += more_bytes
                 continue
             kept.append(job)
             if job.writes or job.ledger is first.ledger:

@@ -205,11 +205,9 @@ class LogFollower:
 
     def read(self) -> str:
         """Return what was appended since the last call, in whole lines."""
-        try:
-            inode = self._path.stat().st_ino
-        except FileNotFoundError:
-            return ""
-        text = ""
+        inode, text = _inode_of(self._path), ""
+        if not inode:
+            return text
         if inode != self._inode:
             if self._inode and _inode_of(rotated(self._path)) == self._inode:
                 text = self._read_from(rotated(self._path))

@@ -6,13 +6,12 @@ that keep running, while a task may be tried again anywhere.
 
 from __future__ import annotations
 
-import json
 import logging
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...api.message_id import FunctionMessageId
 from ...errors import InvalidConfig
-from ...instance.function_context import FunctionContext
+from ...instance.function_context import FunctionContext, RecordedContext
 from ...instance.publish_request import PublishRequest
 from ...instance.spec import InstanceSpec
 
@@ -45,7 +44,7 @@ class MessageContext(FunctionContext):
     incr_counter = get_counter = del_counter = put_state = get_state = delete_state = _no_state
 
 
-class DataFrameContext:
+class DataFrameContext(RecordedContext):
     """The context of a DataFrame function.
 
     Attributes:
@@ -57,48 +56,9 @@ class DataFrameContext:
 
     def __init__(self, spec: InstanceSpec, spark: SparkSession, logger: logging.Logger, run: tuple[str, int]) -> None:
         """Prepare for one run, of an id and a number."""
+        super().__init__(spec, logger)
         self.spark = spark
         self.run_id, self.run_number = run
-        self._spec = spec
-        self._logger = logger
-        text = spec.details.userConfig
-        self._user_config: dict[str, Any] = json.loads(text) if text else {}
-
-    def get_user_config_value(self, key: str) -> Any:
-        """Return a value of the function's userConfig, None if it has none."""
-        return self._user_config.get(key)
-
-    def get_user_config_map(self) -> dict[str, Any]:
-        """Return the function's userConfig."""
-        return self._user_config
-
-    def get_logger(self) -> logging.Logger:
-        """Return a logger that writes into the function's log."""
-        return self._logger
-
-    def get_function_tenant(self) -> str:
-        """Return the tenant."""
-        return self._spec.details.tenant
-
-    def get_function_namespace(self) -> str:
-        """Return the namespace."""
-        return self._spec.details.namespace
-
-    def get_function_name(self) -> str:
-        """Return the name."""
-        return self._spec.details.name
-
-    def get_function_version(self) -> str:
-        """Return the version of the function's record."""
-        return str(self._spec.metadata.version)
-
-    def get_input_topics(self) -> list[str]:
-        """Return the input topics."""
-        return list(self._spec.details.source.inputSpecs)
-
-    def get_output_topic(self) -> str:
-        """Return the output topic, empty if there is none."""
-        return self._spec.details.sink.topic
 
     def __getattr__(self, name: str) -> Any:
         if hasattr(FunctionContext, name):
