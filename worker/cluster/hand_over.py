@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from time import monotonic
 from typing import TypeVar
 
@@ -81,24 +82,21 @@ class Deadline:
         _log.info("a request found no broker, trying again: %s", failure)
 
 
+@dataclass(frozen=True, slots=True)
 class HandOver:
     """Sender of requests to the leader, until one is decided or the time is over.
 
     Attributes:
+        metadata: decides, where this worker leads.
+        membership: knows who leads.
+        http: to the others.
         timeout_s: how long a request may take.
     """
 
-    def __init__(
-        self,
-        metadata: FunctionMetadataManager,
-        membership: MembershipManager,
-        http: httpx.AsyncClient,
-        timeout_s: float,
-    ) -> None:
-        self._metadata = metadata
-        self._membership = membership
-        self._http = http
-        self.timeout_s = timeout_s
+    metadata: FunctionMetadataManager
+    membership: MembershipManager
+    http: httpx.AsyncClient
+    timeout_s: float
 
     async def submit(self, request: FunctionRequest, remaining_s: float | None = None) -> None:
         """Have a request carried out, wherever the leader is.
@@ -131,10 +129,10 @@ class HandOver:
             raise RequestRefused(503, f"{NO_LEADER}; for {self.timeout_s:g} s: {reason}") from None
 
     async def _try(self, request: FunctionRequest) -> None:
-        if self._metadata.log.is_leading:
-            return await self._metadata.submit(request)
-        leader = (await self._membership.roster()).leader
-        if leader is None or leader.worker_id == self._membership.me.worker_id:
+        if self.metadata.log.is_leading:
+            return await self.metadata.submit(request)
+        leader = (await self.membership.roster()).leader
+        if leader is None or leader.worker_id == self.membership.me.worker_id:
             raise NotLeader("this worker is about to lead" if leader else "no worker leads")
         await self._send(request, leader)
 
@@ -143,7 +141,7 @@ class HandOver:
         names = (details.tenant, details.namespace, details.name)
         path = "/".join(map(segment, names))
         answer = await send(
-            self._http,
+            self.http,
             "PUT",
             f"{leader.url}/admin/v3/functions/leader/{path}",
             body=Form(
@@ -161,7 +159,7 @@ class HandOver:
     async def _wait_until_seen(self, request: FunctionRequest) -> None:
         """Answer only when this worker's own table shows the change: the next request here must see it."""
         try:
-            await self._metadata.wait_until_seen(request)
+            await self.metadata.wait_until_seen(request)
         except OperationTimeout as exc:
             name = fqfn(request.metadata)
             _log.warning("the leader carried out a change of %s that is not seen here yet: %s", name, exc)

@@ -13,6 +13,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
 from time import monotonic
 
 from ...errors import MagnetarError
@@ -26,36 +27,27 @@ PERIOD_S = 300.0
 _log = logging.getLogger(__name__)
 
 
+@dataclass
 class PackageCleanup:
-    """Removes packages without a name, looking every few minutes."""
+    """Removes packages without a name, looking every few minutes.
 
-    def __init__(
-        self,
-        packages: PackageStore,
-        admin: BrokerAdmin,
-        topic_prefix: str,
-        named: Callable[[], set[str]],
-        is_leading: Callable[[], bool],
-        undecided: Callable[[], AbstractAsyncContextManager[None]],
-    ) -> None:
-        """Remove from `packages` and, by `admin`, topics whose names begin with `topic_prefix`.
+    Attributes:
+        packages: on this machine.
+        admin: the broker.
+        topic_prefix: of the topics.
+        named: returns the packages that functions name.
+        is_leading: whether this worker is the one to remove topics.
+        undecided: keeps changes of functions from being decided meanwhile.
+    """
 
-        Args:
-            packages: on this machine.
-            admin: the broker.
-            topic_prefix: of the topics.
-            named: returns the packages that functions name.
-            is_leading: whether this worker is the one to remove topics.
-            undecided: keeps changes of functions from being decided meanwhile.
-        """
-        self._undecided = undecided
-        self._packages = packages
-        self._admin = admin
-        self._topic_prefix = topic_prefix
-        self._named = named
-        self._is_leading = is_leading
-        self._local = GracePeriod(KEEP_UNNAMED_S)
-        self._stored = GracePeriod(KEEP_UNNAMED_S)
+    packages: PackageStore
+    admin: BrokerAdmin
+    topic_prefix: str
+    named: Callable[[], set[str]]
+    is_leading: Callable[[], bool]
+    undecided: Callable[[], AbstractAsyncContextManager[None]]
+    _local: GracePeriod = field(default_factory=lambda: GracePeriod(KEEP_UNNAMED_S), init=False)
+    _stored: GracePeriod = field(default_factory=lambda: GracePeriod(KEEP_UNNAMED_S), init=False)
 
     async def run(self) -> None:
         """Tidy up until cancelled."""
@@ -65,12 +57,12 @@ class PackageCleanup:
 
     async def tidy(self, now: float) -> None:
         """Remove what has been without a name for long enough."""
-        local = await asyncio.to_thread(self._packages.local_ids)
+        local = await asyncio.to_thread(self.packages.local_ids)
         for package_id in self._expired(self._local, local, now):
             if package_id in self._used():
                 continue
-            await asyncio.to_thread(self._packages.remove_local, package_id)
-        if not self._is_leading():
+            await asyncio.to_thread(self.packages.remove_local, package_id)
+        if not self.is_leading():
             self._stored.restart()
             return
         try:
@@ -79,7 +71,7 @@ class PackageCleanup:
             _log.warning("packages that nothing names could not be removed, trying again later: %s", exc)
 
     def _used(self) -> set[str]:
-        return self._named() | self._packages.in_use()
+        return self.named() | self.packages.in_use()
 
     def _expired(self, grace: GracePeriod, present: Iterable[str], now: float) -> list[str]:
         """Return the packages that have been without a name for long enough, by id."""
@@ -87,12 +79,12 @@ class PackageCleanup:
         return sorted(unnamed - grace.granted(unnamed, now))
 
     async def _tidy_topics(self, now: float) -> None:
-        namespace = "/".join(self._topic_prefix.split("/")[2:4])
-        topics = await self._admin.topics(namespace)
-        stored = [name.removeprefix(self._topic_prefix) for name in topics if name.startswith(self._topic_prefix)]
+        namespace = "/".join(self.topic_prefix.split("/")[2:4])
+        topics = await self.admin.topics(namespace)
+        stored = [name.removeprefix(self.topic_prefix) for name in topics if name.startswith(self.topic_prefix)]
         for package_id in self._expired(self._stored, stored, now):
-            async with self._undecided():
-                if package_id in self._used() or not self._is_leading():
+            async with self.undecided():
+                if package_id in self._used() or not self.is_leading():
                     continue
-                await self._admin.delete_topic(self._topic_prefix + package_id)
+                await self.admin.delete_topic(self.topic_prefix + package_id)
             _log.info("removed package %s, which no function names", package_id)

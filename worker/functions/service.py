@@ -61,29 +61,29 @@ MakeRecord = Callable[[FunctionName, Deployment, Deadline], Awaitable[FunctionMe
 """Checks a deployment, stores its package and returns the record to be."""
 
 
+@dataclass
 class Functions:
-    """Requests about functions, carried out on their records; running instances are `Instances`'."""
+    """Requests about functions, carried out on their records; running instances are `Instances`'.
 
-    def __init__(
-        self,
-        metadata: FunctionMetadataManager,
-        packages: PackageIntake,
-        admin: BrokerAdmin,
-        hand_over: HandOver,
-        prerequisites: Prerequisites,
-        end_instances: Callable[[FunctionName, FunctionMetaData], Awaitable[None]],
-    ) -> None:
-        """Prepare; `end_instances` returns when nothing of a stopped function runs any more."""
-        self._metadata = metadata
-        self._packages = packages
-        self._admin = admin
-        self._hand_over = hand_over
-        self._prerequisites = prerequisites
-        self._end_instances = end_instances
+    Attributes:
+        metadata: their records.
+        packages: their code.
+        admin: the broker.
+        hand_over: the way to the leader.
+        prerequisites: what has to be there before a function is.
+        end_instances: returns when nothing of a stopped function runs any more.
+    """
+
+    metadata: FunctionMetadataManager
+    packages: PackageIntake
+    admin: BrokerAdmin
+    hand_over: HandOver
+    prerequisites: Prerequisites
+    end_instances: Callable[[FunctionName, FunctionMetaData], Awaitable[None]]
 
     def find(self, name: FunctionName) -> FunctionMetaData:
         """Return the record of a function; 404 without one."""
-        metadata = self._metadata.get(str(name))
+        metadata = self.metadata.get(str(name))
         if metadata is None:
             raise RequestRefused(404, f"Function {name.name} doesn't exist")
         return metadata
@@ -93,7 +93,7 @@ class Functions:
 
         Whoever created it was perhaps answered by another worker, which this one has not followed yet.
         """
-        if self._metadata.get(str(name)) is None:
+        if self.metadata.get(str(name)) is None:
             await self._look()
         return self.find(name)
 
@@ -105,7 +105,7 @@ class Functions:
         """
         try:
             async with asyncio.timeout(LOOK_TIMEOUT_S):
-                await self._metadata.log.catch_up()
+                await self.metadata.log.catch_up()
         except (TimeoutError, MagnetarError) as exc:
             reason = str(exc) or f"nothing was heard of the broker for {LOOK_TIMEOUT_S:g} s"
             raise RequestRefused(
@@ -118,37 +118,37 @@ class Functions:
 
     def names(self, tenant: str, namespace: str) -> list[str]:
         """Return the names of a namespace's functions."""
-        return self._metadata.names(tenant, namespace)
+        return self.metadata.names(tenant, namespace)
 
     async def register(self, name: FunctionName, deployment: Deployment) -> None:
         """Create a function; returns when every worker can learn of it."""
         await self._deploy(name, deployment, self._new_record)
 
     async def _deploy(self, name: FunctionName, deployment: Deployment, make_record: MakeRecord) -> None:
-        deadline = Deadline(self._hand_over.timeout_s)
-        with self._packages.used(deployment.upload):
+        deadline = Deadline(self.hand_over.timeout_s)
+        with self.packages.used(deployment.upload):
             async with deadline.bound():
                 metadata = await make_record(name, deployment, deadline)
             await self._submit(metadata, deadline)
             if deployment.upload is not None:
-                await self._packages.keep_named(deployment.upload, metadata.packageLocation, deadline)
+                await self.packages.keep_named(deployment.upload, metadata.packageLocation, deadline)
 
     async def _new_record(self, name: FunctionName, deployment: Deployment, deadline: Deadline) -> FunctionMetaData:
-        if not await deadline.ask(lambda: self._admin.has_tenant(name.tenant)):
+        if not await deadline.ask(lambda: self.admin.has_tenant(name.tenant)):
             raise RequestRefused(400, "Tenant does not exist")
-        if not await deadline.ask(lambda: self._admin.has_namespace(name.tenant, name.namespace)):
+        if not await deadline.ask(lambda: self.admin.has_namespace(name.tenant, name.namespace)):
             raise RequestRefused(400, "Namespace does not exist")
-        if self._metadata.get(str(name)) is not None:
+        if self.metadata.get(str(name)) is not None:
             # Another worker may have answered that it is gone, which this one has not read yet.
-            await deadline.ask(self._metadata.log.catch_up)
-            if self._metadata.get(str(name)) is not None:
+            await deadline.ask(self.metadata.log.catch_up)
+            if self.metadata.get(str(name)) is not None:
                 raise RequestRefused(400, f"Function {name.name} already exists")
         try:
             config = with_defaults(_named(read_function_config(deployment.config), name))
             check(config)
         except InvalidConfig as exc:
             raise RequestRefused(400, str(exc)) from exc
-        await self._prerequisites.check_spark(to_details(config))
+        await self.prerequisites.check_spark(to_details(config))
         location = await self._keep(deployment, config, deadline)
         if location is None:
             raise RequestRefused(400, "Function package is not provided")
@@ -159,8 +159,8 @@ class Functions:
             createTime=time.time_ns() // 1_000_000,
             functionUuid=uuid.uuid4().hex,
         )
-        await deadline.ask(lambda: self._prerequisites.prepare_output(metadata.functionDetails))
-        await deadline.ask(lambda: self._prerequisites.prepare_inputs(metadata.functionDetails))
+        await deadline.ask(lambda: self.prerequisites.prepare_output(metadata.functionDetails))
+        await deadline.ask(lambda: self.prerequisites.prepare_inputs(metadata.functionDetails))
         return metadata
 
     async def update(self, name: FunctionName, deployment: Deployment) -> None:
@@ -168,10 +168,10 @@ class Functions:
         await self._deploy(name, deployment, self._changed_record)
 
     async def _changed_record(self, name: FunctionName, deployment: Deployment, deadline: Deadline) -> FunctionMetaData:
-        existing = self._metadata.get(str(name))
+        existing = self.metadata.get(str(name))
         if existing is None:
-            await deadline.ask(self._metadata.log.catch_up)
-            existing = self._metadata.get(str(name))
+            await deadline.ask(self.metadata.log.catch_up)
+            existing = self.metadata.get(str(name))
         if existing is None:
             raise RequestRefused(400, f"Function {name.name} doesn't exist")
         before = from_details(existing.functionDetails)
@@ -188,15 +188,13 @@ class Functions:
         location = await self._keep(deployment, config, deadline)
         if location is None:
             location = existing.packageLocation
-            await self._packages.check_stored(location, config)
-        metadata = FunctionMetaData()
-        metadata.CopyFrom(existing)
+            await self.packages.check_stored(location, config)
+        metadata = _next_version(existing)
         metadata.functionDetails.CopyFrom(to_details(config))
         metadata.packageLocation.CopyFrom(location)
-        metadata.version = existing.version + 1
         for instance_id in [key for key in metadata.instanceStates if key >= (config.parallelism or 1)]:
             del metadata.instanceStates[instance_id]
-        await deadline.ask(lambda: self._prerequisites.prepare_output(metadata.functionDetails))
+        await deadline.ask(lambda: self.prerequisites.prepare_output(metadata.functionDetails))
         return metadata
 
     async def deregister(self, name: FunctionName) -> None:
@@ -207,19 +205,16 @@ class Functions:
 
         Cancellation: it may stay, stopped; repeat the request.
         """
-        deadline = Deadline(self._hand_over.timeout_s)
+        deadline = Deadline(self.hand_over.timeout_s)
         async with deadline.bound(f"{name} is not deleted, though it may be stopped,"):
             existing = await self._stopped(name, deadline)
-            await deadline.ask(lambda: self._end_instances(name, existing))
-        metadata = FunctionMetaData()
-        metadata.CopyFrom(existing)
-        metadata.version = existing.version + 1
-        await self._submit(metadata, deadline, is_deletion=True)
+            await deadline.ask(lambda: self.end_instances(name, existing))
+        await self._submit(_next_version(existing), deadline, is_deletion=True)
 
     async def _stopped(self, name: FunctionName, deadline: Deadline) -> FunctionMetaData:
         """Have all instances of a function stop; returns its record, which says so."""
         for is_last in (False, False, True):
-            await deadline.ask(self._metadata.log.catch_up)
+            await deadline.ask(self.metadata.log.catch_up)
             existing = self.find(name)
             numbers = range(existing.functionDetails.parallelism)
             if all(existing.instanceStates.get(number, RUNNING) == STOPPED for number in numbers):
@@ -251,10 +246,7 @@ class Functions:
         deadline: Deadline | None = None,
     ) -> None:
         """Start and stop instances, perhaps as a new incarnation: what they read again then is no repetition."""
-        existing = self.find(name)
-        metadata = FunctionMetaData()
-        metadata.CopyFrom(existing)
-        metadata.version = existing.version + 1
+        metadata = _next_version(self.find(name))
         metadata.cursorIncarnation += raises_incarnation
         for index, state in states.items():
             metadata.instanceStates[index] = state
@@ -264,16 +256,16 @@ class Functions:
         self, metadata: FunctionMetaData, deadline: Deadline | None = None, *, is_deletion: bool = False
     ) -> None:
         request = FunctionRequest(metadata, uuid.uuid4().hex, is_deletion)
-        remaining_s = self._hand_over.timeout_s if deadline is None else deadline.remaining_s
+        remaining_s = self.hand_over.timeout_s if deadline is None else deadline.remaining_s
         try:
-            await self._hand_over.submit(request, remaining_s)
+            await self.hand_over.submit(request, remaining_s)
         except (OutOfDate, FunctionExists) as exc:
             raise RequestRefused(400, str(exc)) from exc
 
     async def decide_here(self, request: FunctionRequest) -> None:
         """Decide a request that another worker took in; this worker must lead."""
         try:
-            await self._metadata.submit(request)
+            await self.metadata.submit(request)
         except (OutOfDate, FunctionExists) as exc:
             raise RequestRefused(400, str(exc)) from exc
         except NotLeader as exc:
@@ -287,7 +279,14 @@ class Functions:
             raise RequestRefused(400, url_refusal(deployment.url))
         if deployment.upload is None:
             return None
-        return await self._packages.keep(deployment.upload, deployment.file_name, config, deadline)
+        return await self.packages.keep(deployment.upload, deployment.file_name, config, deadline)
+
+
+def _next_version(existing: FunctionMetaData) -> FunctionMetaData:
+    metadata = FunctionMetaData()
+    metadata.CopyFrom(existing)
+    metadata.version += 1
+    return metadata
 
 
 def _states(metadata: FunctionMetaData) -> dict[int, FunctionState]:

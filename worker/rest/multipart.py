@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from python_multipart.exceptions import FormParserError
-from python_multipart.multipart import MultipartParser, parse_options_header
+from python_multipart.multipart import MultipartParser, MultipartState, parse_options_header
 from starlette.requests import Request
 
 from ...errors import RequestRefused
@@ -126,7 +126,7 @@ async def _events(request: Request, boundary: bytes) -> AsyncGenerator[_Event, N
         for event in found:
             yield event
     parser.finalize()
-    if not collector.has_ended:
+    if parser.state != MultipartState.END:
         raise RequestRefused(400, "the multipart request ends before its last boundary")
 
 
@@ -135,7 +135,6 @@ class _Collector:
 
     def __init__(self) -> None:
         self.events: list[_Event] = []
-        self.has_ended = False
         self._part = Part()
         self._field = b""
         self._value = b""
@@ -147,10 +146,9 @@ class _Collector:
             "on_header_field": self._take_field,
             "on_header_value": self._take_value,
             "on_header_end": self._end_header,
-            "on_headers_finished": self._end_headers,
-            "on_part_data": self._data,
-            "on_part_end": self._end,
-            "on_end": self._end_form,
+            "on_headers_finished": lambda: self.events.append(self._part),
+            "on_part_data": lambda data, start, end: self.events.append(data[start:end]),
+            "on_part_end": lambda: self.events.append(None),
         }
 
     def _begin(self) -> None:
@@ -172,18 +170,6 @@ class _Collector:
             self._part.file_name = None if file_name is None else _decoded(file_name)
         elif name == b"content-type":
             self._part.content_type = _decoded(value)
-
-    def _end_headers(self) -> None:
-        self.events.append(self._part)
-
-    def _data(self, data: bytes, start: int, end: int) -> None:
-        self.events.append(data[start:end])
-
-    def _end(self) -> None:
-        self.events.append(None)
-
-    def _end_form(self) -> None:
-        self.has_ended = True
 
 
 def _decoded(text: bytes) -> str:
