@@ -70,7 +70,6 @@ class BrokerService:
         self._clock = clock
         self._server: asyncio.Server | None = None
         self.tasks = TaskSet("broker")
-        self._timers: set[asyncio.TimerHandle] = set()
         self._incarnations = TopicIncarnations(self)
         self._producer_names = 0
         self._started_ms = 0
@@ -129,8 +128,6 @@ class BrokerService:
             topic.close()
         for connection in list(self.connections):
             connection.close()
-        for timer in self._timers:
-            timer.cancel()
         await self.tasks.close()
         await within(CLOSE_TIMEOUT_S, self._all_gone.wait())
         for connection in list(self.connections):
@@ -153,16 +150,6 @@ class BrokerService:
     def _read_on(self) -> None:
         for connection in list(self.connections):
             connection.read_on()
-
-    def later(self, delay_s: float, call: Callable[[], None]) -> None:
-        """Call something after a while, unless the broker stops before."""
-
-        def run() -> None:
-            self._timers.discard(timer)
-            call()
-
-        timer = asyncio.get_running_loop().call_later(delay_s, run)
-        self._timers.add(timer)
 
     def now_ms(self) -> int:
         """Return the wall clock in milliseconds."""

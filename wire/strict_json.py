@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 MAX_DEPTH = 64
@@ -49,48 +48,23 @@ def read_json(text: bytes | str) -> Any:
         raise NotJson(f"it is no UTF-8: {error.reason} at byte {error.start}") from error
     except ValueError as error:
         raise NotJson(str(error)) from error
-    if text.count("[") + text.count("{") > MAX_DEPTH:
-        _check_depth(value)
-    if "\\u" in text or not text.isascii():
-        for item in _texts(value):
-            _check_text(item)
+    if text.count("[") + text.count("{") > MAX_DEPTH or "\\u" in text or not text.isascii():
+        _check(value, 0)
     return value
 
 
-def _check_text(text: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise NotJson(f"a text has half of a surrogate pair: {text[error.start]!a}") from None
-
-
-def _check_depth(value: Any) -> None:
-    level = [value]
-    for _ in range(MAX_DEPTH):
-        level = [
-            item
-            for one in level
-            if isinstance(one, dict | list)
-            for item in (one.values() if isinstance(one, dict) else one)
-            if isinstance(item, dict | list)
-        ]
-        if not level:
-            return
-    raise NotJson(f"it nests deeper than {MAX_DEPTH}")
-
-
-def _texts(value: Any) -> Iterator[str]:
-    """Yield every text in a value, names of fields included."""
-    waiting = [value]
-    while waiting:
-        item = waiting.pop()
-        if isinstance(item, str):
-            yield item
-        elif isinstance(item, list):
-            waiting.extend(item)
-        elif isinstance(item, dict):
-            yield from item
-            waiting.extend(item.values())
+def _check(value: Any, depth: int) -> None:
+    """Raise for what nests too deep, and for a text with half of a surrogate pair, names of fields included."""
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise NotJson(f"a text has half of a surrogate pair: {value[error.start]!a}") from None
+    elif isinstance(value, dict | list):
+        if depth == MAX_DEPTH:
+            raise NotJson(f"it nests deeper than {MAX_DEPTH}")
+        for item in [*value, *value.values()] if isinstance(value, dict) else value:
+            _check(item, depth + 1)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

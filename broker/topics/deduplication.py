@@ -15,9 +15,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ...errors import PersistenceError, StorageError
 from ...tasks import settle
@@ -25,11 +24,10 @@ from ...wire.position import Position
 from .sequences import Sequence, Sequences
 
 if TYPE_CHECKING:
-    from ..config import BrokerConfig
     from ..storage.cursors.cursor import Cursor
     from ..storage.ports import Done
-    from ..storage.topic_log import TopicLog
     from .producer import Producer
+    from .topic import Topic
 
 log = logging.getLogger(__name__)
 
@@ -49,32 +47,6 @@ class Status(Enum):
     FAILED = "Failed"
 
 
-class Limits(NamedTuple):
-    """Limits of deduplication on one topic.
-
-    Attributes:
-        names: names without a producer that are remembered.
-        entries: entries between two snapshots.
-        snapshot_ms: time between two snapshots, if anything was published.
-        inactive_ms: how long a name without a producer is remembered.
-    """
-
-    names: int
-    entries: int
-    snapshot_ms: int
-    inactive_ms: int
-
-    @classmethod
-    def of(cls, config: BrokerConfig) -> Limits:
-        """Return those of a broker."""
-        return cls(
-            config.deduplication_max_producers,
-            config.deduplication_snapshot_entries,
-            int(config.deduplication_snapshot_age_s * 1000),
-            int(config.deduplication_inactivity_s * 1000),
-        )
-
-
 class Deduplication:
     """Deduplication of one topic.
 
@@ -84,22 +56,14 @@ class Deduplication:
         sequences: the names it knows; None while it is off.
     """
 
-    def __init__(
-        self,
-        topic_log: TopicLog,
-        limits: Limits,
-        is_wanted: Callable[[], bool],
-        producers: Callable[[], Iterable[Producer]],
-        now_ms: Callable[[], int],
-    ) -> None:
+    def __init__(self, topic: Topic) -> None:
         self.status = Status.DISABLED
         self.failure: StorageError | None = None
         self.sequences: Sequences | None = None
-        self._log = topic_log
-        self._limits = limits
-        self._is_wanted = is_wanted
-        self._producers = producers
-        self._now_ms = now_ms
+        self._topic = topic
+        self._log = topic.log
+        self._config = topic.broker.config
+        self._now_ms = topic.broker.now_ms
         self._changing = asyncio.Lock()
         self._is_closed = False
         self._cursor: Cursor | None = None
@@ -152,7 +116,11 @@ class Deduplication:
         sequences.ended(sequence, last, is_stored=is_stored)
         if is_stored:
             self._entries += 1
-            if self._entries >= self._limits.entries and self.status is Status.ENABLED and not self._is_closed:
+            if (
+                self._entries >= self._config.deduplication_snapshot_entries
+                and self.status is Status.ENABLED
+                and not self._is_closed
+            ):
                 self._snapshot(position)
 
     def barrier(self, done: Done) -> None:
@@ -162,9 +130,13 @@ class Deduplication:
     # Switching
 
     @property
+    def _is_wanted(self) -> bool:
+        return self._topic.broker.namespaces.deduplication(self._topic.name)
+
+    @property
     def is_as_wanted(self) -> bool:
         """Whether `adjust` would do nothing."""
-        if self._is_wanted():
+        if self._is_wanted:
             return self.status is Status.ENABLED
         return self.status is Status.DISABLED and DEDUPLICATION_CURSOR not in self._log.cursors
 
@@ -176,7 +148,7 @@ class Deduplication:
         async with self._changing:
             while not self.is_as_wanted and not self._log.is_deleted and not self._is_closed:
                 try:
-                    await (self._enable() if self._is_wanted() else self._disable())
+                    await (self._enable() if self._is_wanted else self._disable())
                 except StorageError as error:
                     self._detach()
                     self.status, self.failure = Status.FAILED, error
@@ -186,11 +158,13 @@ class Deduplication:
 
     async def _enable(self) -> None:
         self.status = Status.RECOVERING
-        self.sequences = Sequences(self._limits.names, self._limits.inactive_ms)
+        config = self._config
+        inactive_ms = int(config.deduplication_inactivity_s * 1000)
+        self.sequences = Sequences(config.deduplication_max_producers, inactive_ms)
         known = self._log.cursors.get(DEDUPLICATION_CURSOR)
         if known is not None:
             self.sequences.restore(known.numbers, self._now_ms())
-        for producer in self._producers():
+        for producer in self._topic.producers.values():
             producer.sequence = self.sequences.connect(producer.name)
         try:
             await self._log.core.wait(self._open_cursor)
@@ -234,7 +208,7 @@ class Deduplication:
     def _detach(self) -> None:
         self._cursor = None
         self.sequences = None
-        for producer in self._producers():
+        for producer in self._topic.producers.values():
             producer.sequence = None
 
     def close(self) -> None:
@@ -251,7 +225,8 @@ class Deduplication:
         self.sequences.purge(now_ms)
         end = self._log.last_confirmed
         is_behind = self.sequences.has_changes or self._cursor.mark_delete < end
-        if is_behind and now_ms - self._snapshot_at_ms >= self._limits.snapshot_ms:
+        snapshot_ms = int(self._config.deduplication_snapshot_age_s * 1000)
+        if is_behind and now_ms - self._snapshot_at_ms >= snapshot_ms:
             self._snapshot(end)
 
     def _snapshot(self, position: Position) -> None:

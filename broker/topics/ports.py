@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -31,9 +30,6 @@ class BrokerPort(Protocol):
 
     def now_ms(self) -> int:
         """Return the wall clock in milliseconds."""
-
-    def later(self, delay_s: float, call: Callable[[], None]) -> None:
-        """Call something after a while, unless the broker stops before."""
 
     def check_name(self, name: TopicName) -> None:
         """Raise if a topic of that name cannot exist."""

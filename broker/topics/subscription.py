@@ -179,7 +179,11 @@ class Subscription:
             if self._reset is None:
                 self._vanish()
             else:
-                self.topic.broker.later(ABANDONED_AFTER_S, self._vanish)
+                self.topic.broker.tasks.start(self._vanish_later(), f"waiting for a consumer of {self.name}")
+
+    async def _vanish_later(self) -> None:
+        await asyncio.sleep(ABANDONED_AFTER_S)
+        self._vanish()
 
     def _vanish(self) -> None:
         if not self.consumers and not self._joining and self.topic.subscriptions.get(self.name) is self:

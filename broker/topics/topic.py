@@ -16,7 +16,7 @@ from ...wire.position import EARLIEST, Position
 from ...wire.topic_name import TopicName
 from ..storage.compacted_view import COMPACTION_CURSOR
 from .compaction import TopicCompaction
-from .deduplication import DEDUPLICATION_CURSOR, Deduplication, Limits
+from .deduplication import DEDUPLICATION_CURSOR, Deduplication
 from .rates import Meter
 from .subscription import Subscription
 from .topic_producers import TopicProducers
@@ -52,16 +52,9 @@ class Topic:
         self.subscriptions: dict[str, Subscription] = {}
         self.producers = TopicProducers(self, epoch)
         self.compaction = TopicCompaction(log, broker.config.max_message_bytes, broker.now_ms)
-        self.deduplication = Deduplication(
-            log,
-            Limits.of(broker.config),
-            lambda: broker.namespaces.deduplication(name),
-            self.producers.values,
-            broker.now_ms,
-        )
+        self.deduplication = Deduplication(self)
         self.is_closed = False
         log.touch()
-        self.last_publish_ms = 0
         self._loaded_at = log.last_confirmed
         self.meter = Meter(4)
         self._departed_out = [0, 0]
@@ -85,7 +78,6 @@ class Topic:
 
     def _announce(self) -> None:
         self._is_announcing = False
-        self.last_publish_ms = self.broker.now_ms()
         for subscription in list(self.subscriptions.values()):
             subscription.run()
 
@@ -113,8 +105,7 @@ class Topic:
             ServiceNotReady: it was unloaded or deleted; looking it up again helps.
             TopicTerminated: it was terminated.
         """
-        if self.is_closed:
-            raise ServiceNotReady(f"Topic {self.name} was closed meanwhile; look it up again")
+        self.check_loaded()
         if self.log.is_terminated:
             raise TopicTerminated("Topic was already terminated")
 
