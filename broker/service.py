@@ -238,7 +238,7 @@ class BrokerService:
     def has_topic(self, name: TopicName) -> bool:
         """Return whether a topic that is not partitioned, or a partition, exists; one being deleted does not."""
         text = str(name)
-        return not self._incarnations.is_deleting(text) and (text in self.topics or self.storage.has_log(text))
+        return text not in self._incarnations.deleting and (text in self.topics or self.storage.has_log(text))
 
     def topic_names(self, namespace: str) -> list[str]:
         """Return the topics that exist in ``tenant/namespace``, partitions by their own names."""

@@ -8,15 +8,14 @@ Source: Pulsar binary protocol, sections Shared and Redelivery.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Generic
 
 from ...wire import ack_set
 from ...wire.batch import MIN_MESSAGE_BYTES
 from ...wire.position import Position
 from ...wire.pulsar_api_pb2 import CommandSubscribe
 from .dispatcher import READS_PER_TURN, C, Dispatcher, EntryReader, limit_message_count
-from .ports import ConsumerPort
 from .replay import Replay
 
 if TYPE_CHECKING:
@@ -27,31 +26,20 @@ if TYPE_CHECKING:
     from .ports import Delivery, SubscriptionPort
 
 
-class Ranked(Protocol):
-    """A consumer, as the order sees it."""
-
-    @property
-    def priority(self) -> int:
-        """0 is served first."""
-
-
-R = TypeVar("R", bound=Ranked)
-
-
-class SharedOrder(Generic[R]):
+class SharedOrder(Generic[C]):
     """Consumers by level of priority, each level with its own turn."""
 
     def __init__(self) -> None:
-        self._levels: list[tuple[int, list[R]]] = []
+        self._levels: list[tuple[int, list[C]]] = []
         self._turns: dict[int, int] = {}  # by priority: index of who comes next
 
-    def __iter__(self) -> Iterator[R]:
+    def __iter__(self) -> Iterator[C]:
         return (consumer for _, level in self._levels for consumer in level)
 
     def __len__(self) -> int:
         return sum(len(level) for _, level in self._levels)
 
-    def add(self, consumer: R) -> None:
+    def add(self, consumer: C) -> None:
         """Add a consumer behind those of its priority."""
         for priority, level in self._levels:
             if priority == consumer.priority:
@@ -61,7 +49,7 @@ class SharedOrder(Generic[R]):
         self._levels.sort(key=lambda pair: pair[0])
         self._turns[consumer.priority] = 0
 
-    def remove(self, consumer: R) -> bool:
+    def remove(self, consumer: C) -> bool:
         """Remove a consumer, without changing whose turn it is; returns whether it was there."""
         for number, (priority, level) in enumerate(self._levels):
             if priority == consumer.priority and consumer in level:
@@ -75,21 +63,17 @@ class SharedOrder(Generic[R]):
                 return True
         return False
 
-    def next(self, is_available: Callable[[R], bool]) -> R | None:
+    def next(self) -> C | None:
         """Return who is served next, None if nobody is available; the turn passes on."""
         for priority, level in self._levels:
             count = len(level)
             first = self._turns[priority]
             for step in range(count):
                 index = (first + step) % count
-                if is_available(level[index]):
+                if level[index].is_available:
                     self._turns[priority] = (index + 1) % count
                     return level[index]
         return None
-
-
-def _is_available(consumer: ConsumerPort) -> bool:
-    return consumer.is_available
 
 
 class SharedDispatcher(Dispatcher[C]):
@@ -262,7 +246,7 @@ class SharedDispatcher(Dispatcher[C]):
         """Hand entries to consumers in turn, a few at a time; what nobody takes stays where it is."""
         index = 0
         while index < len(entries):
-            consumer = self._order.next(_is_available)
+            consumer = self._order.next()
             if consumer is None:
                 break
             index = self._serve(consumer, entries, index)

@@ -56,7 +56,11 @@ class NamedLocks:
 
 
 class TopicIncarnations:
-    """Opens and closes the topics of a broker."""
+    """Opens and closes the topics of a broker.
+
+    Attributes:
+        deleting: full names of the topics that are on their way out.
+    """
 
     def __init__(self, broker: BrokerPort) -> None:
         self._broker = broker
@@ -64,14 +68,10 @@ class TopicIncarnations:
         self._storage = broker.storage
         self._names = NamedLocks()
         self._loading: dict[str, asyncio.Task[Topic]] = {}
-        self._deleting: set[str] = set()
+        self.deleting: set[str] = set()
 
     def __repr__(self) -> str:
-        return f"TopicIncarnations(loading={sorted(self._loading)}, deleting={sorted(self._deleting)})"
-
-    def is_deleting(self, text: str) -> bool:
-        """Return whether the topic of that name is on its way out."""
-        return text in self._deleting
+        return f"TopicIncarnations(loading={sorted(self._loading)}, deleting={sorted(self.deleting)})"
 
     async def load(self, name: TopicName, *, create: bool) -> Topic:
         """Return a topic that is not loaded; ``create`` makes it if need be.
@@ -164,11 +164,11 @@ class TopicIncarnations:
                 raise TopicNotFound(f"Topic {name} not found")
             if not force:
                 self._check_unused(name, with_subscriptions)
-            self._deleting.add(text)
+            self.deleting.add(text)
             try:
                 await self._delete_now(name)
             finally:
-                self._deleting.discard(text)
+                self.deleting.discard(text)
 
     async def _delete_now(self, name: TopicName) -> None:
         text = str(name)

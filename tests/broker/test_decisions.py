@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -69,11 +70,15 @@ class Eater:
     priority: int
     permits: int
 
+    @property
+    def is_available(self) -> bool:
+        return self.permits > 0
 
-def feed(order: SharedOrder[Eater], turns: int) -> list[str]:
+
+def feed(order: SharedOrder[Any], turns: int) -> list[str]:
     eaten = []
     for _ in range(turns):
-        eater = order.next(lambda each: each.permits > 0)
+        eater = order.next()
         if eater is None:
             break
         eater.permits -= 1
@@ -82,7 +87,7 @@ def feed(order: SharedOrder[Eater], turns: int) -> list[str]:
 
 
 def test_shared_consumers_are_served_by_priority_then_in_turn() -> None:
-    order: SharedOrder[Eater] = SharedOrder()
+    order: SharedOrder[Any] = SharedOrder()
     for eater in (Eater("C1", 0, 2), Eater("C4", 1, 2), Eater("C2", 0, 1), Eater("C5", 1, 1), Eater("C3", 0, 1)):
         order.add(eater)
     assert " ".join(feed(order, 20)) == "C1 C2 C3 C1 C4 C5 C4"
@@ -92,7 +97,7 @@ def test_shared_consumers_are_served_by_priority_then_in_turn() -> None:
 def test_shared_order_serves_whoever_waits_longest_of_the_best_priority(
     eaters: list[tuple[int, int]], data: st.DataObject
 ) -> None:
-    order: SharedOrder[Eater] = SharedOrder()
+    order: SharedOrder[Any] = SharedOrder()
     there = [Eater(f"C{number}", priority, permits) for number, (priority, permits) in enumerate(eaters)]
     for eater in there:
         order.add(eater)
@@ -104,7 +109,7 @@ def test_shared_order_serves_whoever_waits_longest_of_the_best_priority(
             assert not order.remove(gone)
         able = [eater for eater in there if eater.permits > 0]
         best = [eater for eater in able if eater.priority == min(e.priority for e in able)]
-        served = order.next(lambda each: each.permits > 0)
+        served = order.next()
         if not able:
             assert served is None
             break
