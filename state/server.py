@@ -88,28 +88,16 @@ class TableServer:
 
 
 def _handlers(store: TableStore) -> dict[str, Any]:
-    def apply(request: pb.ApplyRequest) -> pb.Done:
-        store.apply(request)
-        return pb.Done()
-
-    def commit(request: pb.CommitRequest) -> pb.Done:
-        store.commit(request)
-        return pb.Done()
-
     def put(request: pb.PutRequest) -> pb.PutResponse:
         expected = request.expected_version if request.HasField("expected_version") else None
         return pb.PutResponse(version=store.put(request.table, request.key, request.data, expected))
 
-    def drop(request: pb.DropRequest) -> pb.Done:
-        store.drop(request.table)
-        return pb.Done()
-
     return {
         "Read": _unary(lambda request: encode_values(store.read(request.table, request.keys)), pb.ReadRequest),
-        "Apply": _unary(apply, pb.ApplyRequest),
-        "Commit": _unary(commit, pb.CommitRequest),
+        "Apply": _unary(store.apply, pb.ApplyRequest),
+        "Commit": _unary(store.commit, pb.CommitRequest),
         "Put": _unary(put, pb.PutRequest),
-        "Drop": _unary(drop, pb.DropRequest),
+        "Drop": _unary(lambda request: store.drop(request.table), pb.DropRequest),
         "Tables": _unary(
             lambda request: pb.TablesResponse(names=store.names(request.prefix, request.after)), pb.TablesRequest
         ),
@@ -123,9 +111,12 @@ def _handlers(store: TableStore) -> dict[str, Any]:
 
 
 def _unary(method: Callable[[Any], Any], request_type: Any) -> Any:
+    """Return the handler of a call; a method that returns nothing is answered with `Done`."""
+
     def answer(request: Any, context: grpc.ServicerContext) -> Any:
         try:
-            return method(request)
+            result = method(request)
+            return pb.Done() if result is None else result
         except MagnetarError as error:
             _abort(context, error)
 

@@ -111,6 +111,7 @@ class SimulatedDisk:
         crash_at: number of the operation in whose middle the machine stops; None for never.
         failures: errno to fail with, by number of the operation.
         watch: called with each operation before it is done.
+        boot: how many processes have used the disk before.
     """
 
     def __init__(self, seed: int = 0, capacity_bytes: int | None = None, sync_delay_s: float = 0.0) -> None:
@@ -127,7 +128,7 @@ class SimulatedDisk:
         self._changes: dict[str, list[Change]] = {}  # directory -> what its next sync makes durable
         self._directories: set[str] = {"/"}
         self._locks: set[str] = set()
-        self._boot = 0
+        self.boot = 0
 
     # The end of a process, and the test's view.
 
@@ -146,7 +147,7 @@ class SimulatedDisk:
     def kill_process(self) -> None:
         """End the process that uses the disk: nothing is lost now, but what was not synced may be lost later."""
         self._locks.clear()
-        self._boot += 1
+        self.boot += 1
         self.crash_at = None
         self.failures.clear()
 
@@ -182,7 +183,7 @@ class SimulatedDisk:
                     raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
                 inode = _Inode()
                 self._change(path, lambda names, made=inode: names.__setitem__(path, made))  # type: ignore[misc]
-            return SimulatedFile(self, path, inode, self._boot)
+            return SimulatedFile(self, path, inode, self.boot)
 
         return self.operate("open", path, act)
 
@@ -269,15 +270,6 @@ class SimulatedDisk:
             if used + end - len(inode.content) > self.capacity_bytes:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    def fail_sync(self, inode: _Inode) -> None:
-        """Let a sync go wrong for good."""
-        inode.fail_sync(self._rng)
-
-    @property
-    def boot(self) -> int:
-        """How many processes have used the disk before."""
-        return self._boot
-
     def _existing(self, path: str) -> _Inode:
         if path not in self._names:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
@@ -318,7 +310,7 @@ class SimulatedFile:
         try:
             self._operate("sync", self._inode.sync)
         except OSError:
-            self._disk.fail_sync(self._inode)
+            self._inode.fail_sync(self._disk._rng)
             raise
 
     def preallocate(self, length: int) -> None:

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from ...errors import StorageError
-from .catalogue.catalogue import Head, write_catalogue
+from .catalogue import Head, write_catalogue
 from .core import StorageCore, tell
 from .disk.failures import as_storage_error, disk_action
-from .journal.batch import Batch, JournalEnd
+from .journal.journal import Batch, JournalEnd
 from .ledgers.ledger import Ledger
 from .ports import Captured
 
@@ -61,7 +61,7 @@ class Checkpoint:
 
     def __init__(self, core: StorageCore) -> None:
         self._core = core
-        self._is_running = False
+        self._is_running = False  # True from the capture until the result is known
         self._told: list[Result] = []  # who waits for the running one
         self._waiting: list[Result] = []  # who waits for the one after it
         core.on_death = self._abort
@@ -69,11 +69,6 @@ class Checkpoint:
         self._has_failed = False
         self._covered_bytes = 0  # of what the journal has written, by the last one that succeeded
         self.completed = 0
-
-    @property
-    def is_running(self) -> bool:
-        """True from the capture until the result is known."""
-        return self._is_running
 
     def is_due(self) -> bool:
         """Return whether enough was written, or enough time passed since something changed."""

@@ -16,15 +16,13 @@ from typing import TypeVar
 
 from ...errors import StorageError
 from ...tasks import settle
-from .catalogue.catalogue import Head, Ids, JournalKey
-from .catalogue.lines import CatalogueLines
+from .catalogue import CatalogueLines, Head, Ids, JournalKey
 from .config import StorageConfig
 from .disk.disk import Disk
 from .disk.failures import Congested, DiskFailure
 from .disk.lanes import Lanes
-from .journal.batch import Batch, JournalEnd
 from .journal.format import publish_time_of
-from .journal.journal import Journal
+from .journal.journal import Batch, Journal, JournalEnd
 from .ledgers.ledger import EntryMemory, Ledger
 from .ledgers.ledger_file import LedgerFile
 from .ledgers.read_cache import ReadCache

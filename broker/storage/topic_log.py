@@ -16,7 +16,7 @@ from weakref import WeakSet
 
 from ...errors import StorageError, TopicTerminated
 from ...wire.position import EARLIEST, Position
-from .catalogue.lines import encode_log
+from .catalogue import encode_log
 from .compacted_view import CompactedView
 from .cursors.cursor import Cursor
 from .cursors.image import Image
@@ -24,9 +24,8 @@ from .cursors.names import check_name, check_properties, refuse_internal
 from .entry import StoredEntry
 from .journal.format import ENTRY, ENTRY_FIELDS_BYTES, encode_change, pack_entry_head
 from .ledgers.ledger import Ledger, LedgerInfo, LedgerTotals
-from .ledgers.ledger_list import LedgerList
+from .ledgers.ledger_list import ClosedLedger, LedgerList, ledgers_to_drop
 from .ledgers.read_cache import within
-from .ledgers.retention import ClosedLedger, ledgers_to_drop
 from .ports import Done, EntryDone, LedgerPort, Watcher
 
 if TYPE_CHECKING:

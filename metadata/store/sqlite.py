@@ -24,6 +24,7 @@ from collections.abc import Callable
 from concurrent.futures import Future as ThreadFuture
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TypeVar
 
 from ...errors import BadVersion, ClosedError, StorageError
 from ...tasks import call_in, settle
@@ -40,15 +41,15 @@ MAX_QUEUED = 100_000
 
 log = logging.getLogger(__name__)
 
-Work = Callable[[sqlite3.Connection, list[Change]], object]
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
 class _Operation:
     """One call: what to run in the thread, whom to answer, and which change it makes known when it succeeds."""
 
-    work: Work
-    answer: asyncio.Future[object]
+    work: Callable[[sqlite3.Connection, list[Change]], object]
+    answer: asyncio.Future[Any]
     result: object = None  # or the error
     changes: list[Change] = field(default_factory=list)
 
@@ -106,33 +107,23 @@ class SqliteStore:
     async def get(self, path: str) -> Record | None:
         """Return the record at ``path``, or None."""
         check_path(path)
-        found = await self._submit(lambda connection, _: _get(connection, path))
-        assert found is None or isinstance(found, Record)
-        return found
+        return await self._submit(lambda connection, _: _get(connection, path))
 
     async def put(self, path: str, value: bytes, expected_version: int | None = None) -> int:
         """Write a record and return its new version."""
         check_value(check_path(path), value)
-        version = await self._submit(
-            lambda connection, changes: _put(connection, changes, path, value, expected_version)
-        )
-        assert isinstance(version, int)
-        return version
+        return await self._submit(lambda connection, changes: _put(connection, changes, path, value, expected_version))
 
     async def delete(self, path: str, expected_version: int | None = None) -> bool:
         """Delete a record and return whether there was one."""
         check_path(path)
-        return bool(
-            await self._submit(lambda connection, changes: _delete(connection, changes, path, expected_version))
-        )
+        return await self._submit(lambda connection, changes: _delete(connection, changes, path, expected_version))
 
     async def children(self, path: str) -> list[str]:
         """Return the names directly below ``path``."""
         if path != "/":
             check_path(path)
-        names = await self._submit(lambda connection, _: _children(connection, path))
-        assert isinstance(names, list)
-        return names
+        return await self._submit(lambda connection, _: _children(connection, path))
 
     def watch(self, prefix: str, callback: Callable[[Change], None]) -> _Watch:
         """Call ``callback`` on the running loop for each change at ``prefix`` or below it."""
@@ -152,16 +143,16 @@ class SqliteStore:
         for watch in tuple(self._watches):
             watch.close()
 
-    async def _submit(self, work: Work) -> object:
+    async def _submit(self, work: Callable[[sqlite3.Connection, list[Change]], T]) -> T:
         if self._closed is not None:
             raise ClosedError(f"the metadata store {self._file} is closed")
         if self._queue.qsize() >= MAX_QUEUED:
             raise StorageError(
                 f"{MAX_QUEUED} operations wait for the metadata store {self._file}; is its disk stalled?"
             )
-        operation = _Operation(work, asyncio.get_running_loop().create_future())
-        self._queue.put(operation)
-        return await operation.answer
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._queue.put(_Operation(work, answer))
+        return await answer
 
     # The rest runs in the thread.
 

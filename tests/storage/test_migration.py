@@ -10,7 +10,7 @@ import struct
 import google_crc32c
 import pytest
 from magnetar.broker.storage import Position, Storage, StorageConfig
-from magnetar.broker.storage.catalogue.catalogue import FORMAT
+from magnetar.broker.storage.catalogue import FORMAT
 from magnetar.broker.storage.disk.failures import NewerFormat
 from magnetar.broker.storage.journal import format as layout
 from magnetar.errors import StorageError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from magnetar.broker.storage.ledgers.retention import ClosedLedger, ledgers_to_drop
+from magnetar.broker.storage.ledgers.ledger_list import ClosedLedger, ledgers_to_drop
 
 NOW = 1_000_000
 

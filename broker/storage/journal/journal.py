@@ -23,19 +23,52 @@ from functools import partial
 from typing import Protocol
 
 from ....errors import StorageError
+from ....wire.position import Position
 from ..config import StorageConfig
 from ..disk.disk import Disk, DiskFile
 from ..disk.failures import as_storage_error, disk_action
 from ..disk.lanes import Lanes
-from ..ports import Done
+from ..ports import Done, EntryDone, LedgerPort
 from . import format as layout
-from .batch import Batch, EntryWaiter, JournalEnd
 
 _SUFFIX = ".journal"
 _ALLOCATE_BYTES = 1024 * 1024  # of zeros at a time, about a millisecond's work
 _SPARE_FILES = 4  # kept for recycling beside those that a busy storage needs
 
 logger = logging.getLogger(__name__)
+
+EntryWaiter = tuple[LedgerPort, Position, EntryDone]
+"""The ledger and position of an entry, and who is told. A bare tuple because it is made for each entry."""
+
+
+@dataclass(frozen=True, slots=True)
+class JournalEnd:
+    """Where the journal stands: what a checkpoint records as the place to replay from.
+
+    Attributes:
+        sequence: number of the file.
+        offset: where the next group goes in it, or would go if it did not go into the next file.
+        group: least number of the next group.
+        file_id: the file's id; None if that file is yet to be begun.
+    """
+
+    sequence: int
+    offset: int
+    group: int
+    file_id: int | None
+
+
+class Batch:
+    """Records that will be in one group, and whom to tell; the loop lane's own until it hands it to the writer."""
+
+    __slots__ = ("bytes", "end", "ends_group", "parts", "waiters")
+
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+        self.bytes = 0
+        self.waiters: list[EntryWaiter | Done] = []
+        self.ends_group = False
+        self.end: JournalEnd | None = None
 
 
 def file_name(sequence: int) -> str:

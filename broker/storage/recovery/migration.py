@@ -21,7 +21,7 @@ from __future__ import annotations
 import logging
 from contextlib import closing
 
-from ..catalogue.catalogue import FORMAT, Catalogue, Head, encode_line, write_catalogue
+from ..catalogue import FORMAT, Catalogue, Head, encode_line, write_catalogue
 from ..disk.disk import Disk
 from ..disk.failures import disk_action
 

@@ -24,14 +24,13 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from ....errors import StorageError
-from ..catalogue.catalogue import JournalKey, read_catalogue, write_catalogue
+from ..catalogue import JournalKey, read_catalogue, write_catalogue
 from ..compacted_view import restore_view
 from ..core import StorageCore
 from ..disk.disk import Disk
 from ..disk.failures import DamagedFile, UnknownLogs, disk_action
 from ..journal import format as layout
-from ..journal.batch import JournalEnd
-from ..journal.journal import JournalFiles, file_sequence
+from ..journal.journal import JournalEnd, JournalFiles, file_sequence
 from ..topic_log import TopicLog
 from .migration import migrate
 from .replay import Replay, UnknownLog

@@ -19,7 +19,6 @@ from ..core import StorageCore
 from ..cursors.cursor import Cursor
 from ..entry import StoredEntry
 from ..journal.format import MARKED, AckRecord, EntryRecord, decode_records
-from ..ledgers.ledger import Ledger
 from ..topic_log import TopicLog
 
 SALVAGED = "persistent://public/default/salvaged-"
@@ -173,16 +172,15 @@ class Replay:
         what = change["do"]
         if what == "create_log":
             self._create_log(change["log"], change["name"])
-        elif what == "reset_cursor":
-            cursor = self._cursor(change["cursor"])
-            if cursor is not None:
-                cursor.apply_reset(Position(*change["mark"]))
-                cursor.log.has_changed()
-        elif what == "note":
-            cursor = self._cursor(change["cursor"])
-            if cursor is not None:
-                cursor.apply_note(Position(*change["mark"]), change["numbers"], change.get("forget", ()))
-                cursor.log.has_changed()
+        elif what in ("reset_cursor", "note"):
+            cursor, mark = self._cursor(change["cursor"]), Position(*change["mark"])
+            if cursor is None:
+                return
+            if what == "note":
+                cursor.apply_note(mark, change["numbers"], change.get("forget", ()))
+            else:
+                cursor.apply_reset(mark)
+            cursor.log.has_changed()
         else:
             self._saw_ids(change)
             log = self._log(change["log"], what)
@@ -231,7 +229,10 @@ class Replay:
             if cursor_or_none is not None and log.cursors.get(cursor_or_none.name) is cursor_or_none:
                 log.remove_cursor(cursor_or_none.name)
         elif what == "drop_ledgers":
-            self._drop_ledgers(log, change["ledgers"])
+            for ledger_id in change["ledgers"]:
+                del self._ledgers[ledger_id]
+            self._deleted_ledgers.update(change["ledgers"])
+            log.drop_ledgers(change["ledgers"])
         elif what == "switch_view":
             restore_view(log, change, self._logs)
             if (moved := self._cursors.get(change["cursor"])) is not None:
@@ -243,11 +244,6 @@ class Replay:
             self._delete_log(log)
         else:
             raise ValueError(f"change {what!r} is unknown")
-
-    def _drop_ledgers(self, log: TopicLog, ledger_ids: list[int]) -> None:
-        dropped: list[Ledger] = [self._ledgers.pop(ledger_id) for ledger_id in ledger_ids]
-        self._deleted_ledgers.update(ledger_ids)
-        log.drop_ledgers([ledger.id for ledger in dropped])
 
     def _delete_log(self, log: TopicLog) -> None:
         for ledger in log.drop():
