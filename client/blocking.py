@@ -18,7 +18,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, Unpack
 
 import uvloop
@@ -129,9 +128,7 @@ class Client:
     def __enter__(self) -> Client:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     @property

@@ -8,18 +8,17 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from itertools import count
 from random import Random
-from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 from weakref import WeakSet
 
 from .. import __version__
-from ..errors import ClosedError, InvalidConfig, MagnetarError
+from ..errors import ClosedError, InvalidConfig
 from ..tasks import Backoff, Retry
 from ..wire.message_id import LATEST, MessageId
 from ..wire.topic_name import TopicName, parse_topic_name
 from .checks import TEXT_BYTES_MAX, check_text
 from .config import ClientConfig, ConsumerConfig, Guard, ProducerConfig, ReaderConfig
-from .connections.attachment import FINAL_FOR_CONSUMERS, FINAL_FOR_PRODUCERS, RETRIED, Attachment
+from .connections.attachment import RETRIED, Attachment
 from .connections.connection import Connection
 from .connections.lookup import Lookup
 from .connections.pool import ConnectionPool
@@ -87,9 +86,7 @@ class AsyncClient:
     async def __aenter__(self) -> AsyncClient:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.close()
 
     def __reduce__(self) -> NoReturn:
@@ -148,20 +145,14 @@ class AsyncClient:
     async def _connect(self, topic: TopicName) -> Connection:
         return await self._pool.connection(await self._lookup.broker_of(topic))
 
-    def _attachment(self, topic: TopicName, final: tuple[type[MagnetarError], ...], guard: Guard | None) -> Attachment:
+    def _attachment(self, topic: TopicName, guard: Guard | None = None) -> Attachment:
         async def connect(topic: TopicName) -> Connection:
             connection = await self._connect(topic)
             if guard is not None:
                 await guard(connection)
             return connection
 
-        return Attachment(topic, connect, self._backoff(), self._config.operation_timeout_s, final)
-
-    def _producer_attachment(self, topic: TopicName, guard: Guard | None) -> Attachment:
-        return self._attachment(topic, FINAL_FOR_PRODUCERS, guard)
-
-    def _consumer_attachment(self, topic: TopicName, guard: Guard | None = None) -> Attachment:
-        return self._attachment(topic, FINAL_FOR_CONSUMERS, guard)
+        return Attachment(topic, connect, self._backoff(), self._config.operation_timeout_s)
 
     def _backoff(self) -> Backoff:
         config = self._config
@@ -182,7 +173,7 @@ class AsyncClient:
         name = _name(topic)
         parts = await self._parts(name)
         producers = [
-            Producer(part, next(self._producer_ids), config, self._producer_attachment(part, config.guard), self._clock)
+            Producer(part, next(self._producer_ids), config, self._attachment(part, config.guard), self._clock)
             for part in parts
         ]
         await self._open_all(producers)
@@ -235,9 +226,7 @@ class AsyncClient:
             share = max(1, config.max_receiver_queue_size_across_partitions // siblings)
             config = replace(config, receiver_queue_size=min(config.receiver_queue_size, share))
         consumers = [
-            Consumer(
-                part, subscription, next(self._consumer_ids), config, self._consumer_attachment(part, config.guard)
-            )
+            Consumer(part, subscription, next(self._consumer_ids), config, self._attachment(part, config.guard))
             for part in parts
         ]
         await self._open_all(consumers)
@@ -279,7 +268,7 @@ class AsyncClient:
         begin = StartPosition(start, config.start_inclusive)
         subscription = f"{prefix}reader-{self._random_name()}"
         consumer = Consumer(
-            name, subscription, next(self._consumer_ids), consumer_config, self._consumer_attachment(name), begin
+            name, subscription, next(self._consumer_ids), consumer_config, self._attachment(name), begin
         )
         await self._open_all([consumer])
         reader = Reader(consumer, begin)

@@ -46,8 +46,7 @@ def switch_on(admin_url: str, topic: str) -> bool:
     path = f"/admin/v2/{parse_topic_name(topic).rest_path}"
     if _is_on(admin_url, path):
         return True
-    partitions = _partitions(admin_url, path)
-    if not partitions:
+    if not partitions_of(admin_url, topic):
         created = _call(admin_url, "PUT", path)
         if not created.is_success and created.status != 409:
             raise DeduplicationOff(f"output topic {topic} cannot be created: {_shown(created)}")
@@ -129,14 +128,8 @@ def _memory(admin_url: str, topic: str) -> _Memory:
 
 def partitions_of(admin_url: str, topic: str) -> int:
     """Return how many partitions a topic has, 0 if it has none or does not exist."""
-    return _partitions(admin_url, f"/admin/v2/{parse_topic_name(topic).rest_path}")
-
-
-def _partitions(admin_url: str, path: str) -> int:
-    answer = _call(admin_url, "GET", f"{path}/partitions")
-    if not answer.is_success:
-        return 0
-    return int(answer.json().get("partitions", 0))
+    answer = _call(admin_url, "GET", f"/admin/v2/{parse_topic_name(topic).rest_path}/partitions")
+    return int(answer.json().get("partitions", 0)) if answer.is_success else 0
 
 
 def _refusal(topic: str, why: str) -> str:

@@ -26,9 +26,10 @@ from ..wire.message_id import LATEST
 from ..wire.pulsar_api_pb2 import CommandMessage
 from ..wire.topic_name import TopicName
 from .config import ConsumerConfig
-from .connections.attachment import FINAL_FOR_CONSUMERS, RETRIED, Attachable, Connect
+from .connections.attachment import RETRIED, Attachable, Connect
 from .connections.connection import Connection
 from .consumers.command import subscribe_command
+from .consumers.waiters import Waiters
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +76,7 @@ class Lock(Attachable):
         self._command.consumer_id = consumer_id
         self._closed_at_once = f"took the lock {name} back at once"
         self._error: MagnetarError | None = None
-        self._changed = asyncio.Event()
+        self._changed = Waiters()
         self._tasks = TaskSet("locks")
         self._task: asyncio.Task[None] | None = None
 
@@ -135,7 +136,7 @@ class Lock(Attachable):
         while True:
             try:
                 await self.attach(await self._connect(self._topic))
-            except FINAL_FOR_CONSUMERS as error:
+            except self._final as error:
                 self.fail(error)
                 return
             except RETRIED as error:
@@ -153,11 +154,7 @@ class Lock(Attachable):
 
     def _on_attached(self, connection: Connection, answer: object) -> None:
         self.waits_for = ""
-        self._wake()
-
-    def _wake(self) -> None:
-        self._changed.set()
-        self._changed = asyncio.Event()
+        self._changed.wake()
 
     def _broke(self, failure: BaseException) -> None:
         """Fail all waiting callers after an unforeseen error."""
@@ -168,7 +165,7 @@ class Lock(Attachable):
         """Raise ``error`` from everything from now on: the lock is not asked for any more."""
         self._error = error
         self.waits_for = ""
-        self._wake()
+        self._changed.wake()
 
     # -- called by the connection ---------------------------------------------------------------------------------
 
@@ -186,7 +183,7 @@ class Lock(Attachable):
         self.waits_for = str(reason)
         # The broker took back the lock alone, say because its topic moves: whoever was covered must be covered anew.
         connection.close(ConnectionLost(f"the lock {self.name} was lost: {reason}"))
-        self._wake()
+        self._changed.wake()
 
     async def close(self) -> None:
         """Give the lock back; close first what it covers.

@@ -15,23 +15,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from ...errors import (
-    AuthorizationError,
-    BrokerError,
-    ClosedError,
-    ConnectionLost,
-    ConsumerAssignError,
-    IncompatibleSchema,
-    MagnetarError,
-    NotAllowed,
-    OperationTimeout,
-    ProducerFenced,
-    ProtocolError,
-    SubscriptionNotFound,
-    TopicNameRefused,
-    TopicNotFound,
-    TopicTerminated,
-)
+from ... import errors
+from ...errors import BrokerError, ClosedError, ConnectionLost, MagnetarError, OperationTimeout, ProtocolError
 from ...tasks import Backoff, Retry, TaskSet
 from ...wire.pulsar_api_pb2 import CommandCloseConsumer
 from ...wire.topic_name import TopicName
@@ -41,23 +26,6 @@ log = logging.getLogger(__name__)
 
 RETRIED: tuple[type[MagnetarError], ...] = (BrokerError, ConnectionLost, OperationTimeout, ProtocolError)
 
-
-FINAL_FOR_PRODUCERS = (ProducerFenced, TopicTerminated, TopicNotFound)
-"""Errors that end a producer that was attached before; it tries again after all others."""
-
-FINAL_FOR_CONSUMERS = (
-    TopicNotFound,
-    TopicTerminated,
-    SubscriptionNotFound,
-    AuthorizationError,
-    TopicNameRefused,
-    IncompatibleSchema,
-    ConsumerAssignError,
-    NotAllowed,
-)
-"""Errors that end a consumer that was attached before. Not ConsumerBusy: its own half-open connection may be what keeps
-the subscription busy."""
-
 Connect = Callable[[TopicName], Awaitable[Connection]]
 """Finds the broker of a topic and returns a connection to it."""
 
@@ -66,6 +34,18 @@ class Attachable(ABC):
     """A producer or consumer, which brokers know by its id on one connection after the other."""
 
     _id: int
+    _final: tuple[type[MagnetarError], ...] = (
+        errors.TopicNotFound,
+        errors.TopicTerminated,
+        errors.SubscriptionNotFound,
+        errors.AuthorizationError,
+        errors.TopicNameRefused,
+        errors.IncompatibleSchema,
+        errors.ConsumerAssignError,
+        errors.NotAllowed,
+    )
+    """Errors that end one that was attached before; it tries again after all others. These are a consumer's. Not
+    ConsumerBusy: its own half-open connection may be what keeps the subscription busy."""
     _closed_at_once: str
     """What the broker did, after its address, if the end of it comes before the answer."""
     _connection: Connection | None = None
@@ -150,7 +130,6 @@ class Attachment:
         connect: Connect,
         backoff: Backoff,
         budget_s: float,
-        final: tuple[type[MagnetarError], ...],
     ):
         """Prepare; `open` makes the first attempts.
 
@@ -159,13 +138,11 @@ class Attachment:
             connect: returns a connection to the topic's broker that may be attached to.
             backoff: waits between attempts.
             budget_s: time for the first attempts.
-            final: errors after which attaching again is pointless.
         """
         self._topic = topic
         self._connect = connect
         self._backoff = backoff
         self._budget_s = budget_s
-        self._final = final
         self._tasks = TaskSet(str(topic))
         self._task: asyncio.Task[None] | None = None
         self._is_closed = False
@@ -203,7 +180,7 @@ class Attachment:
             try:
                 await self._attach(owner)
             except RETRIED as error:
-                if isinstance(error, self._final):
+                if isinstance(error, owner._final):
                     log.error("%s: attaching again is refused for good: %s", self._topic, error)
                     owner.fail(error)
                     return

@@ -41,8 +41,7 @@ def parse_service_url(url: str) -> tuple[HostPort, ...]:
     if not url.startswith(_SCHEME):
         scheme = url.partition("://")[0] if "://" in url else "none"
         raise InvalidConfig(f"service URL {url!r} has scheme {scheme}; supported is {_SCHEME}host:port")
-    hosts = tuple(_parse_host(url, part) for part in url[len(_SCHEME) :].rstrip("/").split(","))
-    return hosts
+    return tuple(_parse_host(url, part) for part in url[len(_SCHEME) :].rstrip("/").split(","))
 
 
 def _parse_host(url: str, text: str) -> HostPort:

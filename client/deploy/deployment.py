@@ -30,12 +30,10 @@ class Package:
     """A function as a zip file.
 
     Attributes:
-        name: the function's own name, if it has one.
         class_name: by which an instance finds it.
         content: the zip file.
     """
 
-    name: str | None
     class_name: str
     content: bytes
 
@@ -76,7 +74,7 @@ def pack(function: Any, shown: str = "") -> Package:
         pickled_function.VERSION_FILE: version,
         pickled_function.PICKLE_FILE: pickle_function(function, shown),
     }
-    return Package(name, f"{pickled_function.MODULE}.{attribute}", _zipped(files))
+    return Package(f"{pickled_function.MODULE}.{attribute}", _zipped(files))
 
 
 def _zipped(files: Mapping[str, str | bytes]) -> bytes:

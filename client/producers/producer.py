@@ -14,27 +14,13 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
-from ...errors import (
-    ChecksumError,
-    ClosedError,
-    ConnectionLost,
-    MagnetarError,
-    NotAllowed,
-    OperationTimeout,
-    QueueFull,
-    TopicTerminated,
-    broker_error,
-)
+from ... import errors
+from ...errors import MagnetarError
+from ...wire import pulsar_api_pb2 as pb
 from ...wire.bulk import send_frame_head
 from ...wire.message_id import MessageId, signed_64
 from ...wire.payload import verify_checksum
-from ...wire.pulsar_api_pb2 import (
-    CommandCloseProducer,
-    CommandProducerSuccess,
-    CommandSendError,
-    CommandSendReceipt,
-    SingleMessageMetadata,
-)
+from ...wire.pulsar_api_pb2 import SingleMessageMetadata
 from ...wire.topic_name import TopicName
 from ..checks import as_bytes, check_integer
 from ..config import ProducerConfig
@@ -57,6 +43,7 @@ class Producer(Attachable):
         last_sequence_id: of the last message that the broker has stored, -1 before the first.
     """
 
+    _final = (errors.ProducerFenced, errors.TopicTerminated, errors.TopicNotFound)
     _closed_at_once = "closed the producer at once"
 
     def __init__(
@@ -280,13 +267,13 @@ class Producer(Attachable):
         if self._error is not None:
             raise self._error
         if self._is_closed:
-            raise ClosedError(f"producer {self.name} of {self.topic} is closed")
+            raise errors.ClosedError(f"producer {self.name} of {self.topic} is closed")
 
     def _check_room(self) -> None:
         if self._error is not None or self._is_closed:
             self._check_open()
         if self._admission.room <= 0:
-            raise QueueFull(
+            raise errors.QueueFull(
                 f"{self.pending_messages} messages ({self._pending.bytes + self._batch.bytes} bytes) of producer"
                 f" {self.name} are pending, limits are max_pending_messages={self._config.max_pending_messages} and"
                 f" max_pending_bytes={self._config.max_pending_bytes}; await ready() or set block_if_queue_full"
@@ -317,7 +304,7 @@ class Producer(Attachable):
 
     # -- results --------------------------------------------------------------------------------------------------
 
-    def handle_receipt(self, receipt: CommandSendReceipt) -> None:
+    def handle_receipt(self, receipt: pb.CommandSendReceipt) -> None:
         """Handle a send receipt (called by the connection)."""
         send = self._pending.take(receipt.sequence_id)
         if send is not None:
@@ -332,18 +319,18 @@ class Producer(Attachable):
         else:
             log.debug("%s: receipt %d of nothing pending", self.topic, receipt.sequence_id)
 
-    def handle_send_error(self, error: CommandSendError) -> None:
+    def handle_send_error(self, error: pb.CommandSendError) -> None:
         """Handle the refusal of an entry (called by the connection)."""
-        refused = broker_error(error.error, error.message)
-        if isinstance(refused, TopicTerminated):
+        refused = errors.broker_error(error.error, error.message)
+        if isinstance(refused, errors.TopicTerminated):
             self.fail(refused)
             return
         pending = self._pending
         is_head = pending.judge(error.sequence_id) is Verdict.HEAD
         head = pending.head
         if is_head and head is not None:
-            is_corrupt = isinstance(refused, ChecksumError) and verify_checksum(head.payload) is False
-            if is_corrupt or isinstance(refused, NotAllowed):
+            is_corrupt = isinstance(refused, errors.ChecksumError) and verify_checksum(head.payload) is False
+            if is_corrupt or isinstance(refused, errors.NotAllowed):
                 # Sending the same bytes again cannot help; what follows is not concerned.
                 pending.pop().fail(refused)
                 self._admission.admit()
@@ -355,7 +342,7 @@ class Producer(Attachable):
         self._setback = f"; the last setback: {why}"
         if self._connection is not None:
             log.warning("%s: closing the connection to send again: %s", self.topic, why)
-            self._connection.close(ConnectionLost(why))
+            self._connection.close(errors.ConnectionLost(why))
 
     def _check_timeout(self) -> None:
         self._send_timer = None
@@ -370,7 +357,7 @@ class Producer(Attachable):
         where = self._connection.address.physical if self._connection is not None else "no broker"
         # All of it, not only the oldest: storing later messages without the earlier ones would break their order.
         self._fail_all(
-            OperationTimeout(
+            errors.OperationTimeout(
                 f"{self.pending_messages} messages for {self.topic} were not stored within {timeout_s} s"
                 f" (send_timeout_ms), connected to {where}{self._setback}"
             )
@@ -392,13 +379,13 @@ class Producer(Attachable):
     def _ports(self, connection: Connection) -> dict[int, ProducerPort]:
         return connection.producers
 
-    def _close_command(self) -> CommandCloseProducer:
-        return CommandCloseProducer(producer_id=self._id)
+    def _close_command(self) -> pb.CommandCloseProducer:
+        return pb.CommandCloseProducer(producer_id=self._id)
 
-    def _create(self, connection: Connection) -> asyncio.Future[CommandProducerSuccess]:
+    def _create(self, connection: Connection) -> asyncio.Future[pb.CommandProducerSuccess]:
         return connection.request(f"create producer on {self.topic}", self._creation.command(self.name))
 
-    def _on_attached(self, connection: Connection, answer: CommandProducerSuccess) -> None:
+    def _on_attached(self, connection: Connection, answer: pb.CommandProducerSuccess) -> None:
         self.name = self._ids.producer_name = answer.producer_name
         self._encoder.attached(self.name, connection.max_message_bytes)
         if answer.HasField("topic_epoch"):
@@ -444,4 +431,6 @@ class Producer(Attachable):
             self._leave()
             if self._send_timer is not None:
                 self._send_timer.cancel()
-            self._fail_all(ClosedError(f"producer {self.name} of {self.topic} was closed before this was stored"))
+            self._fail_all(
+                errors.ClosedError(f"producer {self.name} of {self.topic} was closed before this was stored")
+            )
