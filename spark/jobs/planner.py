@@ -18,16 +18,15 @@ from ...instance.spec import InstanceSpec
 from ...wire import pulsar_api_pb2 as pb
 from ...wire.position import EARLIEST, Position
 from ...wire.topic_name import parse_topic_name
-from ..source.connection import BlockingConnection, Routes
+from ..source.connection import Routes
 from ..source.ranges import TopicRange
-from ..source.reader import mark_delete_of
+from ..source.reader import CONSUMER_ID, BlockingConsumer
 from ..source.topic_metadata import backlog
 from .plans import Plan, PlanStore, make_tasks
 from .retries import with_retries
 from .run_failure import failed_with
 
 SHUFFLES_PER_CORE = 2
-_CONSUMER_ID = 1
 _T = TypeVar("_T")
 
 
@@ -191,16 +190,16 @@ class Subscription:
         Raises: as `position`, and what ``check`` raises.
         """
 
-        def move(connection: BlockingConnection) -> None:
-            if self._position(connection) >= end:
+        def move(consumer: BlockingConsumer) -> None:
+            if self._position(consumer) >= end:
                 return
             check()
             command = pb.CommandAck(
-                consumer_id=_CONSUMER_ID,
+                consumer_id=CONSUMER_ID,
                 ack_type=pb.CommandAck.Cumulative,
                 message_id=[pb.MessageIdData(ledgerId=end.ledger_id, entryId=end.entry_id)],
             )
-            answer = connection.request(f"acknowledging {end} of {self.topic}", command)
+            answer = consumer.connection.request(f"acknowledging {end} of {self.topic}", command)
             if answer.HasField("error"):
                 raise broker_error(answer.error, answer.message)
 
@@ -210,32 +209,18 @@ class Subscription:
             return False
         return True
 
-    def _position(self, connection: BlockingConnection) -> Position:
-        answer = connection.request(
-            f"last message of {self.topic}", pb.CommandGetLastMessageId(consumer_id=_CONSUMER_ID)
-        )
-        if (position := mark_delete_of(answer)) is not None:
+    def _position(self, consumer: BlockingConsumer) -> Position:
+        position = consumer.last_message().mark_delete
+        if position is not None:
             return position
         raise InvalidConfig(
-            f"{connection.address.physical} does not tell where subscription {self._name} stands on {self.topic}; the"
-            " bundled broker does, and so does Apache Pulsar from 2.8 on"
+            f"{consumer.connection.address.physical} does not tell where subscription {self._name} stands on"
+            f" {self.topic}; the bundled broker does, and so does Apache Pulsar from 2.8 on"
         )
-
-    def _attach(self, connection: BlockingConnection, from_earliest: bool, makes_topic: bool) -> None:
-        command = pb.CommandSubscribe(
-            topic=self.topic,
-            subscription=self._name,
-            subType=pb.CommandSubscribe.Exclusive,
-            consumer_id=_CONSUMER_ID,
-            durable=True,
-            initialPosition=pb.CommandSubscribe.Earliest if from_earliest else pb.CommandSubscribe.Latest,
-            force_topic_creation=makes_topic,
-        )
-        connection.request(f"subscription {self._name} of {self.topic}", command)
 
     def _with_retries(
         self,
-        work: Callable[[BlockingConnection], _T],
+        work: Callable[[BlockingConsumer], _T],
         from_earliest: bool,
         *,
         makes_topic: bool,
@@ -246,9 +231,16 @@ class Subscription:
         def attempt() -> _T:
             try:
                 with contextlib.closing(self._routes.connect_to(self.topic)) as connection:
-                    self._attach(connection, from_earliest, makes_topic)
-                    result = work(connection)
-                    connection.request("closing the consumer", pb.CommandCloseConsumer(consumer_id=_CONSUMER_ID))
+                    command = pb.CommandSubscribe(
+                        topic=self.topic,
+                        subscription=self._name,
+                        durable=True,
+                        initialPosition=pb.CommandSubscribe.Earliest if from_earliest else pb.CommandSubscribe.Latest,
+                        force_topic_creation=makes_topic,
+                    )
+                    consumer = BlockingConsumer(connection, f"subscription {self._name} of {self.topic}", command)
+                    result = work(consumer)
+                    connection.request("closing the consumer", pb.CommandCloseConsumer(consumer_id=CONSUMER_ID))
                     return result
             except ConsumerBusy as error:
                 busy = ConsumerBusy(f"subscription {self._name} of {self.topic} is in use by another consumer; stop it")

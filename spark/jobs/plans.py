@@ -195,7 +195,11 @@ def _is_newer(incarnation: str, than: str) -> bool:
 
 
 class PlanStore:
-    """The plan key of one function, changed by compare-and-set; blocking, for one thread (but `is_fenced`)."""
+    """The plan key of one function, changed by compare-and-set; blocking, for one thread (but `is_fenced`).
+
+    Attributes:
+        record: what is stored, as far as it belongs to this incarnation of the function.
+    """
 
     def __init__(self, client: TableClient, table: str, *, incarnation: str, owner: str) -> None:
         """Prepare; `load` comes first.
@@ -211,12 +215,7 @@ class PlanStore:
         self._owner = owner
         self._version = 0
         self._last_number = 0
-        self._record = Record(incarnation=incarnation, owner=owner)
-
-    @property
-    def record(self) -> Record:
-        """What is stored, as far as it belongs to this incarnation of the function."""
-        return self._record
+        self.record = Record(incarnation=incarnation, owner=owner)
 
     @property
     def next_number(self) -> int:
@@ -232,31 +231,31 @@ class PlanStore:
         """
         if self.claim().open_plan is not None:
             # Writing our name moves the key's version: the driver before us fails at its next compare-and-set.
-            self._put(replace(self._record, owner=self._owner))
-        return self._record
+            self._put(replace(self.record, owner=self._owner))
+        return self.record
 
     def claim(self) -> Record:
         """Read the key, and void what an earlier incarnation of the function left there: its driver may still run.
 
         Raises: as `load`.
         """
-        [value] = with_retries(lambda: self._client.read(self._table, [KEY]))
-        if value is None:
-            return self._record
-        self._version = value.version
-        found = decode(value.data)
+        version, data = with_retries(self._read)
+        if data is None:
+            return self.record
+        self._version = version
+        found = decode(data)
         if found.plan is not None:
             self._last_number = found.plan.number
-        if found.incarnation == self._record.incarnation:
-            self._record = found
-        elif _is_newer(found.incarnation, self._record.incarnation):
+        if found.incarnation == self.record.incarnation:
+            self.record = found
+        elif _is_newer(found.incarnation, self.record.incarnation):
             raise RunFenced(
                 f"the cursors of the function were reset, and driver {found.owner} has begun anew; this one ends here"
             )
         else:
             # The plan stays for its number alone: producers are named after it, and no name may come again.
-            self._put(replace(self._record, plan=found.plan))
-        return self._record
+            self._put(replace(self.record, plan=found.plan))
+        return self.record
 
     def begin(self, plan: Plan) -> None:
         """Store a plan that is to run next.
@@ -265,9 +264,9 @@ class PlanStore:
             RunFenced: another driver stored one.
             StateStoreUnavailable, StateStoreFailed, StateRefused: it cannot be stored.
         """
-        assert self._record.is_done
+        assert self.record.is_done
         assert plan.number == self.next_number
-        self._put(replace(self._record, owner=self._owner, plan=plan, is_done=False))
+        self._put(replace(self.record, owner=self._owner, plan=plan, is_done=False))
         self._last_number = plan.number
 
     def correct(self, plan: Plan) -> None:
@@ -275,26 +274,25 @@ class PlanStore:
 
         Raises: as `begin`.
         """
-        assert self._record.open_plan is not None
-        self._put(replace(self._record, plan=plan))
+        assert self.record.open_plan is not None
+        self._put(replace(self.record, plan=plan))
 
     def finish(self) -> None:
         """Store that the plan is done, and the position that each input reached.
 
         Raises: as `begin`.
         """
-        plan = self._record.open_plan
+        plan = self.record.open_plan
         assert plan is not None
-        ends = {**self._record.ends, **plan.ends}
-        self._put(replace(self._record, owner=self._owner, is_done=True, ends=ends))
+        ends = {**self.record.ends, **plan.ends}
+        self._put(replace(self.record, owner=self._owner, is_done=True, ends=ends))
 
     def is_fenced(self) -> bool:
         """Return whether another driver has changed the key meanwhile; False where nobody can tell now."""
         try:
-            [value] = self._client.read(self._table, [KEY])
+            return self._read()[0] != self._version
         except MagnetarError:
             return False  # a store that is away shows when the plan is finished
-        return self._version != (0 if value is None else value.version)
 
     def check(self) -> None:
         """Make sure that nobody else has changed the key.
@@ -303,9 +301,14 @@ class PlanStore:
             RunFenced: somebody has.
             StateStoreUnavailable, StateStoreFailed: nobody can tell.
         """
-        [value] = with_retries(lambda: self._client.read(self._table, [KEY]))
-        if self._version != (0 if value is None else value.version):
-            raise RunFenced(self._fenced(None if value is None else value.data))
+        version, data = with_retries(self._read)
+        if version != self._version:
+            raise self._fenced(data)
+
+    def _read(self) -> tuple[int, bytes | None]:
+        """Return version and content of the key; 0 and None if it is not there."""
+        [value] = self._client.read(self._table, [KEY])
+        return (0, None) if value is None else (value.version, value.data)
 
     def _put(self, record: Record) -> None:
         data = encode(record)
@@ -315,14 +318,16 @@ class PlanStore:
                 return self._client.put(self._table, KEY, data, self._version)
             except BadVersion:
                 # Our own change, whose answer was lost, or somebody else's.
-                [value] = self._client.read(self._table, [KEY])
-                if value is not None and value.data == data:
-                    return value.version
-                raise RunFenced(self._fenced(value.data if value is not None else None)) from None
+                version, stored = self._read()
+                if stored == data:
+                    return version
+                raise self._fenced(stored) from None
 
         self._version = with_retries(put)
-        self._record = record
+        self.record = record
 
-    def _fenced(self, data: bytes | None) -> str:
+    def _fenced(self, data: bytes | None) -> RunFenced:
         other = f"driver {decode(data).owner}" if data is not None else "a deletion of the function"
-        return f"{other} has taken the function over from driver {self._owner}; this run ends here, that one goes on"
+        return RunFenced(
+            f"{other} has taken the function over from driver {self._owner}; this run ends here, that one goes on"
+        )

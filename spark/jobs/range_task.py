@@ -99,12 +99,12 @@ class CannotProcess(MagnetarError):
     """The function failed on a message; the task ends there.
 
     Attributes:
-        is_user_error: the function raised.
+        failure: of the task.
     """
 
-    def __init__(self, text: str, is_user_error: bool) -> None:
-        super().__init__(text)
-        self.is_user_error = is_user_error
+    def __init__(self, failure: TaskFailure) -> None:
+        super().__init__(failure.text)
+        self.failure = failure
 
 
 def run_task(shipment: Shipment, task: Task, directory: Path, *, is_first: bool = False) -> TaskResult:
@@ -126,7 +126,7 @@ def run_task(shipment: Shipment, task: Task, directory: Path, *, is_first: bool 
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(running.run())
     except CannotProcess as error:
-        return running.result(TaskFailure(str(error), error.is_user_error))
+        return running.result(error.failure)
     except PublishedBefore as error:
         return running.result(TaskFailure(f"{error}, which no plan says: {_STORE_REMEDY}", False))
     except MagnetarError as error:
@@ -256,7 +256,8 @@ class _RunningTask:
     ) -> CannotProcess:
         ledger_id, entry_id = entry.message_id[:2]
         place = f"{ledger_id}:{entry_id}" if index is None else f"{ledger_id}:{entry_id}:{index}"
-        return CannotProcess(f"message {place} of {self._topic} failed: {format_error(error)}", is_user_error)
+        text = f"message {place} of {self._topic} failed: {format_error(error)}"
+        return CannotProcess(TaskFailure(text, is_user_error))
 
 
 def cut_outputs(

@@ -25,9 +25,6 @@ NOT_NULL = frozenset(("__topic", "__messageId", "__publishTime"))
 POLL_TIMEOUT_MS = 120_000
 SEND_TIMEOUT_MS = 120_000
 
-Place = MessageId | Literal["earliest", "latest"]
-"""Where reading begins or ends in one topic."""
-
 _TOPIC_OPTIONS = ("topic", "topics", "topicsPattern")
 READ_OPTIONS = (
     "service.url", "admin.url", *_TOPIC_OPTIONS, "startingOffsets", "endingOffsets", "startingTime", "endingTime",
@@ -52,10 +49,6 @@ class Offsets(NamedTuple):
 
     everywhere: Literal["earliest", "latest"] | None
     by_topic: Mapping[str, MessageId]
-
-    def of(self, topic: str, otherwise: Literal["earliest", "latest"]) -> Place:
-        """Return the place in a topic; one that is not named has ``otherwise``."""
-        return self.by_topic.get(topic) or self.everywhere or otherwise
 
 
 FROM_EARLIEST = Offsets("earliest", {})
@@ -119,8 +112,8 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
                 f"startingOffsets {begin.ledger_id}:{begin.entry_id} of {name} lies behind its endingOffsets"
                 f" {end.ledger_id}:{end.entry_id}; exchange them"
             )
-    starting_time_ms = _optional_number(given, "startingTime", 0)
-    ending_time_ms = _optional_number(given, "endingTime", 0)
+    starting_time_ms = _number(given, "startingTime", 0)
+    ending_time_ms = _number(given, "endingTime", 0)
     if starting_time_ms is not None and ending_time_ms is not None and starting_time_ms > ending_time_ms:
         raise InvalidConfig(f"startingTime={starting_time_ms} is later than endingTime={ending_time_ms}; exchange them")
     return ReadOptions(
@@ -132,9 +125,9 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
         ending=ending,
         starting_time_ms=starting_time_ms,
         ending_time_ms=ending_time_ms,
-        min_partitions=_optional_number(given, "minPartitions", 1),
+        min_partitions=_number(given, "minPartitions", 1),
         fail_on_data_loss=_boolean(given, "failOnDataLoss", True),
-        poll_timeout_ms=_number(given, "pollTimeoutMs", POLL_TIMEOUT_MS, 1),
+        poll_timeout_ms=_number(given, "pollTimeoutMs", 1) or POLL_TIMEOUT_MS,
         columns=_columns(given.get("columns")),
     )
 
@@ -196,10 +189,10 @@ def write_options(options: Mapping[str, str], run_id: str) -> WriteOptions:
         admin_url=given.get("admin.url"),
         topic=None if topic is None else parse_topic_name(topic).text,
         name_prefix=prefix,
-        partitions=_optional_number(given, "topic.partitions", 0),
+        partitions=_number(given, "topic.partitions", 0),
         effectively_once=effectively_once,
         compression=cast(Compression, compression),
-        send_timeout_ms=_number(given, "sendTimeoutMs", SEND_TIMEOUT_MS, 1),
+        send_timeout_ms=_number(given, "sendTimeoutMs", 1) or SEND_TIMEOUT_MS,
     )
 
 
@@ -319,12 +312,7 @@ def _columns(text: str | None) -> tuple[str, ...]:
     return chosen
 
 
-def _number(given: Mapping[str, str], name: str, default: int, least: int) -> int:
-    number = _optional_number(given, name, least)
-    return default if number is None else number
-
-
-def _optional_number(given: Mapping[str, str], name: str, least: int) -> int | None:
+def _number(given: Mapping[str, str], name: str, least: int) -> int | None:
     text = given.get(name.lower())
     if text is None:
         return None

@@ -212,19 +212,18 @@ class RangeReader:
         return mark is not None and position <= mark
 
     def _lose(self, what: str, entries: int) -> None:
-        text = f"{self._range}: {what}; at least {entries} entries are gone"
-        if self._fail_on_data_loss:
-            raise DataLoss(f"{text}; {self._remedy}")
-        self.lost_entries += entries
-        log.warning("%s", text)
+        self._count_lost(f"{what}; at least {entries} entries are gone", entries, self._remedy)
 
     def _time_out(self, setback: Exception | None) -> None:
         cause = f" ({setback})" if setback is not None and str(setback) else ""
-        text = f"{self._range}: entry {self._next} did not come within {self._poll_timeout_s:g} s{cause}"
+        what = f"entry {self._next} did not come within {self._poll_timeout_s:g} s{cause}"
+        self._count_lost(what, self._left, f"raise pollTimeoutMs, or {self._remedy}")
+
+    def _count_lost(self, what: str, entries: int, remedy: str) -> None:
         if self._fail_on_data_loss:
-            raise DataLoss(f"{text}; raise pollTimeoutMs, or {self._remedy}")
-        self.lost_entries += self._left
-        log.warning("%s", text)
+            raise DataLoss(f"{self._range}: {what}; {remedy}")
+        self.lost_entries += entries
+        log.warning("%s: %s", self._range, what)
 
     def _open(self, position: Position, payload: bytes) -> Entry:
         what = f"entry {position} of {self._range.topic}"

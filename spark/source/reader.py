@@ -12,7 +12,8 @@ from ...wire.message_id import MessageId, from_data, signed_64, to_data
 from ...wire.position import Position
 from .connection import BlockingConnection
 
-_CONSUMER_ID = 1
+CONSUMER_ID = 1
+"""There is one consumer on a connection."""
 _NAME_PREFIX = "magnetar-spark-"
 
 
@@ -26,7 +27,7 @@ class LastMessage(NamedTuple):
     Attributes:
         last: the newest entry; its entry id is -1 if the topic holds none.
         last_index: of the newest message in its batch, -1 if it came alone.
-        mark_delete: the entry before the next one of the reader, None if the broker does not tell.
+        mark_delete: the entry before the next one of the subscription, None if the broker does not tell.
     """
 
     last: Position
@@ -34,49 +35,68 @@ class LastMessage(NamedTuple):
     mark_delete: Position | None
 
 
-def mark_delete_of(answer: pb.CommandGetLastMessageIdResponse) -> Position | None:
-    """Return the mark-delete position of the subscription that was asked for, None if the broker does not tell."""
-    if not answer.HasField("consumer_mark_delete_position"):
-        return None
-    data = answer.consumer_mark_delete_position
-    return Position(signed_64(data.ledgerId), signed_64(data.entryId))
+class BlockingConsumer:
+    """The consumer of one subscription, for requests about it; exclusive.
 
+    Attributes:
+        connection: that it is on.
+    """
 
-class BlockingReader:
-    """Reads one topic from a start position on. It never creates the topic."""
-
-    def __init__(self, connection: BlockingConnection, topic: str, start: MessageId):
+    def __init__(self, connection: BlockingConnection, what: str, subscribe: pb.CommandSubscribe):
         """Subscribe.
+
+        Args:
+            connection: to the topic's broker.
+            what: names the request in errors.
+            subscribe: the command, without what all consumers here have in common.
 
         Raises:
             TopicNotFound: there is no such topic.
             BrokerError, ConnectionLost, OperationTimeout: it cannot be had now.
         """
-        self._connection = connection
-        self._topic = topic
-        self._name = _NAME_PREFIX + secrets.token_hex(8)
-        self._start = start
+        subscribe.subType, subscribe.consumer_id = pb.CommandSubscribe.Exclusive, CONSUMER_ID
+        self.connection = connection
+        self._topic = subscribe.topic
+        self._what = what
+        self._subscribe = subscribe
         self.attach()
 
     def attach(self) -> None:
-        """Subscribe; again under the same name, the reader keeps its position."""
+        """Subscribe; again under the same name, a reader keeps its position."""
+        self.connection.request(self._what, self._subscribe)
+
+    def last_message(self) -> LastMessage:
+        """Ask for the newest entry of the topic and the mark-delete position of the subscription."""
+        command = pb.CommandGetLastMessageId(consumer_id=CONSUMER_ID)
+        answer = self.connection.request(f"last message of {self._topic}", command)
+        last, mark = from_data(answer.last_message_id), None
+        if answer.HasField("consumer_mark_delete_position"):
+            data = answer.consumer_mark_delete_position
+            mark = Position(signed_64(data.ledgerId), signed_64(data.entryId))
+        return LastMessage(Position(last.ledger_id, last.entry_id), last.batch_index, mark)
+
+
+class BlockingReader(BlockingConsumer):
+    """Reads one topic from a start position on. It never creates the topic."""
+
+    def __init__(self, connection: BlockingConnection, topic: str, start: MessageId):
+        """Subscribe; raises as `BlockingConsumer`."""
+        name = _NAME_PREFIX + secrets.token_hex(8)
         command = pb.CommandSubscribe(
-            topic=self._topic,
-            subscription=self._name,
-            subType=pb.CommandSubscribe.Exclusive,
-            consumer_id=_CONSUMER_ID,
-            consumer_name=self._name,
+            topic=topic,
+            subscription=name,
+            consumer_name=name,
             durable=False,
-            start_message_id=to_data(self._start),
+            start_message_id=to_data(start),
             # Pulsar takes a start behind the end for "latest"; nothing is lost by what was there before.
             initialPosition=pb.CommandSubscribe.Latest,
             force_topic_creation=False,
         )
-        self._connection.request(f"reading {self._topic}", command)
+        super().__init__(connection, f"reading {topic}", command)
 
     def flow(self, messages: int) -> None:
         """Let the broker send so many more messages; it rounds up to whole entries."""
-        self._connection.send(encode_frame(wrap(pb.CommandFlow(consumer_id=_CONSUMER_ID, messagePermits=messages))))
+        self.connection.send(encode_frame(wrap(pb.CommandFlow(consumer_id=CONSUMER_ID, messagePermits=messages))))
 
     def next_entry(self, deadline: float) -> tuple[Position, bytes] | None:
         """Return the next entry and its payload section, None if none came until ``deadline``.
@@ -85,7 +105,7 @@ class BlockingReader:
             ReaderClosed: the broker closed the reader.
             ConnectionLost: the connection has ended.
         """
-        while (frame := self._connection.next_frame(deadline)) is not None:
+        while (frame := self.connection.next_frame(deadline)) is not None:
             command = frame.command
             if command.type == pb.BaseCommand.MESSAGE:
                 id_ = command.message.message_id
@@ -94,30 +114,22 @@ class BlockingReader:
                 raise ReaderClosed
         return None
 
-    def last_message(self) -> LastMessage:
-        """Ask for the newest entry of the topic and the mark-delete position of this reader."""
-        answer = self._connection.request(
-            f"last message of {self._topic}", pb.CommandGetLastMessageId(consumer_id=_CONSUMER_ID)
-        )
-        last = from_data(answer.last_message_id)
-        return LastMessage(Position(last.ledger_id, last.entry_id), last.batch_index, mark_delete_of(answer))
-
     def close(self) -> None:
         """Close the reader; the connection stays open."""
-        self._connection.request(f"closing {self._topic}", pb.CommandCloseConsumer(consumer_id=_CONSUMER_ID))
+        self.connection.request(f"closing {self._topic}", pb.CommandCloseConsumer(consumer_id=CONSUMER_ID))
 
     def seek_to_time(self, publish_time_ms: int) -> None:
         """Move to the first entry that was published at a time or later."""
-        self._seek(pb.CommandSeek(consumer_id=_CONSUMER_ID, message_publish_time=publish_time_ms))
+        self._seek(pb.CommandSeek(consumer_id=CONSUMER_ID, message_publish_time=publish_time_ms))
 
     def seek_to_id(self, message_id: MessageId) -> None:
         """Move to an entry, or to the next one there is."""
         place = to_data(MessageId(message_id.ledger_id, message_id.entry_id))
-        self._seek(pb.CommandSeek(consumer_id=_CONSUMER_ID, message_id=place))
+        self._seek(pb.CommandSeek(consumer_id=CONSUMER_ID, message_id=place))
 
     def _seek(self, command: pb.CommandSeek) -> None:
-        self._connection.request(f"seek in {self._topic}", command)
+        self.connection.request(f"seek in {self._topic}", command)
         # Brokers close the consumers of a subscription that they move, and keep it for the next one of that name. What
         # came before was sent to the closed one.
         self.attach()
-        self._connection.forget_frames()
+        self.connection.forget_frames()

@@ -18,7 +18,7 @@ from ...wire.message_id import EARLIEST, MessageId
 from ...wire.position import Position
 from ...wire.topic_name import parse_topic_name
 from .connection import REQUEST_TIMEOUT_S, BlockingConnection, Routes, ask
-from .options import Place, ReadOptions, check_pattern
+from .options import Offsets, ReadOptions, check_pattern
 from .ranges import Span, TopicRange, clip, holds, plan
 from .reader import BlockingReader
 
@@ -107,8 +107,8 @@ def extent(routes: Routes, topic: str, options: ReadOptions) -> TopicRange | Non
         spans, last_index = _spans(routes, connection, topic, options.admin_url)
         if not spans:
             return None
-        start = _starting(options, topic)
-        end = _ending(options, topic)
+        start = _place(options.starting, topic)
+        end = _place(options.ending, topic)
         begin = _checked_start(start, spans, topic, options.fail_on_data_loss)
         until = Position(end.ledger_id, end.entry_id) if end is not None else None
         first_index = max(start.batch_index, 0) if start is not None and begin == start[:2] else 0
@@ -141,20 +141,12 @@ def backlog(routes: Routes, topic: str, done: Position, admin_url: str | None) -
     return TopicRange(topic, kept) if kept else None
 
 
-def _starting(options: ReadOptions, topic: str) -> MessageId | None:
-    return _place(options.starting.of(topic, "earliest"), options.starting.by_topic, topic)
-
-
-def _ending(options: ReadOptions, topic: str) -> MessageId | None:
-    return _place(options.ending.of(topic, "latest"), options.ending.by_topic, topic)
-
-
-def _place(place: Place, by_topic: Any, topic: str) -> MessageId | None:
+def _place(offsets: Offsets, topic: str) -> MessageId | None:
     """Return a place as an id; None has no bound. A place that is said of a whole topic names a partition's own id."""
-    if isinstance(place, MessageId):
-        return place
+    if topic in offsets.by_topic:
+        return offsets.by_topic[topic]
     name = parse_topic_name(topic)
-    whole: MessageId | None = by_topic.get(name.base.text)
+    whole = offsets.by_topic.get(name.base.text)
     if whole is None or name.partition < 0:
         return None
     if whole.partition < 0:

@@ -17,8 +17,8 @@ URL = {"service.url": "pulsar://localhost:6650"}
 def test_a_read_has_the_defaults_of_the_jvm_connector() -> None:
     options = read_options({**URL, "topic": "in"})
     assert [topic.text for topic in options.topics] == ["persistent://public/default/in"]
-    assert options.starting.of("x", "earliest") == "earliest"
-    assert options.ending.of("x", "latest") == "latest"
+    assert options.starting.everywhere == "earliest"
+    assert options.ending.everywhere == "latest"
     assert (options.fail_on_data_loss, options.poll_timeout_ms, options.min_partitions) == (True, 120_000, None)
     assert options.columns == COLUMNS
 
@@ -41,11 +41,11 @@ def test_positions_are_text_or_the_bytes_of_an_id() -> None:
     signed = [byte - 256 if byte > 127 else byte for byte in serialised]
     text = f'{{"a": "3:4", "b-partition-1": {signed}}}'
     starting = read_options({**URL, "topics": "a,b", "startingOffsets": text}).starting
-    assert starting.of("persistent://public/default/a", "earliest") == MessageId(3, 4)
-    assert starting.of("persistent://public/default/b-partition-1", "earliest") == MessageId(300, 4, 1, 2, 3)
-    assert starting.of("persistent://public/default/b-partition-0", "earliest") == "earliest"
+    assert starting.by_topic["persistent://public/default/a"] == MessageId(3, 4)
+    assert starting.by_topic["persistent://public/default/b-partition-1"] == MessageId(300, 4, 1, 2, 3)
+    assert "persistent://public/default/b-partition-0" not in starting.by_topic
     one = read_options({**URL, "topic": "a", "startingOffsets": "5:6:7"}).starting
-    assert one.of("persistent://public/default/a", "earliest") == MessageId(5, 6, batch_index=7)
+    assert one.by_topic["persistent://public/default/a"] == MessageId(5, 6, batch_index=7)
 
 
 @pytest.mark.parametrize(
