@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -57,7 +57,7 @@ def print_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=2, ensure_ascii=False))
 
 
-class Table:
+class Table(NamedTuple):
     """Rows under a heading.
 
     Attributes:
@@ -67,13 +67,10 @@ class Table:
         notes: lines below it, for what is too long for a cell.
     """
 
-    def __init__(
-        self, columns: Sequence[str], rows: Sequence[Sequence[object]], title: str = "", notes: Sequence[str] = ()
-    ) -> None:
-        self.columns = columns
-        self.rows = rows
-        self.title = title
-        self.notes = notes
+    columns: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    title: str = ""
+    notes: Sequence[str] = ()
 
 
 def key_value_table(record: Mapping[str, Any]) -> Table:

@@ -120,19 +120,6 @@ def _path(config: dict[str, Any]) -> str:
     return Target(str(config["tenant"]), str(config["namespace"]), str(config["name"])).path
 
 
-Subject(lambda **target: find_target(**target).path, [target_options]).commands(
-    functions,
-    Call("delete", "DELETE", "", "Stop a function and remove it.", "Deleted successfully"),
-    Call("get", "GET", "", "Show a function's config."),
-)
-Subject(find_path, [instance_options]).commands(
-    functions,
-    Call("start", "POST", "/start", "Start a stopped function.", "Started successfully"),
-    Call("stop", "POST", "/stop", "Stop a function; it keeps its place in its inputs.", "Stopped successfully"),
-    Call("restart", "POST", "/restart", "Stop and start a function.", "Restarted successfully"),
-)
-
-
 @rest_command(functions, "list")
 @click.option("--tenant", default=DEFAULT_TENANT, show_default=True)
 @click.option("--namespace", default=DEFAULT_NAMESPACE, show_default=True)
@@ -172,23 +159,6 @@ def _first_line(error: str) -> str:
     return said + frames.splitlines()[-1] if traceback else error.splitlines()[-1]
 
 
-def _add_status(verb: str) -> None:
-    @rest_command(
-        functions,
-        verb,
-        hidden=verb != "status",
-        help="Show a function's status: whether it runs, its counters, its last errors.",
-    )
-    @instance_options
-    def status(rest: Admin, /, instance_id: int | None, **target: str | None) -> Record:
-        found = rest.get(f"{find_path(instance_id, **target)}/status")
-        return Record(found, status_table if instance_id is None else None)
-
-
-_add_status("status")
-_add_status("getstatus")
-
-
 def stats_table(stats: dict[str, Any]) -> Table:
     """Return a function's statistics, one row an instance and one for all."""
     fields = ("receivedTotal", "processedSuccessfullyTotal", "userExceptionsTotal", "systemExceptionsTotal")
@@ -203,12 +173,28 @@ def stats_table(stats: dict[str, Any]) -> Table:
     return Table(columns, [*rows, row("all", stats)])
 
 
-@rest_command(functions)
-@instance_options
-def stats(rest: Admin, /, instance_id: int | None, **target: str | None) -> Record:
-    """Show a function's counters and latency."""
-    found = rest.get(f"{find_path(instance_id, **target)}/stats")
-    return Record(found, stats_table if instance_id is None else None)
+STATUS = Call(
+    "status", "GET", "/status", "Show a function's status: whether it runs, its counters, its last errors.",
+    # That of a single instance is no table.
+    show=lambda status: Record(status, status_table if "instances" in status else None),
+)  # fmt: skip
+Subject(lambda **target: find_target(**target).path, [target_options]).commands(
+    functions,
+    Call("delete", "DELETE", "", "Stop a function and remove it.", "Deleted successfully"),
+    Call("get", "GET", "", "Show a function's config."),
+)
+Subject(find_path, [instance_options]).commands(
+    functions,
+    STATUS,
+    STATUS._replace(name="getstatus", hidden=True),
+    Call(
+        "stats", "GET", "/stats", "Show a function's counters and latency.",
+        show=lambda stats: Record(stats, stats_table if "instances" in stats else None),
+    ),
+    Call("start", "POST", "/start", "Start a stopped function.", "Started successfully"),
+    Call("stop", "POST", "/stop", "Stop a function; it keeps its place in its inputs.", "Stopped successfully"),
+    Call("restart", "POST", "/restart", "Stop and start a function.", "Restarted successfully"),
+)  # fmt: skip
 
 
 @rest_command(functions, has_output=False)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 import click
 
@@ -27,6 +27,7 @@ LOST_AFTER_S = 60.0
 """How long a run may be unknown to every worker; the failover of a worker or a restart of the broker takes less."""
 ENDED = ("done", "failed", "cancelled")
 Run = dict[str, Any]
+_Show = Callable[[Run], None]
 
 
 @click.command()
@@ -118,10 +119,6 @@ def _trigger_run(ctx: click.Context, rest: Admin, target: Target, *, no_wait: bo
 
 
 _PAST = {"failed": "failed", "cancelled": "was cancelled"}
-
-
-class _Show(Protocol):
-    def __call__(self, run: Run) -> None: ...
 
 
 def follow(rest: Admin, target: Target, run_id: str, show: _Show) -> Run:

@@ -11,8 +11,7 @@ import click
 from ..failure import Failure
 from ..output import output_option
 from ..settings import current
-from .client import connected
-from .produce import not_yet
+from .produce import connected, not_yet
 
 if TYPE_CHECKING:
     from ...client.consumers.received import Message

@@ -4,16 +4,44 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...errors import ConnectionLost
 from ..failure import Failure
 from ..output import output_option, show_done
 from ..settings import current
-from .client import connected
+
+if TYPE_CHECKING:
+    from ...client.client import AsyncClient
+
+OPERATION_TIMEOUT_S = 5.0
+"""Of an interactive command."""
+
+
+@asynccontextmanager
+async def connected(service_url: str) -> AsyncIterator[AsyncClient]:
+    """Give a client of the broker at ``service_url``.
+
+    Raises:
+        Failure: the broker cannot be reached.
+
+    Cancellation: closes the client.
+    """
+    from ...client.client import AsyncClient
+    from ...client.config import ClientConfig
+
+    try:
+        async with AsyncClient(service_url, ClientConfig(operation_timeout_s=OPERATION_TIMEOUT_S)) as client:
+            yield client
+    except ConnectionLost as error:
+        raise Failure(
+            f"cannot reach {service_url}: start one with `magnetar standalone` or give --service-url ({error})"
+        ) from error
 
 
 def not_yet(*names: str, takes_value: bool = True) -> Callable[..., Any]:

@@ -29,28 +29,25 @@ class Key(NamedTuple):
     read: Callable[[Any], Any]
 
 
-def _whole(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError("a whole number is expected")
-    return value
+def _read_as(what: str, *kinds: type) -> Callable[[Any], Any]:
+    """Read a value of one of these types; an empty text is none, and neither is a truth value for a number."""
+
+    def read(value: Any) -> Any:
+        if type(value) not in kinds or value == "":
+            raise ValueError(f"{what} is expected")
+        return value
+
+    return read
+
+
+_whole = _read_as("a whole number", int)
+_any_number = _read_as("a number", int, float)
+_truth = _read_as("true or false", bool)
+_text = _read_as("a text", str)
 
 
 def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError("a number is expected")
-    return float(value)
-
-
-def _truth(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError("true or false is expected")
-    return value
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str) or not value:
-        raise ValueError("a text is expected")
-    return value
+    return float(_any_number(value))
 
 
 def host_names(value: Any) -> tuple[str, ...]:
@@ -93,7 +90,7 @@ def _scaled(factor: float) -> Callable[[Any], float]:
 
 
 def _mebibytes(value: Any) -> int:
-    return _whole(value) * MIB
+    return int(_whole(value) * MIB)
 
 
 BROKER_KEYS: dict[str, Key] = {

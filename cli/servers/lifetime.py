@@ -10,10 +10,12 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from pathlib import Path
+from typing import Any
 
 from ...runtime.process.forked import die_with
+from ...tasks.supervised import race
 from ..failure import Failure
 
 PARENT_VARIABLE = "MAGNETAR_PARENT_PID"
@@ -52,6 +54,15 @@ def run(serve: Callable[[asyncio.Event], Awaitable[None]]) -> None:
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(main())
+
+
+async def until_stopped(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
+    """Wait for work, whose error is raised, or the stop event, which cancels it."""
+
+    async def stopped() -> None:
+        await stop.wait()
+
+    await race(work, stopped())
 
 
 def cut_off() -> None:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
-from ...tasks.supervised import race
 from ..logs import log_to_stderr
 from .broker import broker_configs, broker_options, open_directory
 from .config_file import STANDALONE_KEYS, read_server_file
-from .lifetime import announce, check_port, die_with_parent, run
+from .lifetime import announce, check_port, die_with_parent, run, until_stopped
 from .state_store import DEFAULT_STATE_PORT
 from .supervisor import Addresses, Child, ChildSpec
 
@@ -78,10 +77,10 @@ def standalone(
             urls.update(service_url=process.broker_url, admin_url=process.web_url)
             addresses: Addresses = {"brokerServiceUrl": urls["service_url"], "webServiceUrl": urls["admin_url"]}
             if state is not None:
-                await first_of(state.ready(), stop)
+                await until_stopped(stop, state.ready())
                 urls["state_url"] = addresses["stateStorageServiceUrl"] = state.url() or ""
             if worker is not None and not stop.is_set():
-                await first_of(worker.ready(), stop)
+                await until_stopped(stop, worker.ready())
                 addresses["workerUrl"] = worker.url() or ""
             if not stop.is_set():
                 announce({**addresses, "pid": os.getpid()}, ready_file)
@@ -128,12 +127,3 @@ def state_spec(host: str, port: int, data_dir: str) -> ChildSpec:
         return ("state-store", "--ready-file", "-", "--data-dir", data_dir, "--host", host, "--state-port", kept)
 
     return ChildSpec("state store", arguments, dict)
-
-
-async def first_of(work: Coroutine[Any, Any, None], stop: asyncio.Event) -> None:
-    """Wait for the work; cancel it when the stop event is set."""
-
-    async def stopped() -> None:
-        await stop.wait()
-
-    await race(work, stopped())

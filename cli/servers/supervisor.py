@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...runtime.process.forked import ForkedProcess, can_fork, fork
-from ...tasks import Backoff, TaskSet
+from ...tasks import Backoff, TaskSet, within
 from ..failure import Failure
 from .lifetime import PARENT_VARIABLE
 
@@ -119,10 +119,7 @@ class Child:
         if process is not None and process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 process.terminate()
-            try:
-                async with asyncio.timeout(TERM_S):
-                    await process.wait()
-            except TimeoutError:
+            if not await within(TERM_S, process.wait()):
                 logger.warning(
                     "%s (pid %d) did not stop within %g s and is killed", self.spec.name, process.pid, TERM_S
                 )

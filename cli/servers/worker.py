@@ -6,20 +6,18 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Coroutine
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ...tasks.supervised import race
 from ..failure import Failure
 from ..logs import log_to_stderr
 from ..settings import current
 from .config_file import WORKER_KEYS, allowed_hosts_option, read_server_file
 from .data_directory import DataDirectory
-from .lifetime import announce, check_port, die_with_parent, port_failure, run
+from .lifetime import announce, check_port, die_with_parent, port_failure, run, until_stopped
 
 
 @click.command()
@@ -86,12 +84,3 @@ def worker(
             directory.close()
 
     run(serve)
-
-
-async def until_stopped(stop: asyncio.Event, failing: Coroutine[Any, Any, None]) -> None:
-    """Wait for the stop event; raise the error that ends the service."""
-
-    async def stopped() -> None:
-        await stop.wait()
-
-    await race(failing, stopped())
