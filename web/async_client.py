@@ -8,15 +8,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from .client import (
-    MAX_REDIRECTS,
-    Answer,
-    AnswerTimeout,
-    NoAnswer,
-    Unreachable,
-    encode_body,
-    redirected,
-)
+from .client import MAX_REDIRECTS, Answer, AnswerTimeout, NoAnswer, Unreachable, encode_body, redirected
 
 
 def connections(timeout_s: float, connect_timeout_s: float | None = None) -> httpx.AsyncClient:

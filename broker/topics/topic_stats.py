@@ -230,14 +230,10 @@ def internal_stats(topic: Topic) -> Json:
     log = topic.log
     ledgers = log.ledgers()
     current = ledgers[-1] if ledgers and ledgers[-1].is_open else None
-    entries_in = topic.entries_in
-    last_ledger = log.last_confirmed.ledger_id
-    shown = [
-        _ledger(each.id, 0 if each is current else each.entries, 0 if each is current else each.bytes)
-        for each in ledgers
-    ] or [_ledger(max(last_ledger, 0), 0, 0)]
+    closed = [_ledger(each.id, each.entries, each.bytes) for each in ledgers if each is not current]
+    shown = closed if current is None else [*closed, _ledger(current.id, 0, 0)]
     return {
-        "entriesAddedCounter": entries_in,
+        "entriesAddedCounter": topic.entries_in,
         "numberOfEntries": log.entry_count,
         "totalSize": log.total_bytes,
         "currentLedgerEntries": current.entries if current else 0,
@@ -247,7 +243,7 @@ def internal_stats(topic: Topic) -> Json:
         "pendingAddEntriesCount": sum(producer.pending_entries for producer in topic.producers.values()),
         "lastConfirmedEntry": text_of(log.last_confirmed),
         "state": "Terminated" if log.is_terminated else "LedgerOpened",
-        "ledgers": shown,
+        "ledgers": shown or [_ledger(max(log.last_confirmed.ledger_id, 0), 0, 0)],
         # Cursors are shown by their encoded names, which subscriptions elsewhere are not.
         "cursors": {
             quote_plus(printable(name)): cursor_stats(each) for name, each in sorted(topic.subscriptions.items())

@@ -97,8 +97,11 @@ def refuse_non_persistent(name: TopicName) -> None:
         raise not_supported("a non-persistent topic", f"create persistent://{name.namespace_name}/{name.local}")
 
 
-def connections(topic: Topic) -> int:
-    """Return how many producers and consumers a topic has."""
+def connections(call: Call, name: TopicName) -> int:
+    """Return how many producers and consumers a plain topic or partition has."""
+    topic = call.broker.topics.get(str(name))
+    if topic is None:
+        return 0
     return len(topic.producers) + sum(len(subscription.consumers) for subscription in topic.subscriptions.values())
 
 

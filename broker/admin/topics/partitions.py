@@ -111,11 +111,8 @@ async def _delete(call: Call) -> None:
     force = call.flag("force")
     present = [name.partition_name(index) for index in range(partitions)]
     present = [partition for partition in present if call.broker.has_topic(partition)]
-    if not force:
-        for partition in present:
-            topic = call.broker.topics.get(str(partition))
-            if topic is not None and connections(topic):
-                raise Refused(412, "Topic has active producers/subscriptions")
+    if not force and any(connections(call, partition) for partition in present):
+        raise Refused(412, "Topic has active producers/subscriptions")
     # The record goes last: were it gone first, a crash would leave partitions that nobody knows to be partitions.
     for partition in present:
         try:

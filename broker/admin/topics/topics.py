@@ -68,8 +68,7 @@ async def _delete(call: Call) -> None:
             return
         raise not_found(name)
     force = call.flag("force")
-    topic = call.broker.topics.get(str(name))
-    if topic is not None and not force and (count := connections(topic)):
+    if not force and (count := connections(call, name)):
         raise Refused(412, f"Topic has {count} connected producers/consumers")
     # A subscription without consumers keeps no topic alive.
     await call.broker.delete_topic(name, force, with_subscriptions=True)
