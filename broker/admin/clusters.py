@@ -27,7 +27,7 @@ _LOCAL_FIELDS = {
 """What Pulsar reports of its own cluster; clients of several languages read it, nobody acts on it here."""
 
 
-async def _get(call: Call) -> Response:
+def _get(call: Call) -> Response:
     data = _require(call)
     if call.cluster == call.namespaces.cluster_name:
         # Ports may be chosen at each start, so the addresses of our own cluster are told, not stored.
@@ -59,7 +59,7 @@ async def _delete(call: Call) -> None:
     await call.namespaces.delete_cluster(call.cluster)
 
 
-async def _get_peers(call: Call) -> Response:
+def _get_peers(call: Call) -> Response:
     peers = _require(call).get("peerClusterNames")
     return nothing() if peers is None else as_json(peers)
 
@@ -80,7 +80,7 @@ async def _set_peers(call: Call) -> None:
     await call.namespaces.change_cluster(call.cluster, change)
 
 
-async def _refuse(call: Call) -> Response:
+def _refuse(call: Call) -> Response:
     feature = call.request.scope["path"].split("/")[5]
     raise not_supported(f"{feature} of a cluster", "it is one broker, with nothing to isolate or fail over to")
 

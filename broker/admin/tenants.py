@@ -12,7 +12,7 @@ from .call import Call
 from .routing import Routes
 
 
-async def _get(call: Call) -> Response:
+def _get(call: Call) -> Response:
     info = call.namespaces.tenant(call.text("tenant"))
     if info is None:
         raise Refused(404, "Tenant does not exist")

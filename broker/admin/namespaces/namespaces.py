@@ -17,7 +17,7 @@ from .policies import new_policies
 _MODES = {"PERSISTENT": DOMAINS[:1], "NON_PERSISTENT": DOMAINS[1:], "ALL": DOMAINS}
 
 
-async def _list(call: Call) -> Response:
+def _list(call: Call) -> Response:
     tenant = call.tenant
     if call.namespaces.tenant(tenant) is None:
         raise Refused(404, "Tenant not found")
@@ -53,14 +53,14 @@ async def _delete(call: Call) -> None:
     await call.namespaces.delete_namespace(namespace)
 
 
-async def _topics(call: Call) -> Response:
+def _topics(call: Call) -> Response:
     namespace = call.require_namespace()
     mode = call.option("mode", tuple(_MODES), "PERSISTENT")
     topics = topics_of(call, namespace, _MODES[mode], call.flag("includeSystemTopic"))
     return as_json([str(topic) for topic in topics])
 
 
-async def _topic_hash_positions(call: Call) -> Response:
+def _topic_hash_positions(call: Call) -> Response:
     namespace = call.require_namespace()
     bundle = _bundle(call)
     wanted = call.request.query_params.getlist("topics")

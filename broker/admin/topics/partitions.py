@@ -26,7 +26,7 @@ MAX_PARTITIONS = 10_000
 """Partitions of one topic; each is a topic with files and cursors of its own."""
 
 
-async def _list(call: Call) -> Response:
+def _list(call: Call) -> Response:
     namespace = call.require_namespace()
     return as_json([str(name) for name in call.namespaces.partitioned_topics(namespace, call.raw("domain"))])
 

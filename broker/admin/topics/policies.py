@@ -77,7 +77,7 @@ class _Policy:
     applied: Callable[[Call, TopicName], Any]
     changed: Callable[[Call, TopicName], Awaitable[None]] | None = None
 
-    async def get(self, call: Call) -> Response:
+    def get(self, call: Call) -> Response:
         """Answer with the policy; with `applied`, with the effective value."""
         name = _topic_of(call)
         value = call.namespaces.topic_policies(name).get(self.field)
