@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ...errors import NotAllowed, ServiceNotReady
@@ -42,7 +43,7 @@ def ack(connection: Connection, command: CommandAck) -> None:
     consumer = connection.consumers.get(id_)
     if consumer is None:
         return
-    done = _AckAnswer(connection, id_, command.request_id) if command.HasField("request_id") else None
+    done = partial(_answer, connection, id_, command.request_id) if command.HasField("request_id") else None
     if command.HasField("txnid_least_bits"):
         if done is not None:
             done(NotAllowed("transactions are not supported by this broker"))
@@ -85,19 +86,11 @@ def _acks(ids: Sequence[MessageIdData], inside_batches: bool) -> list[Ack]:
     return acks
 
 
-class _AckAnswer:
-    __slots__ = ("connection", "consumer_id", "request_id")
-
-    def __init__(self, connection: Connection, consumer_id: int, request_id: int):
-        self.connection = connection
-        self.consumer_id = consumer_id
-        self.request_id = request_id
-
-    def __call__(self, error: Exception | None) -> None:
-        response = CommandAckResponse(consumer_id=self.consumer_id, request_id=self.request_id)
-        if error is not None:
-            response.error, response.message = error_code(error)
-        self.connection.reply(response)
+def _answer(connection: Connection, consumer_id: int, request_id: int, error: Exception | None) -> None:
+    response = CommandAckResponse(consumer_id=consumer_id, request_id=request_id)
+    if error is not None:
+        response.error, response.message = error_code(error)
+    connection.reply(response)
 
 
 def redeliver(connection: Connection, command: CommandRedeliverUnacknowledgedMessages) -> None:

@@ -20,8 +20,9 @@ from ...errors import (
     UnknownBrokerError,
 )
 from ...wire import pulsar_api_pb2 as pb
+from ...wire.message_id import MessageId, to_data
 from ...wire.payload import open_payload
-from ...wire.position import Position
+from ...wire.position import EARLIEST, Position
 from ...wire.topic_name import parse_topic_name
 from ..schemas.bytes_only import check_schema
 from ..storage.cursors.cursor import MemoryCursor
@@ -34,8 +35,6 @@ from .ack_commands import position_of
 
 if TYPE_CHECKING:
     from .connection import Connection
-
-_U64 = (1 << 64) - 1
 
 
 def subscribe(connection: Connection, command: pb.CommandSubscribe) -> None:
@@ -59,8 +58,7 @@ async def _create(connection: Connection, command: pb.CommandSubscribe) -> None:
         await subscription.ready()
         rollback_s = command.start_message_rollback_duration_sec
         if rollback_s > 0:
-            since = broker.now_ms() - rollback_s * 1000
-            await subscription.seek(topic.log.next_position(await topic.log.position_before_time(since)))
+            await subscription.reset_to_time(broker.now_ms() - rollback_s * 1000)
         while (holder := subscription.holder(command.subType)) is not None:
             if await holder.connection.is_alive():
                 raise ConsumerBusy("Exclusive consumer is already connected")
@@ -216,34 +214,28 @@ def last_message_id(connection: Connection, command: pb.CommandGetLastMessageId)
 
 async def _last_message_id(connection: Connection, consumer: Consumer, request_id: int) -> None:
     topic = consumer.subscription.topic
-    last = topic.log.last_confirmed
-    batch_index = -1
+    end = topic.log.last_confirmed
+    last, batch_index = EARLIEST, -1
     view = topic.log.view if consumer.reads_compacted else None
-    if view is not None and last <= view.horizon:
+    if view is not None and end <= view.horizon:
         entry = await view.last()
-        last = Position(-1, -1)
         if entry is not None:
             last, batch_index = entry.position, last_batch_index(entry.payload, connection.config.max_message_bytes)
     elif topic.log.entry_count:
-        entries = await topic.log.load(last, 1, 1)
-        if entries and entries[0].position == last:
+        entries = await topic.log.load(end, 1, 1)
+        if entries and entries[0].position == end:  # else it was deleted meanwhile
+            last = end
             metadata, _ = open_payload(entries[0].payload)
             if metadata.HasField("num_messages_in_batch"):
                 batch_index = metadata.num_messages_in_batch - 1
-        else:  # deleted meanwhile
-            last = Position(-1, -1)
-    else:
-        last = Position(-1, -1)
-    message_id, mark_delete = _id_of(last), _id_of(consumer.subscription.cursor.mark_delete)
+    message_id = to_data(MessageId(*last))
     message_id.partition, message_id.batch_index = topic.name.partition, batch_index
     answer = pb.CommandGetLastMessageIdResponse(
-        last_message_id=message_id, request_id=request_id, consumer_mark_delete_position=mark_delete
+        last_message_id=message_id,
+        request_id=request_id,
+        consumer_mark_delete_position=to_data(MessageId(*consumer.subscription.cursor.mark_delete)),
     )
     connection.reply(answer)
-
-
-def _id_of(position: Position) -> pb.MessageIdData:
-    return pb.MessageIdData(ledgerId=position.ledger_id & _U64, entryId=position.entry_id & _U64)
 
 
 def consumer_stats(connection: Connection, command: pb.CommandConsumerStats) -> None:
@@ -259,7 +251,7 @@ def consumer_stats(connection: Connection, command: pb.CommandConsumerStats) -> 
         msgThroughputOut=bytes_,
         msgRateRedeliver=redelivered,
         consumerName=consumer.name,
-        availablePermits=consumer.permits & _U64,
+        availablePermits=consumer.permits & (1 << 64) - 1,
         unackedMessages=consumer.unacked_messages,
         blockedConsumerOnUnackedMsgs=consumer.is_blocked,
         address=consumer.connection.address,

@@ -12,8 +12,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 from ...errors import NotAllowed, StorageError, TopicNotFound
 from ...tasks.supervised import awaited_elsewhere
@@ -29,32 +30,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class NamedLocks:
-    """Locks that come into being with their first holder and go with their last one."""
-
-    def __init__(self) -> None:
-        self._locks: dict[str, tuple[asyncio.Lock, list[None]]] = {}
-
-    def __repr__(self) -> str:
-        return f"NamedLocks({sorted(self._locks)})"
-
-    @contextlib.asynccontextmanager
-    async def hold(self, name: str) -> AsyncIterator[None]:
-        """Hold the lock of that name; others wait, first come first served.
-
-        Cancellation: safe.
-        """
-        lock, users = self._locks.setdefault(name, (asyncio.Lock(), []))
-        users.append(None)
-        try:
-            async with lock:
-                yield
-        finally:
-            users.pop()
-            if not users:
-                del self._locks[name]
-
-
 class TopicIncarnations:
     """Opens and closes the topics of a broker.
 
@@ -66,12 +41,16 @@ class TopicIncarnations:
         self._broker = broker
         self._topics = broker.topics
         self._storage = broker.storage
-        self._names = NamedLocks()
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._loading: dict[str, asyncio.Task[Topic]] = {}
         self.deleting: set[str] = set()
 
     def __repr__(self) -> str:
         return f"TopicIncarnations(loading={sorted(self._loading)}, deleting={sorted(self.deleting)})"
+
+    def _lock(self, text: str) -> asyncio.Lock:
+        """Return the lock of a name, which lasts as long as somebody holds it or waits for it."""
+        return self._locks.setdefault(text, asyncio.Lock())
 
     async def load(self, name: TopicName, *, create: bool) -> Topic:
         """Return a topic that is not loaded; ``create`` makes it if need be.
@@ -109,7 +88,7 @@ class TopicIncarnations:
     async def _loaded(self, name: TopicName, *, create: bool) -> Topic:
         """Load a topic, or create it, once a deletion under way has ended."""
         text = str(name)
-        async with self._names.hold(text):
+        async with self._lock(text):
             # All asked again under the lock: the name may have got, or lost, its topic while this waited for it.
             if (topic := self._topics.get(text)) is not None:
                 return topic
@@ -139,7 +118,7 @@ class TopicIncarnations:
 
     async def set_properties(self, topic: Topic, properties: Mapping[str, str]) -> None:
         """Set the properties of a topic, unless it was closed meanwhile: else they would be another topic's."""
-        async with self._names.hold(str(topic.name)):
+        async with self._lock(str(topic.name)):
             if not topic.is_closed:
                 await self._broker.namespaces.set_properties(topic.name, properties)
 
@@ -159,7 +138,7 @@ class TopicIncarnations:
 
     async def _delete(self, name: TopicName, *, force: bool, with_subscriptions: bool) -> None:
         text = str(name)
-        async with self._names.hold(text):
+        async with self._lock(text):
             if not self._broker.has_topic(name):
                 raise TopicNotFound(f"Topic {name} not found")
             if not force:
