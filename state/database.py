@@ -7,6 +7,7 @@ import sqlite3
 from pathlib import Path
 
 from ..errors import StateStoreFailed
+from ..wire.printable import one_line
 from .wal_check import has_lost_transactions
 
 FILE = "state.sqlite"
@@ -112,7 +113,7 @@ def _prepare(connection: sqlite3.Connection, file: Path) -> None:
     elif file.stat().st_size <= CHECKED_BYTES_MAX:
         (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         if verdict != "ok":
-            raise StateStoreFailed(f"state database {file} is damaged ({_one_line(verdict)}); restore it from a backup")
+            raise StateStoreFailed(f"state database {file} is damaged ({one_line(verdict)}); restore it from a backup")
 
 
 def explain(error: sqlite3.Error, file: Path) -> str:
@@ -135,7 +136,3 @@ def explain(error: sqlite3.Error, file: Path) -> str:
 
 def _explain_unwritable(file: Path, cause: str) -> str:
     return f"state database {file} cannot be written ({cause}); check the permissions of the file and its directory"
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())

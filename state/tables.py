@@ -21,7 +21,7 @@ from itertools import repeat
 from ..errors import BadVersion, FencedByPosition, StateRefused
 from ..wire import state_pb2 as pb
 from ..wire.position import Position
-from .codec import decode_changes, encode_changes
+from .codec import decode_changes, decode_outbox, encode_changes
 from .limits import DELETE, INCREMENT, PUT, show
 from .values import (
     COUNTER_MAX,
@@ -319,18 +319,7 @@ def add_outbox(connection: sqlite3.Connection, partition_id: int, entries: Itera
     connection.executemany(
         "INSERT INTO outbox (partition_id, ledger_id, entry_id, topic, sequence_id, messages, payload)"
         " VALUES (?, ?, ?, ?, ?, ?, ?)",
-        [
-            (
-                partition_id,
-                entry.position.ledger_id,
-                entry.position.entry_id,
-                entry.topic,
-                entry.sequence_id,
-                entry.messages,
-                entry.payload,
-            )
-            for entry in entries
-        ],
+        [(partition_id, *entry.position, *entry[:-1]) for entry in decode_outbox(entries)],
     )
 
 

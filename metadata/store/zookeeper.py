@@ -16,6 +16,7 @@ that depends on a version, whose first attempt may have taken effect: then the c
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar, cast
@@ -267,10 +268,8 @@ class ZookeeperStore:
         names = self._top.split("/")[1:]
         for depth in range(1, len(names) + 1):
             node = "/" + "/".join(names[:depth])
-            try:
+            with contextlib.suppress(NodeExistsError):
                 await self._write(operation, _request("create_async", node, b""))
-            except NodeExistsError:
-                continue
 
     async def _read(self, node: str) -> _Node | None:
         try:
@@ -288,31 +287,23 @@ class ZookeeperStore:
 
     async def _put(self, operation: _Operation, value: bytes, expected: int | None) -> int:
         while True:
-            version = ANY_VERSION
+            version: int | None = ANY_VERSION
             if expected is not None:
                 held = await self._read(operation.path)
                 self._check_version(operation.path, held, expected)
-                if held is None:
+                version = None if held is None else held.version
+            try:
+                if version is not None:
                     try:
-                        await self._create(operation, value)
-                    except _RACED:
-                        continue
-                    return 0
-                version = held.version
-            try:
-                stat = await self._write(operation, _request("set_async", operation.path, value, version))
-            except NoNodeError:
-                if expected is not None:
-                    continue
-            except BadVersionError:
-                continue
-            else:
-                return int(stat.version)
-            try:
+                        stat = await self._write(operation, _request("set_async", operation.path, value, version))
+                        return int(stat.version)
+                    except NoNodeError:
+                        if expected is not None:
+                            raise
                 await self._create(operation, value)
+                return 0
             except _RACED:
                 continue
-            return 0
 
     async def _create(self, operation: _Operation, value: bytes) -> None:
         """Make a record where there is no node, and the nodes above it that are missing."""

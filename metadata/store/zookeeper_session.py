@@ -75,7 +75,7 @@ class Session:
             connection_retry=KazooRetry(max_tries=-1, delay=0.1, backoff=2, max_delay=1.0),
             logger=quiet,
         )
-        self._client.add_listener(self._state_changed)
+        self._client.add_listener(functools.partial(call_in, self._loop, self._state_is))
 
     def __repr__(self) -> str:
         return f"Session({self.servers!r}, generation={self.generation}, is_connected={self.is_connected})"
@@ -172,9 +172,6 @@ class Session:
             wake()
 
     # The rest runs in kazoo's threads, or in the one that ends the session.
-
-    def _state_changed(self, state: str) -> None:
-        call_in(self._loop, self._state_is, state)
 
     def _answered(self, answer: asyncio.Future[Any], result: Any) -> None:
         call_in(self._loop, settle, answer, result.value if result.exception is None else result.exception)
