@@ -1,6 +1,7 @@
-"""A command in its frame's envelope, and what both sides say of the protocol.
+"""A command in its frame's envelope, the first one of a client, and what both sides say of the protocol.
 
-Source: Pulsar binary protocol; every message of ``BaseCommand`` has the number of its type, and each occurs once.
+Source: Pulsar binary protocol, section Connection; every message of ``BaseCommand`` has the number of its type, and
+each occurs once.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from google.protobuf.message import Message
 
 from . import pulsar_api_pb2
-from .pulsar_api_pb2 import BaseCommand
+from .pulsar_api_pb2 import BaseCommand, CommandConnect, FeatureFlags
 
 PROTOCOL_VERSION = 21
 """Highest version of the protocol that broker and client know."""
@@ -26,3 +27,20 @@ def wrap(command: Message) -> BaseCommand:
     """Return the envelope of a command: ``CommandPing()`` becomes PING with its ``ping``."""
     kind, name = _FIELDS[type(command)]
     return BaseCommand(type=kind, **{name: command})  # type: ignore[arg-type]
+
+
+def connect_command(client_version: str, proxy_to_broker: str | None) -> CommandConnect:
+    """Return CONNECT.
+
+    Args:
+        client_version: free text, shown in the broker's statistics.
+        proxy_to_broker: ``host:port`` of the broker that is meant, where the connection goes to a proxy.
+    """
+    return CommandConnect(
+        client_version=client_version,
+        protocol_version=PROTOCOL_VERSION,
+        auth_method_name="none",
+        # A broker may put its own metadata before an entry; the payload reader skips it.
+        feature_flags=FeatureFlags(supports_broker_entry_metadata=True),
+        proxy_to_broker_url=proxy_to_broker,
+    )

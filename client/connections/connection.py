@@ -21,8 +21,7 @@ from google.protobuf.message import Message
 from ...errors import ConnectionLost, MagnetarError, OperationTimeout, ProtocolError, broker_error
 from ...tasks import settle
 from ...wire import pulsar_api_pb2 as pb
-from ...wire import requests
-from ...wire.commands import NO_REQUEST, wrap
+from ...wire.commands import NO_REQUEST, connect_command, wrap
 from ...wire.frames import DEFAULT_MAX_MESSAGE_BYTES, FRAME_PADDING_BYTES, FrameDecoder, encode_frame
 from ...wire.pulsar_api_pb2 import BaseCommand
 from ...wire.session import LEGAL, Role, State
@@ -129,7 +128,7 @@ class Connection(asyncio.Protocol):
         Cancellation: the connection stays without handshake; close it.
         """
         proxy_to = str(self.address.logical) if self.address.is_proxied else None
-        self.send(encode_frame(requests.connect(self._client_version, proxy_to)))
+        self.send_command(connect_command(self._client_version, proxy_to))
         await self._connected
         self._keep_alive = self._loop.call_later(self._config.keep_alive_s, self._tick)
 

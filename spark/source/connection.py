@@ -26,8 +26,7 @@ from ...errors import (
 )
 from ...web.client import NoAnswer, request
 from ...wire import pulsar_api_pb2 as pb
-from ...wire import requests
-from ...wire.commands import wrap
+from ...wire.commands import connect_command, wrap
 from ...wire.frames import DEFAULT_MAX_MESSAGE_BYTES, FRAME_PADDING_BYTES, Frame, FrameDecoder, encode_frame
 from ...wire.pulsar_api_pb2 import BaseCommand
 from ...wire.topic_name import TopicName
@@ -83,7 +82,7 @@ class BlockingConnection:
 
     def _handshake(self) -> None:
         proxy_to = str(self.address.logical) if self.address.is_proxied else None
-        self.send(encode_frame(requests.connect(CLIENT_VERSION, proxy_to)))
+        self.send(encode_frame(wrap(connect_command(CLIENT_VERSION, proxy_to))))
         frame = self.next_frame(time.monotonic() + CONNECT_TIMEOUT_S)
         if frame is None:
             raise OperationTimeout(f"{self.address.physical} did not answer CONNECT within {CONNECT_TIMEOUT_S:g} s")
