@@ -1,8 +1,9 @@
-"""A bound on what is on its way, in messages and bytes, that makes a thread wait."""
+"""Bounds in messages and bytes: on what is on its way, where a thread waits, and on what goes out at once."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable, Iterator
 
 
 class Gate:
@@ -43,3 +44,20 @@ class Gate:
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
+
+
+def runs_within(sizes: Iterable[int], count_max: int, bytes_max: int) -> Iterator[slice]:
+    """Cut a list into runs of elements that keep both bounds, but for one that alone exceeds them; mostly there is one.
+
+    Args:
+        sizes: of its elements, in bytes.
+        count_max: elements of a run.
+        bytes_max: of a run.
+    """
+    begin = end = size = 0
+    for end, more in enumerate(sizes):
+        if end > begin and (end - begin >= count_max or size + more > bytes_max):
+            yield slice(begin, end)
+            begin, size = end, 0
+        size += more
+    yield slice(begin, end + 1)

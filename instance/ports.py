@@ -20,13 +20,12 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from ..api.message_id import FunctionMessageId
 from ..client.config import ConsumerConfig, ProducerConfig
 from ..client.consumers.received import ReceivedEntry
 from ..client.producers.outgoing import OutgoingEntry
 from ..wire.message_id import MessageId
+from .function_context import Outside
 from .function_thread import Calls, Item, Maker
-from .publish_request import PublishRequest
 from .state.session import StateSession
 
 
@@ -146,7 +145,7 @@ class Endpoints(Protocol):
         """Open an output."""
 
 
-class Settlement(Protocol):
+class Settlement(Outside, Protocol):
     """What the outcome of processing does to inputs and outputs, from opening them to closing them.
 
     Everything runs on the event loop but `session`, `publish` and `acknowledge`, which the function's thread calls, and
@@ -159,12 +158,6 @@ class Settlement(Protocol):
 
     def session(self) -> StateSession | None:
         """Return the function's state, None if there is no state store; asked for once, if it takes a context."""
-
-    def publish(self, request: PublishRequest) -> None:
-        """See `function_context.Outside`."""
-
-    def acknowledge(self, message_id: FunctionMessageId, topic: str) -> None:
-        """See `function_context.Outside`."""
 
     async def open(self, calls: Calls) -> None:
         """Open inputs and outputs, saying in `InstanceCore.opening` what is being opened.

@@ -19,7 +19,7 @@ from ...client.producers.outgoing import OutgoingEntry, encode_entry
 from ...errors import ProtocolError
 from ..batch_call import Blame, Failure, Results
 from ..function_thread import Calls, FunctionThread, Header, Source, collect
-from ..gate import Gate
+from ..gate import Gate, runs_within
 from ..ports import Input
 from ..publish_request import MESSAGE_BYTES_MAX
 from ..state.layer import Layer
@@ -222,16 +222,7 @@ def _entries(
         return []
     if size <= OUTPUT_ENTRY_BYTES_MAX and len(outputs) <= UNIT_MESSAGES_MAX:
         return [encode_entry(outputs, headers, compression=compression)]
-    entries: list[OutgoingEntry] = []
-    begin = 0
-    while begin < len(outputs):
-        end, sum_bytes = begin, 0
-        while end < len(outputs) and end - begin < UNIT_MESSAGES_MAX:
-            sum_bytes += len(outputs[end])
-            if sum_bytes > OUTPUT_ENTRY_BYTES_MAX and end > begin:
-                break
-            end += 1
-        part = None if headers is None else headers[begin:end]
-        entries.append(encode_entry(outputs[begin:end], part, compression=compression))
-        begin = end
-    return entries
+    return [
+        encode_entry(outputs[run], None if headers is None else headers[run], compression=compression)
+        for run in runs_within(map(len, outputs), UNIT_MESSAGES_MAX, OUTPUT_ENTRY_BYTES_MAX)
+    ]

@@ -22,10 +22,9 @@ from ...client.producers.producer import Producer
 from ...errors import BrokerError, ClosedError, MagnetarError, OperationTimeout, TopicNotFound, TopicTerminated
 from ...tasks.supervised import TaskSet
 from ...wire.message_id import MessageId
-from ..callbacks import Callbacks
 from ..core import InstanceCore
 from ..gate import Gate
-from ..publish_request import PublishRequest, Result
+from ..publish_request import Callbacks, PublishRequest, Result
 
 ON_THE_WAY_MAX = 10_000  # messages
 ON_THE_WAY_BYTES_MAX = 64 * 1024 * 1024

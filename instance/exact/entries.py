@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 
 from ...client.config import Compression
 from ...client.producers.outgoing import describe, encode_entry, seal_entry
@@ -14,6 +15,7 @@ from ...errors import MessageTooLarge
 from ...state.values import OutboxEntry
 from ...wire.position_sequence import segment_of
 from ...wire.pulsar_api_pb2 import SingleMessageMetadata
+from ..gate import runs_within
 from ..publish_request import PublishRequest
 from .work import Result
 
@@ -141,16 +143,12 @@ def cut(
     if is_one_entry(payloads, headers):
         yield payloads, headers
         return
-    begin = size = 0
-    for position, payload in enumerate(payloads):
-        bytes_ = size_of(payload, None if headers is None else headers[position])
-        if bytes_ > ENTRY_BYTES_MAX:
-            raise MessageTooLarge(refusal(bytes_))
-        if size + bytes_ > ENTRY_BYTES_MAX:
-            yield payloads[begin:position], None if headers is None else headers[begin:position]
-            begin, size = position, 0
-        size += bytes_
-    yield payloads[begin:], None if headers is None else headers[begin:]
+    sizes = list(map(size_of, payloads, headers or repeat(None)))
+    for size in sizes:
+        if size > ENTRY_BYTES_MAX:
+            raise MessageTooLarge(refusal(size))
+    for run in runs_within(sizes, len(sizes), ENTRY_BYTES_MAX):
+        yield payloads[run], None if headers is None else headers[run]
 
 
 def _cut(topic: str, draft: _Draft) -> Iterator[tuple[list[bytes], list[Header] | None]]:

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from ...errors import FencedByPosition, StateRefused
-from ..callbacks import Callbacks
 from ..core import InstanceCore
 from ..gate import Gate
+from ..publish_request import Callbacks
 from ..publish_request import Result as Published
 from .work import Result
 

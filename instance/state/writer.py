@@ -8,12 +8,12 @@ repeated with it until it is answered: the store makes it once, also when an ans
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from ...errors import StateRefused
 from ...state.limits import WRITER_BYTES
 from ...state.values import Change, Put
-from ..gate import Gate
+from ..gate import Gate, runs_within
 from ..stopping import InstanceStopping
 from .binding import StateBinding, WritingThread
 from .layer import Layer, changes_of, merge
@@ -80,8 +80,10 @@ class StateWriter(WritingThread[tuple[Layer, Done]]):
     def _try(self, layers: Sequence[Layer]) -> BaseException | None:
         """Store layers, and return why not, or None."""
         try:
-            for part in _parts(changes_of(merge(layers))):
-                self._apply(part)
+            changes = changes_of(merge(layers))
+            sizes = [len(change.data) if isinstance(change, Put) else 0 for change in changes]
+            for part in runs_within(sizes, CALL_ROWS_MAX, CALL_BYTES_MAX):
+                self._apply(changes[part])
         except (Exception, InstanceStopping) as error:  # noqa: BLE001  whatever it is, the instance must hear of it
             return error
         return None
@@ -126,14 +128,3 @@ class StateLink(StateBinding):
         """Let the function wait for nothing any more; what it changed is still stored."""
         super().stop_function()
         self._gate.close()
-
-
-def _parts(changes: Sequence[Change]) -> Iterator[Sequence[Change]]:
-    """Cut changes into calls; mostly there is one."""
-    begin = size = 0
-    for position, change in enumerate(changes):
-        size += len(change.data) if isinstance(change, Put) else 0
-        if position - begin >= CALL_ROWS_MAX or size > CALL_BYTES_MAX:
-            yield changes[begin:position]
-            begin, size = position, len(change.data) if isinstance(change, Put) else 0
-    yield changes[begin:]

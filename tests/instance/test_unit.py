@@ -1,13 +1,15 @@
-"""What to acknowledge, by the thousand: random entries, pieces in random order, random failures."""
+"""What to acknowledge, by the thousand: random entries, pieces in random order, random failures, runs."""
 
 from __future__ import annotations
 
 import itertools
 import random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from magnetar.client.consumers.received import ReceivedEntry
+from magnetar.instance.gate import runs_within
 from magnetar.instance.unit import Unit
 from magnetar.wire import ack_set
 from magnetar.wire.batch import encode_plain_batch
@@ -70,3 +72,19 @@ def test_every_message_is_settled_once_and_failures_stay(
     assert sorted(whole) == sorted(key for key, left in open_indexes.items() if not left)
     assert {entry.message_id for entry in unit.failed_entries} == {key for key, left in open_indexes.items() if left}
     assert open_indexes == failed_at
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_runs_keep_both_bounds_and_are_as_long_as_they_may(seed: int) -> None:
+    rng = random.Random(seed)
+    sizes = [rng.randrange(15) for _ in range(rng.randrange(1, 100))]
+    runs = [sizes[run] for run in runs_within(iter(sizes), 5, 20)]
+    assert list(itertools.chain(*runs)) == sizes
+    for run, after in itertools.pairwise([*runs, []]):
+        assert 1 <= len(run) <= 5
+        assert sum(run) <= 20
+        assert not after or len(run) == 5 or sum(run) + after[0] > 20
+
+
+def test_an_element_that_exceeds_the_bound_alone_is_a_run() -> None:
+    assert list(runs_within([30, 1, 30, 2, 2], 5, 20)) == [slice(0, 1), slice(1, 2), slice(2, 3), slice(3, 5)]
