@@ -150,7 +150,11 @@ def why_none(view: ClusterView | None, own_id: str, executor_mb: int) -> str:
 
 
 class ClusterWatch:
-    """Watches the executors of a driver, on a thread of its own until `close`."""
+    """Watches the executors of a driver, on a thread of its own until `close`.
+
+    Attributes:
+        reason: in one line why there are no executors; empty if there are, or nobody knows yet.
+    """
 
     def __init__(self, context: SparkContext, is_lost: Callable[[], None]) -> None:
         """Begin.
@@ -163,14 +167,10 @@ class ClusterWatch:
         self._context = context
         self._is_lost = is_lost
         self._looks = 0
-        self._reason = ""
+        self.reason = ""
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="Spark cluster watch", daemon=True)
         self._thread.start()
-
-    def reason(self) -> str:
-        """Return in one line why there are no executors; empty if there are, or nobody knows yet."""
-        return self._reason
 
     def close(self) -> None:
         """Stop watching, without waiting for an answer of the master."""
@@ -192,7 +192,7 @@ class ClusterWatch:
         if driver.isStopped():
             return True
         if not driver.getExecutorIds().isEmpty():
-            self._reason, self._looks = "", 0
+            self.reason, self._looks = "", 0
             return False
         self._looks += 1
         if self._looks % LOOKS_PER_QUESTION:
@@ -202,5 +202,5 @@ class ClusterWatch:
         if view is not None and all(id_ != own_id for id_, _ in view.applications):
             _log.warning("the Spark master does not know application %s any more; was it restarted?", own_id)
             return True
-        self._reason = why_none(view, own_id, driver.executorMemory())
+        self.reason = why_none(view, own_id, driver.executorMemory())
         return False

@@ -23,7 +23,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import SparkFailed
+from ..errors import InvalidConfig, SparkFailed
 from .cluster import ClusterWatch, is_cluster, masters_of
 from .java import Java, find_java, module_options
 from .session_config import SessionConfig, spark_master, spark_settings
@@ -32,8 +32,10 @@ from .source.requirements import READS_AND_WRITES, need
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Session", "SessionConfig", "open_session", "reach_master"]
+__all__ = ["Session", "SessionConfig", "check_ready", "open_session"]
 
+FREE_BYTES_MIN = 64 * 1024 * 1024
+"""Less than this is soon full of what tasks exchange."""
 MASTER_TIMEOUT_S = 5.0
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 10.0
@@ -69,7 +71,7 @@ class Session:
 
     def waits_for(self) -> str:
         """Return in one line why a cluster gives no executors; empty if it does, or all runs here."""
-        return "" if self._cluster is None else self._cluster.reason()
+        return "" if self._cluster is None else self._cluster.reason
 
     def stop(self) -> None:
         """End the session and its JVM; within `STOP_TIMEOUT_S` in any case."""
@@ -282,3 +284,41 @@ def end_jvm(process: subprocess.Popen[bytes]) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+
+
+def check_ready(master: str, environment: Mapping[str, str] | None = None, directory: Path | None = None) -> None:
+    """Check the extra, a Java, the master, and the disk. Blocking: a silent master takes 5 s an address.
+
+    Args:
+        master: as `SessionConfig` takes it.
+        environment: where Java is looked for; None is this process's.
+        directory: where Spark writes; made if it is not there.
+
+    Raises:
+        InvalidConfig: something is not installed, the master is of an unknown kind, or there is no room.
+        SparkFailed: no master answers.
+    """
+    need("pyspark", *READS_AND_WRITES)
+    find_java(os.environ if environment is None else environment)
+    spark_master(master)
+    reach_master(master)
+    if directory is not None:
+        _check_room(directory)
+
+
+def _check_room(directory: Path) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory) as file:
+            file.write(b"\0")
+        free = shutil.disk_usage(directory).free
+    except OSError as error:
+        why = "it is no directory" if isinstance(error, FileExistsError) else error.strerror or error
+        raise InvalidConfig(
+            f"Spark cannot write into {directory}: {why}; make that possible, or give the worker another data directory"
+        ) from error
+    if free < FREE_BYTES_MIN:
+        raise InvalidConfig(
+            f"{free // 1024**2} MB are free in {directory}, and Spark needs {FREE_BYTES_MIN // 1024**2} MB at least;"
+            " make room, or give the worker another data directory"
+        )

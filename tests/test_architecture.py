@@ -83,7 +83,6 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("java", "cluster", "task_killer"),
         ("session_config",),
         ("session",),
-        ("readiness",),
         ("jobs",),
         ("",),
     ),

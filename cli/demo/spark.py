@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ...client.client import AsyncClient
 from ...errors import InvalidConfig
-from ...spark.readiness import check_ready
+from ...spark.session import check_ready
 from ...wire.message_id import EARLIEST
 from ..failure import Failure
 from ..functions.functions import config_part, package_part

@@ -28,7 +28,7 @@ import setproctitle
 from ...errors import MagnetarError, ProtocolError
 from ...instance.logs.file import FILE_BYTES_MAX, rotated, tail
 from ...instance.spec import InstanceSpec, from_json
-from ...spark.jobs.run_failure import RunCancelled
+from ...spark.jobs.spark_job import RunCancelled
 from ...spark.session import Session, open_session
 from ...spark.session_config import SessionConfig
 from ..process.channel import encode, take

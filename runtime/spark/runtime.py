@@ -17,8 +17,7 @@ from collections.abc import Callable
 
 from ...errors import ClosedError, SparkFailed
 from ...instance.spec import InstanceSpec
-from ...spark.readiness import check_ready
-from ...spark.session import sweep
+from ...spark.session import check_ready, sweep
 from ...tasks import TaskSet, within
 from ..process.channel import ProcessChannel, execute
 from ..process.forked import how_it_ended

@@ -23,6 +23,7 @@ from ...wire.functions_pb2 import EARLIEST
 from ...wire.topic_name import parse_topic_name
 from ..session import Session
 from ..source.connection import Routes
+from ..source.publishing import partition_names
 from .backlog import backlog_entries
 from .function_requirements import LIBRARIES, Installer
 from .planned_run import PlannedRun
@@ -145,11 +146,9 @@ class SparkFunction:
         for text in source.inputSpecs:
             topic = parse_topic_name(text)
             count = routes.partitions(topic, makes=True) if topic.partition < 0 else 0
-            for part in [topic.partition_name(index) for index in range(count)] or [topic]:
-                found[part.text] = Subscription(
-                    routes, part.text, name, from_earliest=source.subscriptionPosition == EARLIEST
-                )
-        return [found[topic] for topic in found]
+            for part in partition_names(text, count):
+                found[part] = Subscription(routes, part, name, from_earliest=source.subscriptionPosition == EARLIEST)
+        return list(found.values())
 
     def run(self, run_id: str, report: Report) -> RunProgress:
         """Process the backlog and return how the run ended; blocking.

@@ -27,9 +27,8 @@ from .planner import Planner, Subscription
 from .plans import Plan, PlanStore, RunFenced
 from .progress import RunProgress, add_metrics
 from .retries import with_retries
-from .run_failure import RunCancelled, RunFailed, failed_job, failed_with
 from .run_request import RunRequest
-from .spark_job import JobProgress, Work, watched
+from .spark_job import JobProgress, RunCancelled, RunFailed, Work, failed_job, failed_with, watched
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

@@ -24,7 +24,7 @@ from ..source.reader import CONSUMER_ID, BlockingConsumer
 from ..source.topic_metadata import backlog
 from .plans import Plan, PlanStore, make_tasks
 from .retries import with_retries
-from .run_failure import failed_with
+from .spark_job import failed_with
 
 SHUFFLES_PER_CORE = 2
 _T = TypeVar("_T")

@@ -1,4 +1,4 @@
-"""Watches Spark jobs of a function from a second thread, cancels them with their run, and tells their progress.
+"""The Spark jobs of a run: watched from a second thread and cancelled with it; their progress, and their errors.
 
 The progress is in Spark's status store: tasks of stages, and rows that were read. Only the driver knows this, and for
 DataFrame functions only Spark does: their jobs are the user's, as many as there are actions, each of stages that nobody
@@ -9,22 +9,73 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pickle import PicklingError
 from typing import TYPE_CHECKING, Any
 
+from ...errors import MagnetarError
+from ...instance.stats import format_error
 from ..task_killer import PROPERTY, TaskKiller
 from .progress import Recorded
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
+    from .plans import Plan
+
 LOOK_S = 0.1
 _ERROR_CHARACTERS = 8_000
 _ENDED = ("COMPLETE", "FAILED")
 _SKIPPED = "SKIPPED"
 _log = logging.getLogger(__name__)
+_OWN_ERROR = re.compile(r"^magnetar\.errors\.(\w+: .*)$", re.MULTILINE)
+
+
+class RunCancelled(Exception):
+    """The run was cancelled."""
+
+
+class RunFailed(Exception):
+    """The run cannot go on.
+
+    Attributes:
+        is_user_error: the function raised.
+    """
+
+    def __init__(self, text: str, is_user_error: bool = False) -> None:
+        super().__init__(text)
+        self.is_user_error = is_user_error
+
+
+def failed_with(plan: Plan, text: str, is_user_error: bool = False) -> RunFailed:
+    """Return the failure of a run whose plan is kept, which the text is to say too."""
+    return RunFailed(
+        f"{text}\nplan {plan.number} is kept: the next run begins with it and repeats nothing that is stored; functions"
+        " reset-cursor gives it up",
+        is_user_error,
+    )
+
+
+def failed_job(plan: Plan, error: Exception, what: str, *, runs_user_code: bool) -> RunFailed:
+    """Return what an error out of a plan's job means.
+
+    Args:
+        plan: whose job it was.
+        error: of Spark, of ours, or whatever user code raises.
+        what: the function's name, for its user.
+        runs_user_code: in the job itself, so that what is not ours is the function's.
+    """
+    is_ours = isinstance(error, MagnetarError)
+    is_of_spark = hasattr(error, "java_exception") or type(error).__module__.startswith(("pyspark", "py4j"))
+    text = told(error) if is_of_spark or is_ours else format_error(error)
+    if isinstance(error, PicklingError):
+        text = f"what {what} gives to Spark cannot be pickled: {error}; make it inside of what Spark calls"
+    if is_of_spark and (ours := _OWN_ERROR.search(text)):
+        return failed_with(plan, ours[1])  # raised where entries are read or rows are written
+    return failed_with(plan, text, runs_user_code and not is_ours)
 
 
 @contextlib.contextmanager

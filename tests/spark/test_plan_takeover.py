@@ -14,7 +14,7 @@ from magnetar.errors import TopicNotFound
 from magnetar.spark.jobs.function_run import SparkFunction
 from magnetar.spark.jobs.planner import Planner, Subscription
 from magnetar.spark.jobs.plans import Plan, PlanStore, RunFenced, Task
-from magnetar.spark.jobs.run_failure import RunCancelled
+from magnetar.spark.jobs.spark_job import RunCancelled
 from magnetar.spark.source.connection import Routes
 from magnetar.spark.source.topic_metadata import backlog
 from magnetar.state.client import TableClient

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import magnetar
 import pytest
 from magnetar.errors import InvalidConfig, SparkFailed
-from magnetar.spark.readiness import check_ready
+from magnetar.spark.session import check_ready
 from magnetar.spark.source import requirements
 
 pytestmark = pytest.mark.spark

@@ -19,7 +19,7 @@ from ...errors import (
     SparkFailed,
     UnknownBrokerError,
 )
-from ...spark.readiness import check_ready
+from ...spark.session import check_ready
 from ...wire.functions_pb2 import EARLIEST, EFFECTIVELY_ONCE, FAILOVER, FunctionDetails
 from ..cluster.broker_admin import BrokerAdmin
 from ..config import WorkerConfig
