@@ -273,11 +273,6 @@ class FunctionConfig:
     """Fields that were sent but cannot be honoured, with the reason; raised after the rules that are Pulsar's."""
 
     @property
-    def fqfn(self) -> str:
-        """tenant/namespace/name."""
-        return f"{self.tenant}/{self.namespace}/{self.name}"
-
-    @property
     def file_name(self) -> str:
         """Last part of `py`, for an upload that does not tell the file's name."""
         return PureWindowsPath(PurePosixPath(self.py or "").name).name

@@ -107,8 +107,9 @@ def _check_name(config: FunctionConfig) -> None:
         raise InvalidConfig(
             f"subName {sub_name[:40]!a} must be at most {MAX_SUBSCRIPTION_BYTES} bytes without control characters"
         )
-    if config.sent_fqfn and config.sent_fqfn != config.fqfn:
-        raise InvalidConfig(f"fqfn {config.sent_fqfn} is not {config.fqfn}, the name in the request; leave fqfn out")
+    fqfn = f"{config.tenant}/{config.namespace}/{config.name}"
+    if config.sent_fqfn and config.sent_fqfn != fqfn:
+        raise InvalidConfig(f"fqfn {config.sent_fqfn} is not {fqfn}, the name in the request; leave fqfn out")
 
 
 def _check_inputs(config: FunctionConfig) -> None:
@@ -204,10 +205,11 @@ def _check_window(config: FunctionConfig) -> None:
 
 
 def _check_python(config: FunctionConfig) -> None:
-    if config.runtime == "JAVA":
-        raise InvalidConfig("runtime JAVA is not supported; leave jar and runtime out and give a Python file as py")
-    if config.runtime == "GO":
-        raise InvalidConfig("runtime GO is not supported; leave go and runtime out and give a Python file as py")
+    for runtime, field in (("JAVA", "jar"), ("GO", "go")):
+        if config.runtime == runtime:
+            raise InvalidConfig(
+                f"runtime {runtime} is not supported; leave {field} and runtime out and give a Python file as py"
+            )
     if config.processing_guarantees == EFFECTIVELY_ONCE:
         _check_effectively_once(config)
     if config.max_message_retries is not None and config.max_message_retries >= 0:

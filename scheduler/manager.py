@@ -191,7 +191,11 @@ class SchedulerManager:
 
     def _apply(self, key: str | None, value: bytes, _properties: Mapping[str, str]) -> None:
         if key is not None and key.startswith(DRAINED):
-            self._apply_drain(key.removeprefix(DRAINED), value.decode())
+            worker_id = key.removeprefix(DRAINED)
+            if value:
+                self._drained[worker_id] = value.decode().removeprefix("=")
+            else:
+                self._drained.pop(worker_id, None)
         elif self._apply_assignment(key, value):
             self._on_change()
 
@@ -204,12 +208,6 @@ class SchedulerManager:
             raise ValueError(f"the assignment of {key} names no worker or another instance")
         self._assignments[key] = assignment
         return True
-
-    def _apply_drain(self, worker_id: str, value: str) -> None:
-        if value:
-            self._drained[worker_id] = value.removeprefix("=")
-        else:
-            self._drained.pop(worker_id, None)
 
     async def schedule(self, functions: Callable[[], Iterable[FunctionMetaData]], workforce: Workforce) -> int:
         """Publish what changed; returns the number of records, 0 when this worker does not lead.

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 
 from ..errors import MagnetarError
-from ..membership.roster import Member, parse_member, participants, read_roster
+from ..membership.manager import Member, parse_member, participants, read_roster
 from ..wire.functions_pb2 import FunctionMetaData
 from .functions.package_intake import PACKAGE_PREFIX
 
@@ -22,28 +22,19 @@ MARK = "magnetar"
 _PROBE_TIMEOUT_S = 2.0
 
 
-def foreign_workers(topic_stats: Mapping[str, Any]) -> list[str]:
-    """Return the ids of members that are not workers of ours; pure."""
-    names = [name for name, properties in participants(topic_stats) if MARK not in properties]
-    return sorted(member.worker_id for name in names if (member := parse_member(name)))
-
-
-def foreign_functions(functions: Iterable[FunctionMetaData]) -> list[str]:
-    """Return the names of functions whose packages are kept in another way; pure."""
-    return [
-        metadata.functionDetails.name
-        for metadata in functions
-        if not metadata.packageLocation.packagePath.startswith(PACKAGE_PREFIX)
-    ]
-
-
 def check_namespace(namespace: str, topic_stats: Mapping[str, Any], functions: Iterable[FunctionMetaData]) -> None:
     """Refuse a namespace that Apache Pulsar's own workers use.
 
     Raises:
         MagnetarError: with the remedy.
     """
-    workers, names = foreign_workers(topic_stats), foreign_functions(functions)
+    strangers = [parse_member(name) for name, properties in participants(topic_stats) if MARK not in properties]
+    workers = sorted(member.worker_id for member in strangers if member)
+    names = [
+        metadata.functionDetails.name
+        for metadata in functions
+        if not metadata.packageLocation.packagePath.startswith(PACKAGE_PREFIX)
+    ]
     if not workers and not names:
         return
     used = f"worker {workers[0]} is there" if workers else f"it holds the function {names[0]}"

@@ -17,8 +17,7 @@ from .. import __version__
 from ..client.client import AsyncClient
 from ..client.config import ConsumerConfig
 from ..errors import MagnetarError
-from ..membership.manager import MembershipManager, Participation
-from ..membership.roster import INCARNATION, SUBSCRIPTION, Member
+from ..membership.manager import INCARNATION, SUBSCRIPTION, Member, MembershipManager, Participation
 from ..metadata.functions import Change, FunctionMetadataManager, fqfn
 from ..metadata.packages import PackageStore
 from ..runtime.interface import Runtime
@@ -30,7 +29,6 @@ from ..runtime.spark.runtime import SparkRuntime
 from ..runtime.thread.runtime import ThreadRuntime
 from ..scheduler.manager import SchedulerManager
 from ..tasks import TaskSet
-from ..web.exposition import CONTENT_TYPE
 from ..wire.functions_pb2 import FunctionMetaData, PackageLocationMetaData
 from .admission import MARK
 from .cluster.broker_admin import BrokerAdmin
@@ -241,9 +239,8 @@ class Parts:
         state = StateRoutes(self.functions, self.tables)
         cluster = ClusterRoutes(self.membership, self.leadership, self.scheduling, self.scheduler, instances)
 
-        async def read_metrics() -> tuple[bytes, str]:
-            text = metrics.render(self._config.cluster, await instances.own_metrics(), self._gauges())
-            return text, CONTENT_TYPE
+        async def read_metrics() -> bytes:
+            return metrics.render(self._config.cluster, await instances.own_metrics(), self._gauges())
 
         # The first path that matches answers: a key of a state may end like a path of a function.
         tables = (state.routes(), functions.routes(), cluster.routes(), connectors_routes())

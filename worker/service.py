@@ -20,7 +20,7 @@ import httpx
 from ..client.client import AsyncClient
 from ..client.config import SERVICE_BACKOFF_MAX_MS, ClientConfig
 from ..errors import MagnetarError
-from ..membership.roster import Member, parse_member
+from ..membership.manager import Member, parse_member
 from ..runtime.manager import RuntimeManager
 from ..tasks import Backoff, Retry, TaskSet
 from ..web.same_site import allowed_names

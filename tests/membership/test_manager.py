@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
-from magnetar.membership.manager import MembershipManager
-from magnetar.membership.roster import SUBSCRIPTION, Member
+from magnetar.membership.manager import SUBSCRIPTION, Member, MembershipManager
 
 ME = Member("me", "localhost", 1)
 OTHER = Member("other", "localhost", 2)

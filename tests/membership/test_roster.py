@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from magnetar.membership.grace_period import GracePeriod
-from magnetar.membership.manager import MembershipManager
-from magnetar.membership.roster import Member, parse_member, read_roster
+from magnetar.membership.manager import Member, MembershipManager, parse_member, read_roster
 
 PRINTABLE = st.text(min_size=1, max_size=255).filter(str.isprintable)
 

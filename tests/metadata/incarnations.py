@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from magnetar.errors import MagnetarError, RequestRefused
-from magnetar.membership.roster import Member
+from magnetar.membership.manager import Member
 from magnetar.wire.functions_pb2 import RUNNING, STOPPED
 from magnetar.worker.functions.service import Deployment, FunctionName
 

@@ -12,8 +12,7 @@ from magnetar.broker.service import BrokerService
 from magnetar.client.client import AsyncClient
 from magnetar.client.config import ConsumerConfig, ReaderConfig
 from magnetar.errors import MagnetarError
-from magnetar.membership.manager import Participation
-from magnetar.membership.roster import SUBSCRIPTION, Member
+from magnetar.membership.manager import SUBSCRIPTION, Member, Participation
 from magnetar.wire.message_id import EARLIEST
 from magnetar.wire.payload import seal
 from magnetar.wire.pulsar_api_pb2 import MessageMetadata

@@ -9,7 +9,7 @@ import uuid
 from typing import Protocol
 
 from magnetar.errors import MagnetarError
-from magnetar.membership.roster import Member
+from magnetar.membership.manager import Member
 from magnetar.metadata.functions import FunctionRequest
 from magnetar.wire.functions_pb2 import RUNNING, STOPPED, FunctionDetails, FunctionMetaData
 

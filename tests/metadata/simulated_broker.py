@@ -25,7 +25,7 @@ from magnetar.errors import (
     ProducerBusy,
     ProducerFenced,
 )
-from magnetar.membership.roster import SUBSCRIPTION, Member
+from magnetar.membership.manager import SUBSCRIPTION, Member
 from magnetar.wire.message_id import MessageId
 
 if TYPE_CHECKING:

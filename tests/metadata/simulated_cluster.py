@@ -17,8 +17,7 @@ from typing import Any, Protocol, cast
 import httpx
 from magnetar.client.client import AsyncClient
 from magnetar.errors import FunctionExists, MagnetarError, NotLeader, OutOfDate, RequestRefused
-from magnetar.membership.manager import MembershipManager, Participation
-from magnetar.membership.roster import Member
+from magnetar.membership.manager import Member, MembershipManager, Participation
 from magnetar.metadata.functions import FunctionMetadataManager, FunctionRequest
 from magnetar.scheduler.manager import SchedulerManager
 from magnetar.wire.functions_pb2 import FunctionMetaData

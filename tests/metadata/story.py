@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, Protocol, TypeVar
 
-from magnetar.membership.roster import Member
+from magnetar.membership.manager import Member
 
 from .simulated_broker import KEEP_ALIVE_S
 from .simulated_cluster import Ground, Network, SimulatedWorker

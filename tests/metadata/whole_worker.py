@@ -13,7 +13,7 @@ import httpx
 from magnetar.client.client import AsyncClient
 from magnetar.client.config import ConsumerConfig
 from magnetar.errors import MagnetarError, RequestRefused
-from magnetar.membership.roster import Member
+from magnetar.membership.manager import Member
 from magnetar.runtime.manager import InstanceEnvironment, RuntimeManager
 from magnetar.wire.functions_pb2 import PackageLocationMetaData
 from magnetar.worker.assembly import Parts

@@ -9,8 +9,7 @@ from typing import Any
 import httpx
 import pytest
 from magnetar.errors import RequestRefused
-from magnetar.membership.manager import MembershipManager
-from magnetar.membership.roster import Member
+from magnetar.membership.manager import Member, MembershipManager
 from magnetar.metadata.functions import FunctionMetadataManager, FunctionRequest
 from magnetar.wire.functions_pb2 import FunctionDetails, FunctionMetaData
 from magnetar.worker.cluster.hand_over import REQUEST_ID_HEADER, HandOver

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 from magnetar.broker.dispatch.single_active import Candidate, choose_active
-from magnetar.membership.roster import Member
+from magnetar.membership.manager import Member
 from magnetar.worker.service import WorkerService
 
 from tests.support.eventually import eventually

@@ -24,8 +24,7 @@ from ...errors import (
     OutOfDate,
     RequestRefused,
 )
-from ...membership.manager import MembershipManager
-from ...membership.roster import Member
+from ...membership.manager import Member, MembershipManager
 from ...metadata.functions import FunctionMetadataManager, FunctionRequest, fqfn
 from ...tasks import Backoff, Retry
 from ...web.async_client import request as send
@@ -154,10 +153,7 @@ class HandOver:
         )
         if not answer.is_success:
             raise RequestRefused(answer.status, answer.reason)
-        await self._wait_until_seen(request)
-
-    async def _wait_until_seen(self, request: FunctionRequest) -> None:
-        """Answer only when this worker's own table shows the change: the next request here must see it."""
+        # Answered only when this worker's own table shows the change: the next request here must see it.
         try:
             await self.metadata.wait_until_seen(request)
         except OperationTimeout as exc:

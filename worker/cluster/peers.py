@@ -13,8 +13,7 @@ from typing import Any
 import httpx
 
 from ...errors import MagnetarError, RequestRefused
-from ...membership.manager import MembershipManager
-from ...membership.roster import Roster
+from ...membership.manager import MembershipManager, Roster
 from ...web.async_client import request
 from ...web.client import Answer
 from ...wire.printable import one_line

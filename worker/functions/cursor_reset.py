@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import MagnetarError, RequestRefused
-from ...wire.functions_pb2 import RUNNING, STOPPED, FunctionMetaData
+from ...wire.functions_pb2 import STOPPED, FunctionMetaData
 from ...wire.topic_name import parse_topic_name
 from ..cluster.broker_admin import BrokerAdmin
 from .instances import Instances
 from .prerequisites import subscription_of
-from .service import FunctionName, Functions
+from .service import FunctionName, Functions, states_of
 
 CONSUMERS_GONE_S = 5.0
 """After the instances have said that they stopped; one that hangs may not have."""
@@ -92,7 +92,7 @@ class CursorReset:
         """
         before = self._functions.find(name)
         topics = await self._topics(before, target)
-        states = {number: before.instanceStates.get(number, RUNNING) for number in self._numbers(before)}
+        states = states_of(before)
         if any(state != STOPPED for state in states.values()):
             await self._functions.replace_states(name, dict.fromkeys(states, STOPPED))
         stopped = self._functions.find(name)
@@ -113,10 +113,6 @@ class CursorReset:
             # A part that was moved needs the new incarnation too.
             await self._functions.replace_states(name, states, raises_incarnation=moved > 0)
         await self._instances.settle(name, self._functions.find(name))
-
-    @staticmethod
-    def _numbers(metadata: FunctionMetaData) -> range:
-        return range(metadata.functionDetails.parallelism)
 
     async def _alone(self, metadata: FunctionMetaData) -> None:
         """Wait until nobody consumes the inputs: an instance of a worker that hangs still runs, whatever is assigned.

@@ -244,9 +244,7 @@ class Instances:
 
     async def own_stats(self) -> list[Json]:
         """Return name and statistics of every instance on this worker."""
-        keys = sorted(self._scheduler.of_worker(self._me))
-        metrics = await self.own_metrics()
-        return [{"name": key, "metrics": instance_stats(metrics[key])} for key in keys if key in metrics]
+        return [{"name": key, "metrics": instance_stats(data)} for key, data in (await self.own_metrics()).items()]
 
     async def own_metrics(self) -> dict[str, MetricsData]:
         """Return the counts of every instance on this worker; one that is down has none."""

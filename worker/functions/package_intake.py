@@ -215,22 +215,18 @@ def _parse(file: Path, package: Path) -> ast.Module:
     return tree
 
 
-def _top_level(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yield the statements that run at import, those inside of if, try, with and loops included."""
-    for statement in body:
-        yield statement
-        for name in ("body", "orelse", "finalbody", "handlers"):
-            if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                break
-            for inner in getattr(statement, name, []):
-                if isinstance(inner, ast.ExceptHandler):
-                    yield from _top_level(inner.body)
-                elif isinstance(inner, ast.stmt):
-                    yield from _top_level([inner])
+def _top_level(node: ast.AST) -> Iterator[ast.stmt]:
+    """Yield the statements of a module or class that run at import, those inside of if, try, with and loops too."""
+    for inner in ast.iter_child_nodes(node):
+        if isinstance(inner, ast.stmt):
+            yield inner
+        is_compound = isinstance(inner, ast.stmt | ast.ExceptHandler)
+        if is_compound and not isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield from _top_level(inner)
 
 
-def _names(body: list[ast.stmt]) -> Iterator[str]:
-    for statement in _top_level(body):
+def _names(scope: ast.Module | ast.ClassDef) -> Iterator[str]:
+    for statement in _top_level(scope):
         match statement:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
                 yield name
@@ -243,7 +239,7 @@ def _names(body: list[ast.stmt]) -> Iterator[str]:
 
 
 def _defines(tree: ast.Module, name: str) -> bool:
-    names = set(_names(tree.body))
+    names = set(_names(tree))
     if name in names or "*" in names or "__getattr__" in names:
         return True
     return any(isinstance(node, ast.Name) and node.id in _OPAQUE_CALLS for node in ast.walk(tree))
@@ -251,10 +247,10 @@ def _defines(tree: ast.Module, name: str) -> bool:
 
 def _check_target(tree: ast.Module, name: str, class_name: str) -> None:
     """Refuse a class without `process` where its source shows that there can be none."""
-    for statement in _top_level(tree.body):
+    for statement in _top_level(tree):
         if isinstance(statement, ast.ClassDef) and statement.name == name:
             plain_bases = all(_last_name(base) in ("Function", "object") for base in statement.bases)
-            has_process = "process" in _names(statement.body)
+            has_process = "process" in _names(statement)
             if plain_bases and not has_process and not statement.decorator_list and not statement.keywords:
                 raise PackageError(f"className {class_name}: class {name} has no method process(self, input, context)")
 
@@ -265,7 +261,7 @@ def _last_name(node: ast.expr) -> str:
 
 def _public(tree: ast.Module) -> list[str]:
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    return sorted({node.name for node in _top_level(tree.body) if isinstance(node, kinds)})
+    return sorted({node.name for node in _top_level(tree) if isinstance(node, kinds)})
 
 
 def _modules(package: Path) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...config.conversion import from_details, merge, read_function_config, to_details, to_json
+from ...config.conversion import from_details, merge, read_function_config, to_details
 from ...config.function_config import FunctionConfig
 from ...config.rules import check, with_defaults
 from ...errors import FunctionExists, InvalidConfig, MagnetarError, NotLeader, OutOfDate, RequestRefused
@@ -111,10 +111,6 @@ class Functions:
             raise RequestRefused(
                 503, f"this worker does not know what others have changed: {reason}; repeat the request"
             ) from exc
-
-    def describe(self, name: FunctionName) -> dict[str, Any]:
-        """Return the JSON of a function's config."""
-        return to_json(self.find(name))
 
     def names(self, tenant: str, namespace: str) -> list[str]:
         """Return the names of a namespace's functions."""
@@ -216,11 +212,11 @@ class Functions:
         for is_last in (False, False, True):
             await deadline.ask(self.metadata.log.catch_up)
             existing = self.find(name)
-            numbers = range(existing.functionDetails.parallelism)
-            if all(existing.instanceStates.get(number, RUNNING) == STOPPED for number in numbers):
+            states = states_of(existing)
+            if all(state == STOPPED for state in states.values()):
                 break
             try:
-                await self.replace_states(name, dict.fromkeys(numbers, STOPPED), deadline=deadline)
+                await self.replace_states(name, dict.fromkeys(states, STOPPED), deadline=deadline)
             except RequestRefused as exc:
                 if exc.status != 400 or is_last:
                     raise  # another reason than that somebody changed it meanwhile
@@ -228,11 +224,11 @@ class Functions:
 
     async def set_state(self, name: FunctionName, instance_id: int | None, state: FunctionState) -> None:
         """Start or stop one instance, or all that are not so yet."""
-        states = _states(await self.newest(name))
+        states = states_of(await self.newest(name))
         chosen = tuple(states) if instance_id is None else (instance_id,)
         if not any(index in states and states[index] != state for index in chosen):
             await self._look()
-            states = _states(self.find(name))
+            states = states_of(self.find(name))
         if not any(index in states and states[index] != state for index in chosen):
             raise RequestRefused(400, "Operation not permitted")
         await self.replace_states(name, {index: state if index in chosen else states[index] for index in states})
@@ -289,7 +285,8 @@ def _next_version(existing: FunctionMetaData) -> FunctionMetaData:
     return metadata
 
 
-def _states(metadata: FunctionMetaData) -> dict[int, FunctionState]:
+def states_of(metadata: FunctionMetaData) -> dict[int, FunctionState]:
+    """Return whether each instance is to run, by its number."""
     return {index: metadata.instanceStates.get(index, RUNNING) for index in range(metadata.functionDetails.parallelism)}
 
 

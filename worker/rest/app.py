@@ -12,6 +12,7 @@ from ... import __version__
 from ...errors import ConnectionLost, MagnetarError, OperationTimeout, PackageError
 from ...web.answers import Refused, as_json, refusal
 from ...web.call import Call
+from ...web.exposition import CONTENT_TYPE
 from ...web.openapi import pages
 from ...web.router import RestRouter, Routes
 from ..functions.service import FunctionName
@@ -82,18 +83,17 @@ class ReadinessGate:
         await app(scope, receive, send)
 
 
-def make_app(tables: Iterable[WorkerRoutes], metrics: Callable[[], Awaitable[tuple[bytes, str]]]) -> ASGIApp:
+def make_app(tables: Iterable[WorkerRoutes], metrics: Callable[[], Awaitable[bytes]]) -> ASGIApp:
     """Return the application.
 
     Args:
         tables: the routes of everything below /admin.
-        metrics: text and content type for Prometheus.
+        metrics: text for Prometheus.
     """
 
     async def read_metrics(_: WorkerCall) -> Response:
         """Return everything for Prometheus."""
-        text, content_type = await metrics()
-        return Response(text, media_type=content_type)
+        return Response(await metrics(), media_type=CONTENT_TYPE)
 
     async def version(_: WorkerCall) -> Response:
         """Return the worker's version."""

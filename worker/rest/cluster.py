@@ -11,8 +11,7 @@ from urllib.parse import urlencode
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
 from ...errors import NotLeader, RequestRefused
-from ...membership.manager import MembershipManager
-from ...membership.roster import Member
+from ...membership.manager import Member, MembershipManager
 from ...scheduler.manager import SchedulerManager
 from ...web.answers import as_json, done
 from ...web.call import Query, takes
@@ -60,10 +59,13 @@ class ClusterRoutes:
 
     async def leader(self, _: WorkerCall) -> Response:
         """Return the worker that leads."""
+        return as_json(_info(await self._leader()))
+
+    async def _leader(self) -> Member:
         leader = (await self.membership.roster()).leader
         if leader is None:
             raise RequestRefused(500, "Leader cannot be determined")
-        return as_json(_info(leader))
+        return leader
 
     async def leader_ready(self, _: WorkerCall) -> Response:
         """Return true on the leader once it takes requests."""
@@ -115,9 +117,7 @@ class ClusterRoutes:
         """Return a redirect to the leader, None if this worker leads."""
         if self.leadership.is_leading:
             return None
-        leader = (await self.membership.roster()).leader
-        if leader is None:
-            raise RequestRefused(500, "Leader cannot be determined")
+        leader = await self._leader()
         if leader == self.membership.me:
             raise RequestRefused(503, NO_LEADER)
         return RedirectResponse(f"{leader.url}{path}", 307)

@@ -11,6 +11,7 @@ from google.protobuf.message import DecodeError
 from starlette.background import BackgroundTask
 from starlette.responses import FileResponse, Response, StreamingResponse
 
+from ...config.conversion import to_json
 from ...errors import PackageError, RequestRefused
 from ...instance.identity import table_of
 from ...metadata.functions import FunctionRequest
@@ -123,7 +124,7 @@ class FunctionsRoutes:
 
     async def get(self, call: WorkerCall) -> Response:
         """Return a function's config."""
-        return as_json(self.functions.describe(call.function))
+        return as_json(to_json(self.functions.find(call.function)))
 
     async def list_functions(self, call: WorkerCall) -> Response:
         """Return the names of a namespace's functions."""
