@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import httpx
 from starlette.types import ASGIApp
@@ -21,7 +20,7 @@ from ..membership.manager import INCARNATION, SUBSCRIPTION, Member, MembershipMa
 from ..metadata.functions import Change, FunctionMetadataManager, fqfn
 from ..metadata.packages import PackageStore
 from ..runtime.interface import Runtime
-from ..runtime.manager import InstanceEnvironment, RuntimeManager
+from ..runtime.manager import FetchPackage, InstanceEnvironment, RuntimeManager
 from ..runtime.process.forked import ForkedProcess
 from ..runtime.process.runtime import ProcessRuntime
 from ..runtime.spark.host_config import SparkConfig
@@ -62,7 +61,7 @@ _log = logging.getLogger(__name__)
 async def make_runtime_manager(
     config: WorkerConfig,
     worker_id: str,
-    fetch_package: Callable[[PackageLocationMetaData], Awaitable[Path]],
+    fetch_package: FetchPackage,
     zygote: ForkedProcess | None = None,
 ) -> RuntimeManager:
     """Return a runtime manager with all runtimes of this version; nothing runs before its first `apply`.
@@ -120,7 +119,8 @@ class Parts:
         self.metadata = FunctionMetadataManager(functions, self._function_changed, self.cleanup.remove)
         self.scheduler = SchedulerManager(assignments, self._assignments_changed)
         self.leadership = Leadership(self.metadata, self.scheduler, lambda: self.scheduling.restart())
-        self.membership = MembershipManager(me, self._join, self._coordinate_stats, self.leadership.became)
+        read_stats = partial(admin.topic_stats, config.topic(config.coordination_topic))
+        self.membership = MembershipManager(me, self._join, read_stats, self.leadership.became)
         self.scheduling = Scheduling(config, self.metadata, self.scheduler, self.membership)
         topics = PackageTopics(client, config.topic(PACKAGE_PREFIX))
         self.packages = PackageStore(config.data_dir / "packages", topics)
@@ -172,9 +172,6 @@ class Parts:
                 initial_position="Earliest", on_active_change=on_active_change,
             ),
         )  # fmt: skip
-
-    async def _coordinate_stats(self) -> Mapping[str, Any]:
-        return await self._admin.topic_stats(self._config.topic(self._config.coordination_topic))
 
     async def run_instances(self, runtime: RuntimeManager) -> None:
         """Let the runtime follow the assignments, until cancelled."""

@@ -12,7 +12,6 @@ import logging
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, aclosing
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -21,11 +20,10 @@ from ..client.client import AsyncClient
 from ..client.config import SERVICE_BACKOFF_MAX_MS, ClientConfig
 from ..errors import MagnetarError
 from ..membership.manager import Member, parse_member
-from ..runtime.manager import RuntimeManager
+from ..runtime.manager import FetchPackage, RuntimeManager
 from ..tasks import Backoff, Retry, TaskSet
 from ..web.same_site import allowed_names
 from ..web.serve import serve
-from ..wire.functions_pb2 import PackageLocationMetaData
 from .admission import check_id, check_namespace
 from .assembly import Parts, make_runtime_manager
 from .cluster.broker_admin import BrokerAdmin
@@ -35,7 +33,6 @@ from .rest.app import ReadinessGate
 SWITCH_INTERVAL_S = 0.0005
 """Thread instances share this process: the default of 5 ms would hold the event loop up for as long."""
 
-FetchPackage = Callable[[PackageLocationMetaData], Awaitable[Path]]
 MakeRuntime = Callable[[WorkerConfig, str, FetchPackage], Awaitable[RuntimeManager]]
 """Makes what runs instances from the worker's settings, its id, and where packages come from."""
 
@@ -110,7 +107,9 @@ class WorkerService:
         settings = ClientConfig(backoff_max_ms=SERVICE_BACKOFF_MAX_MS)
         client = await stack.enter_async_context(AsyncClient(config.service_url, settings))
         await self._reach("--admin-url", config.admin_url, lambda: admin.has_tenant("public"))
-        await self._ensure_topics(admin)
+        await admin.ensure_namespace(config.functions_namespace, config.cluster)
+        for local in config.topics:
+            await admin.ensure_topic(config.topic(local))
         coordination = config.topic(config.coordination_topic)
         await self._reach("--service-url", config.service_url, lambda: client.partitions(coordination))
         stats = await admin.topic_stats(coordination)
@@ -140,27 +139,17 @@ class WorkerService:
 
     async def _reach(self, flag: str, url: str, ask: Callable[[], Awaitable[object]]) -> None:
         """Make sure of an address, waiting for a broker that is still to come as long as the settings say."""
-
-        async def attempt() -> None:
-            async with asyncio.timeout(_REACH_TIMEOUT_S):
-                await ask()
-
         retry = Retry(
             _UNREACHED, Backoff(_RETRY_S, _RETRY_S), self.config.broker_wait_s, is_final=lambda _: False,
             on_failure=lambda _: _log.info("no broker answers at %s yet, trying again", url),
         )  # fmt: skip
         try:
-            await retry.call(attempt)
+            await retry.call(lambda: asyncio.wait_for(ask(), _REACH_TIMEOUT_S))
         except _UNREACHED as exc:
             reason = " ".join(str(exc).split()) or f"no answer within {_REACH_TIMEOUT_S:g} s"
             raise MagnetarError(
                 f"no broker answers at {url}: {reason}; start one (magnetar broker) or correct {flag}"
             ) from exc
-
-    async def _ensure_topics(self, admin: BrokerAdmin) -> None:
-        await admin.ensure_namespace(self.config.functions_namespace, self.config.cluster)
-        for local in self.config.topics:
-            await admin.ensure_topic(self.config.topic(local))
 
     def _spawn(self, name: str, make_work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run a part without which this worker would only look alive, until it stops; its end is the worker's."""

@@ -136,9 +136,8 @@ class HandOver:
         await self._send(request, leader)
 
     async def _send(self, request: FunctionRequest, leader: Member) -> None:
-        details = request.metadata.functionDetails
-        names = (details.tenant, details.namespace, details.name)
-        path = "/".join(map(segment, names))
+        name = fqfn(request.metadata)
+        path = "/".join(map(segment, name.split("/")))
         answer = await send(
             self.http,
             "PUT",
@@ -157,5 +156,4 @@ class HandOver:
         try:
             await self.metadata.wait_until_seen(request)
         except OperationTimeout as exc:
-            name = fqfn(request.metadata)
             _log.warning("the leader carried out a change of %s that is not seen here yet: %s", name, exc)

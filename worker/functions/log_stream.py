@@ -33,10 +33,7 @@ async def stream_log(path: Path, lines: int, prefix: bytes, *, is_following: boo
 
 
 def _prefixed(text: str, prefix: bytes) -> bytes:
-    data = text.encode()
-    if not prefix:
-        return data
-    return b"".join(prefix + line for line in data.splitlines(keepends=True))
+    return b"".join(prefix + line for line in text.encode().splitlines(keepends=True))
 
 
 async def merged(streams: Sequence[AsyncIterator[bytes]]) -> AsyncIterator[bytes]:

@@ -157,23 +157,19 @@ def check_package(package: Path, class_name: str, *, installs: bool = False) -> 
     if not all(part.isidentifier() for part in class_name.split(".")):
         raise PackageError(f"className {class_name!r} is no name of the form module.Class or module.function")
     module, _, attribute = class_name.rpartition(".")
-    file = _find_module(package, module) if module else None
-    if file is not None:
-        tree = _parse(file, package)
-        if _defines(tree, attribute):
-            _check_target(tree, attribute, class_name)
-            return
-    whole = _find_module(package, class_name)
-    if whole is not None:
-        tree = _parse(whole, package)
-        if not _defines(tree, "process"):
-            raise PackageError(f"className {class_name}: module {class_name} has no function process")
-        _check_target(tree, "process", class_name)
-        return
-    if file is not None:
-        raise PackageError(
-            f"className {class_name}: module {module} has no {attribute}; it defines {_listed(_public(tree))}"
-        )
+    found: dict[str, ast.Module] = {}
+    for name, wanted in ((module, attribute), (class_name, "process")):
+        file = _find_module(package, name) if name else None
+        if file is not None:
+            found[name] = _parse(file, package)
+            if _defines(found[name], wanted):
+                _check_target(found[name], wanted, class_name)
+                return
+    if class_name in found:
+        raise PackageError(f"className {class_name}: module {class_name} has no function process")
+    if module in found:
+        defined = _listed(_public(found[module]))
+        raise PackageError(f"className {class_name}: module {module} has no {attribute}; it defines {defined}")
     missing = module or class_name
     raise PackageError(f"className {class_name}: the package has no module {missing}; it has {_modules(package)}")
 
