@@ -1,22 +1,302 @@
-"""A durable cursor: each change of it goes into the journal, its whole state into the catalogue.
+"""Cursors: what a subscription has acknowledged, in memory, and of a durable one in journal and catalogue, too.
 
-A record of an acknowledgement says what is acknowledged, never how the cursor looked before; doing it again changes
-nothing. Once there is no hole, the mark alone is the whole state and the shortest record. Where nobody waits for the
-receipt, the record goes along with the next group.
+Design: everything up to ``mark_delete`` is acknowledged. Above it, whole entries are bits in one bitmap per ledger, so
+holes cost at most a bit an entry and need no other bound; entries acknowledged in part keep their ack set, cut to the
+messages that there can be. Moving the mark passes over each bit once: constant time for each acknowledgement,
+whatever the order.
+
+A position that the log never held changes nothing; one whose ledger was dropped since counts as acknowledged. So every
+number in a record of a durable cursor is one that a ledger has given out.
+
+Each change of a durable cursor goes into the journal, its whole state into the catalogue. A record says what is
+acknowledged, never how the cursor looked before; doing it again changes nothing. Once there is no hole, the mark alone
+is the whole state and the shortest record. Where nobody waits for the receipt, it goes along with the next group.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from ....wire.ack_set import AckSet, cut, intersect
 from ....wire.position import Position
 from ..journal.format import encode_acknowledged, encode_change, encode_mark, encode_partly_acknowledged
 from ..ports import Done, LogPort
 from . import bitmap
 from .image import Image, acked_in, encode_cursor, encode_ledger, parts_in
-from .memory import Ack, Applied, MemoryCursor
+
+logger = logging.getLogger(__name__)
+_NONE: list[Position] = []  # never changed: spares each acknowledgement a list
+
+Ack = tuple[Position, Sequence[int] | None]
+Applied = tuple[list[Position], list[Position], list[Position]]
+"""What acknowledging changed: entries acknowledged as a whole, those of which more is acknowledged than before but not
+all, and positions that the log never held. A bare tuple because it is made for each acknowledgement."""
+
+
+class MemoryCursor:
+    """A cursor that ends with the process (readers, non-durable subscriptions).
+
+    Attributes:
+        name: the subscription's.
+        mark_delete: everything up to here, inclusive, is acknowledged.
+        properties: the subscription's properties.
+        is_durable: whether it outlives the process, and holds entries back from retention.
+    """
+
+    is_durable = False
+
+    def __init__(
+        self, log: LogPort, name: str, mark_delete: Position, properties: Mapping[str, str] | None = None
+    ) -> None:
+        self.log = log
+        self.name = name
+        self.mark_delete = mark_delete
+        self.properties = dict(properties or {})
+        self._acked: dict[int, bytearray] = {}  # ledger -> bit per entry; bits at or below the mark mean nothing
+        self._acked_above = 0  # bits set above the mark
+        self._partly: dict[int, dict[int, AckSet]] = {}  # ledger -> entry -> what is still wanted of it
+        self._acked_images: dict[int, Image] = {}  # those that still hold
+        self._partly_images: dict[int, Image] = {}
+        self._image: Image | None = None
+        self._unknown = 0
+        if not self.is_durable:
+            log.watch(self)
+
+    def acknowledge(self, acks: Iterable[Ack], done: Done | None = None) -> None:
+        """Acknowledge entries one by one, or parts of them.
+
+        Args:
+            acks: positions, each with the ack set of what is still wanted, or None for the whole entry. What is
+                acknowledged already, or was dropped with its ledger, is passed over.
+            done: told when the change is durable; as in Apache Pulsar, positions that never existed are no error.
+        """
+        whole, partly, unknown = self.apply_acknowledge(acks)
+        if unknown:
+            self._note_unknown(unknown)
+        self._changed(whole, partly, has_moved=False, done=done)
+
+    def acknowledge_up_to(
+        self, position: Position, ack_set: Sequence[int] | None = None, done: Done | None = None
+    ) -> None:
+        """Acknowledge everything up to ``position``; with an ack set, of that entry only what the set leaves out.
+
+        If the log never held that position nothing changes, which is no error either.
+        """
+        left = None
+        if ack_set is not None and self.log.holds(position):
+            left = cut(ack_set, self.log.messages_at_most(position))
+        mark = self.log.mark_up_to(Position(position.ledger_id, position.entry_id - 1) if left else position)
+        if mark is None:
+            self._note_unknown([position])
+            self._changed((), (), has_moved=False, done=done)
+            return
+        before = self.mark_delete
+        self.apply_up_to(mark)
+        partly = self.apply_acknowledge([(position, left)])[1] if left else ()
+        self._changed((), partly, has_moved=self.mark_delete != before, done=done)
+
+    def apply_acknowledge(self, acks: Iterable[Ack]) -> Applied:
+        """Change the state only and return what changed."""
+        whole: list[Position] = []
+        partly: list[Position] = []
+        unknown = _NONE
+        for position, ack_set in acks:
+            left = None
+            if ack_set is not None and self.log.holds(position) and not self.is_acknowledged(position):
+                left = cut(ack_set, self.log.messages_at_most(position))
+                before = self.remaining(position)
+                if before is not None:
+                    left = intersect(before, left)
+                if left:
+                    if left != before:
+                        self._partly_images.pop(position.ledger_id, None)
+                        self._partly.setdefault(position.ledger_id, {})[position.entry_id] = left
+                        partly.append(position)
+                    continue
+            if self._set(position):
+                whole.append(position)
+            elif position > self.mark_delete and not self.log.ever_held(position):
+                if unknown is _NONE:
+                    unknown = []
+                unknown.append(position)
+        if whole:
+            self._advance()
+        if whole or partly:
+            self._image = None
+        return whole, partly, unknown
+
+    def apply_up_to(self, position: Position) -> None:
+        """Change the state only: everything up to ``position`` is acknowledged."""
+        position = min(position, self.log.last_confirmed)
+        old = self.mark_delete
+        if position <= old:
+            return
+        ledger_id, entry_id = position
+        if ledger_id != old.ledger_id:
+            for passed in [ledger for ledger in self._acked.keys() | self._partly.keys() if ledger < ledger_id]:
+                self.forget_ledger(passed)
+        bits = self._acked.get(ledger_id)
+        if bits is not None:
+            start = old.entry_id + 1 if ledger_id == old.ledger_id else 0
+            self._acked_above -= bitmap.count(bits, start, entry_id + 1)
+        parts = self._partly.get(ledger_id)
+        if parts is not None:
+            self._keep_parts(ledger_id, {entry: words for entry, words in parts.items() if entry > entry_id})
+        self.mark_delete = position
+        self._image = None
+        self._advance()
+
+    def is_acknowledged(self, position: Position) -> bool:
+        """Return whether the whole entry is acknowledged."""
+        if position <= self.mark_delete:
+            return True
+        bits = self._acked.get(position.ledger_id)
+        return bits is not None and bitmap.is_one(bits, position.entry_id)
+
+    def remaining(self, position: Position) -> AckSet | None:
+        """Return what is still wanted of an entry acknowledged in part; None if all of it or nothing is."""
+        parts = self._partly.get(position.ledger_id)
+        return parts.get(position.entry_id) if parts is not None else None
+
+    def next_unacknowledged(self, after: Position) -> Position:
+        """Return the first position behind ``after`` that is not acknowledged; the log may not hold it yet."""
+        position = self.log.next_position(max(after, self.mark_delete))
+        while (bits := self._acked.get(position.ledger_id)) is not None:
+            free = bitmap.first_zero(bits, position.entry_id)
+            if free == position.entry_id:
+                break
+            position = self.log.next_position(Position(position.ledger_id, free - 1))
+        return position
+
+    @property
+    def backlog_entries(self) -> int:
+        """Entries of the log that are not acknowledged."""
+        return self.log.entries_between(self.mark_delete, self.log.last_confirmed) - self._acked_above
+
+    @property
+    def has_holes(self) -> bool:
+        """Whether anything above the mark is acknowledged, as a whole or in part."""
+        return bool(self._acked_above or self._partly)
+
+    def acknowledged_ranges(self) -> list[tuple[Position, Position]]:
+        """Return first and last position of each run of acknowledged entries above the mark, in order."""
+        ranges = []
+        for ledger_id in sorted(self._acked):
+            bits = self._acked[ledger_id]
+            entry = self._first_above(ledger_id)
+            while (start := bitmap.first_one(bits, entry)) is not None:
+                entry = bitmap.first_zero(bits, start)
+                ranges.append((Position(ledger_id, start), Position(ledger_id, entry - 1)))
+        return ranges
+
+    @property
+    def acknowledged_range_count(self) -> int:
+        """Number of ranges that `acknowledged_ranges` would return, without making them."""
+        return sum(bitmap.count_runs(bits, self._first_above(ledger_id)) for ledger_id, bits in self._acked.items())
+
+    def _first_above(self, ledger_id: int) -> int:
+        return self.mark_delete.entry_id + 1 if ledger_id == self.mark_delete.ledger_id else 0
+
+    async def reset(self, position: Position) -> None:
+        """Make ``position`` the next entry to be delivered and forget everything acknowledged behind it.
+
+        Cancellation: the cursor has moved all the same.
+        """
+        self.apply_reset(self.log.before(position))
+
+    def apply_reset(self, mark_delete: Position) -> None:
+        """Move the mark, forwards or back, and forget everything above it."""
+        self.mark_delete = min(mark_delete, self.log.last_confirmed)
+        for held in (self._acked, self._partly, self._acked_images, self._partly_images):
+            held.clear()
+        self._acked_above = 0
+        self._image = None
+
+    def _changed(
+        self, whole: Sequence[Position], partly: Sequence[Position], *, has_moved: bool, done: Done | None
+    ) -> None:
+        if done is not None:
+            done(None)
+
+    def _note_unknown(self, positions: Sequence[Position]) -> None:
+        """Log what is ignored, less and less often: a peer may send such things by the thousand."""
+        before, self._unknown = self._unknown, self._unknown + len(positions)
+        if self._unknown.bit_length() > before.bit_length():
+            first, last = positions[0], self.log.last_confirmed
+            logger.warning(
+                "%d acknowledgements on subscription %s named positions that %s never had and were ignored; the latest"
+                " is %d:%d, the last entry %d:%d", self._unknown, self.name, self.log.name, *first, *last,
+            )  # fmt: skip
+
+    def _keep_parts(self, ledger_id: int, parts: dict[int, AckSet]) -> None:
+        self._partly_images.pop(ledger_id, None)
+        if parts:
+            self._partly[ledger_id] = parts
+        else:
+            self._partly.pop(ledger_id, None)
+
+    def _drop_part(self, position: Position) -> None:
+        parts = self._partly.get(position.ledger_id)
+        if parts is not None and parts.pop(position.entry_id, None) is not None:
+            self._keep_parts(position.ledger_id, parts)
+
+    def forget_ledger(self, ledger_id: int) -> None:
+        """Forget what is acknowledged of a ledger, as the mark has passed it or the log holds it no more."""
+        bits = self._acked.pop(ledger_id, None)
+        if bits is not None:
+            self._acked_images.pop(ledger_id, None)
+            if ledger_id >= self.mark_delete.ledger_id:
+                self._acked_above -= bitmap.count(bits, self._first_above(ledger_id))
+        self._keep_parts(ledger_id, {})
+
+    def _set(self, position: Position) -> bool:
+        """Acknowledge one whole entry; False if there was nothing to do."""
+        mark = self.mark_delete
+        if position <= mark:
+            return False
+        ledger_id, entry_id = position
+        ledger = self.log.ledgers_by_id.get(ledger_id)
+        if ledger is None or not 0 <= entry_id < ledger.confirmed:
+            return False
+        if self._partly:
+            self._drop_part(position)
+        bits = self._acked.get(ledger_id)
+        if bits is None:
+            if entry_id == mark.entry_id + 1 and ledger_id == mark.ledger_id:
+                self.mark_delete = position
+                return True
+            bits = self._acked[ledger_id] = bytearray()
+        index, bit = entry_id >> 3, 1 << (entry_id & 7)
+        if index >= len(bits):
+            bits.extend(bytes(index + 1 - len(bits)))
+        elif bits[index] & bit:
+            return False
+        bits[index] |= bit
+        self._acked_images.pop(ledger_id, None)
+        self._acked_above += 1
+        return True
+
+    def _advance(self) -> None:
+        """Move the mark over the entries above it that are acknowledged."""
+        while self._acked_above:
+            after = self.log.next_position(self.mark_delete)
+            bits = self._acked.get(after.ledger_id)
+            free = bitmap.first_zero(bits, after.entry_id) if bits is not None else after.entry_id
+            if free == after.entry_id:
+                return
+            self._acked_above -= free - after.entry_id
+            if after.ledger_id != self.mark_delete.ledger_id:
+                self._acked.pop(self.mark_delete.ledger_id, None)
+                self._acked_images.pop(self.mark_delete.ledger_id, None)
+            self.mark_delete = Position(after.ledger_id, free - 1)
+        self._acked.clear()
+        self._acked_images.clear()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name} at {self.mark_delete} and {self._acked_above} above>"
 
 
 class Cursor(MemoryCursor):
@@ -132,6 +412,3 @@ class Cursor(MemoryCursor):
         )
         cursor._partly = dict(parts_in(state))
         return cursor
-
-
-__all__ = ["Ack", "Applied", "Cursor", "MemoryCursor"]
