@@ -16,9 +16,9 @@ import contextlib
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, Unpack
 
 import uvloop
 
@@ -39,6 +39,7 @@ from .producers.producer import Producer as AsyncProducer
 if TYPE_CHECKING:
     from .deploy.functions import Functions
 
+_A = TypeVar("_A", bound=AsyncProducer | PartitionedProducer | AsyncConsumer | MergedConsumer | AsyncReader)
 _T = TypeVar("_T")
 _Callback = Callable[[MagnetarError | None, MessageId | None], None]
 
@@ -170,36 +171,47 @@ async def _make_client(service_url: str, config: ClientConfig | None, admin_url:
     return AsyncClient(service_url, config, admin_url=admin_url)
 
 
-class Producer:
+class _Blocking(Generic[_A]):
+    """A producer, consumer or reader of a blocking client, which has the asyncio one on the client's thread."""
+
+    def __init__(self, thread: _LoopThread, inner: _A):
+        self._thread = thread
+        self._inner = inner
+
+    @property
+    def topic(self) -> str:
+        """Full name of the topic; of several, all names, separated by commas."""
+        return self._inner.topic
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether a broker is serving this one now."""
+        return self._inner.is_connected
+
+    def close(self) -> None:
+        """Close it; a consumer sends its acknowledgements before, a reader is forgotten by the broker."""
+        self._thread.call(self._inner.close())
+
+
+class Producer(_Blocking[AsyncProducer | PartitionedProducer]):
     """Sends messages; made by `Client.create_producer`."""
 
-    def __init__(self, thread: _LoopThread, producer: AsyncProducer | PartitionedProducer):
-        self._thread = thread
-        self._producer = producer
+    def __init__(self, thread: _LoopThread, inner: AsyncProducer | PartitionedProducer):
+        super().__init__(thread, inner)
         self._handed_over: deque[tuple[bytes, SendOptions, _Callback | None]] = deque()
         self._lock = threading.Lock()
         self._tasks = TaskSet("blocking producer")
         self._waiting_for_room: asyncio.Task[None] | None = None
 
     @property
-    def topic(self) -> str:
-        """Full name of the topic."""
-        return self._producer.topic
-
-    @property
     def name(self) -> str:
         """Name of the producer."""
-        return self._producer.name
+        return self._inner.name
 
     @property
     def last_sequence_id(self) -> int:
         """Sequence id of the last message that the broker has stored, -1 before the first."""
-        return self._producer.last_sequence_id
-
-    @property
-    def is_connected(self) -> bool:
-        """Whether a broker is serving this producer now."""
-        return self._producer.is_connected
+        return self._inner.last_sequence_id
 
     def send(self, content: bytes, **options: Unpack[SendOptions]) -> MessageId:
         """Send a message and return its id once the broker has stored it; raises as the asyncio `Producer.send`.
@@ -208,7 +220,7 @@ class Producer:
             content: of the message.
             **options: ``key``, ``ordering_key``, ``properties``, ``event_time_ms``, ``sequence_id``.
         """
-        return self._thread.call(self._producer.send(content, **options))
+        return self._thread.call(self._inner.send(content, **options))
 
     def send_async(self, content: bytes, callback: _Callback | None = None, **options: Unpack[SendOptions]) -> None:
         """Hand a message over and return.
@@ -228,14 +240,14 @@ class Producer:
         if options:
             check_options(**options)
         waiting = self._handed_over
-        if len(waiting) + self._producer.pending_messages >= self._producer.max_pending_messages:
-            if not self._producer.blocks_if_full:
+        if len(waiting) + self._inner.pending_messages >= self._inner.max_pending_messages:
+            if not self._inner.blocks_if_full:
                 raise QueueFull(
-                    f"{len(waiting) + self._producer.pending_messages} messages of producer {self.name} are pending,"
-                    f" the limit is max_pending_messages={self._producer.max_pending_messages};"
+                    f"{len(waiting) + self._inner.pending_messages} messages of producer {self.name} are pending,"
+                    f" the limit is max_pending_messages={self._inner.max_pending_messages};"
                     " wait for callbacks or set block_if_queue_full"
                 )
-            self._thread.call(self._producer.ready())
+            self._thread.call(self._inner.ready())
         with self._lock:
             waiting.append((content, options, callback))
             is_first = len(waiting) == 1
@@ -249,9 +261,9 @@ class Producer:
         while waiting:
             content, options, callback = waiting[0]
             try:
-                future = self._producer.send_nowait(content, **options)
+                future = self._inner.send_nowait(content, **options)
             except Exception as error:  # noqa: BLE001  of a router of the user's, too; what follows is sent all the same
-                if isinstance(error, QueueFull) and self._producer.blocks_if_full:
+                if isinstance(error, QueueFull) and self._inner.blocks_if_full:
                     # Several threads saw the same last places: what is too much waits here, in order.
                     self._waiting_for_room = self._tasks.start(self._take_over_later(), "wait for room")
                     return
@@ -263,29 +275,22 @@ class Producer:
 
     async def _take_over_later(self) -> None:
         with contextlib.suppress(MagnetarError):  # of a closed producer: sending says it to each message's callback
-            await self._producer.ready()
+            await self._inner.ready()
         self._waiting_for_room = None
         self._take_over()
 
-    async def _all_taken_over(self) -> None:
+    async def _when_all_taken_over(self, call: Callable[[], Awaitable[None]]) -> None:
         while self._waiting_for_room is not None:
             await asyncio.shield(self._waiting_for_room)
-
-    async def _flush(self) -> None:
-        await self._all_taken_over()
-        await self._producer.flush()
+        await call()
 
     def flush(self) -> None:
         """Send what is open and wait until everything handed over before is stored."""
-        self._thread.call(self._flush())
-
-    async def _close(self) -> None:
-        await self._all_taken_over()
-        await self._producer.close()
+        self._thread.call(self._when_all_taken_over(self._inner.flush))
 
     def close(self) -> None:
         """Close the producer; as the asyncio `Producer.close`."""
-        self._thread.call(self._close())
+        self._thread.call(self._when_all_taken_over(self._inner.close))
 
 
 def _report(callback: _Callback | None, done: asyncio.Future[MessageId]) -> None:
@@ -309,32 +314,18 @@ def _call_back(callback: _Callback | None, error: MagnetarError | None, message_
         log.exception("the callback of send_async raised")
 
 
-class Consumer:
+class Consumer(_Blocking[AsyncConsumer | MergedConsumer]):
     """Receives messages; made by `Client.subscribe`."""
-
-    def __init__(self, thread: _LoopThread, consumer: AsyncConsumer | MergedConsumer):
-        self._thread = thread
-        self._consumer = consumer
-
-    @property
-    def topic(self) -> str:
-        """Full names of the topics, separated by commas."""
-        return self._consumer.topic
 
     @property
     def subscription_name(self) -> str:
         """Name of the subscription."""
-        return self._consumer.subscription
+        return self._inner.subscription
 
     @property
     def is_active(self) -> bool:
         """Whether the broker delivers to this consumer now."""
-        return self._consumer.is_active
-
-    @property
-    def is_connected(self) -> bool:
-        """Whether a broker is serving this consumer now."""
-        return self._consumer.is_connected
+        return self._inner.is_active
 
     def receive(self, timeout_millis: int | None = None) -> Message:
         """Return the next message.
@@ -343,7 +334,7 @@ class Consumer:
             OperationTimeout: none came within ``timeout_millis``.
             MagnetarError: as the asyncio `Consumer.receive`.
         """
-        return self._thread.call(self._consumer.receive(None if timeout_millis is None else timeout_millis / 1000))
+        return self._thread.call(self._inner.receive(None if timeout_millis is None else timeout_millis / 1000))
 
     def batch_receive(self, max_messages: int = 1000, timeout_millis: int | None = None) -> list[Message]:
         """Return up to ``max_messages``: what is there, waiting only for the first.
@@ -354,44 +345,40 @@ class Consumer:
 
     async def _batch(self, max_messages: int, timeout_millis: int | None) -> list[Message]:
         try:
-            messages = [await self._consumer.receive(None if timeout_millis is None else timeout_millis / 1000)]
+            messages = [await self._inner.receive(None if timeout_millis is None else timeout_millis / 1000)]
         except OperationTimeout:
             return []
-        while len(messages) < max_messages and (message := self._consumer.poll()) is not None:
+        while len(messages) < max_messages and (message := self._inner.poll()) is not None:
             messages.append(message)
         return messages
 
     def acknowledge(self, message: Message | MessageId) -> None:
         """Acknowledge a message; waits for the broker if ``ack_receipts`` is on."""
-        self._thread.call(_awaited(lambda: self._consumer.ack(message)))
+        self._thread.call(_awaited(lambda: self._inner.ack(message)))
 
     def acknowledge_cumulative(self, message: Message | MessageId) -> None:
         """Acknowledge everything up to a message; waits for the broker if ``ack_receipts`` is on."""
-        self._thread.call(_awaited(lambda: self._consumer.ack_cumulative(message)))
+        self._thread.call(_awaited(lambda: self._inner.ack_cumulative(message)))
 
     def negative_acknowledge(self, message: Message | MessageId) -> None:
         """Ask for a message again after ``negative_ack_delay_ms``."""
-        self._thread.call(_called(lambda: self._consumer.negative_ack(message)))
+        self._thread.call(_called(lambda: self._inner.negative_ack(message)))
 
     def redeliver_unacknowledged_messages(self) -> None:
         """Have everything delivered again that is not acknowledged."""
-        self._thread.call(_called(self._consumer.redeliver_unacknowledged))
+        self._thread.call(_called(self._inner.redeliver_unacknowledged))
 
     def seek(self, target: MessageId | int, *, inclusive: bool = False) -> None:
         """Move the subscription to a message or a publish time in milliseconds; as the asyncio `Consumer.seek`."""
-        self._thread.call(self._consumer.seek(target, inclusive=inclusive))
+        self._thread.call(self._inner.seek(target, inclusive=inclusive))
 
     def get_last_message_id(self) -> MessageId:
         """Return the id of the newest message of the topic, which must be a single one."""
-        return self._thread.call(self._consumer.last_message_id())
+        return self._thread.call(self._inner.last_message_id())
 
     def unsubscribe(self) -> None:
         """Delete the subscription and close the consumer."""
-        self._thread.call(self._consumer.unsubscribe())
-
-    def close(self) -> None:
-        """Send the acknowledgements and close."""
-        self._thread.call(self._consumer.close())
+        self._thread.call(self._inner.unsubscribe())
 
 
 async def _awaited(call: Callable[[], asyncio.Future[None]]) -> None:
@@ -402,22 +389,8 @@ async def _called(call: Callable[[], None]) -> None:
     call()
 
 
-class Reader:
+class Reader(_Blocking[AsyncReader]):
     """Reads a topic from a chosen place; made by `Client.create_reader`."""
-
-    def __init__(self, thread: _LoopThread, reader: AsyncReader):
-        self._thread = thread
-        self._reader = reader
-
-    @property
-    def topic(self) -> str:
-        """Full name of the topic."""
-        return self._reader.topic
-
-    @property
-    def is_connected(self) -> bool:
-        """Whether a broker is serving this reader now."""
-        return self._reader.is_connected
 
     def read_next(self, timeout_millis: int | None = None) -> Message:
         """Return the next message.
@@ -426,16 +399,12 @@ class Reader:
             OperationTimeout: none came within ``timeout_millis``.
             MagnetarError: as the asyncio `Consumer.receive`.
         """
-        return self._thread.call(self._reader.read_next(None if timeout_millis is None else timeout_millis / 1000))
+        return self._thread.call(self._inner.read_next(None if timeout_millis is None else timeout_millis / 1000))
 
     def has_message_available(self) -> bool:
         """Return whether there is a message that was not read yet."""
-        return self._thread.call(self._reader.has_message_available())
+        return self._thread.call(self._inner.has_message_available())
 
     def seek(self, target: MessageId | int, *, inclusive: bool = False) -> None:
         """Go on reading elsewhere; as the asyncio `Consumer.seek`."""
-        self._thread.call(self._reader.seek(target, inclusive=inclusive))
-
-    def close(self) -> None:
-        """Close the reader."""
-        self._thread.call(self._reader.close())
+        self._thread.call(self._inner.seek(target, inclusive=inclusive))

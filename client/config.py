@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from ..errors import InvalidConfig
-from ..wire.compression import NAMES as COMPRESSIONS
 from .checks import (
     INT32_MAX,
     INT64_MAX,
@@ -90,13 +89,11 @@ class ProducerConfig:
     guard: Guard | None = None
 
     def __post_init__(self) -> None:
-        check_choice(
-            "access_mode", self.access_mode, ("Shared", "Exclusive", "WaitForExclusive", "ExclusiveWithFencing")
-        )
-        check_choice("compression", self.compression, tuple(COMPRESSIONS))
-        check_choice("hashing", self.hashing, ("JavaStringHash", "Murmur3_32Hash", "BoostHash"))
+        check_choice("access_mode", self.access_mode, get_args(AccessMode))
+        check_choice("compression", self.compression, get_args(Compression))
+        check_choice("hashing", self.hashing, get_args(Hashing))
         if isinstance(self.routing, str):
-            check_choice("routing", self.routing, ("RoundRobin", "SinglePartition"))
+            check_choice("routing", self.routing, get_args(Routing))
         check_least("batch_max_messages", self.batch_max_messages, 1)
         check_least("batch_max_bytes", self.batch_max_bytes, 1)
         check_least("batch_max_delay_ms", self.batch_max_delay_ms, 0)
@@ -152,8 +149,8 @@ class ConsumerConfig:
     guard: Guard | None = None
 
     def __post_init__(self) -> None:
-        check_choice("type", self.type, ("Exclusive", "Failover", "Shared", "Key_Shared"))
-        check_choice("initial_position", self.initial_position, ("Latest", "Earliest"))
+        check_choice("type", self.type, get_args(SubscriptionType))
+        check_choice("initial_position", self.initial_position, get_args(InitialPosition))
         check_range("receiver_queue_size", self.receiver_queue_size, 0, INT32_MAX)
         check_least("max_receiver_queue_size_across_partitions", self.max_receiver_queue_size_across_partitions, 1)
         check_least("ack_grouping_ms", self.ack_grouping_ms, 0)
