@@ -14,7 +14,6 @@ from .logs.file import InstanceLog
 from .ports import Endpoints
 from .spec import InstanceSpec
 from .stats import InstanceStats, encodable, format_error, now_ms, reason_of
-from .stopping import PoisonMessage
 
 
 class Mailbox:
@@ -95,7 +94,7 @@ class InstanceCore:
 
     def failed(self, error: BaseException) -> None:
         """End the instance for a failure of a part of it, which nothing else would show."""
-        self.end(reason_to_end(error))
+        self.end(reason_of(error))
 
     def _action_failed(self, error: Exception) -> None:
         self.is_broken = True
@@ -121,8 +120,3 @@ class InstanceCore:
             self.system_failed(text)
         else:
             self.log.write(level, text)
-
-
-def reason_to_end(error: BaseException) -> str:
-    """Return why an instance ends with an error; on the function's thread if it is the function's."""
-    return str(error) if isinstance(error, PoisonMessage) else reason_of(error)

@@ -26,7 +26,7 @@ from ..tasks import within
 from ..wire.functions_pb2 import EFFECTIVELY_ONCE, MANUAL, FunctionStatus
 from .acks.at_least_once import AtLeastOnce, AtMostOnce, Manual
 from .batch_call import BatchCall
-from .core import InstanceCore, reason_to_end
+from .core import InstanceCore
 from .endpoint_settings import acks_first, compression_of
 from .exact.effectively_once import EffectivelyOnce
 from .function_context import FunctionContext, instance_logger
@@ -38,6 +38,7 @@ from .logs.topic import LogTopic
 from .output_headers import HeaderMaker
 from .ports import Endpoints, Settlement
 from .spec import InstanceSpec
+from .stats import reason_of
 
 FAILURE_GRACE_S = 2.0  # for the function to return when the instance cannot go on
 SETTLE_S = 3.0  # for what is on its way when the instance is stopped
@@ -214,7 +215,7 @@ class Pipeline:
         """See `function_thread.Listener`."""
         self._home.leave_thread()
         # Not on the event loop: the text of the function's exceptions may be its own code.
-        self.core.mailbox.post(partial(self._thread_has_ended, "" if error is None else reason_to_end(error)))
+        self.core.mailbox.post(partial(self._thread_has_ended, "" if error is None else reason_of(error)))
 
     def _thread_has_ended(self, reason: str) -> None:
         self._thread_ended.set()

@@ -77,9 +77,6 @@ class PublishRequest:
     message: Any = None
 
 
-_STOP = object()
-
-
 class Callbacks:
     """Calls back in order; the thread is begun by the first request that has a callback."""
 
@@ -90,7 +87,7 @@ class Callbacks:
             on_error: told what a callback raised, on the callbacks' thread.
         """
         self._on_error = on_error
-        self._waiting: queue.SimpleQueue[object] | None = None
+        self._waiting: queue.SimpleQueue[Callable[[], object] | None] | None = None
 
     def call(self, request: PublishRequest, result: Result) -> None:
         """Have a request's callback called, if it has one."""
@@ -101,9 +98,8 @@ class Callbacks:
             threading.Thread(target=self._run, args=(self._waiting,), name="callbacks", daemon=True).start()
         self._waiting.put(partial(request.callback, result, request.message))
 
-    def _run(self, waiting: queue.SimpleQueue[object]) -> None:
-        while (callback := waiting.get()) is not _STOP:
-            assert callable(callback)
+    def _run(self, waiting: queue.SimpleQueue[Callable[[], object] | None]) -> None:
+        while (callback := waiting.get()) is not None:
             try:
                 callback()
             except BaseException as error:  # noqa: BLE001  user code, sys.exit() too: later callbacks are called all the same
@@ -112,7 +108,7 @@ class Callbacks:
     def close(self) -> None:
         """End the thread after what is due."""
         if self._waiting is not None:
-            self._waiting.put(_STOP)
+            self._waiting.put(None)
 
 
 _NOT_SUPPORTED = frozenset(("replication_clusters", "disable_replication", "deliver_at", "deliver_after"))

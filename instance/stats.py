@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from ..client.checks import check_finite, check_text
 from ..errors import InvalidConfig, MagnetarError
 from ..wire.functions_pb2 import FunctionStatus, MetricsData
+from .stopping import PoisonMessage
 
 LATEST_MAX = 10  # exceptions kept of each kind, as many as Pulsar keeps
 TRACEBACK_CHARACTERS_MAX = 8 * 1024
@@ -84,9 +85,14 @@ def format_error(error: BaseException) -> str:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return why an instance ends with ``error``; a traceback where the function's code is at fault."""
+    """Return why an instance ends with ``error``; a traceback where the function's code is at fault.
+
+    It is to be called on the function's thread if it is the function's: the text of its exceptions may be its own code.
+    """
     traceback_text = format_error(error)
     try:
+        if isinstance(error, PoisonMessage):
+            return encodable(str(error))
         if isinstance(error, SystemExit):
             return encodable(f"the function called sys.exit({error.code!r:.200})\n{traceback_text}")
         if isinstance(error, MagnetarError):

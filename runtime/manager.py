@@ -15,10 +15,11 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from ..config.conversion import runtime_options
 from ..errors import FunctionLoadError, InvalidConfig, RunRefused
@@ -129,20 +130,25 @@ class RuntimeManager:
         copy = Assignment.FromString(assignment.SerializeToString())  # the caller may go on using its own
         if instance.functionMetaData.instanceStates.get(instance.instanceId) == STOPPED:
             return _Held(copy, None, predecessor)
-        runtime = self._runtime_of(instance.functionMetaData.functionDetails.customRuntimeOptions)
-        supervisor = Supervisor(key, runtime, partial(self._make_spec, key, copy), self._clock, predecessor)
+        start = self._starter(instance.functionMetaData.functionDetails.customRuntimeOptions)
+        supervisor = Supervisor(key, start, partial(self._make_spec, key, copy), self._clock, predecessor)
         supervisor.begin()
         return _Held(copy, supervisor)
 
-    def _runtime_of(self, options: str) -> Runtime:
-        """Return the runtime that a record asks for, or one with which its instance says why it cannot start."""
+    def _starter(self, options: str) -> Callable[[InstanceSpec], Coroutine[Any, Any, Instance]]:
+        """Return how the runtime that a record asks for starts instances; without it, its instance says why not."""
         try:
             name = runtime_options(options).get("runtime_env") or DEFAULT_RUNTIME
-            return self._runtimes[name]
+            return self._runtimes[name].start
         except InvalidConfig as error:
-            return NoRuntime(str(error))
+            reason = str(error)
         except KeyError:
-            return NoRuntime(f"this worker has no runtime {name!r}; it has {', '.join(self._runtimes)}")
+            reason = f"this worker has no runtime {name!r}; it has {', '.join(self._runtimes)}"
+
+        async def refuse(_: InstanceSpec) -> Instance:
+            raise FunctionLoadError(reason)
+
+        return refuse
 
     def _end(self, key: str, supervisor: Supervisor | None) -> None:
         if supervisor is not None and supervisor not in self._stopping:
@@ -274,22 +280,6 @@ class RuntimeManager:
         await self._tasks.close()
         if self._short_dir is not None:
             shutil.rmtree(self._short_dir, ignore_errors=True)
-
-
-class NoRuntime:
-    """Starts nothing, and says why: the instance's status shows it, and no other instance is concerned."""
-
-    def __init__(self, reason: str) -> None:
-        self._reason = reason
-
-    async def warm_up(self) -> None:  # noqa: D102  documented in interface.Runtime
-        pass
-
-    async def start(self, spec: InstanceSpec) -> Instance:  # noqa: D102
-        raise FunctionLoadError(self._reason)
-
-    async def close(self) -> None:  # noqa: D102
-        pass
 
 
 def _warm_up_failed(name: str, failure: BaseException) -> None:

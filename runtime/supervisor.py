@@ -16,7 +16,7 @@ from ..instance.spec import InstanceSpec
 from ..instance.stats import format_error, now_ms
 from ..tasks import Backoff, TaskSet, race, within
 from ..wire.functions_pb2 import FunctionStatus, MetricsData
-from .interface import Instance, Runtime, Triggered
+from .interface import Instance, Triggered
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class Supervisor:
     def __init__(
         self,
         key: str,
-        runtime: Runtime,
+        start: Callable[[InstanceSpec], Coroutine[Any, Any, Instance]],
         make_spec: Callable[[], Coroutine[Any, Any, InstanceSpec]],
         clock: Callable[[], float],
         predecessor: Supervisor | None,
@@ -47,14 +47,14 @@ class Supervisor:
 
         Args:
             key: ``tenant/namespace/name:instance``.
-            runtime: starts it.
+            start: starts it, as `Runtime.start` does.
             make_spec: fetches its package and says what to run.
             clock: rising seconds.
             predecessor: stops before this one starts.
         """
         self.leftovers: deque[str] = deque(maxlen=LEFTOVERS_MAX) if predecessor is None else predecessor.leftovers
         self._key = key
-        self._runtime = runtime
+        self._start = start
         self._make_spec = make_spec
         self._clock = clock
         self._predecessor = predecessor
@@ -107,7 +107,7 @@ class Supervisor:
             spec = await race(self._make_spec(), self._stop_order.wait())
             if not isinstance(spec, InstanceSpec) or self._is_stopping:
                 return ""
-            instance = self._instance = await self._runtime.start(spec)
+            instance = self._instance = await self._start(spec)
             self._started.set()
             if self._is_stopping:
                 # The order to stop came while it was being started, and found nothing to stop.

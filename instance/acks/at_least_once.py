@@ -138,7 +138,9 @@ class AtLeastOnce:
             taken: ReceivedEntry | None = await opened.receive_entry()
             entries: list[ReceivedEntry] = []
             while taken is not None:
-                if self._hold(taken):
+                position = position_of(taken)
+                if position not in self._held:  # it may come again while it is
+                    self._held.add(position, taken)
                     entries.append(taken)
                 taken = opened.poll_entry() if room.is_set() else None
             if self.claims_first and entries:
@@ -148,14 +150,6 @@ class AtLeastOnce:
                 entries = claimed
             for entry in entries:
                 self._process((source, entry))
-
-    def _hold(self, entry: ReceivedEntry) -> bool:
-        """Count an entry that was taken; return False if it is held already."""
-        position = position_of(entry)
-        if position in self._held:
-            return False
-        self._held.add(position, entry)
-        return True
 
     # -- called by the function's thread --------------------------------------------------------------------------
 

@@ -188,7 +188,7 @@ class Activation:
         self._taken = position
         self.in_flight += 1
         self._owner.held.add(position_of(entry), entry)
-        self._owner.process(self, entry)
+        self._owner.process((self, entry))
 
     def _skip(self, entry: ReceivedEntry, position: Position, done: Position) -> None:
         """Acknowledge an entry that is done again, and look why it has come."""

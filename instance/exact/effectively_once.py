@@ -59,6 +59,7 @@ class EffectivelyOnce:
         committer: commits results; None without a state store.
         direct_topic: full name of the output topic if outputs may go straight to it; empty if none is known.
         flow: is told of results that come to their end.
+        process: gives an entry to the function's thread.
         end: stops the instance, for a reason.
     """
 
@@ -81,7 +82,7 @@ class EffectivelyOnce:
         self._serdes: dict[str, SerDe] = {}
         self._consumer_suffix = f"{random.getrandbits(32):08x}"
         self._moved_back: set[tuple[str, Position]] = set()
-        self._process: Callable[[Item], None]
+        self.process: Callable[[Item], None]
         self.endpoints = core.endpoints
         self.admin_url = spec.admin_url
         self.guard = core.guard
@@ -148,7 +149,7 @@ class EffectivelyOnce:
 
     def start(self, process: Callable[[Item], None]) -> None:
         """See `ports.Settlement`."""
-        self._process = process
+        self.process = process
         self._core.tasks.start(self._follow_partitions(), "follow partitions", self._core.failed)
         for partition in self._partitions.values():
             self._serve(partition)
@@ -236,10 +237,6 @@ class EffectivelyOnce:
         if not spec.locks_topic:
             return None
         return self._core.client.create_lock(spec.locks_topic, producer_name, f"{spec.key} on {spec.worker_id}")
-
-    def process(self, source: Activation, entry: ReceivedEntry) -> None:
-        """Give an entry to the function's thread."""
-        self._process((source, entry))
 
     def _commit(self, result: Result) -> None:
         assert self.committer is not None

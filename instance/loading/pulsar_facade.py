@@ -11,7 +11,8 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -80,21 +81,21 @@ class PulsarFacade(ModuleType):
         )
 
 
-class _without_facade:
+@contextmanager
+def _without_facade() -> Iterator[None]:
     """Let the import system see the official client: while it is imported, and after it was."""
-
-    def __enter__(self) -> None:
-        self._modules = {
-            name: module
-            for name, module in sys.modules.items()
-            if (name == NAME or name.startswith(NAME + ".")) and _is_ours(module)
-        }
-        for name in self._modules:
-            del sys.modules[name]
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    hidden = {
+        name: module
+        for name, module in sys.modules.items()
+        if (name == NAME or name.startswith(NAME + ".")) and _is_ours(module)
+    }
+    for name in hidden:
+        del sys.modules[name]
+    try:
+        yield
+    finally:
         if NAME not in sys.modules:
-            sys.modules.update(self._modules)
+            sys.modules.update(hidden)
 
 
 def _is_ours(module: ModuleType) -> bool:

@@ -2,7 +2,10 @@
 
 Lines are ``2026-11-21T10:11:12.345Z INFO text``; prints and tracebacks of several lines get the prefix on each, so that
 any line can be read alone. At `FILE_BYTES_MAX` the file becomes ``.1`` and the ``.1`` before it is dropped: an instance
-never holds more than twice that on disk. What is longer than a line or a text may be is cut, and says so (`log_text`).
+never holds more than twice that on disk.
+
+Texts are bounded before anything is made of them, and what was cut is said. A function may print a value of hundreds of
+megabytes. Each step of a log, into lines, with a time on each, into bytes, would copy that; so it is cut first.
 """
 
 from __future__ import annotations
@@ -16,10 +19,12 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from .text import LINE_CHARACTERS_MAX, TEXT_CHARACTERS_MAX, bounded_lines
-
 FILE_BYTES_MAX = 10 * 1024 * 1024
 TAIL_BYTES_MAX = 4 * 1024 * 1024
+LINE_CHARACTERS_MAX = 64 * 1024
+TEXT_CHARACTERS_MAX = 1024 * 1024
+"""Of one print or record."""
+TEXT_LINES_MAX = 10_000
 
 Observer = Callable[[str, str], None]
 
@@ -59,7 +64,7 @@ class InstanceLog:
 
         Args:
             level: of the lines.
-            text: of any length; see `log_text` for the bounds.
+            text: of any length; see `bounded_lines` for the bounds.
             to_file_only: observers are not told, for it is about them.
         """
         lines = bounded_lines(text)
@@ -163,6 +168,29 @@ class LogHandler(logging.Handler):
             self._log.write(record.levelname, self.format(record))
         except Exception:  # noqa: BLE001  logging's own rule: a record that cannot be formatted harms nobody
             self.handleError(record)
+
+
+def bounded_lines(text: str) -> list[str]:
+    """Return the lines of a text, at least one: each within `LINE_CHARACTERS_MAX`, all within the other bounds."""
+    left_out = len(text) - TEXT_CHARACTERS_MAX
+    lines = (text if left_out <= 0 else text[:TEXT_CHARACTERS_MAX]).splitlines() or [""]
+    if len(lines) > TEXT_LINES_MAX:
+        left_out = len(text) - sum(map(len, lines[:TEXT_LINES_MAX]))
+        del lines[TEXT_LINES_MAX:]
+    lines = [bounded(line, LINE_CHARACTERS_MAX) for line in lines]
+    if left_out > 0:
+        lines.append(
+            f"… {left_out} of {len(text)} characters left out: a text in a log has at most {TEXT_CHARACTERS_MAX}"
+            f" characters and {TEXT_LINES_MAX} lines"
+        )
+    return lines
+
+
+def bounded(text: str, characters_max: int) -> str:
+    """Return a text that is cut where it is too long, and says so."""
+    if len(text) <= characters_max:
+        return text
+    return f"{text[:characters_max]}… {len(text) - characters_max} of {len(text)} characters left out"
 
 
 def rotated(path: Path) -> Path:

@@ -20,8 +20,7 @@ from ...errors import MagnetarError
 from ...tasks import TaskSet, call_in, within
 from ...wire.message_id import MessageId
 from ..spec import InstanceSpec
-from .file import InstanceLog
-from .text import bounded
+from .file import InstanceLog, bounded
 
 WAITING_LINES_MAX = 10_000
 WAITING_CHARACTERS_MAX = 16 * 1024 * 1024

@@ -74,9 +74,9 @@ class Work:
     def create_lock(self, producer_name: str) -> None:
         """Have no lock."""
 
-    def process(self, source: Activation, entry: ReceivedEntry) -> None:
+    def process(self, item: tuple[Activation, ReceivedEntry]) -> None:
         """Do what the function's thread does, a little later."""
-        self.inbox.append((source, entry))
+        self.inbox.append(item)
         self.has_entry.set()
         if not self.is_busy:
             asyncio.get_running_loop().call_soon(self.go_on)

@@ -16,9 +16,17 @@ from hypothesis import strategies as st
 from magnetar.errors import InvalidConfig, MagnetarError
 from magnetar.instance.acks.failover_input import KEEP_S, POSITIONS_MAX, RecentAcks
 from magnetar.instance.gate import Gate
-from magnetar.instance.logs import text as log_text
-from magnetar.instance.logs.file import InstanceLog, LogFollower, LogHandler, LogStream, rotated, tail
-from magnetar.instance.logs.text import LINE_CHARACTERS_MAX, bounded_lines
+from magnetar.instance.logs import file as log_text
+from magnetar.instance.logs.file import (
+    LINE_CHARACTERS_MAX,
+    InstanceLog,
+    LogFollower,
+    LogHandler,
+    LogStream,
+    bounded_lines,
+    rotated,
+    tail,
+)
 from magnetar.instance.stats import METRICS_MAX, TRACEBACK_CHARACTERS_MAX, InstanceStats, format_error, reason_of
 
 LINE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (\w+) (.*)")

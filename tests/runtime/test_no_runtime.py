@@ -17,7 +17,7 @@ async def test_a_runtime_that_is_not_there_is_a_reason_of_its_instance(options: 
 
     around = InstanceEnvironment(worker_id="w", service_url="", admin_url="", data_dir=tmp_path)
     manager = RuntimeManager({}, fetch, around)
-    runtime = manager._runtime_of(options)
+    start = manager._starter(options)
     with pytest.raises(FunctionLoadError, match=r"quantum|JSON"):
-        await runtime.start(None)  # type: ignore[arg-type]
+        await start(None)  # type: ignore[arg-type]
     await manager.close()
