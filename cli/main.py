@@ -82,7 +82,7 @@ COMMANDS = {
     "namespaces": Entry("cluster.namespaces", "namespaces", "Create, inspect and change namespaces."),
     "tenants": Entry("cluster.tenants", "tenants", "Create, inspect and change tenants."),
     "clusters": Entry("cluster.clusters", "clusters", "Create, inspect and change clusters."),
-    "brokers": Entry("cluster.brokers", "brokers", "Health and version of the broker."),
+    "brokers": Entry("cluster.clusters", "brokers", "Health and version of the broker."),
     "produce": Entry("messages.produce", "produce", "Send messages to a topic."),
     "consume": Entry("messages.consume", "consume", "Receive messages of a topic and print them."),
 }

@@ -103,7 +103,7 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("service",),
     ),
     "cli": (
-        ("failure", "settings", "logs", "rest", "output", "config_flags"),
+        ("failure", "settings", "rest", "output", "config_flags"),
         ("main",),
         ("topics",),
         ("functions", "messages", "servers"),

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..logs import log_to_stderr
 from .config_file import BROKER_KEYS, allowed_hosts_option, read_server_file
 from .data_directory import BROKER_NAMES, DataDirectory
-from .lifetime import announce, check_port, die_with_parent, run
+from .lifetime import announce, check_port, die_with_parent, log_to_stderr, run
 
 if TYPE_CHECKING:
     from ...broker.config import BrokerConfig

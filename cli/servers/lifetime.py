@@ -1,4 +1,8 @@
-"""Lifecycle of a server process: signals, readiness, and its end with its parent."""
+"""Lifecycle of a server process: its log, signals, readiness, and its end with its parent.
+
+The log is one line an event, on standard error. What clients send (names, paths, reasons) comes into it; control
+characters in it are escaped here, for all lines.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +14,22 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
 from ...runtime.process.forked import die_with
 from ...tasks.supervised import race
+from ...wire.printable import printable
 from ..failure import Failure
 
 PARENT_VARIABLE = "MAGNETAR_PARENT_PID"
 """Set by the supervisor: a process that finds it must not outlive that parent."""
 STOP_S = 10.0
 """A server that was told to stop has ended by then; what still hangs is cut off."""
+QUIET_LOGGERS = ("uvicorn", "uvicorn.error", "uvicorn.access", "httpx", "httpcore", "asyncio")
+"""Libraries that report every request or start: only their warnings are events."""
 
 logger = logging.getLogger(__name__)
 
@@ -118,3 +126,32 @@ def port_failure(error: OSError, host: str, port: int, flag: str) -> Failure:
     if error.errno == errno.EACCES:
         return Failure(f"port {port} on {host} may not be used by this user; give {flag} one above 1023")
     return Failure(f"cannot listen on {host}:{port}: {error.strerror or error}; correct --host or {flag}")
+
+
+class LineFormatter(logging.Formatter):
+    """``2026-11-21 09:34:12.123 INFO  broker: text``; with a traceback for unexpected errors only."""
+
+    def __init__(self, process: str) -> None:
+        super().__init__()
+        self.process = process
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line of one event."""
+        moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created))
+        text = printable(" ".join(record.getMessage().splitlines()))
+        line = f"{moment}.{int(record.msecs):03d} {record.levelname:<7} {self.process}: {text}"
+        if record.exc_info:
+            trace = self.formatException(record.exc_info).split("\n")
+            line += "".join("\n" + printable(one.expandtabs()) for one in trace)
+        return line
+
+
+def log_to_stderr(process: str, level: int = logging.INFO) -> None:
+    """Send the log of this process to standard error, every line with the name of the process."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LineFormatter(process))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level)
+    for name in QUIET_LOGGERS:
+        logging.getLogger(name).setLevel(logging.WARNING)

@@ -9,10 +9,9 @@ from typing import Any
 
 import click
 
-from ..logs import log_to_stderr
 from .broker import broker_configs, broker_options, open_directory
 from .config_file import STANDALONE_KEYS, read_server_file
-from .lifetime import announce, check_port, die_with_parent, run, until_stopped
+from .lifetime import announce, check_port, die_with_parent, log_to_stderr, run, until_stopped
 from .state_store import DEFAULT_STATE_PORT
 from .supervisor import Addresses, Child, ChildSpec
 

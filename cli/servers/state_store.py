@@ -9,10 +9,9 @@ from pathlib import Path
 
 import click
 
-from ..logs import log_to_stderr
 from .config_file import STATE_KEYS, read_server_file
 from .data_directory import DataDirectory
-from .lifetime import STOP_S, announce, check_port, die_with_parent, port_failure
+from .lifetime import STOP_S, announce, check_port, die_with_parent, log_to_stderr, port_failure
 
 DEFAULT_STATE_PORT = 4181
 

@@ -13,11 +13,10 @@ from typing import Any
 import click
 
 from ..failure import Failure
-from ..logs import log_to_stderr
 from ..settings import current
 from .config_file import WORKER_KEYS, allowed_hosts_option, read_server_file
 from .data_directory import DataDirectory
-from .lifetime import announce, check_port, die_with_parent, port_failure, run, until_stopped
+from .lifetime import announce, check_port, die_with_parent, log_to_stderr, port_failure, run, until_stopped
 
 
 @click.command()

@@ -28,9 +28,8 @@ from .backlog import backlog_entries
 from .function_requirements import LIBRARIES, Installer
 from .planned_run import PlannedRun
 from .planner import Subscription
-from .plans import PlanStore
+from .plans import PlanStore, RunRequest
 from .progress import RunProgress
-from .run_request import RunRequest
 from .user_code import SparkHome, takes_dataframe
 
 Report = Callable[[RunProgress], None]

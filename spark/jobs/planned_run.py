@@ -24,10 +24,9 @@ from ...instance.stats import format_error
 from ...state.client import TableClient
 from ..cluster import cores_of
 from .planner import Planner, Subscription
-from .plans import Plan, PlanStore, RunFenced
+from .plans import Plan, PlanStore, RunFenced, RunRequest
 from .progress import RunProgress, add_metrics
 from .retries import with_retries
-from .run_request import RunRequest
 from .spark_job import JobProgress, RunCancelled, RunFailed, Work, failed_job, failed_with, watched
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import logging
 
-from magnetar.cli.logs import LineFormatter
+from magnetar.cli.servers.lifetime import LineFormatter
 from magnetar.wire.printable import one_line, printable
 
 HOSTILE = "a\x1b[2Jb\x07\r\nforged line\u2028\u202e\x9b1m\ud800\x00\ttab"

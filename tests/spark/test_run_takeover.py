@@ -13,7 +13,7 @@ from magnetar.instance.spec import InstanceSpec
 from magnetar.runtime.spark.host_config import SparkConfig
 from magnetar.runtime.spark.instance import SparkInstance
 from magnetar.runtime.spark.runtime import SparkRuntime
-from magnetar.spark.jobs.run_request import ATTEMPTS_MAX, RunRequest
+from magnetar.spark.jobs.plans import ATTEMPTS_MAX, RunRequest
 from magnetar.state.client import TableClient
 from magnetar.state.server import TableServer
 from magnetar.wire.functions_pb2 import FunctionMetaData
