@@ -1,12 +1,13 @@
 """Request bodies, read as leniently as Pulsar reads them.
 
 Clients in four languages send numbers as text, nothing at all, or the word ``null``; all of that means something
-definite. Each function returns what the body says, None where it says nothing.
+definite. Each reader returns what the body says, None where it says nothing.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from ...web.answers import Refused
@@ -84,6 +85,12 @@ def as_bool(value: Any, what: str) -> bool | None:
     if isinstance(value, str) and value.lower() in ("true", "false", ""):
         return value.lower() == "true" if value else None
     raise _ill_typed(value, f"true or false ({what})")
+
+
+def with_field(fields: Mapping[str, Any], name: str, value: Any) -> dict[str, Any]:
+    """Return a JSON object with one field set; without that field where the value is None."""
+    others = {field: held for field, held in fields.items() if field != name}
+    return others if value is None else others | {name: value}
 
 
 def _as_text(value: Any, what: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from starlette.responses import Response
 
 from ...web.answers import Refused, as_json, not_supported, nothing
-from .bodies import as_object, as_text_list
+from .bodies import as_object, as_text_list, with_field
 from .call import Call
 from .routing import Routes
 
@@ -72,12 +72,8 @@ async def _set_peers(call: Call) -> None:
             raise Refused(412, f"{peer} itself can't be part of peer-list")
         if call.namespaces.cluster(peer) is None:
             raise Refused(412, f"Peer cluster {peer} does not exist")
-
-    def change(data: dict[str, Any]) -> dict[str, Any]:
-        data.pop("peerClusterNames", None)
-        return data if peers is None else data | {"peerClusterNames": sorted(set(peers))}
-
-    await call.namespaces.change_cluster(call.cluster, change)
+    names = None if peers is None else sorted(set(peers))
+    await call.namespaces.change_cluster(call.cluster, lambda data: with_field(data, "peerClusterNames", names))
 
 
 def _refuse(call: Call) -> Response:

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from ....web.answers import Refused, as_json, as_text, no_authorization, not_supported, nothing
 from ...policies.namespaces import Namespaces
 from ...policies.policies import MAX_BUNDLES, Policies, default_policies
-from ..bodies import as_bool, as_int, as_object, as_text_list, as_text_map
+from ..bodies import as_bool, as_int, as_object, as_text_list, as_text_map, with_field
 from ..call import Call
 from ..routing import NAMESPACE, Routes
 from ..topics.policies import adjust_deduplication
@@ -167,7 +167,7 @@ async def _set_property(call: Call) -> None:
 async def _remove_property(call: Call) -> Response:
     key = call.text("key")
     answer = _property(call)
-    await _change_properties(call, lambda held: {name: value for name, value in held.items() if name != key})
+    await _change_properties(call, lambda held: with_field(held, key, None))
     return answer
 
 
@@ -219,11 +219,7 @@ class _Policy:
         await self._change(call, call.require_namespace(), None)
 
     async def _change(self, call: Call, namespace: str, value: Any) -> None:
-        def change(policies: Policies) -> Policies:
-            policies.pop(self.field, None)
-            return policies if value is None else policies | {self.field: value}
-
-        await call.namespaces.change_policies(namespace, change)
+        await call.namespaces.change_policies(namespace, lambda policies: with_field(policies, self.field, value))
         if self.changed is not None:
             await self.changed(call, namespace)
 

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from ....web.answers import Refused, as_json, not_supported, nothing, refusing
 from ....wire.topic_name import TopicName
-from ..bodies import as_bool, as_int
+from ..bodies import as_bool, as_int, with_field
 from ..call import Call
 from ..routing import TOPIC, Handler, Routes, of_existing
 from .lookup import find, is_known, not_found
@@ -95,12 +95,7 @@ class _Policy:
 
     async def _change(self, call: Call, value: Any) -> None:
         name = _topic_of(call)
-
-        def change(policies: dict[str, Any]) -> dict[str, Any]:
-            rest = {field: held for field, held in policies.items() if field != self.field}
-            return rest if value is None else rest | {self.field: value}
-
-        await call.namespaces.change_topic_policies(name, change)
+        await call.namespaces.change_topic_policies(name, lambda policies: with_field(policies, self.field, value))
         if self.changed is not None:
             await self.changed(call, name)
 
