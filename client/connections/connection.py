@@ -333,14 +333,14 @@ class Connection(asyncio.Protocol):
         self._settle(answer.request_id, broker_error(answer.error, answer.message) if is_refused else answer)
 
     def _on_close_producer(self, command: BaseCommand) -> None:
-        producer = self.producers.pop(command.close_producer.producer_id, None)
-        if producer is not None:
-            producer.handle_detached(self, ConnectionLost(f"{self.address.physical} closed the producer"))
+        self._end(self.producers.pop(command.close_producer.producer_id, None), "producer")
 
     def _on_close_consumer(self, command: BaseCommand) -> None:
-        consumer = self.consumers.pop(command.close_consumer.consumer_id, None)
-        if consumer is not None:
-            consumer.handle_detached(self, ConnectionLost(f"{self.address.physical} closed the consumer"))
+        self._end(self.consumers.pop(command.close_consumer.consumer_id, None), "consumer")
+
+    def _end(self, port: ProducerPort | ConsumerPort | None, what: str) -> None:
+        if port is not None:
+            port.handle_detached(self, ConnectionLost(f"{self.address.physical} closed the {what}"))
 
     def _on_active_change(self, command: BaseCommand) -> None:
         consumer = self.consumers.get(command.active_consumer_change.consumer_id)

@@ -13,7 +13,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-from ...errors import ClosedError, ConnectionLost, InvalidConfig, MagnetarError, OperationTimeout
+from ...errors import ClosedError, ConnectionLost, InvalidConfig, MagnetarError
 from ...wire import pulsar_api_pb2 as pb
 from ...wire.frames import DEFAULT_MAX_MESSAGE_BYTES
 from ...wire.message_id import EARLIEST, LATEST, MessageId
@@ -28,7 +28,7 @@ from .command import ack_damaged, ask_last, redeliver, subscribe_command
 from .receive_queue import ReceiveQueue
 from .received import DamagedEntry, EntryKey, Message, ReceivedEntry, given_id, open_entry, position_of
 from .start import Resumption, StartPosition
-from .waiters import Waiters
+from .waiters import Waiters, next_message
 
 log = logging.getLogger(__name__)
 
@@ -137,16 +137,9 @@ class Consumer(Attachable):
             MagnetarError: as `poll_entry`.
         """
         message = self.poll()
-        if message is not None:
-            return message
-        try:
-            async with asyncio.timeout(timeout_s):
-                while message is None:
-                    await self._waiting.wait()
-                    message = self.poll()
-        except TimeoutError as error:
-            raise OperationTimeout(f"no message of {self.topic} came within {timeout_s} s") from error
-        return message
+        return (
+            message if message is not None else await next_message(self.topic, timeout_s, self._waiting.wait, self.poll)
+        )
 
     async def arrival(self) -> None:
         """Wait until something may have arrived or the consumer has ended.

@@ -12,13 +12,13 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
-from ...errors import ClosedError, InvalidConfig, MagnetarError, OperationTimeout
+from ...errors import ClosedError, InvalidConfig, MagnetarError
 from ...tasks import TaskSet, settle
 from ...wire.message_id import EARLIEST, LATEST, MessageId
 from ...wire.topic_name import parse_topic_name
 from .consumer import Consumer
 from .received import DamagedEntry, Message, ReceivedEntry
-from .waiters import Waiters
+from .waiters import Waiters, next_message
 
 log = logging.getLogger(__name__)
 
@@ -101,16 +101,7 @@ class MergedConsumer:
     async def receive(self, timeout_s: float | None = None) -> Message:
         """Return the next message, waiting for it; as `Consumer.receive`."""
         message = self.poll()
-        if message is not None:
-            return message
-        try:
-            async with asyncio.timeout(timeout_s):
-                while message is None:
-                    await self.arrival()
-                    message = self.poll()
-        except TimeoutError as error:
-            raise OperationTimeout(f"no message of {self.topic} came within {timeout_s} s") from error
-        return message
+        return message if message is not None else await next_message(self.topic, timeout_s, self.arrival, self.poll)
 
     async def arrival(self) -> None:
         """Wait until something may have arrived or the consumer has ended; as `Consumer.arrival`."""

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+
+from ...errors import OperationTimeout
+from .received import Message
 
 
 class Waiters:
@@ -32,3 +36,23 @@ class Waiters:
         for future in futures:
             if not future.done():
                 future.set_result(None)
+
+
+async def next_message(
+    topic: str, timeout_s: float | None, wait: Callable[[], Awaitable[None]], poll: Callable[[], Message | None]
+) -> Message:
+    """Return the message that ``poll`` has after some ``wait``.
+
+    Cancellation: safe, nothing is lost.
+
+    Raises:
+        OperationTimeout: none came within ``timeout_s``.
+    """
+    try:
+        async with asyncio.timeout(timeout_s):
+            while True:
+                await wait()
+                if (message := poll()) is not None:
+                    return message
+    except TimeoutError as error:
+        raise OperationTimeout(f"no message of {topic} came within {timeout_s} s") from error

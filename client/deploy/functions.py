@@ -12,9 +12,9 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from ...errors import InvalidConfig, RequestRefused
-from ...web.client import Parts, segment
+from ...web.client import Parts, segment, with_query
 from .deployment import Package, function_config, own_name, pack
-from .rest import RestClient
+from .rest import ANSWER_TIMEOUT_S, RestClient
 
 DEFAULT_TENANT = "public"
 DEFAULT_NAMESPACE = "default"
@@ -124,38 +124,38 @@ class AsyncFunctions:
         path, parts = prepared
         rest = self._rest()
         try:
-            await rest.send("GET", path)
+            await rest.request("GET", path)
         except RequestRefused as error:
             if error.status != _NOT_FOUND:
                 raise
-            await rest.send("POST", path, parts=parts)
+            await rest.request("POST", path, parts=parts)
         else:
-            await rest.send("PUT", path, parts=parts)
-        config: dict[str, Any] = await rest.json("GET", path)
-        return config
+            await rest.request("PUT", path, parts=parts)
+        return await self._record("GET", path)
+
+    async def _record(self, method: str, path: str, timeout_s: float | None = ANSWER_TIMEOUT_S) -> dict[str, Any]:
+        record: dict[str, Any] = (await self._rest().request(method, path, timeout_s=timeout_s)).json()
+        return record
 
     async def get(self, name: Name, *, tenant: str | None = None, namespace: str | None = None) -> dict[str, Any]:
         """Return a function's config, in Pulsar's JSON."""
-        config: dict[str, Any] = await self._rest().json("GET", _path(name, tenant, namespace))
-        return config
+        return await self._record("GET", _path(name, tenant, namespace))
 
     async def list(self, *, tenant: str | None = None, namespace: str | None = None) -> list[str]:
         """Return the names of a namespace's functions."""
-        return sorted(await self._rest().json("GET", _namespace_path(tenant, namespace)))
+        return sorted((await self._rest().request("GET", _namespace_path(tenant, namespace))).json())
 
     async def delete(self, name: Name, *, tenant: str | None = None, namespace: str | None = None) -> None:
         """Stop a function and remove it."""
-        await self._rest().send("DELETE", _path(name, tenant, namespace))
+        await self._rest().request("DELETE", _path(name, tenant, namespace))
 
     async def status(self, name: Name, *, tenant: str | None = None, namespace: str | None = None) -> dict[str, Any]:
         """Return whether a function runs, what it did and what failed, in Pulsar's JSON."""
-        status: dict[str, Any] = await self._rest().json("GET", f"{_path(name, tenant, namespace)}/status")
-        return status
+        return await self._record("GET", f"{_path(name, tenant, namespace)}/status")
 
     async def stats(self, name: Name, *, tenant: str | None = None, namespace: str | None = None) -> dict[str, Any]:
         """Return a function's counters and latency, in Pulsar's JSON."""
-        stats: dict[str, Any] = await self._rest().json("GET", f"{_path(name, tenant, namespace)}/stats")
-        return stats
+        return await self._record("GET", f"{_path(name, tenant, namespace)}/stats")
 
     async def trigger(
         self,
@@ -182,7 +182,8 @@ class AsyncFunctions:
             parts = {"dataStream": ("value", value, "application/octet-stream")}
         if topic is not None:
             parts["topic"] = (None, topic, "text/plain")
-        return await self._rest().send("POST", f"{_path(name, tenant, namespace)}/trigger", parts=parts)
+        path = f"{_path(name, tenant, namespace)}/trigger"
+        return (await self._rest().request("POST", path, parts=parts)).content
 
     async def run(self, name: Name, *, tenant: str | None = None, namespace: str | None = None) -> dict[str, Any]:
         """Have a function of the runtime spark work its backlog off, and wait for the end, however long it takes.
@@ -192,17 +193,14 @@ class AsyncFunctions:
         Raises:
             RequestRefused: it runs already, or is not of that runtime.
         """
-        path = f"{_path(name, tenant, namespace)}/trigger"
-        run: dict[str, Any] = await self._rest().json("POST", path, timeout_s=None)
-        return run
+        return await self._record("POST", f"{_path(name, tenant, namespace)}/trigger", timeout_s=None)
 
     async def logs(
         self, name: Name, *, tail: int = 100, tenant: str | None = None, namespace: str | None = None
     ) -> str:
         """Return the last ``tail`` lines of what a function's instances printed and logged, and their tracebacks."""
-        path = f"{_path(name, tenant, namespace)}/logs"
-        content = await self._rest().send("GET", path, params={"tail": str(tail), "follow": "false"})
-        return content.decode(errors="replace")
+        path = with_query(f"{_path(name, tenant, namespace)}/logs", {"tail": str(tail), "follow": "false"})
+        return (await self._rest().request("GET", path)).text
 
 
 class _Caller(Protocol):

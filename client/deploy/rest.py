@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import httpx
 
 from ...errors import ConnectionLost, InvalidConfig, OperationTimeout, RequestRefused
 from ...web.async_client import connections, request
-from ...web.client import Answer, AnswerTimeout, Form, NoAnswer, Parts, Unreachable, with_query
+from ...web.client import Answer, AnswerTimeout, Form, NoAnswer, Parts, Unreachable
 from ..connections.service_url import parse_service_url
 
 ANSWER_TIMEOUT_S = 300.0
@@ -48,32 +45,22 @@ class RestClient:
         """Close the connections."""
         await self._http.aclose()
 
-    async def json(self, method: str, path: str, *, timeout_s: float | None = ANSWER_TIMEOUT_S) -> Any:
-        """Return the JSON of an answer; None for an empty one. Raises as `send`."""
-        return (await self._request(method, path, timeout_s=timeout_s)).json()
-
-    async def send(
-        self, method: str, path: str, *, params: Mapping[str, Any] | None = None, parts: Parts | None = None
-    ) -> bytes:
-        """Send a request and return the answer's bytes.
+    async def request(
+        self, method: str, path: str, *, parts: Parts | None = None, timeout_s: float | None = ANSWER_TIMEOUT_S
+    ) -> Answer:
+        """Send a request and return the answer.
 
         Args:
             method: of HTTP.
             path: below the address.
-            params: of the query.
             parts: a form to send.
+            timeout_s: of the answer; None waits for it as long as the connection holds.
 
         Raises:
             RequestRefused: the answer is an error; its reason.
             ConnectionLost, OperationTimeout: there is no answer.
         """
         body = None if parts is None else Form(parts)
-        return (await self._request(method, with_query(path, params), body)).content
-
-    async def _request(
-        self, method: str, path: str, body: Any = None, timeout_s: float | None = ANSWER_TIMEOUT_S
-    ) -> Answer:
-        """Send a request; `timeout_s` None waits for the answer as long as the connection holds."""
         timeout = httpx.Timeout(timeout_s, connect=self._connection_timeout_s)
         try:
             answer = await request(self._http, method, self.url + path, body=body, timeout=timeout)

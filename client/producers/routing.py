@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import Protocol
 
 from ...errors import InvalidConfig
 from ...wire.hashing import boost_hash, java_string_hash, murmur3_32
@@ -28,16 +27,6 @@ _HASHES: dict[Hashing, Callable[[str], int]] = {
 def key_partition(key: str, partitions: int, hashing: Hashing) -> int:
     """Return the partition of a key."""
     return _HASHES[hashing](key) % partitions
-
-
-class Router(Protocol):
-    """Chooses partitions of messages."""
-
-    def choose(self, message: OutgoingMessage, partitions: int, now_s: float) -> int:
-        """Return the partition of a message."""
-
-    def choose_entry(self, entry: OutgoingEntry, partitions: int) -> int:
-        """Return the partition of a whole entry."""
 
 
 class RoundRobin:
@@ -125,7 +114,7 @@ class CustomRouting:
         return self.choose(message, partitions, 0.0)
 
 
-def make_router(config: ProducerConfig, rng: Random) -> Router:
+def make_router(config: ProducerConfig, rng: Random) -> RoundRobin | SinglePartition | CustomRouting:
     """Return the router of a producer's settings."""
     if callable(config.routing):
         return CustomRouting(config.routing)
