@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from ..client.config import Compression, ConsumerConfig, ProducerConfig
 from ..wire.functions_pb2 import ATMOST_ONCE, FAILOVER, KEY_SHARED, CompressionType
 from ..wire.functions_pb2 import EARLIEST as FROM_EARLIEST
 from .spec import InstanceSpec
 
 RECEIVER_QUEUE_SIZE = 4000  # Pulsar's 1000 is one batch: the next would be asked for only when it is processed
-
-_COMPRESSIONS: dict[int, Compression] = {
-    CompressionType.LZ4: "LZ4",
-    CompressionType.NONE: "NONE",
-    CompressionType.ZLIB: "ZLIB",
-    CompressionType.ZSTD: "ZSTD",
-    CompressionType.SNAPPY: "SNAPPY",
-}
 
 
 def subscription_of(spec: InstanceSpec) -> str:
@@ -55,4 +49,4 @@ def producer_config() -> ProducerConfig:
 
 def compression_of(spec: InstanceSpec) -> Compression:
     """Return the compression of outputs: LZ4 unless another is asked for, as in Pulsar's Python instance."""
-    return _COMPRESSIONS[spec.details.sink.producerSpec.compressionType]
+    return cast(Compression, CompressionType.Name(spec.details.sink.producerSpec.compressionType))  # the names are ours

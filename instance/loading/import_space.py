@@ -130,7 +130,8 @@ class ImportSpace(importlib.abc.MetaPathFinder):
         top = name.partition(".")[0]
         if level == 0:
             if top == PULSAR:
-                return self._import_pulsar(name, fromlist)
+                module = self.resolve(name)
+                return module if fromlist else self._facade
             if top == "importlib":
                 importlib.import_module(name)
                 return sys.modules[name] if fromlist and name != top else self._importlib
@@ -140,10 +141,6 @@ class ImportSpace(importlib.abc.MetaPathFinder):
                 self.import_module(name)
                 return sys.modules[f"{self.prefix}.{top}"]
         return builtins.__import__(name, globals, locals, fromlist or (), level)
-
-    def _import_pulsar(self, name: str, fromlist: Sequence[str] | None) -> ModuleType:
-        module = self.resolve(name)
-        return module if fromlist else self._facade
 
     def resolve(self, name: str) -> ModuleType:
         """Return what ``importlib.import_module`` returns in user code."""
