@@ -26,12 +26,11 @@ def consumer_config(spec: InstanceSpec, topic: str) -> ConsumerConfig:
     """Return how an input topic is consumed."""
     source = spec.details.source
     given, kind = source.inputSpecs[topic], source.subscriptionType
+    queue_size = given.receiverQueueSize.value if given.HasField("receiverQueueSize") else RECEIVER_QUEUE_SIZE
     return ConsumerConfig(
         type="Failover" if kind == FAILOVER else "Key_Shared" if kind == KEY_SHARED else "Shared",
         initial_position="Earliest" if source.subscriptionPosition == FROM_EARLIEST else "Latest",
-        receiver_queue_size=given.receiverQueueSize.value
-        if given.HasField("receiverQueueSize")
-        else RECEIVER_QUEUE_SIZE,
+        receiver_queue_size=queue_size,
         ack_receipts=acks_first(spec),
         negative_ack_delay_ms=source.negativeAckRedeliveryDelayMs or ConsumerConfig().negative_ack_delay_ms,
         properties={"application": "pulsar-function", "id": spec.function_name, "instance_id": str(spec.instance_id)},

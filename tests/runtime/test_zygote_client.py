@@ -6,15 +6,14 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, cast
 
 import psutil
 import pytest
 from magnetar.runtime.process.channel import ProcessChannel, encode
 from magnetar.runtime.process.forked import how_it_ended
 from magnetar.runtime.process.liveness import BUSY_FACTOR, CHECKS_MAX, Liveness
-from magnetar.runtime.process.runtime import ProcessInstance, ProcessRuntime
-from magnetar.runtime.process.zygote_client import ZygoteClient
+from magnetar.runtime.process.runtime import ProcessInstance, ProcessRuntime, ZygoteClient
 
 from tests.support.eventually import until
 from tests.support.instances import MakeSpec
@@ -121,7 +120,7 @@ async def test_event_that_cannot_be_taken_ends_its_instance_only(event: dict[str
     client, reader, process = fake_client()
     instances = [FakeInstance() for _ in range(2)]
     for number, instance in enumerate(instances, 1):
-        client.add(number, instance)
+        client.add(number, cast(ProcessInstance, instance))
     for one in ({"nothing": 1}, event, {"event": "ended", "id": 2, "code": 3, "said": "s", "verdict": "v"}):
         reader.feed_data(encode(one))
     async with asyncio.timeout(60):
@@ -137,10 +136,10 @@ async def test_event_that_cannot_be_taken_ends_its_instance_only(event: dict[str
 @pytest.mark.parametrize("last", [b"", b"\xff\xff\xff\xff", b"\x00\x00\x00\x05abc"])
 async def test_all_instances_are_told_when_the_client_ends(last: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also when the zygote does not end by itself."""
-    monkeypatch.setattr("magnetar.runtime.process.zygote_client.ZYGOTE_END_S", 0.01)
+    monkeypatch.setattr("magnetar.runtime.process.runtime.ZYGOTE_END_S", 0.01)
     client, reader, _ = fake_client()
     instance = FakeInstance()
-    client.add(1, instance)
+    client.add(1, cast(ProcessInstance, instance))
     reader.feed_data(last)
     reader.feed_eof()
     async with asyncio.timeout(60):
