@@ -1,6 +1,6 @@
 """The metadata store on one SQLite file.
 
-Design: one thread owns the connection. It takes everything queued since its last turn, reads and writes alike, runs
+Design: one thread owns the open connection. It takes what was queued since its last turn, reads and writes alike, runs
 it in one transaction, commits with a sync (WAL, ``synchronous=FULL``), and only then reports, with one call into each
 event loop. So a thousand writes at once cost one sync, no SQLite call ever runs on an event loop, and operations are
 ordered without locks. Reads go through the same queue: the callers that read often keep their own copy in memory.
@@ -21,7 +21,6 @@ import queue
 import sqlite3
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future as ThreadFuture
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -83,11 +82,12 @@ class SqliteStore:
 
     def __init__(self, file: Path) -> None:
         self._file = file
+        self._connection = _connect(file)
         self._queue: queue.SimpleQueue[_Operation | None] = queue.SimpleQueue()
         self._watches: list[_Watch] = []
-        self._opened: ThreadFuture[None] = ThreadFuture()
-        self._closed: ThreadFuture[None] | None = None
+        self._is_closed = False
         self._thread = threading.Thread(target=self._run, name="metadata-store", daemon=True)
+        self._thread.start()
 
     @classmethod
     def open(cls, file: str | Path) -> SqliteStore:
@@ -96,10 +96,7 @@ class SqliteStore:
         Raises:
             StorageError: the file cannot be opened, is in use, damaged, or not ours.
         """
-        store = cls(Path(file))
-        store._thread.start()
-        store._opened.result()
-        return store
+        return cls(Path(file))
 
     def __repr__(self) -> str:
         return f"SqliteStore({str(self._file)!r})"
@@ -129,22 +126,21 @@ class SqliteStore:
         """Call ``callback`` on the running loop for each change at ``prefix`` or below it."""
         if prefix != "/":
             check_path(prefix)
-        if self._closed is not None:
+        if self._is_closed:
             raise ClosedError(f"the metadata store {self._file} is closed")
         return _Watch(prefix, callback, self._watches)
 
     async def close(self) -> None:
         """Finish what is queued, close the file and end the thread."""
-        if self._closed is None:
-            self._closed = ThreadFuture()
+        if not self._is_closed:
+            self._is_closed = True
             self._queue.put(None)
-        await asyncio.shield(asyncio.wrap_future(self._closed))
-        self._thread.join()
+        await asyncio.to_thread(self._thread.join)
         for watch in tuple(self._watches):
             watch.close()
 
     async def _submit(self, work: Callable[[sqlite3.Connection, list[Change]], T]) -> T:
-        if self._closed is not None:
+        if self._is_closed:
             raise ClosedError(f"the metadata store {self._file} is closed")
         if self._queue.qsize() >= MAX_QUEUED:
             raise StorageError(
@@ -157,21 +153,13 @@ class SqliteStore:
     # The rest runs in the thread.
 
     def _run(self) -> None:
-        try:
-            connection = _connect(self._file)
-        except StorageError as error:
-            self._opened.set_exception(error)
-            return
-        self._opened.set_result(None)
         is_open = True
         while is_open:
             group, is_open = self._next_group()
             if group:
-                self._execute(connection, group)
+                self._execute(group)
                 self._report(group)
-        connection.close()
-        assert self._closed is not None
-        self._closed.set_result(None)
+        self._connection.close()
 
     def _next_group(self) -> tuple[list[_Operation], bool]:
         """Wait for work and return it, and whether more may follow."""
@@ -187,7 +175,8 @@ class SqliteStore:
                 return group, True
         return group, False
 
-    def _execute(self, connection: sqlite3.Connection, group: list[_Operation]) -> None:
+    def _execute(self, group: list[_Operation]) -> None:
+        connection = self._connection
         try:
             connection.execute("BEGIN IMMEDIATE")
             for operation in group:
@@ -240,7 +229,7 @@ def _connect(file: Path) -> sqlite3.Connection:
         raise StorageError(_explain_unwritable(file, "permission denied"))
     try:
         # isolation_level None: we begin and commit ourselves. timeout 0: a locked file is another broker's.
-        connection = sqlite3.connect(file, timeout=0, isolation_level=None)
+        connection = sqlite3.connect(file, timeout=0, isolation_level=None, check_same_thread=False)
     except sqlite3.Error as error:
         raise StorageError(
             f"cannot open the metadata file {file}: {error}; is its directory there, and writable?"

@@ -39,19 +39,20 @@ def parse_store_url(url: str) -> StoreUrl:
     if not url.startswith("zk:"):
         raise InvalidConfig(f"metadataStoreUrl {url!r} names no metadata store that we know; {_REMEDY}")
     servers, slash, path = url.removeprefix("zk:").partition("/")
-    found = [_SERVER.fullmatch(server) for server in servers.split(",")]
-    ports = [int(match["port"] or DEFAULT_ZOOKEEPER_PORT) if match else 0 for match in found]
-    for server, port in zip(servers.split(","), ports, strict=True):
-        if not 0 < port < 65536:
+    addresses = []
+    for server in servers.split(","):
+        match = _SERVER.fullmatch(server)
+        port = int(match["port"] or DEFAULT_ZOOKEEPER_PORT) if match else 0
+        if match is None or not 0 < port < 65536:
             raise InvalidConfig(f"metadataStoreUrl {url!r}: {server!r} is not host:port; {_REMEDY}")
+        addresses.append(f"{match['host']}:{port}")
     path = slash + path.rstrip("/")
     try:
         if path not in ("", "/"):
             check_path(path)
     except InvalidConfig as exc:
         raise InvalidConfig(f"metadataStoreUrl {url!r}: {exc}") from exc
-    hosts = (match["host"] for match in found if match)
-    return StoreUrl(",".join(f"{host}:{port}" for host, port in zip(hosts, ports, strict=True)), path or "/")
+    return StoreUrl(",".join(addresses), path or "/")
 
 
 async def open_store(url: str, default_file: Path, timeout_s: float) -> MetadataStore:
