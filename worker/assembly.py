@@ -23,7 +23,6 @@ from ..runtime.interface import Runtime
 from ..runtime.manager import FetchPackage, InstanceEnvironment, RuntimeManager
 from ..runtime.process.forked import ForkedProcess
 from ..runtime.process.runtime import ProcessRuntime
-from ..runtime.spark.host_config import SparkConfig
 from ..runtime.spark.runtime import SparkRuntime
 from ..runtime.thread.runtime import ThreadRuntime
 from ..scheduler.manager import SchedulerManager
@@ -81,18 +80,10 @@ async def make_runtime_manager(
         state_url=config.state_url,
         locks_topic=config.topic(config.locks_topic),
     )
-    spark = SparkConfig(
-        data_dir=config.data_dir,
-        master=config.spark_master,
-        heap=config.spark_driver_memory,
-        settings=config.spark_settings,
-        driver_host=config.reachable_host,
-        idle_s=config.spark_idle_s,
-    )
     runtimes: dict[str, Runtime] = {
         "process": ProcessRuntime(zygote, config.liveness_check_ms / 1000),
         "thread": ThreadRuntime(config.service_url),
-        "spark": SparkRuntime(spark),
+        "spark": SparkRuntime(config.spark()),
     }
     return RuntimeManager(runtimes, fetch_package, environment)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import InvalidConfig
-from ..spark.session import SessionConfig
+from ..runtime.spark.host_config import SparkConfig
 from ..state.limits import address_of
 
 
@@ -90,15 +90,6 @@ class WorkerConfig:
             raise InvalidConfig(f"pulsarWebServiceUrl {self.admin_url!r} (--admin-url) is not http://host:port")
         if self.state_url:
             address_of(self.state_url)
-        try:
-            SessionConfig(
-                directory=self.data_dir,
-                master=self.spark_master,
-                heap=self.spark_driver_memory,
-                settings=self.spark_settings,
-            )
-        except InvalidConfig as exc:
-            raise InvalidConfig(f"sparkMaster, sparkDriverMemory or sparkSettings: {exc}") from exc
         if len(self.functions_namespace.split("/")) != 2:
             raise InvalidConfig(f"pulsarFunctionsNamespace {self.functions_namespace!r} is not tenant/namespace")
         names = self.topics
@@ -108,6 +99,21 @@ class WorkerConfig:
         for name in (*positive, "spark_idle_s"):
             if getattr(self, name) <= 0:
                 raise InvalidConfig(f"{name} {getattr(self, name)} must be positive")
+        try:
+            self.spark()
+        except InvalidConfig as exc:
+            raise InvalidConfig(f"sparkMaster, sparkDriverMemory or sparkSettings: {exc}") from exc
+
+    def spark(self) -> SparkConfig:
+        """Return how Spark functions run on the worker."""
+        return SparkConfig(
+            data_dir=self.data_dir,
+            master=self.spark_master,
+            heap=self.spark_driver_memory,
+            settings=self.spark_settings,
+            driver_host=self.reachable_host,
+            idle_s=self.spark_idle_s,
+        )
 
     @property
     def reachable_host(self) -> str:

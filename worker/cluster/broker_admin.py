@@ -91,14 +91,12 @@ class BrokerAdmin:
 
     async def reset_to_time(self, topic: str, subscription: str, timestamp_ms: int) -> None:
         """Move a subscription to the first message published at a time or later."""
-        path = f"{parse_topic_name(topic).rest_path}/subscription/{segment(subscription)}"
-        await self._call("POST", f"{path}/resetcursor/{timestamp_ms}", ())
+        await self._call("POST", f"{_path(topic, subscription)}/resetcursor/{timestamp_ms}", ())
 
     async def reset_to_position(self, topic: str, subscription: str, ledger_id: int, entry_id: int) -> None:
         """Move a subscription to an entry, which is delivered next."""
-        path = f"{parse_topic_name(topic).rest_path}/subscription/{segment(subscription)}"
         target = {"ledgerId": ledger_id, "entryId": entry_id, "partitionIndex": -1}
-        await self._call("POST", f"{path}/resetcursor", (), target)
+        await self._call("POST", f"{_path(topic, subscription)}/resetcursor", (), target)
 
     async def topics(self, namespace: str) -> list[str]:
         """Return the names of a namespace's persistent topics."""
@@ -114,10 +112,9 @@ class BrokerAdmin:
 
     async def create_subscription(self, topic: str, subscription: str, *, is_earliest: bool = False) -> bool:
         """Create a durable subscription at the end of a topic, or its beginning; returns False if it exists."""
-        path = f"{parse_topic_name(topic).rest_path}/subscription/{segment(subscription)}"
         number = -1 if is_earliest else 2**63 - 1
         position = {"ledgerId": number, "entryId": number, "partitionIndex": -1}
-        return (await self._call("PUT", path, (409,), position)).is_success
+        return (await self._call("PUT", _path(topic, subscription), (409,), position)).is_success
 
     async def is_durable(self, topic: str, subscription: str) -> bool:
         """Return whether a topic has a subscription of that name which outlives its consumers."""
@@ -129,7 +126,10 @@ class BrokerAdmin:
 
         One that does not exist counts as deleted. If it is forced, consumers are disconnected.
         """
-        name = parse_topic_name(topic)
-        path = f"{name.rest_path}/subscription/{segment(subscription)}" + ("?force=true" if is_forced else "")
+        path = _path(topic, subscription) + ("?force=true" if is_forced else "")
         answer = await self._call("DELETE", path, (404, 409, 412))
         return answer.is_success or answer.status == 404
+
+
+def _path(topic: str, subscription: str) -> str:
+    return f"{parse_topic_name(topic).rest_path}/subscription/{segment(subscription)}"

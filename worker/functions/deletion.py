@@ -65,9 +65,8 @@ class Termination:
 
     async def _take_away(self, lock: str) -> None:
         for _ in range(_ATTEMPTS):
-            if await self._admin.create_subscription(self._locks_topic, lock):
-                return
-            if await self._admin.is_durable(self._locks_topic, lock):
+            is_taken = await self._admin.create_subscription(self._locks_topic, lock)
+            if is_taken or await self._admin.is_durable(self._locks_topic, lock):
                 return
             await self._admin.delete_subscription(self._locks_topic, lock, is_forced=True)
         raise ConnectionLost(f"the lock {lock} could not be taken away in {_ATTEMPTS} attempts; try again")

@@ -237,10 +237,8 @@ class Instances:
             await self._runtime.begin_run(f"{name}:{instance_id}", run_id)
         except KeyError:
             raise RequestRefused(503, f"{name} is about to start on worker {owner}") from None
-        except RunNotYet as exc:
-            raise RequestRefused(503, str(exc)) from exc
         except RunRefused as exc:
-            raise RequestRefused(409, str(exc)) from exc
+            raise RequestRefused(503 if isinstance(exc, RunNotYet) else 409, str(exc)) from exc
 
     async def own_stats(self) -> list[Json]:
         """Return name and statistics of every instance on this worker."""
