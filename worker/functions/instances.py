@@ -44,6 +44,8 @@ ENDED_TIMEOUT_S = 13.0
 _POLL_S = 0.02
 
 Json = dict[str, Any]
+Ask = Callable[[Round, FunctionName, int, str], Awaitable[Json]]
+"""Returns what the owner of an instance tells: the round, the function, the instance's number, the owner's id."""
 
 
 class Instances:
@@ -175,9 +177,7 @@ class Instances:
         """Return the worker of each assigned instance, by the instance's number."""
         return {key.instance_id: held.workerId for key, held in self._scheduler.of_function(str(name))}
 
-    async def _of_all(
-        self, name: FunctionName, ask: Callable[[Round, FunctionName, int, str], Awaitable[Json]]
-    ) -> Mapping[int, Json]:
+    async def _of_all(self, name: FunctionName, ask: Ask) -> Mapping[int, Json]:
         owners, questions = self._owners(name), self._round()
         answers = await asyncio.gather(*(ask(questions, name, number, owner) for number, owner in owners.items()))
         return dict(zip(owners, answers, strict=True))

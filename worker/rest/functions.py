@@ -42,6 +42,8 @@ _FOLLOW = Query("follow", bool, False)
 _NO_WAIT = Query("noWait", bool, False)
 _RUN_ID = Query("runId", str)
 _PATH = Query("path", str, "")
+Deploy = Callable[[FunctionName, Deployment], Awaitable[None]]
+"""Creates or changes a function."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,19 +97,13 @@ class FunctionsRoutes:
         """Change a function; parts as at its creation, plus updateOptions."""
         await self._deploy(call, self.functions.update, has_options=True)
 
-    async def _deploy(
-        self,
-        call: WorkerCall,
-        carry_out: Callable[[FunctionName, Deployment], Awaitable[None]],
-        *,
-        has_options: bool = False,
-    ) -> None:
+    async def _deploy(self, call: WorkerCall, deploy: Deploy, *, has_options: bool = False) -> None:
         function = call.function
         form = await read_form(call.request, "data", self.packages)
         try:
             if has_options:
                 _check_options(json_part(form, "updateOptions") or {})
-            await carry_out(function, _deployment(form))
+            await deploy(function, _deployment(form))
         finally:
             upload = form.get("data", Part()).upload
             if upload is not None:
