@@ -9,8 +9,8 @@ for time grows with it too.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
 
 from ..errors import InvalidPattern, PatternNotSupported
 
@@ -36,28 +36,9 @@ _ESCAPED = re.compile(r"\\Q.*?(?:\\E|$)|\\[^\w]", re.DOTALL)
 _REMEDY = "write the pattern without"
 
 
-class TopicPattern:
-    """A compiled pattern, which matches whole names.
-
-    Attributes:
-        text: as it was given.
-    """
-
-    def __init__(self, text: str, program: Any):
-        self.text = text
-        self._matches = program.fullmatch
-
-    def __repr__(self) -> str:
-        return f"TopicPattern({self.text!r})"
-
-    def matches(self, name: str) -> bool:
-        """Return whether the whole of ``name`` matches."""
-        return self._matches(name) is not None
-
-
 @lru_cache(maxsize=64)
-def compile_pattern(text: str) -> TopicPattern:
-    """Return a pattern, ready to be matched.
+def compile_pattern(text: str) -> Callable[[str], bool]:
+    """Return a function that tells whether the whole of a name matches a pattern.
 
     Raises:
         PatternNotSupported: it is a regular expression of Java's, with something that is not supported.
@@ -86,7 +67,8 @@ def compile_pattern(text: str) -> TopicPattern:
         raise InvalidPattern(f"pattern {text!r} is no regular expression: {reason}") from error
     if program.programsize > MAX_PROGRAM_STEPS:
         raise _too_large(text, f"{program.programsize} steps, {MAX_PROGRAM_STEPS} are allowed")
-    return TopicPattern(text, program)
+    fullmatch = program.fullmatch
+    return lambda name: fullmatch(name) is not None
 
 
 def _too_large(text: str, numbers: str = f"more than {MAX_MEMORY_BYTES} bytes") -> PatternNotSupported:

@@ -8,7 +8,7 @@ Source: Pulsar binary protocol, sections Lookup and topic listing, Schema.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import google_crc32c
@@ -24,7 +24,7 @@ from ...errors import (
 )
 from ...wire import pulsar_api_pb2 as pb
 from ...wire.topic_name import TopicName, parse_topic_name
-from ...wire.topic_pattern import TopicPattern, compile_pattern
+from ...wire.topic_pattern import compile_pattern
 
 if TYPE_CHECKING:
     from .connection import Connection
@@ -106,15 +106,15 @@ def list_answer(
     """
     topics = sorted(name for name in names if not _SYSTEM.search(name) and _in_mode(name, command.mode))
     pattern = command.topics_pattern
-    compiled = _compiled(pattern) if 0 < len(pattern) <= MAX_PATTERN_CHARS else None
-    if compiled is not None:
-        topics = _matching(topics, compiled)
+    matches = _compiled(pattern) if 0 < len(pattern) <= MAX_PATTERN_CHARS else None
+    if matches is not None:  # the whole name, but for domain and partition suffix
+        topics = [topic for topic in topics if matches(str(parse_topic_name(topic).base).split("://", 1)[1])]
     digest = topics_hash(topics)
     changed = command.topics_hash != digest
     return pb.CommandGetTopicsOfNamespaceResponse(
         request_id=command.request_id,
         topics=topics if changed else (),
-        filtered=compiled is not None,
+        filtered=matches is not None,
         topics_hash=digest,
         changed=changed,
     )
@@ -126,18 +126,13 @@ def _in_mode(name: str, mode: int) -> bool:
     return name.startswith("persistent://") == (mode == pb.CommandGetTopicsOfNamespace.PERSISTENT)
 
 
-def _compiled(pattern: str) -> TopicPattern | None:
+def _compiled(pattern: str) -> Callable[[str], bool] | None:
     try:
         return compile_pattern(pattern.split("://", 1)[-1])
     except PatternNotSupported:
         return None
     except InvalidPattern as error:
         raise MetadataError(f"java.util.regex.PatternSyntaxException: {error}") from error
-
-
-def _matching(topics: Iterable[str], pattern: TopicPattern) -> list[str]:
-    """Return the topics whose name without domain and partition suffix matches as a whole."""
-    return [topic for topic in topics if pattern.matches(str(parse_topic_name(topic).base).split("://", 1)[1])]
 
 
 def topics_hash(topics: Iterable[str]) -> str:
