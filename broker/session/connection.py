@@ -153,9 +153,9 @@ class Connection(asyncio.Protocol):
                         break
                 if self.is_closed:
                     return
-            self.pending_publishes += sent
-            if self.pending_publishes:
-                self._check_load()
+            pending = self.pending_publishes = self.pending_publishes + sent
+            if pending and (pending >= self.config.max_pending_publishes or self.broker.storage.is_congested):
+                self._stop_reading()  # this connection, or all together, publish faster than the disk takes it
         except ProtocolError as error:
             self._break(error)
         except Exception:
@@ -351,11 +351,6 @@ class Connection(asyncio.Protocol):
         if answer is None:
             raise ProtocolError(text)
         self.reply(answer)
-
-    def _check_load(self) -> None:
-        """Read no more for now if this connection, or all together, publish faster than the disk takes it."""
-        if self.pending_publishes >= self.config.max_pending_publishes or self.broker.storage.is_congested:
-            self._stop_reading()
 
     def _send_to_nobody(self, producer_id: int) -> None:
         if not self.closed_producers.is_ignored(producer_id, self.loop.time()):

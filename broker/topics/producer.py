@@ -185,15 +185,12 @@ class Producer:
         # The receipt must not overtake those of the entries that were sent before.
         self._pending.append((send.sequence_id, send.highest_sequence_id, 0, 0))
         if len(self._pending) == 1:
-            self._repeated(None)
+            self._stored(NOWHERE, None)
         else:
             self._is_appending = True
-            self.topic.deduplication.barrier(self._repeated)
+            self.topic.deduplication.barrier(partial(self._stored, NOWHERE))
             self._is_appending = False
         return True
-
-    def _repeated(self, error: Exception | None) -> None:
-        self._stored(NOWHERE, error)
 
     def _stored_once(self, sequence: Sequence, last: int, position: Position, error: Exception | None) -> None:
         self.topic.deduplication.ended(sequence, last, position, is_stored=error is None)
