@@ -74,11 +74,11 @@ def make_format_1(disk: SimulatedDisk) -> None:
         old = bytearray((b"MGNTJRN1" + crc.to_bytes(4, "little") + rest).ljust(len(content), b"\0"))
         offset = layout.PAGE
         while (found := layout.decode_group(content, offset, len(content))) is not None:
-            rest = struct.pack("<QQI", found.file_id, found.group.number, len(found.group.body))
-            crc = google_crc32c.extend(google_crc32c.extend(seed, rest), found.group.body)
-            group = b"GRP1" + crc.to_bytes(4, "little") + rest + found.group.body
+            rest = struct.pack("<QQI", found.file_id, found.number, len(found.body))
+            crc = google_crc32c.extend(google_crc32c.extend(seed, rest), found.body)
+            group = b"GRP1" + crc.to_bytes(4, "little") + rest + found.body
             old[offset : offset + len(group)] = group
-            offset = found.group.end
+            offset = found.end
         disk.set_content(path, bytes(old))
 
 

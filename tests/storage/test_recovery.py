@@ -62,9 +62,9 @@ def groups(disk: SimulatedDisk, path: str) -> list[tuple[int, int]]:
     content, found, offset = disk.content(path), [], layout.PAGE
     header = layout.decode_file_header(content)
     assert header is not None
-    while (group := layout.decode_group(content, offset, len(content))) is not None and group[0] == header.file_id:
-        found.append((offset, layout.GROUP_HEADER_BYTES + len(group[1].body)))
-        offset = group[1].end
+    while (group := layout.decode_group(content, offset, len(content))) is not None and group.file_id == header.file_id:
+        found.append((offset, layout.GROUP_HEADER_BYTES + len(group.body)))
+        offset = group.end
     return found
 
 
@@ -241,7 +241,7 @@ def test_payload_that_looks_like_groups_is_never_taken_for_them() -> None:
             assert recovered(disk) == payloads
             old = disk.content(files(disk)[0])
             pages = range(3 * layout.PAGE, len(old), layout.PAGE)
-            assert number in [found.group.number for at in pages if (found := layout.decode_group(old, at, len(old)))]
+            assert number in [found.number for at in pages if (found := layout.decode_group(old, at, len(old)))]
             # A crash while that file was begun anew: its header is torn.
             newest = int(files(disk)[-1].rpartition("/")[2].split(".")[0])
             disk.set_content(f"/d/journal/{newest + 1:016d}.journal", b"\xa7" * layout.PAGE + old[layout.PAGE :])

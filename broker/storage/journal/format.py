@@ -152,19 +152,21 @@ class FileHeader(NamedTuple):
 
 
 class Group(NamedTuple):
-    """One valid group found in a file."""
+    """A group whose checksum is right; whose it is, the caller decides by file id and nonce.
 
+    Attributes:
+        file_id: that it carries.
+        nonce: that it carries; empty in format 1.
+        number: counted through all files.
+        body: the records.
+        end: where in the file the next one begins.
+    """
+
+    file_id: int
+    nonce: bytes
     number: int
     body: bytes
     end: int
-
-
-class FoundGroup(NamedTuple):
-    """A group whose checksum is right, with the file id and nonce that it carries: whose it is, the caller decides."""
-
-    file_id: int
-    group: Group
-    nonce: bytes
 
 
 def nonce_of(key: bytes, sequence: int, file_id: int) -> bytes:
@@ -206,7 +208,7 @@ def encode_group(header: FileHeader, number: int, body: bytes) -> list[bytes]:
     return [_GROUP_MAGIC + crc.to_bytes(4, "little") + rest, body, bytes(padded(length) - length)]
 
 
-def decode_group(content: bytes, offset: int, end: int) -> FoundGroup | None:
+def decode_group(content: bytes, offset: int, end: int) -> Group | None:
     """Return the group at ``offset`` that ends at ``end`` at the latest, or None if there is no valid one.
 
     The group is checked with the file id that it carries; the caller compares that and the nonce with the file's.
@@ -222,11 +224,10 @@ def decode_group(content: bytes, offset: int, end: int) -> FoundGroup | None:
     head = content[offset + _CRC_END : body_start]
     if google_crc32c.extend(google_crc32c.extend(_seed(file_id), head), body) != crc:
         return None
-    group = Group(number, body, min(end, offset + padded(layout.size + length)))
-    return FoundGroup(file_id, group, nonce[0] if nonce else b"")
+    return Group(file_id, nonce[0] if nonce else b"", number, body, min(end, offset + padded(layout.size + length)))
 
 
-def find_group(content: bytes, start: int, least_number: int, is_ours: Callable[[FoundGroup], bool]) -> int | None:
+def find_group(content: bytes, start: int, least_number: int, is_ours: Callable[[Group], bool]) -> int | None:
     """Return the offset of a valid group numbered ``least_number`` or more at a page boundary from ``start`` on.
 
     Such a group proves that everything before it was synced when it was written.
@@ -240,6 +241,6 @@ def find_group(content: bytes, start: int, least_number: int, is_ours: Callable[
     for offset in range(start, len(content), PAGE):
         if content[offset : offset + 3] == b"GRP":
             found = decode_group(content, offset, len(content))
-            if found is not None and found.group.number >= least_number and is_ours(found):
+            if found is not None and found.number >= least_number and is_ours(found):
                 return offset
     return None

@@ -230,13 +230,13 @@ class _JournalReader:
             self._files.free.append(path)
         return headers
 
-    def _may_be_of(self, sequence: int, found: layout.FoundGroup) -> bool:
+    def _may_be_of(self, sequence: int, found: layout.Group) -> bool:
         """Return whether a group was written to file ``sequence``, whose header cannot be read."""
         if sequence < self._key.since and not found.nonce:
             return True  # of format 1: each group vouches for itself
         return found.nonce == layout.nonce_of(self._key.key, sequence, found.file_id)
 
-    def _is_of_this(self, found: layout.FoundGroup) -> bool:
+    def _is_of_this(self, found: layout.Group) -> bool:
         return found.file_id == self.end.file_id and found.nonce == self._nonce
 
     def _groups_of_file(self, limit: int | None) -> Iterator[tuple[str, int, layout.Group]]:
@@ -246,14 +246,14 @@ class _JournalReader:
         content = self._content(sequence, None, sync=True)
         offset, number = self.end.offset, self.end.group
         while limit is None or offset < limit:
-            found = layout.decode_group(content, offset, len(content))
+            group = layout.decode_group(content, offset, len(content))
             # The journal ends where the next group of this very file is not: what else stands there is damage, or it is
             # what was in flight, or what the file held before it was recycled.
-            if found is None or not self._is_of_this(found) or found.group.number != number:
+            if group is None or not self._is_of_this(group) or group.number != number:
                 self._check_torn(path, content, offset, limit)
                 break
-            yield path, offset, found.group
-            offset, number = found.group.end, number + 1
+            yield path, offset, group
+            offset, number = group.end, number + 1
             self.end = JournalEnd(sequence, offset, number, self.end.file_id)
 
     def _check_torn(self, path: str, content: bytes, offset: int, limit: int | None) -> None:
