@@ -38,15 +38,6 @@ def show_done(ctx: click.Context, message: str) -> None:
         click.echo(message)
 
 
-def show_list(ctx: click.Context, names: Sequence[str]) -> None:
-    """Show names, one a line."""
-    if current(ctx).output == "json":
-        print_json(list(names))
-    else:
-        for name in names:
-            click.echo(printable(name) if sys.stdout.isatty() else name)
-
-
 def wants_table(ctx: click.Context) -> bool:
     """Return whether a person looks at standard output."""
     return current(ctx).output is None and sys.stdout.isatty()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeAlias
@@ -11,6 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 import click
 
 from ..web.client import Answer, AnswerTimeout, Form, NoAnswer, Parts, Unreachable, request, segment, stream, with_query
+from ..wire.printable import printable
 from .failure import Failure
 from .output import (
     Table,
@@ -19,7 +21,6 @@ from .output import (
     print_json,
     print_table,
     show_done,
-    show_list,
     wants_table,
 )
 from .settings import current
@@ -255,5 +256,8 @@ def _show(ctx: click.Context, shown: Shown) -> None:
                 print_json(record)
             else:
                 click.echo(text)
+        case Names(names) if is_json:
+            print_json(list(names))
         case Names(names):
-            show_list(ctx, names)
+            for name in names:
+                click.echo(printable(name) if sys.stdout.isatty() else name)

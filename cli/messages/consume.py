@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
@@ -105,28 +106,31 @@ async def receive(service_url: str, topic: str, flags: dict[str, Any], printer: 
         await consumer.close()
 
 
+@dataclass(kw_only=True)
 class Printer:
     """Prints messages and counts them.
 
     Attributes:
+        form: of a message; ``count`` prints none.
+        as_hex: contents are printed in hexadecimal.
+        with_metadata: what the broker and the client say of a message is printed too.
         count: messages shown so far.
     """
 
-    def __init__(self, *, form: Literal["text", "json", "count"], as_hex: bool, with_metadata: bool) -> None:
-        self.count = 0
-        self._form = form
-        self._as_hex = as_hex
-        self._with_metadata = with_metadata
+    form: Literal["text", "json", "count"]
+    as_hex: bool
+    with_metadata: bool
+    count: int = 0
 
     def show(self, message: Message) -> None:
         """Print one message."""
         self.count += 1
-        if self._form == "count":
+        if self.form == "count":
             if self.count % REPORT_EVERY == 0:
                 click.echo(f"Received {self.count} messages")
             return
-        content = message.data.hex(" ") if self._as_hex else message.data.decode(errors="replace")
-        if self._form == "json":
+        content = message.data.hex(" ") if self.as_hex else message.data.decode(errors="replace")
+        if self.form == "json":
             click.echo(json.dumps({**self._fields(message), "content": content}, ensure_ascii=False))
             return
         properties = ", ".join(f"{key}={value}" for key, value in message.properties.items())
@@ -134,7 +138,7 @@ class Printer:
             f"publishTime:[{message.publish_time_ms}], eventTime:[{message.event_time_ms}],"
             f" key:[{message.key if message.key is not None else 'null'}], properties:[{properties}], content:{content}"
         )
-        if self._with_metadata:
+        if self.with_metadata:
             line += (
                 f", message-id:[{message.message_id}], producer-name:[{message.producer_name}],"
                 f" sequence-id:[{message.sequence_id}], redelivery-count:[{message.redelivery_count}]"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,23 +30,21 @@ class _Listing(AccumulatorParam[list[TaskResult]]):
         return value1
 
 
+@dataclass(frozen=True)
 class _Work:
     """The callable that Spark pickles and runs for each partition."""
 
-    def __init__(
-        self, shipment: Broadcast[Shipment], results: Accumulator[list[TaskResult]], is_repeated: bool
-    ) -> None:
-        self._shipment = shipment
-        self._results = results
-        self._is_repeated = is_repeated
+    shipment: Broadcast[Shipment]
+    results: Accumulator[list[TaskResult]]
+    is_repeated: bool
 
     def __call__(self, tasks: Iterable[Task]) -> None:
         context = TaskContext.get()
         assert context is not None
-        is_first = not self._is_repeated and context.attemptNumber() == 0
+        is_first = not self.is_repeated and context.attemptNumber() == 0
         directory = Path(SparkFiles.getRootDirectory())
         for task in tasks:
-            self._results.add([run_task(self._shipment.value, task, directory, is_first=is_first)])
+            self.results.add([run_task(self.shipment.value, task, directory, is_first=is_first)])
 
 
 class MessageJob:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from ...config.conversion import runtime_options
@@ -144,26 +144,21 @@ class Planner:
         return with_retries(lambda: backlog(self._routes, topic, done, self._spec.admin_url or None), self._check)
 
 
+@dataclass(frozen=True)
 class Subscription:
     """One durable subscription on one topic; connects for each call.
 
     Attributes:
+        routes: to the broker.
         topic: full name, of the partition where there are some.
+        name: of the subscription.
+        from_earliest: where it begins if it does not exist yet; else behind the last message.
     """
 
-    def __init__(self, routes: Routes, topic: str, name: str, *, from_earliest: bool) -> None:
-        """Prepare.
-
-        Args:
-            routes: to the broker.
-            topic: full name.
-            name: of the subscription.
-            from_earliest: where it begins if it does not exist yet; else behind the last message.
-        """
-        self.topic = topic
-        self._routes = routes
-        self._name = name
-        self._from_earliest = from_earliest
+    routes: Routes
+    topic: str
+    name: str
+    from_earliest: bool
 
     def position(self, *, is_known: bool = False) -> Position:
         """Return the mark-delete position, creating the subscription and the topic where they are missing.
@@ -175,7 +170,7 @@ class Subscription:
         Raises:
             MagnetarError: the broker does not tell, or not within `retries.RETRY_DEADLINE_S`.
         """
-        return self._with_retries(self._position, self._from_earliest or is_known, makes_topic=True)
+        return self._with_retries(self._position, self.from_earliest or is_known, makes_topic=True)
 
     def move(self, end: Position, check: Callable[[], None]) -> bool:
         """Acknowledge all entries up to and including ``end``; does nothing where that is done already.
@@ -214,7 +209,7 @@ class Subscription:
         if position is not None:
             return position
         raise InvalidConfig(
-            f"{consumer.connection.address.physical} does not tell where subscription {self._name} stands on"
+            f"{consumer.connection.address.physical} does not tell where subscription {self.name} stands on"
             f" {self.topic}; the bundled broker does, and so does Apache Pulsar from 2.8 on"
         )
 
@@ -230,20 +225,20 @@ class Subscription:
 
         def attempt() -> _T:
             try:
-                with contextlib.closing(self._routes.connect_to(self.topic)) as connection:
+                with contextlib.closing(self.routes.connect_to(self.topic)) as connection:
                     command = pb.CommandSubscribe(
                         topic=self.topic,
-                        subscription=self._name,
+                        subscription=self.name,
                         durable=True,
                         initialPosition=pb.CommandSubscribe.Earliest if from_earliest else pb.CommandSubscribe.Latest,
                         force_topic_creation=makes_topic,
                     )
-                    consumer = BlockingConsumer(connection, f"subscription {self._name} of {self.topic}", command)
+                    consumer = BlockingConsumer(connection, f"subscription {self.name} of {self.topic}", command)
                     result = work(consumer)
                     connection.request("closing the consumer", pb.CommandCloseConsumer(consumer_id=CONSUMER_ID))
                     return result
             except ConsumerBusy as error:
-                busy = ConsumerBusy(f"subscription {self._name} of {self.topic} is in use by another consumer; stop it")
+                busy = ConsumerBusy(f"subscription {self.name} of {self.topic} is in use by another consumer; stop it")
                 busy.is_final = False  # it may be of a driver that is gone, whose connection the broker gives up soon
                 raise busy from error
 

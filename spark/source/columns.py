@@ -123,14 +123,12 @@ class BatchBuilder:
         self._bytes = 0
         makers: dict[str, Callable[[], pa.Array]] = {
             "value": self._values,
-            "__key": partial(self._per_message, _has_key, _key, ARROW_TYPES["__key"]),
+            "__key": partial(self._per_message, _key, ARROW_TYPES["__key"]),
             "__topic": self._topics,
             "__messageId": self._message_ids,
             "__publishTime": self._publish_times,
-            "__eventTime": partial(self._per_message, _has_event_time, _event_time_us, ARROW_TYPES["__eventTime"]),
-            "__messageProperties": partial(
-                self._per_message, _has_properties, _properties, ARROW_TYPES["__messageProperties"]
-            ),
+            "__eventTime": partial(self._per_message, _event_time_us, ARROW_TYPES["__eventTime"]),
+            "__messageProperties": partial(self._per_message, _properties, ARROW_TYPES["__messageProperties"]),
         }
         self._makers = [makers[name] for name in columns]
 
@@ -167,19 +165,18 @@ class BatchBuilder:
             start += rows.num_rows
         return _binary(data, np.concatenate(lengths), nulls)
 
-    def _per_message(self, has: Callable[[Header], bool], get: Callable[[Header], Any], type_: pa.DataType) -> pa.Array:
-        """Return a column of what few messages have; `None` where ``has`` says no."""
+    def _per_message(self, get: Callable[[Header], Any], type_: pa.DataType) -> pa.Array:
+        """Return a column of what few messages have; ``get`` returns None for the others."""
         pieces: list[pa.Array] = []
         empty = 0
         for _, rows in self._entries:
             headers = rows.headers
-            if len(headers) == 1:
-                found = [get(headers[0])] * rows.num_rows if has(headers[0]) else None
-            else:
-                found = [get(header) if has(header) else None for header in headers]
-            if found is None:
+            found = list(map(get, headers))
+            if found == [None]:
                 empty += rows.num_rows
                 continue
+            if len(headers) == 1:
+                found *= rows.num_rows
             if empty:
                 pieces.append(pa.nulls(empty, type_))
                 empty = 0
@@ -244,30 +241,20 @@ def _tombstones(rows: Rows) -> Iterator[int]:
             yield place
 
 
-def _has_key(header: Header) -> bool:
-    return header.HasField("partition_key")
-
-
-def _key(header: Header) -> bytes:
+def _key(header: Header) -> bytes | None:
+    if not header.HasField("partition_key"):
+        return None
     key = header.partition_key
     return base64.b64decode(key) if header.partition_key_b64_encoded else key.encode()
 
 
-def _has_event_time(header: Header) -> bool:
-    return header.event_time > 0
+def _event_time_us(header: Header) -> int | None:
+    return header.event_time * 1000 or None
 
 
-def _event_time_us(header: Header) -> int:
-    return header.event_time * 1000
-
-
-def _has_properties(header: Header) -> bool:
-    return len(header.properties) > 0
-
-
-def _properties(header: Header) -> list[tuple[str, str]]:
+def _properties(header: Header) -> list[tuple[str, str]] | None:
     # Spark refuses a map with a key twice; the last one counts, as in a dictionary.
-    return list({pair.key: pair.value for pair in header.properties}.items())
+    return list({pair.key: pair.value for pair in header.properties}.items()) or None
 
 
 def read_range(wanted: TopicRange, options: ReadOptions, remedy: str = REMEDY) -> Iterator[pa.RecordBatch]:

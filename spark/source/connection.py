@@ -27,7 +27,7 @@ from ...errors import (
 from ...web.client import NoAnswer, request
 from ...wire import pulsar_api_pb2 as pb
 from ...wire.commands import connect_command, wrap
-from ...wire.frames import DEFAULT_MAX_MESSAGE_BYTES, FRAME_PADDING_BYTES, Frame, FrameDecoder, encode_frame
+from ...wire.frames import FRAME_PADDING_BYTES, Frame, FrameDecoder, encode_frame
 from ...wire.pulsar_api_pb2 import BaseCommand
 from ...wire.topic_name import TopicName
 
@@ -54,7 +54,6 @@ class BlockingConnection:
 
     Attributes:
         address: which broker this is.
-        max_message_bytes: largest message that it takes.
     """
 
     def __init__(self, address: Address):
@@ -65,7 +64,6 @@ class BlockingConnection:
             BrokerError: the broker refuses.
         """
         self.address = address
-        self.max_message_bytes = DEFAULT_MAX_MESSAGE_BYTES
         self._decoder = FrameDecoder()
         self._frames: deque[Frame] = deque()
         self._next_request_id = 0
@@ -92,8 +90,7 @@ class BlockingConnection:
         if command.type != BaseCommand.CONNECTED:
             raise ProtocolError(f"{self.address.physical} answered CONNECT with a command of type {command.type}")
         if command.connected.max_message_size > 0:
-            self.max_message_bytes = command.connected.max_message_size
-            self._decoder.max_frame_bytes = self.max_message_bytes + FRAME_PADDING_BYTES
+            self._decoder.max_frame_bytes = command.connected.max_message_size + FRAME_PADDING_BYTES
 
     def close(self) -> None:
         """Close the connection; the broker drops its consumers."""

@@ -27,20 +27,11 @@ def need(*packages: str) -> None:
             found = version(package)
         except PackageNotFoundError:
             continue  # put there by other means than pip
-        if not _fits(package, found):
-            raise InvalidConfig(f"{package} {found} is installed, {_wanted(package)}; pip install 'magnetar[spark]'")
-
-
-def _fits(package: str, found: str) -> bool:
-    parts = tuple(int(part) for part in re.findall(r"\d+", found)[:2])
-    first, end = VERSIONS[package]
-    return parts >= first and (end is None or parts < end)
-
-
-def _wanted(package: str) -> str:
-    first, end = VERSIONS[package]
-    text = f"needed is {_text(first)} or newer"
-    return text if end is None else f"{text}, before {_text(end)}"
+        parts = tuple(int(part) for part in re.findall(r"\d+", found)[:2])
+        first, end = VERSIONS[package]
+        if parts < first or (end is not None and parts >= end):
+            wanted = f"{_text(first)} or newer" + (f", before {_text(end)}" if end is not None else "")
+            raise InvalidConfig(f"{package} {found} is installed, needed is {wanted}; pip install 'magnetar[spark]'")
 
 
 def _text(parts: tuple[int, ...]) -> str:
