@@ -136,10 +136,7 @@ class PackageStore:
                     await send(part, {"index": str(index), "total": str(total), "name": name})
 
     async def _is_complete(self, package_id: str) -> bool:
-        properties = await self._topics.last_properties(package_id)
-        if properties is None:
-            return False
-        index, total = _numbers(properties)
+        index, total = _numbers(await self._topics.last_properties(package_id) or {})
         return total > 0 and index == total - 1
 
     async def discard(self, upload: Upload) -> None:

@@ -120,17 +120,10 @@ class StorageCore:
         self.lanes.wake_writer()
 
     def record_removal(self, ledgers: Sequence[Ledger], done: Done, change: bytes) -> None:
-        """Queue the record that ``ledgers`` are gone; their files go once it is on the disk."""
+        """Queue the record that ``ledgers`` are gone; their files go in the background once it is on the disk.
 
-        def removed(error: Exception | None) -> None:
-            if error is None:
-                self.remove_files(ledgers)
-            done(error)
-
-        self.record(removed, change)
-
-    def remove_files(self, ledgers: Sequence[Ledger]) -> None:
-        """Have the files of deleted ledgers removed. If that fails, or a crash comes first, the next start does it."""
+        If a file cannot be removed, or a crash comes first, the next start does it.
+        """
         paths = [self.file_of(ledger).path for ledger in ledgers]
 
         def remove() -> None:
@@ -142,7 +135,12 @@ class StorageCore:
                 except OSError as exc:
                     logger.warning("%s; it is tried again at the next start", DiskFailure("remove", path, exc))
 
-        self.lanes.in_background(remove)
+        def removed(error: Exception | None) -> None:
+            if error is None:
+                self.lanes.in_background(remove)
+            done(error)
+
+        self.record(removed, change)
 
     # Reports of the journal.
 
