@@ -16,7 +16,6 @@ import random
 import signal
 import sys
 import threading
-from pathlib import Path
 from typing import NoReturn
 
 import setproctitle
@@ -47,7 +46,7 @@ What the zygote made is frozen, so a function that makes cycles still has its ow
 _keep_alive: list[object] = []
 
 
-def warm_up(_: Path) -> None:
+def warm_up() -> None:
     """Do in the zygote what every child would otherwise repeat: nothing that makes a thread."""
     setproctitle.setproctitle("magnetar zygote")
     sys.argv[:] = ["magnetar-instance"]

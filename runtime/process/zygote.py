@@ -346,7 +346,7 @@ def _run_forked(commands: socket.socket) -> int:
 
 
 def _serve(commands: socket.socket) -> None:
-    child.warm_up(Path(__file__))
+    child.warm_up()
     gc.collect()
     gc.freeze()  # a collection in a child would otherwise write to, and so copy, every shared page
     commands.setblocking(False)

@@ -54,9 +54,7 @@ class SparkConfig:
 
 def config_to_text(config: SessionConfig) -> str:
     """Return a session's settings as text for `config_from_text`."""
-    fields = asdict(config)
-    fields["settings"] = dict(config.settings)
-    return json.dumps(fields, default=str)
+    return json.dumps(asdict(config) | {"settings": dict(config.settings)}, default=str)
 
 
 def config_from_text(text: str) -> SessionConfig:
