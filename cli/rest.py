@@ -14,15 +14,7 @@ import click
 from ..web.client import Answer, AnswerTimeout, Form, NoAnswer, Parts, Unreachable, request, segment, stream, with_query
 from ..wire.printable import printable
 from .failure import Failure
-from .output import (
-    Table,
-    key_value_table,
-    output_option,
-    print_json,
-    print_table,
-    show_done,
-    wants_table,
-)
+from .output import Table, key_value_table, output_option, print_json, print_table, show_done, wants_table
 from .settings import current
 
 __all__ = ["Admin", "Answer", "Parts", "segment"]

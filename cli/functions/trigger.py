@@ -13,8 +13,8 @@ from typing import IO, Any
 import click
 
 from ..failure import Failure
-from ..output import output_option, print_json, wants_table
-from ..rest import Admin
+from ..output import print_json, wants_table
+from ..rest import Admin, rest_command
 from ..settings import current
 from .target import Target, find_target, target_options
 
@@ -30,15 +30,13 @@ Run = dict[str, Any]
 _Show = Callable[[Run], None]
 
 
-@click.command()
+@rest_command(None)
 @target_options
 @click.option("--trigger-value", "--triggerValue", help="The message.")
 @click.option("--trigger-file", "--triggerFile", metavar="FILE", help="File that holds the message.")
 @click.option("--topic", help="Input topic, needed when there are several.")
 @click.option("--no-wait", is_flag=True, help="Spark: print the id of the run, and do not wait for its end.")
-@output_option
-@click.pass_context
-def trigger(ctx: click.Context, /, no_wait: bool, **flags: str | None) -> None:
+def trigger(rest: Admin, /, no_wait: bool, **flags: str | None) -> None:
     """Send one message to a function and print what comes out.
 
     A function with --runtime spark takes no message: it processes the backlog of its inputs, and the command waits
@@ -48,7 +46,7 @@ def trigger(ctx: click.Context, /, no_wait: bool, **flags: str | None) -> None:
     target = find_target(**flags)
     if value is not None and file is not None:
         raise Failure("give the message once: either --trigger-value TEXT or --trigger-file FILE")
-    rest = Admin(current(ctx).admin_url)
+    ctx = click.get_current_context()
     if value is None and file is None:
         if topic is not None:
             raise Failure("--topic says where a message goes; give the message, or leave --topic out")
