@@ -13,7 +13,8 @@ import json
 import logging
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import DataFrame, Observation, SparkSession
@@ -203,17 +204,10 @@ class PlannedSource(MagnetarSource):
 
 class _PlannedReader(TopicReader):
     def __init__(self, source: PlannedSource) -> None:
-        super().__init__(read_options(source.options))
+        # Unlike for a `MagnetarSource`, entries that are gone are always an error.
+        super().__init__(replace(read_options(source.options), remedy=RESET_REMEDY))
         self._ranges = source.ranges
 
     def partitions(self) -> list[InputPartition]:
         """Return the ranges of the plan."""
         return [TopicPartition(wanted) for wanted in self._ranges]
-
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Yield the messages of a range; unlike for `MagnetarSource`, entries that are gone are always an error."""
-        from ..source.columns import read_range
-
-        if not isinstance(partition, TopicPartition):
-            return iter(())  # what Spark makes of an empty plan
-        return read_range(partition.wanted, self._options, RESET_REMEDY)

@@ -35,8 +35,7 @@ from ...wire.message_id import MessageId
 from ...wire.position_sequence import Segment, segment_of
 from ...wire.pulsar_api_pb2 import SingleMessageMetadata
 from ...wire.topic_name import TopicName, parse_topic_name
-from ..source.connection import Routes
-from ..source.options import POLL_TIMEOUT_MS, SEND_TIMEOUT_MS
+from ..source.options import SEND_TIMEOUT_MS, ReadOptions
 from ..source.publishing import PublishedBefore, TaskPublisher, partition_names
 from ..source.range_reader import Entry, RangeReader
 from .plans import RESET_REMEDY, Task
@@ -183,10 +182,8 @@ class _RunningTask:
 
     def _pieces(self) -> Generator[list[SealedEntry], None, None]:
         """Yield output entries in small lists, as they are made; runs on the function's thread."""
-        routes = Routes(self.function.spec.service_url)
-        reader = RangeReader(
-            routes, self.task.wanted, poll_timeout_ms=POLL_TIMEOUT_MS, fail_on_data_loss=True, remedy=RESET_REMEDY
-        )
+        options = ReadOptions(service_url=self.function.spec.service_url, remedy=RESET_REMEDY)
+        reader = RangeReader(self.task.wanted, options)
         piece: list[SealedEntry] = []
         size, due_s = 0, time.monotonic() + PIECE_S
         for entry in reader.entries():

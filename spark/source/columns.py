@@ -20,9 +20,8 @@ from ...wire.bulk import varint
 from ...wire.message_id import MessageId
 from ...wire.pulsar_api_pb2 import MessageMetadata, SingleMessageMetadata
 from ...wire.topic_name import parse_topic_name
-from .connection import Routes
 from .options import NOT_NULL, ReadOptions
-from .range_reader import REMEDY, Entry, RangeReader
+from .range_reader import Entry, RangeReader
 from .ranges import TopicRange
 
 BATCH_ROWS = 10_000
@@ -257,15 +256,9 @@ def _properties(header: Header) -> list[tuple[str, str]] | None:
     return list({pair.key: pair.value for pair in header.properties}.items()) or None
 
 
-def read_range(wanted: TopicRange, options: ReadOptions, remedy: str = REMEDY) -> Iterator[pa.RecordBatch]:
-    """Yield the messages of a range as record batches of ``options.columns``; ``remedy`` is for what is gone."""
-    reader = RangeReader(
-        Routes(options.service_url),
-        wanted,
-        poll_timeout_ms=options.poll_timeout_ms,
-        fail_on_data_loss=options.fail_on_data_loss,
-        remedy=remedy,
-    )
+def read_range(wanted: TopicRange, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+    """Yield the messages of a range as record batches of ``options.columns``."""
+    reader = RangeReader(wanted, options)
     builder = BatchBuilder(options.columns, wanted.topic, parse_topic_name(wanted.topic).partition)
     start, end = wanted.start, wanted.end
     for entry in reader.entries():

@@ -22,6 +22,8 @@ COLUMNS = ("value", "__key", "__topic", "__messageId", "__publishTime", "__event
 """The columns of a topic."""
 NOT_NULL = frozenset(("__topic", "__messageId", "__publishTime"))
 """The columns that every message has."""
+REMEDY = "set failOnDataLoss=false to go on with what there is"
+"""What the user of the data source can do about entries that are gone."""
 POLL_TIMEOUT_MS = 120_000
 SEND_TIMEOUT_MS = 120_000
 
@@ -72,6 +74,7 @@ class ReadOptions:
         fail_on_data_loss: fail when something planned is gone, rather than go on without it.
         poll_timeout_ms: longest wait for the next entry.
         columns: which of `COLUMNS`.
+        remedy: what the user can do about entries that are gone.
     """
 
     service_url: str
@@ -86,6 +89,7 @@ class ReadOptions:
     fail_on_data_loss: bool = True
     poll_timeout_ms: int = POLL_TIMEOUT_MS
     columns: tuple[str, ...] = COLUMNS
+    remedy: str = REMEDY
 
 
 def read_options(options: Mapping[str, str]) -> ReadOptions:

@@ -27,13 +27,12 @@ from ...wire.position import Position
 from ...wire.pulsar_api_pb2 import MessageMetadata
 from .chunks import MAX_MESSAGE_BYTES, ChunkStore, is_chunk
 from .connection import BlockingConnection, Routes
+from .options import ReadOptions
 from .ranges import Span, TopicRange
 from .reader import BlockingReader, ReaderClosed
 
 log = logging.getLogger(__name__)
 
-REMEDY = "set failOnDataLoss=false to go on with what there is"
-"""What the user of the data source can do about entries that are gone."""
 MAX_AHEAD_MESSAGES = 50_000
 """What the broker may send ahead of us, in messages."""
 _FIRST_PERMITS = 1_000  # before it is known how many messages an entry has
@@ -68,22 +67,13 @@ class RangeReader:
         lost_entries: how many were gone, at least; only with ``fail_on_data_loss`` off.
     """
 
-    def __init__(
-        self,
-        routes: Routes,
-        wanted: TopicRange,
-        *,
-        poll_timeout_ms: int,
-        fail_on_data_loss: bool,
-        remedy: str = REMEDY,
-    ):
-        """Prepare; ``remedy`` is what the user can do about a loss."""
-        self._remedy = remedy
+    def __init__(self, wanted: TopicRange, options: ReadOptions):
+        """Prepare; of the options those hold that say from where and how, not what."""
         self.lost_entries = 0
-        self._routes = routes
+        self._routes = Routes(options.service_url)
         self._range = wanted
-        self._poll_timeout_s = poll_timeout_ms / 1000
-        self._fail_on_data_loss = fail_on_data_loss
+        self._options = options
+        self._poll_timeout_s = options.poll_timeout_ms / 1000
         self._connection: BlockingConnection | None = None
         self._span = 0  # index of the span that `_next` is in
         self._next = wanted.start
@@ -212,15 +202,15 @@ class RangeReader:
         return mark is not None and position <= mark
 
     def _lose(self, what: str, entries: int) -> None:
-        self._count_lost(f"{what}; at least {entries} entries are gone", entries, self._remedy)
+        self._count_lost(f"{what}; at least {entries} entries are gone", entries, self._options.remedy)
 
     def _time_out(self, setback: Exception | None) -> None:
         cause = f" ({setback})" if setback is not None and str(setback) else ""
         what = f"entry {self._next} did not come within {self._poll_timeout_s:g} s{cause}"
-        self._count_lost(what, self._left, f"raise pollTimeoutMs, or {self._remedy}")
+        self._count_lost(what, self._left, f"raise pollTimeoutMs, or {self._options.remedy}")
 
     def _count_lost(self, what: str, entries: int, remedy: str) -> None:
-        if self._fail_on_data_loss:
+        if self._options.fail_on_data_loss:
             raise DataLoss(f"{self._range}: {what}; {remedy}")
         self.lost_entries += entries
         log.warning("%s: %s", self._range, what)

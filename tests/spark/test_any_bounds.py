@@ -8,8 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from magnetar.errors import DataLoss, InvalidConfig
-from magnetar.spark.source.connection import Routes
-from magnetar.spark.source.options import read_options
+from magnetar.spark.source.options import ReadOptions, read_options
 from magnetar.spark.source.range_reader import RangeReader
 from magnetar.wire.message_id import deserialize
 from magnetar.wire.position import Position
@@ -112,7 +111,7 @@ def test_a_ledger_that_ends_early_under_a_reader_is_a_loss_if_it_was_deleted(
     fill(broker.service_url, topic, [[b"%d" % number] for number in range(25)])
     options = options_for(broker.service_url, topic)
     [wanted] = planned(options)
-    reader = RangeReader(Routes(options.service_url), wanted, poll_timeout_ms=10_000, fail_on_data_loss=True)
+    reader = RangeReader(wanted, ReadOptions(service_url=options.service_url, poll_timeout_ms=10_000))
     first, second = wanted.spans[:2]
     for entry in range(4):
         assert reader._pass(Position(first.ledger_id, entry), entry == 0)

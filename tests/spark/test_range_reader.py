@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import pulsar
 import pytest
 from magnetar.errors import ConnectionLost, DataLoss, InvalidConfig, TopicNotFound
-from magnetar.spark.source.connection import Routes
 from magnetar.spark.source.options import ReadOptions, read_options
 from magnetar.spark.source.range_reader import RangeReader
 from magnetar.spark.source.ranges import TopicRange
@@ -28,12 +28,7 @@ def batches(count: int, rows: int) -> list[list[bytes]]:
 
 
 def reader(options: ReadOptions, wanted: TopicRange, poll_timeout_ms: int = 10_000) -> RangeReader:
-    return RangeReader(
-        Routes(options.service_url),
-        wanted,
-        poll_timeout_ms=poll_timeout_ms,
-        fail_on_data_loss=options.fail_on_data_loss,
-    )
+    return RangeReader(wanted, replace(options, poll_timeout_ms=poll_timeout_ms))
 
 
 @pytest.mark.parametrize("ranges", [1, 2, 7, 35, 100])

@@ -22,7 +22,7 @@ from magnetar.instance.identity import producer_name
 from magnetar.spark.jobs.plans import Task
 from magnetar.spark.jobs.range_task import _RunningTask
 from magnetar.spark.jobs.user_code import worker_function
-from magnetar.spark.source.connection import Routes
+from magnetar.spark.source.options import ReadOptions
 from magnetar.spark.source.range_reader import Entry, RangeReader
 from magnetar.spark.source.ranges import Span, TopicRange, split
 from magnetar.wire.payload import open_payload
@@ -73,7 +73,7 @@ class LongLedgers(Bench):
         """Return names of producers and sequence ids of the output's entries, in order."""
         url = self.broker.service_url
         [wanted] = planned(options_for(url, self.output))
-        reader = RangeReader(Routes(url), wanted, poll_timeout_ms=10_000, fail_on_data_loss=True)
+        reader = RangeReader(wanted, ReadOptions(service_url=url, poll_timeout_ms=10_000))
         return [(entry.metadata.producer_name, entry.metadata.sequence_id) for entry in reader.entries()]
 
     def numbers(self, task: Task) -> list[tuple[str, int]]:
