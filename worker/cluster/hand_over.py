@@ -97,12 +97,12 @@ class HandOver:
     http: httpx.AsyncClient
     timeout_s: float
 
-    async def submit(self, request: FunctionRequest, remaining_s: float | None = None) -> None:
+    async def submit(self, request: FunctionRequest, deadline: Deadline | None = None) -> None:
         """Have a request carried out, wherever the leader is.
 
         Args:
             request: what to do.
-            remaining_s: what is left of `timeout_s`; None for all of it.
+            deadline: of what is done for the request; None: it begins now.
 
         Cancellation: the request may be carried out nevertheless; repeat it with the same id.
 
@@ -112,14 +112,13 @@ class HandOver:
         """
         reason = "no worker leads"
         try:
-            async with asyncio.timeout(self.timeout_s if remaining_s is None else remaining_s):
+            async with asyncio.timeout(self.timeout_s if deadline is None else deadline.remaining_s):
                 while True:
                     try:
                         return await self._try(request)
-                    except (OutOfDate, FunctionExists):
-                        raise
                     except MagnetarError as exc:
-                        if isinstance(exc, RequestRefused) and exc.status < 500:
+                        is_refused = isinstance(exc, RequestRefused) and exc.status < 500
+                        if is_refused or isinstance(exc, OutOfDate | FunctionExists):
                             raise
                         reason = str(exc) or type(exc).__name__
                         _log.info("a request found no leader, trying again: %s", reason)

@@ -252,9 +252,8 @@ class Functions:
         self, metadata: FunctionMetaData, deadline: Deadline | None = None, *, is_deletion: bool = False
     ) -> None:
         request = FunctionRequest(metadata, uuid.uuid4().hex, is_deletion)
-        remaining_s = self.hand_over.timeout_s if deadline is None else deadline.remaining_s
         try:
-            await self.hand_over.submit(request, remaining_s)
+            await self.hand_over.submit(request, deadline)
         except (OutOfDate, FunctionExists) as exc:
             raise RequestRefused(400, str(exc)) from exc
 
