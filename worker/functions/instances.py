@@ -86,10 +86,8 @@ class Instances:
                 return not held
             records = [item.instance.functionMetaData for _, item in held]
             # Versions begin anew with each creation: those of a function that was deleted just now say nothing.
-            current = [
-                one for one in records if one.functionUuid == metadata.functionUuid and one.version >= metadata.version
-            ]
-            return len(current) == len(held) == metadata.functionDetails.parallelism
+            are_new = (one.functionUuid == metadata.functionUuid and one.version >= metadata.version for one in records)
+            return len(held) == metadata.functionDetails.parallelism and all(are_new)
 
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SETTLE_TIMEOUT_S):
