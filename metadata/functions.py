@@ -113,9 +113,6 @@ class FunctionTable:
         held = self._held.get(name)
         return held.metadata if held else None
 
-    def __len__(self) -> int:
-        return len(self._held)
-
     def all(self) -> Iterable[FunctionMetaData]:
         """Return the records of all functions, by name."""
         return [self._held[name].metadata for name in sorted(self._held)]
