@@ -88,7 +88,10 @@ class Connection(asyncio.Protocol):
         consumers: likewise.
     """
 
-    def __init__(self, address: Address, client_version: str, config: ClientConfig):
+    def __init__(
+        self, address: Address, client_version: str, config: ClientConfig, on_closed: Callable[[Connection], None]
+    ):
+        """Prepare; the event loop connects. ``on_closed`` is called once when the connection has ended."""
         self.address = address
         self.server_version = ""
         self.max_message_bytes = DEFAULT_MAX_MESSAGE_BYTES
@@ -106,7 +109,7 @@ class Connection(asyncio.Protocol):
         self._keep_alive: asyncio.TimerHandle | None = None
         self._heard_since_tick = True
         self._error: MagnetarError | None = None
-        self._on_closed: list[Callable[[Connection], None]] = []
+        self._on_closed = on_closed
         self._state = State.CONNECTING
         self._handlers: dict[int, Callable[[BaseCommand], None]] = {}
         self._use_handlers()
@@ -117,10 +120,6 @@ class Connection(asyncio.Protocol):
     def is_open(self) -> bool:
         """Whether requests can be sent."""
         return self._transport is not None and self._error is None
-
-    def on_closed(self, callback: Callable[[Connection], None]) -> None:
-        """Have ``callback`` called once when the connection has ended."""
-        self._on_closed.append(callback)
 
     async def handshake(self) -> None:
         """Introduce the client; returns when the broker has accepted it.
@@ -172,7 +171,7 @@ class Connection(asyncio.Protocol):
         self.producers.clear()
         self.consumers.clear()
         calls: list[Callable[[], None]] = [partial(port.handle_detached, self, lost) for port in ports]
-        calls += [partial(callback, self) for callback in self._on_closed]
+        calls.append(partial(self._on_closed, self))
         for call in calls:
             try:
                 call()

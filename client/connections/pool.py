@@ -56,8 +56,7 @@ class ConnectionPool:
     async def _connect(self, address: Address) -> Connection:
         host, port = address.physical
         loop = asyncio.get_running_loop()
-        connection = Connection(address, self._client_version, self._config)
-        connection.on_closed(self._forget)
+        connection = Connection(address, self._client_version, self._config, self._forget)
         try:
             async with asyncio.timeout(self._config.connection_timeout_s):
                 await loop.create_connection(lambda: connection, host, port)

@@ -118,7 +118,7 @@ class Consumer(Attachable):
         """Return the next message if one is queued; raises as `poll_entry`."""
         if self._error is not None or self._is_closed:
             self._check_open()
-        message = self._queue.pop_message(self._release, self._discard_unopened)
+        message = self._queue.pop_message(self._release, self.discard)
         if message is None:
             self._demand()
             return None
@@ -193,10 +193,6 @@ class Consumer(Attachable):
         For callers of `receive_entry` and `poll_entry`, when looking into the entry raised `DamagedEntry`.
         """
         self._name_damage(entry.message_id[:2], error)
-
-    def _discard_unopened(self, entry: ReceivedEntry, error: DamagedEntry) -> None:
-        self._name_damage(entry.message_id[:2], error)
-        self._release(entry.permits)
 
     def _name_damage(self, position: EntryKey, error: DamagedEntry) -> None:
         log.error("%s: entry %d:%d is damaged and was dropped: %s", self.topic, *position, error)

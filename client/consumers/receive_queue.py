@@ -93,7 +93,7 @@ class ReceiveQueue:
         """Remove the oldest message and return it; the caller releases its permit.
 
         Args:
-            release: is given the permits of messages that are not handed out, as they were acknowledged before.
+            release: is given the permits of messages that are not handed out.
             discard: is given entries that cannot be read.
         """
         while not self._opened:
@@ -104,6 +104,7 @@ class ReceiveQueue:
                 messages = entry.messages()
             except DamagedEntry as error:
                 discard(entry, error)
+                release(entry.permits)
                 continue
             release(max(0, entry.permits - len(messages)))
             self._opened.extend(messages)

@@ -201,36 +201,35 @@ class ReceivedEntry:
 
 
 class Message:
-    """One message; its properties are read from the entry when asked for."""
+    """One message; its properties are read from the entry when asked for.
 
-    __slots__ = ("_entry", "_index")
+    Attributes:
+        entry: holds the message.
+    """
+
+    __slots__ = ("_index", "entry")
 
     def __init__(self, entry: ReceivedEntry, index: int):
-        self._entry = entry
+        self.entry = entry
         self._index = index
 
     def __repr__(self) -> str:
         return f"Message({self.message_id}, topic={self.topic!r}, {len(self.data)} bytes)"
 
     @property
-    def entry(self) -> ReceivedEntry:
-        """The entry that holds the message."""
-        return self._entry
-
-    @property
     def data(self) -> bytes:
         """Content."""
-        return self._entry.payloads[self._index]
+        return self.entry.payloads[self._index]
 
     @property
     def _header(self) -> SingleMessageMetadata | MessageMetadata:
-        headers = self._entry.headers
-        return self._entry.metadata if headers is None else headers[self._index]
+        headers = self.entry.headers
+        return self.entry.metadata if headers is None else headers[self._index]
 
     @property
     def message_id(self) -> MessageId:
         """Position, with index and size of the batch if the message came in one."""
-        entry = self._entry
+        entry = self.entry
         if not entry.is_batch:
             return entry.message_id
         ledger_id, entry_id, partition, _, _ = entry.message_id
@@ -239,7 +238,7 @@ class Message:
     @property
     def topic(self) -> str:
         """Full name of the topic or partition."""
-        return self._entry.topic
+        return self.entry.topic
 
     @property
     def key(self) -> str | None:
@@ -261,7 +260,7 @@ class Message:
     @property
     def publish_time_ms(self) -> int:
         """When the producer sent it, by its clock."""
-        return self._entry.metadata.publish_time
+        return self.entry.metadata.publish_time
 
     @property
     def event_time_ms(self) -> int:
@@ -274,17 +273,17 @@ class Message:
         header = self._header
         if header.HasField("sequence_id"):
             return header.sequence_id
-        return self._entry.metadata.sequence_id + self._index
+        return self.entry.metadata.sequence_id + self._index
 
     @property
     def producer_name(self) -> str:
         """Name of the producer."""
-        return self._entry.metadata.producer_name
+        return self.entry.metadata.producer_name
 
     @property
     def redelivery_count(self) -> int:
         """How often the message was asked for again."""
-        return self._entry.redelivery_count
+        return self.entry.redelivery_count
 
 
 def given_id(what: Message | ReceivedEntry | MessageId) -> MessageId:
