@@ -28,6 +28,7 @@ MESSAGE_CHARACTERS_MAX = 256 * 1024
 """As bytes at most 1.5 MiB, which every broker takes whose `maxMessageSize` was not made much smaller."""
 REFUSALS_TOLD = 100
 """One line in the log file for so many refused messages."""
+_CLOSE_S = 1.0
 
 
 class LogTopic:
@@ -115,7 +116,9 @@ class LogTopic:
         with contextlib.suppress(ValueError):
             self._log.observers.remove(self._observe)
         await self._tasks.close()
-        if self._producer is not None:
-            with contextlib.suppress(MagnetarError, TimeoutError):
-                if await within(1, self._send_waiting(self._producer)):
-                    await self._producer.close()
+        if self._producer is None:
+            return
+        with contextlib.suppress(MagnetarError):
+            await within(_CLOSE_S, self._send_waiting(self._producer))
+        # Whatever became of the lines: instances that share a client leave no producer behind.
+        await within(_CLOSE_S, self._producer.close())

@@ -10,6 +10,7 @@ import pytest
 from magnetar.client.client import AsyncClient
 from magnetar.client.config import ConsumerConfig
 from magnetar.errors import MessageTooLarge
+from magnetar.instance.logs import topic as topic_module
 from magnetar.instance.logs.file import InstanceLog
 from magnetar.instance.logs.topic import MESSAGE_CHARACTERS_MAX, WAITING_CHARACTERS_MAX, LogTopic
 from magnetar.runtime.thread.runtime import ThreadRuntime
@@ -45,6 +46,7 @@ class FakeClient:
     def __init__(self) -> None:
         self.room = asyncio.Event()
         self.sent: list[str] = []
+        self.is_closed = False
 
     async def create_producer(self, *_: object) -> Any:
         return self
@@ -63,7 +65,8 @@ class FakeClient:
             answer.set_result(None)
         return answer
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        self.is_closed = True
 
 
 @pytest.fixture
@@ -86,6 +89,17 @@ async def test_message_that_is_refused_is_named_in_the_file(
 
     await eventually(is_named, "name of what is missing")
     await log_topic.close()
+
+
+async def test_producer_is_closed_although_what_waits_cannot_be_sent(
+    instance_log: InstanceLog, make_spec: MakeSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_module, "_CLOSE_S", 0.05)
+    log_topic, client = LogTopic(make_spec(logTopic="logs"), instance_log), FakeClient()
+    await log_topic.open(client, None)  # type: ignore[arg-type]
+    instance_log.write("INFO", "never sent")
+    await log_topic.close()
+    assert (client.sent, client.is_closed) == ([], True)
 
 
 async def test_what_waits_is_bounded_and_what_is_dropped_is_counted(
