@@ -97,7 +97,7 @@ class PackageStore:
         digest = hashlib.sha256()
         size = 0
         try:
-            with await asyncio.to_thread(path.open, "wb") as file:
+            with path.open("wb") as file:  # here: a thread that opens outlives a cancelled wait
                 async for chunk in _joined(chunks):
                     size += len(chunk)
                     if size > MAX_PACKAGE_BYTES:
@@ -130,7 +130,7 @@ class PackageStore:
             return
         total = -(-upload.size // PART_BYTES)
         async with self._topics.write(upload.package_id) as send:
-            with await asyncio.to_thread(upload.path.open, "rb") as file:
+            with upload.path.open("rb") as file:  # here: see `receive`
                 for index in range(total):
                     part = await asyncio.to_thread(file.read, PART_BYTES)
                     await send(part, {"index": str(index), "total": str(total), "name": name})
@@ -192,7 +192,7 @@ class PackageStore:
         """
         path = self._directory / _INCOMING / uuid.uuid4().hex
         try:
-            with await asyncio.to_thread(path.open, "wb") as file:
+            with path.open("wb") as file:  # here: see `receive`
                 seen, total = await self._read_parts(package_id, file)
             if not total or len(seen) < total:
                 raise PackageError(f"package {package_id} is not complete: {len(seen)} of {total} parts are stored")

@@ -165,6 +165,19 @@ async def test_nothing_is_left_after_an_upload_is_refused(tmp_path: Path, monkey
     assert list((tmp_path / ".incoming").iterdir()) == []
 
 
+async def test_nothing_is_left_of_an_upload_that_is_cancelled_at_once(tmp_path: Path) -> None:
+    """A thread that opens the file does not end with the wait for it, and would make it again."""
+    store = new_store(tmp_path)
+    for _ in range(20):
+        receiving = asyncio.create_task(store.receive(chunks(b"x")))
+        await asyncio.sleep(0)
+        receiving.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await receiving
+    await asyncio.get_running_loop().shutdown_default_executor()  # waits for its threads
+    assert list((tmp_path / ".incoming").iterdir()) == []
+
+
 async def test_a_removed_package_is_fetched_again(tmp_path: Path) -> None:
     topics = MemoryTopics()
     store = new_store(tmp_path, topics)
