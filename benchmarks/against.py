@@ -100,7 +100,8 @@ def unpack(commit: str, target: Path) -> str:
     archive = subprocess.run(["git", "archive", name], cwd=ROOT, capture_output=True, check=True).stdout
     target.mkdir(parents=True)
     with tarfile.open(fileobj=io.BytesIO(archive)) as files:
-        files.extractall(target, filter="data")
+        files.extraction_filter = getattr(tarfile, "data_filter", None)  # Debian's Python 3.11.2 has none
+        files.extractall(target)
     return name
 
 
