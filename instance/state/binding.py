@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import queue
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
@@ -19,7 +20,7 @@ END_S = 2.0  # for the thread that writes, when its connection is closed already
 _Item = TypeVar("_Item")
 
 
-class WritingThread(Generic[_Item]):
+class WritingThread(ABC, Generic[_Item]):
     """Brings what is put into its queue to the store; the thread is begun by the first item."""
 
     def __init__(self, name: str, retries: Retries) -> None:
@@ -40,9 +41,9 @@ class WritingThread(Generic[_Item]):
             self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             self._thread.start()
 
+    @abstractmethod
     def _run(self) -> None:
         """Take items until None comes."""
-        raise NotImplementedError
 
     def close(self, timeout_s: float) -> None:
         """Give up what is not stored yet, and wait for the thread's end."""
