@@ -1,0 +1,254 @@
+"""The configuration of a connector: a dataclass of `option` fields, and what follows from it.
+
+    @dataclass
+    class JdbcConfig:
+        jdbc_url: str = option("Where the database is.")
+        password: str = option("Of the user.", default="", secret=True)
+        batch_size: int = option("Rows of one statement at most.", default=200, limits=(1, None))
+
+A field without a default is required. Its key is Pulsar's, ``jdbcUrl`` for ``jdbc_url``, unless the option names
+another; other keys under which it is known are its aliases. From the fields come the check at create, which names the
+field, the definition that ``configdefinition`` answers, and the page of the documentation.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from ..errors import InvalidConfig
+
+_C = TypeVar("_C")
+_OPTION = "magnetar.option"
+MISSING = dataclasses.MISSING
+
+
+class _Option(NamedTuple):
+    """What `option` says of a field beside its type and its default."""
+
+    help: str
+    key: str | None
+    aliases: Sequence[str]
+    secret: bool
+    limits: tuple[float | None, float | None]
+
+
+def option(
+    help: str,  # noqa: A002
+    *,
+    default: Any = MISSING,
+    key: str | None = None,
+    aliases: Sequence[str] = (),
+    secret: bool = False,
+    limits: tuple[float | None, float | None] = (None, None),
+) -> Any:
+    """Declare a field of a configuration.
+
+    Args:
+        help: what it means, with its unit; one sentence.
+        default: its value if it is not given. Without one the field is required.
+        key: its name in JSON; without one the attribute's in camel case.
+        aliases: other names that are taken.
+        secret: it is no one's business: shown as ``***``, and read from the connector's secrets if one has its key.
+        limits: the smallest and the largest number that is allowed, None for no limit.
+    """
+    metadata = {_OPTION: _Option(help, key, tuple(aliases), secret, limits)}
+    if isinstance(default, list | dict):
+        return dataclasses.field(default_factory=lambda: default.copy(), metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+class Field(NamedTuple):
+    """One field of a configuration, as `fields_of` reads it.
+
+    Attributes:
+        name: of the attribute.
+        key: in JSON.
+        aliases: other keys.
+        type: of the value: str, int, float, bool, list or dict.
+        choices: the texts that are allowed; empty if any is.
+        default: its value if it is not given; `MISSING` if it must be given.
+        help: what it means.
+        secret: whether it is one.
+        limits: the smallest and the largest number that is allowed.
+    """
+
+    name: str
+    key: str
+    aliases: Sequence[str]
+    type: type
+    choices: Sequence[str]
+    default: Any
+    help: str
+    secret: bool
+    limits: tuple[float | None, float | None]
+
+    @property
+    def is_required(self) -> bool:
+        """Whether it must be given."""
+        return self.default is MISSING
+
+
+def fields_of(config: type[Any]) -> tuple[Field, ...]:
+    """Return the fields of a configuration class; none for ``dict``.
+
+    Raises:
+        TypeError: the class is no dataclass of `option` fields of types that can be checked.
+    """
+    if config is dict:
+        return ()
+    if not dataclasses.is_dataclass(config):
+        raise TypeError(f"config {config.__name__} is no dataclass")
+    hints = get_type_hints(config)
+    return tuple(_field(config.__name__, field, hints[field.name]) for field in dataclasses.fields(config))
+
+
+def _field(owner: str, field: dataclasses.Field[Any], hint: Any) -> Field:
+    given: _Option | None = field.metadata.get(_OPTION)
+    if given is None:
+        raise TypeError(f"{owner}.{field.name}: declare it by option(…), with what it means")
+    kind, choices = _kind_of(hint)
+    if kind is None:
+        raise TypeError(f"{owner}.{field.name}: its type is none of str, int, float, bool, Literal, list[str] and dict")
+    default = field.default
+    if field.default_factory is not MISSING:
+        default = field.default_factory()
+    first, *others = field.name.split("_")
+    key = given.key or first + "".join(part.capitalize() for part in others)
+    aliases = [*given.aliases, *([field.name] if field.name != key else [])]
+    return Field(
+        field.name, key, aliases, kind, choices, default, given.help, given.secret, given.limits
+    )  # fmt: skip
+
+
+def _kind_of(hint: Any) -> tuple[type | None, Sequence[str]]:
+    origin = get_origin(hint)
+    if origin in (Union, types.UnionType):
+        inner = [one for one in get_args(hint) if one is not type(None)]
+        return _kind_of(inner[0]) if len(inner) == 1 else (None, ())
+    if origin is Literal:
+        return str, tuple(map(str, get_args(hint)))
+    kind = origin or hint
+    return (kind if kind in (str, int, float, bool, list, dict) else None), ()
+
+
+def read_config(config: type[_C], given: Mapping[str, Any], secrets: Mapping[str, str] | None = None) -> _C:
+    """Return the configuration that a JSON object means.
+
+    Args:
+        config: its class.
+        given: the object; numbers and truth values may be texts, lists texts with commas, as Pulsar takes them.
+        secrets: values by name; one that has the key of a secret field is its value.
+
+    Raises:
+        InvalidConfig: a field is unknown, missing, given twice or not of its kind; the message names it and all others
+            at fault.
+    """
+    if config is dict:
+        return typing.cast("_C", dict(given))
+    fields = fields_of(config)
+    values: dict[str, Any] = {}
+    faults = list(_unknown(fields, given))
+    for field in fields:
+        found = [key for key in (field.key, *field.aliases) if key in given]
+        if len(found) > 1:
+            faults.append(f"{found[0]} and {found[1]} are the same field; give one of them")
+        elif field.secret and secrets and field.key in secrets:
+            values[field.name] = secrets[field.key]
+        elif found and given[found[0]] is not None:
+            try:
+                values[field.name] = _checked(field, _converted(field, given[found[0]]))
+            except ValueError as error:
+                shown = "***" if field.secret else repr(given[found[0]])
+                faults.append(f"{found[0]} {error}, not {shown[:60]}")
+        elif field.is_required:
+            faults.append(f"{field.key} is missing: {field.help}")
+    if faults:
+        raise InvalidConfig("; ".join(faults))
+    return config(**values)
+
+
+def _unknown(fields: Sequence[Field], given: Mapping[str, Any]) -> Iterator[str]:
+    known = [key for field in fields for key in (field.key, *field.aliases)]
+    for key in given:
+        if key not in known:
+            near = get_close_matches(key, [field.key for field in fields], 1, 0.6)
+            others = f"did you mean {near[0]}?" if near else f"known are {', '.join(field.key for field in fields)}"
+            yield f"{key} is no field of it; {others}"
+
+
+def _converted(field: Field, value: Any) -> Any:
+    """Return a value as the field's type. Raises ValueError with what it must be."""
+    if field.type is bool:
+        if isinstance(value, bool):
+            return value
+        if isinstance(value, str) and value.lower() in ("true", "false"):
+            return value.lower() == "true"
+        raise ValueError("must be true or false")
+    if field.type in (int, float):
+        try:
+            if (
+                not isinstance(value, bool)
+                and isinstance(value, int | float | str)
+                and field.type(value) == float(value)
+            ):
+                return field.type(value)
+        except (ValueError, OverflowError):
+            pass
+        raise ValueError("must be a whole number" if field.type is int else "must be a number")
+    if field.type is list:
+        if isinstance(value, str):
+            return [part.strip() for part in value.split(",") if part.strip()]
+        if isinstance(value, list) and all(isinstance(item, str) for item in value):
+            return list(value)
+        raise ValueError("must be a list of texts")
+    if field.type is dict:
+        if isinstance(value, dict):
+            return dict(value)
+        raise ValueError("must be an object")
+    if not isinstance(value, str):
+        raise ValueError("must be a text")
+    return value
+
+
+def _checked(field: Field, value: Any) -> Any:
+    if field.choices and value not in field.choices:
+        folded = {choice.lower(): choice for choice in field.choices}
+        if str(value).lower() not in folded:
+            raise ValueError(f"must be one of {', '.join(field.choices)}")
+        return folded[value.lower()]
+    least, most = field.limits
+    if least is not None and value < least:
+        raise ValueError(f"must be at least {least:g}")
+    if most is not None and value > most:
+        raise ValueError(f"must be at most {most:g}")
+    return value
+
+
+def hidden(config: type[Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration's JSON with ``***`` for the value of each secret field."""
+    secret = {key for field in fields_of(config) if field.secret for key in (field.key, *field.aliases)}
+    return {key: "***" if key in secret and value else value for key, value in given.items()}
+
+
+def definition(config: type[Any]) -> list[dict[str, Any]]:
+    """Return the fields as ``configdefinition`` answers them: fieldName, typeName, attributes."""
+    return [
+        {
+            "fieldName": field.key,
+            "typeName": field.type.__name__,
+            "attributes": {
+                "required": field.is_required,
+                "defaultValue": "" if field.is_required else field.default,
+                "sensitive": field.secret,
+                "help": field.help,
+            }
+            | ({"choices": list(field.choices)} if field.choices else {})
+            | ({"aliases": list(field.aliases)} if field.aliases else {}),
+        }
+        for field in fields_of(config)
+    ]
