@@ -157,7 +157,7 @@ def merge(existing: FunctionConfig, sent: FunctionConfig) -> FunctionConfig:
         resources = overlay(resources, sent.resources)
     return replace(
         overlay(existing, sent),
-        input_specs=_merge_inputs(existing.input_specs, sent.input_specs),
+        input_specs=merge_inputs(existing.input_specs, sent.input_specs),
         resources=resources or sent.resources,
         subscription_position=existing.subscription_position,
         refused=sent.refused,
@@ -182,7 +182,8 @@ def _check_runtime(existing: FunctionConfig, sent: FunctionConfig) -> None:
         )
 
 
-def _merge_inputs(existing: Mapping[str, ConsumerSpec], sent: Mapping[str, ConsumerSpec]) -> Mapping[str, ConsumerSpec]:
+def merge_inputs(existing: Mapping[str, ConsumerSpec], sent: Mapping[str, ConsumerSpec]) -> Mapping[str, ConsumerSpec]:
+    """Return the inputs after an update, which may change how one is read, and not which there are."""
     for topic, spec in sent.items():
         if topic not in existing:
             raise InvalidConfig("Input Topics cannot be altered")

@@ -55,7 +55,7 @@ DEFAULT_DISK_BYTES = 10 << 30
 MAX_PARALLELISM = 1000
 """Most instances of one function; a typing error must not start ten thousand processes."""
 
-_NOT_YET = "it is not supported yet; leave it out"
+NOT_YET = "it is not supported yet; leave it out"
 _NO_SCHEMAS = "schemas are not supported yet; leave it out"
 _NO_TYPE_CLASSES = "a Python function has no type classes; leave it out"
 
@@ -64,14 +64,14 @@ _NO_TYPE_CLASSES = "a Python function has no type classes; leave it out"
 class ConsumerSpec:
     """How one input topic is read."""
 
-    schema_type: str | None = option("schemaType", TEXT, "Schema of the topic.", record="schemaType", refused=_NOT_YET)
+    schema_type: str | None = option("schemaType", TEXT, "Schema of the topic.", record="schemaType", refused=NOT_YET)
     serde_class_name: str | None = option("serdeClassName", TEXT, "SerDe of the inputs.", record="serdeClassName")
     schema_properties: Mapping[str, str] = option(
-        "schemaProperties", TEXT_MAP, "Properties of the schema.", unset={}, record="schemaProperties", refused=_NOT_YET
+        "schemaProperties", TEXT_MAP, "Properties of the schema.", unset={}, record="schemaProperties", refused=NOT_YET
     )
     consumer_properties: Mapping[str, str] = option(
         "consumerProperties", TEXT_MAP, "Properties of the consumer.",
-        unset={}, record="consumerProperties", refused=_NOT_YET,
+        unset={}, record="consumerProperties", refused=NOT_YET,
     )  # fmt: skip
     receiver_queue_size: int | None = option(
         "receiverQueueSize",
@@ -79,16 +79,16 @@ class ConsumerSpec:
         "Messages that are fetched ahead.",
         record="receiverQueueSize",
     )
-    crypto_config: Mapping[str, Any] | None = option("cryptoConfig", OBJECT, "Decryption.", refused=_NOT_YET)
+    crypto_config: Mapping[str, Any] | None = option("cryptoConfig", OBJECT, "Decryption.", refused=NOT_YET)
     pool_messages: bool = option(
-        "poolMessages", FLAG, "Reuse of Java's buffers.", unset=False, record="poolMessages", refused=_NOT_YET
+        "poolMessages", FLAG, "Reuse of Java's buffers.", unset=False, record="poolMessages", refused=NOT_YET
     )
     payload_processor: Mapping[str, Any] | None = option(
-        "messagePayloadProcessorConfig", OBJECT, "Reader of other formats of entries.", refused=_NOT_YET
+        "messagePayloadProcessorConfig", OBJECT, "Reader of other formats of entries.", refused=NOT_YET
     )
     is_regex_pattern: bool = option(
         "regexPattern", FLAG, "The name is a pattern of topics.",
-        alias="isRegexPattern", unset=False, record="isRegexPattern", refused=_NOT_YET,
+        alias="isRegexPattern", unset=False, record="isRegexPattern", refused=NOT_YET,
     )  # fmt: skip
 
 
@@ -97,27 +97,27 @@ class ProducerSpec:
     """How the output topic is written."""
 
     max_pending_messages: int | None = option(
-        "maxPendingMessages", INTEGER, "Messages on their way.", record="maxPendingMessages", refused=_NOT_YET
+        "maxPendingMessages", INTEGER, "Messages on their way.", record="maxPendingMessages", refused=NOT_YET
     )
     max_pending_messages_across_partitions: int | None = option(
         "maxPendingMessagesAcrossPartitions", INTEGER, "The same for all partitions.",
-        record="maxPendingMessagesAcrossPartitions", refused=_NOT_YET,
+        record="maxPendingMessagesAcrossPartitions", refused=NOT_YET,
     )  # fmt: skip
     use_thread_local_producers: bool = option(
         "useThreadLocalProducers", FLAG, "A producer for each thread.",
-        unset=False, record="useThreadLocalProducers", refused=_NOT_YET,
+        unset=False, record="useThreadLocalProducers", refused=NOT_YET,
     )  # fmt: skip
-    crypto_config: Mapping[str, Any] | None = option("cryptoConfig", OBJECT, "Encryption.", refused=_NOT_YET)
+    crypto_config: Mapping[str, Any] | None = option("cryptoConfig", OBJECT, "Encryption.", refused=NOT_YET)
     batch_builder: str = option(
         "batchBuilder", CLEARABLE_TEXT._replace(load=str), "How outputs are put into batches.",
-        unset="", default="", record="batchBuilder", refused=_NOT_YET,
+        unset="", default="", record="batchBuilder", refused=NOT_YET,
     )  # fmt: skip
     compression_type: str | None = option(
         "compressionType", one_of(*COMPRESSIONS), "; ".join(COMPRESSIONS),
         default=DEFAULT_COMPRESSION, record="compressionType",
     )  # fmt: skip
     batching_config: Mapping[str, Any] | None = option(
-        "batchingConfig", OBJECT, "How large batches become.", refused=_NOT_YET
+        "batchingConfig", OBJECT, "How large batches become.", refused=NOT_YET
     )
 
 
@@ -170,7 +170,7 @@ class FunctionConfig:
     )  # fmt: skip
     output_schema_type: str | None = option(
         "outputSchemaType", TEXT, "Schema of the output topic.",
-        flags="-st --schema-type", record="sink.schemaType", fixed="Output Schema mismatch", refused=_NOT_YET,
+        flags="-st --schema-type", record="sink.schemaType", fixed="Output Schema mismatch", refused=NOT_YET,
     )  # fmt: skip
     output_serde_class_name: str | None = option(
         "outputSerdeClassName", TEXT, "SerDe of outputs.",
@@ -194,7 +194,7 @@ class FunctionConfig:
     retain_key_ordering: bool | None = option(
         "retainKeyOrdering", SWITCH, "Process each key in order.",
         flags="--retain-key-ordering", default=False, record="retainKeyOrdering",
-        fixed="Retain Key Ordering cannot be altered", refused=_NOT_YET,
+        fixed="Retain Key Ordering cannot be altered", refused=NOT_YET,
     )  # fmt: skip
     forward_source_message_property: bool | None = option(
         "forwardSourceMessageProperty", FLAG._replace(show=lambda value: value or None), "Copy input properties.",
@@ -205,7 +205,7 @@ class FunctionConfig:
         flags="--user-config --userConfig", default={}, record="userConfig",
     )  # fmt: skip
     secrets: Mapping[str, Any] | None = option(
-        "secrets", OBJECT, "Secrets, as JSON.", flags="--secrets", record="secretsMap", refused=_NOT_YET
+        "secrets", OBJECT, "Secrets, as JSON.", flags="--secrets", record="secretsMap", refused=NOT_YET
     )
     runtime: str | None = option(
         "runtime", one_of("PYTHON", "JAVA", "GO"), "Language; follows from py.",
@@ -217,11 +217,11 @@ class FunctionConfig:
     )  # fmt: skip
     max_message_retries: int | None = option(
         "maxMessageRetries", INTEGER, "How often a failing message is tried again.",
-        flags="--max-message-retries", record="retryDetails.maxMessageRetries", refused=_NOT_YET,
+        flags="--max-message-retries", record="retryDetails.maxMessageRetries", refused=NOT_YET,
     )  # fmt: skip
     dead_letter_topic: str | None = option(
         "deadLetterTopic", TEXT, "Where messages go that failed too often.",
-        flags="--dead-letter-topic", record="retryDetails.deadLetterTopic", refused=_NOT_YET,
+        flags="--dead-letter-topic", record="retryDetails.deadLetterTopic", refused=NOT_YET,
     )  # fmt: skip
     sub_name: str | None = option(
         "subName", TEXT, "Name of the subscription.",
@@ -234,11 +234,11 @@ class FunctionConfig:
         "resources", nested(Resources), "What an instance may use.", default=Resources(), record="resources"
     )
     window_config: Mapping[str, Any] | None = option(
-        "windowConfig", OBJECT._replace(members=_WINDOW_FIELDS), "Windows of messages.", refused=_NOT_YET
+        "windowConfig", OBJECT._replace(members=_WINDOW_FIELDS), "Windows of messages.", refused=NOT_YET
     )
     timeout_ms: int | None = option(
         "timeoutMs", INTEGER, "Delay before a failed message comes again.",
-        flags="--timeout-ms --timeoutMs", record="source.timeoutMs", refused=_NOT_YET,
+        flags="--timeout-ms --timeoutMs", record="source.timeoutMs", refused=NOT_YET,
     )  # fmt: skip
     cleanup_subscription: bool | None = option(
         "cleanupSubscription", SWITCH, "Remove the subscription with the function.",
@@ -263,7 +263,7 @@ class FunctionConfig:
     )
     runtime_flags: str | None = option(
         "runtimeFlags", TEXT, "Flags for the runtime.",
-        flags="--runtime-flags", record="runtimeFlags", refused=_NOT_YET,
+        flags="--runtime-flags", record="runtimeFlags", refused=NOT_YET,
     )  # fmt: skip
     py: str | None = option("py", TEXT, "The code: a .py, .zip or .whl file, or its URL.", flags="--py", compare=False)
     """A path on the client's disk, of any system: it tells the language and the file's name, no more."""
@@ -286,18 +286,18 @@ OTHER_FIELDS = (
     Field("functionType", TEXT, "Built-in function.", "-t --function-type",
           refused="built-in functions are not supported yet; give a Python file as py"),
     Field("inputs", TEXTS, "Input topics, separated by commas.", "-i --inputs"),
-    Field("topicsPattern", TEXT, "Pattern of input topics.", "--topics-pattern --topicsPattern", refused=_NOT_YET),
+    Field("topicsPattern", TEXT, "Pattern of input topics.", "--topics-pattern --topicsPattern", refused=NOT_YET),
     Field("customSerdeInputs", TEXT_MAP, "Topic to SerDe class, JSON.", "--custom-serde-inputs --customSerdeInputs"),
     Field("customSchemaInputs", OBJECT, "Topic to schema, as JSON.", "--custom-schema-inputs", refused=_NO_SCHEMAS),
     Field("inputTypeClassName", TEXT, "Class of the input type.", "--input-type-class-name", refused=_NO_TYPE_CLASSES),
     Field("outputTypeClassName", TEXT, "Class of the output type.", "--output-type-class-name",
           refused=_NO_TYPE_CLASSES),
     Field("customSchemaOutputs", OBJECT, "Topic to schema, as JSON.", "--custom-schema-outputs", refused=_NO_SCHEMAS),
-    Field("batchBuilder", TEXT, "How outputs are put into batches.", "--batch-builder", refused=_NOT_YET),
+    Field("batchBuilder", TEXT, "How outputs are put into batches.", "--batch-builder", refused=NOT_YET),
     Field("skipToLatest", FLAG, "Skip the backlog at every start.", "--skip-to-latest",
           refused="it is not supported yet; leave it out, or use subscriptionPosition Latest"),
-    Field("exposePulsarAdminClientEnabled", FLAG, "A client for administration in the context.", refused=_NOT_YET),
-    Field("maxPendingAsyncRequests", INTEGER, "Requests of asynchronous functions.", default=1000, refused=_NOT_YET),
+    Field("exposePulsarAdminClientEnabled", FLAG, "A client for administration in the context.", refused=NOT_YET),
+    Field("maxPendingAsyncRequests", INTEGER, "Requests of asynchronous functions.", default=1000, refused=NOT_YET),
 )  # fmt: skip
 """Fields that are no attributes: ways to give inputs, and what is only read to be refused."""
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import unicodedata
-from collections.abc import Iterator
-from typing import TypeVar
+from collections.abc import Iterator, Mapping
+from typing import Protocol, TypeVar
 
 from ..errors import InvalidConfig, InvalidTopicName
 from ..wire.printable import printable
@@ -26,6 +26,7 @@ from .function_config import (
     MIN_RAM_BYTES,
     PROCESS,
     SPARK,
+    ConsumerSpec,
     FunctionConfig,
     ProducerSpec,
     Resources,
@@ -41,6 +42,22 @@ MAX_PARTITIONS = 100_000
 """Tasks of one run of a Spark function; each costs the driver some milliseconds and memory."""
 _INT32_MAX = (1 << 31) - 1
 _C = TypeVar("_C")
+
+
+class Named(Protocol):
+    """A config of whatever has a name."""
+
+    @property
+    def tenant(self) -> str | None:
+        """Its tenant."""
+
+    @property
+    def namespace(self) -> str | None:
+        """Its namespace."""
+
+    @property
+    def name(self) -> str | None:
+        """Its name."""
 
 
 def with_defaults(config: _C) -> _C:
@@ -78,7 +95,7 @@ def refusals(config: object, where: str = "") -> Iterator[tuple[str, str]]:
 def check(config: FunctionConfig) -> None:
     """Raise InvalidConfig with the first rule that a config with defaults breaks."""
     _check_name(config)
-    _check_inputs(config)
+    check_inputs(config.input_specs, "No input topic(s) specified for the function")
     if config.runtime is None:
         raise InvalidConfig("Function language runtime is either not set or cannot be determined")
     _check_topics(config)
@@ -91,33 +108,43 @@ def check(config: FunctionConfig) -> None:
         raise InvalidConfig(f"{name}: {reason}")
 
 
-def _check_name(config: FunctionConfig) -> None:
-    for what, text in (("Tenant", config.tenant), ("Namespace", config.namespace), ("Function name", config.name)):
+def check_name(config: Named, what: str) -> None:
+    """Refuse a tenant, namespace or name of a component that is missing, or that file names cannot be made of."""
+    for part, text in (("Tenant", config.tenant), ("Namespace", config.namespace), (f"{what} name", config.name)):
         if not text:
-            raise InvalidConfig(f"{what} is not provided")
+            raise InvalidConfig(f"{part} is not provided")
         if (size := len(text.encode("utf-8", "replace"))) > MAX_NAME_BYTES:
-            raise InvalidConfig(f"{what} {text[:40]!a} of {size} bytes is longer than {MAX_NAME_BYTES} bytes")
+            raise InvalidConfig(f"{part} {text[:40]!a} of {size} bytes is longer than {MAX_NAME_BYTES} bytes")
     name = config.name or ""
     if name in (".", "..") or "/" in name or ":" in name or not name.isprintable():
-        raise InvalidConfig(f"Function name {name[:40]!a} must be of printable characters without / and :")
-    sub_name = config.sub_name or ""
-    if sub_name.startswith(RESERVED_SUBSCRIPTIONS):
-        raise InvalidConfig(f"subName {sub_name[:40]!a} is reserved for subscriptions of the broker; choose another")
-    if _has_controls(sub_name) or len(sub_name.encode("utf-8", "replace")) > MAX_SUBSCRIPTION_BYTES:
+        raise InvalidConfig(f"{what} name {name[:40]!a} must be of printable characters without / and :")
+
+
+def check_subscription_name(name: str, field: str) -> None:
+    """Refuse a name of a subscription that is a broker's own, or none."""
+    if name.startswith(RESERVED_SUBSCRIPTIONS):
+        raise InvalidConfig(f"{field} {name[:40]!a} is reserved for subscriptions of the broker; choose another")
+    if _has_controls(name) or len(name.encode("utf-8", "replace")) > MAX_SUBSCRIPTION_BYTES:
         raise InvalidConfig(
-            f"subName {sub_name[:40]!a} must be at most {MAX_SUBSCRIPTION_BYTES} bytes without control characters"
+            f"{field} {name[:40]!a} must be at most {MAX_SUBSCRIPTION_BYTES} bytes without control characters"
         )
+
+
+def _check_name(config: FunctionConfig) -> None:
+    check_name(config, "Function")
+    check_subscription_name(config.sub_name or "", "subName")
     fqfn = f"{config.tenant}/{config.namespace}/{config.name}"
     if config.sent_fqfn and config.sent_fqfn != fqfn:
         raise InvalidConfig(f"fqfn {config.sent_fqfn} is not {fqfn}, the name in the request; leave fqfn out")
 
 
-def _check_inputs(config: FunctionConfig) -> None:
-    if not config.input_specs:
-        raise InvalidConfig("No input topic(s) specified for the function")
+def check_inputs(specs: Mapping[str, ConsumerSpec], no_input: str) -> None:
+    """Refuse inputs that are none, no topics, or the same topic twice."""
+    if not specs:
+        raise InvalidConfig(no_input)
     seen: dict[TopicName, str] = {}
-    for topic in config.input_specs:
-        parsed = _topic("Input", topic)
+    for topic in specs:
+        parsed = check_topic("Input", topic)
         if parsed in seen:
             raise InvalidConfig(f"Input topics {seen[parsed]} and {topic} are the same topic; leave one out")
         seen[parsed] = topic
@@ -125,15 +152,20 @@ def _check_inputs(config: FunctionConfig) -> None:
 
 def _check_topics(config: FunctionConfig) -> None:
     inputs = {parse_topic_name(topic) for topic in config.input_specs}
-    if config.output and _topic("Output", config.output) in inputs:
+    if config.output and check_topic("Output", config.output) in inputs:
         raise InvalidConfig(
             f"Output topic {config.output} is also being used as an input topic (topics must be one or the other)"
         )
     if config.log_topic:
-        _topic("LogTopic", config.log_topic)
+        check_topic("LogTopic", config.log_topic)
     if config.dead_letter_topic:
-        _topic("DeadLetter", config.dead_letter_topic)
-    for spec in config.input_specs.values():
+        check_topic("DeadLetter", config.dead_letter_topic)
+    check_specs(config.input_specs)
+
+
+def check_specs(specs: Mapping[str, ConsumerSpec]) -> None:
+    """Refuse settings of inputs that contradict each other."""
+    for spec in specs.values():
         if spec.receiver_queue_size is not None and not 0 <= spec.receiver_queue_size <= _INT32_MAX:
             raise InvalidConfig("Receiver queue size should be >= zero")
         if spec.schema_type and spec.serde_class_name:
@@ -142,7 +174,8 @@ def _check_topics(config: FunctionConfig) -> None:
             raise InvalidConfig("CryptoKeyReader class name required")
 
 
-def _topic(what: str, text: str) -> TopicName:
+def check_topic(what: str, text: str) -> TopicName:
+    """Return the name of a topic; refused if it is none."""
     try:
         name = parse_topic_name(text)
     except InvalidTopicName as exc:
@@ -156,16 +189,19 @@ def _has_controls(text: str) -> bool:
     return any(unicodedata.category(char) in ("Cc", "Cs") for char in text)
 
 
-def _check_numbers(config: FunctionConfig) -> None:
-    parallelism = config.parallelism or 0
+def check_amounts(parallelism: int, resources: Resources, what: str) -> None:
+    """Refuse numbers of instances, and amounts for each, that make no sense."""
     if parallelism <= 0:
-        raise InvalidConfig("Function parallelism must be a positive number")
+        raise InvalidConfig(f"{what} parallelism must be a positive number")
     if parallelism > MAX_PARALLELISM:
-        raise InvalidConfig(f"Function parallelism {parallelism} is more than the {MAX_PARALLELISM} instances allowed")
-    resources = config.resources or Resources()
+        raise InvalidConfig(f"{what} parallelism {parallelism} is more than the {MAX_PARALLELISM} instances allowed")
     for name, amount in (("cpu", resources.cpu), ("ram", resources.ram), ("disk", resources.disk)):
         if amount is not None and not amount > 0:
             raise InvalidConfig(f"The {name} allocation for the function must be positive")
+
+
+def _check_numbers(config: FunctionConfig) -> None:
+    check_amounts(config.parallelism or 0, config.resources or Resources(), "Function")
     if config.timeout_ms is not None and config.timeout_ms <= 0:
         raise InvalidConfig("Function timeout must be a positive number")
 
@@ -283,14 +319,15 @@ def _non_persistent(config: FunctionConfig) -> list[str]:
 def _unsupported(config: FunctionConfig) -> Iterator[tuple[str, str]]:
     """Yield what the config asks for and no part of this version does."""
     yield from refusals(config)
-    yield from _unsupported_resources(config.resources or Resources(), config.runtime_env or PROCESS)
+    yield from unsupported_resources(config.resources or Resources(), config.runtime_env or PROCESS)
     for topic, spec in config.input_specs.items():
         yield from refusals(spec, f"inputSpecs[{topic}].")
     yield from refusals(config.producer or ProducerSpec(), "producerConfig.")
     yield from config.refused.items()
 
 
-def _unsupported_resources(resources: Resources, runtime: str) -> Iterator[tuple[str, str]]:
+def unsupported_resources(resources: Resources, runtime: str) -> Iterator[tuple[str, str]]:
+    """Yield the limits that nothing here enforces."""
     for name, amount, default in (
         ("cpu", resources.cpu, DEFAULT_CPU),
         ("disk", resources.disk, DEFAULT_DISK_BYTES),

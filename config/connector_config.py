@@ -1,0 +1,216 @@
+"""What a person asks of a source or a sink: `SourceConfig` and `SinkConfig`, as tables of their fields.
+
+They are read, completed, checked, merged, stored and shown as a `FunctionConfig` is. What is the connector's own is
+under ``configs``, which this knows nothing of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath, PureWindowsPath
+from typing import Any
+
+from .function_config import (
+    ATLEAST_ONCE,
+    GUARANTEES,
+    NOT_YET,
+    POSITIONS,
+    PROCESS,
+    ConsumerSpec,
+    ProducerSpec,
+    Resources,
+)
+from .table import (
+    CLEARABLE_TEXT,
+    FLAG,
+    INTEGER,
+    OBJECT,
+    SWITCH,
+    TEXT,
+    TEXT_MAP,
+    TEXTS,
+    Field,
+    by_name,
+    fields_of,
+    map_of,
+    nested,
+    one_of,
+    option,
+    with_flags,
+)
+
+BUILT_IN = "builtin://"
+"""How an archive begins that is the name of an installed connector."""
+_RUNTIMES = (PROCESS, "thread")
+
+
+def _class_name(spec: str) -> Any:
+    return option(
+        "className", TEXT, "module.Class of the connector, in the archive.",
+        flags="--classname --className", record=f"{spec}.className",
+    )  # fmt: skip
+
+
+def _configs(spec: str, flags: str) -> Any:
+    return option(
+        "configs", OBJECT, "What the connector is told, as JSON.", flags=flags, default={}, record=f"{spec}.configs"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectorConfig:
+    """What a request may say about a source or a sink; None means that it does not say."""
+
+    tenant: str | None = option("tenant", TEXT, "Its tenant.", record="tenant")
+    namespace: str | None = option("namespace", TEXT, "Its namespace.", record="namespace")
+    name: str | None = option("name", TEXT, "Its name.", record="name")
+    class_name: str | None = None
+    configs: Mapping[str, Any] | None = None
+    secrets: Mapping[str, Any] | None = option(
+        "secrets", OBJECT, "Values of secret fields by their names, as JSON.", flags="--secrets", record="secretsMap"
+    )
+    parallelism: int | None = option(
+        "parallelism", INTEGER, "Number of instances.", flags="--parallelism", default=1, record="parallelism"
+    )
+    processing_guarantees: str | None = option(
+        "processingGuarantees", one_of(*GUARANTEES), "; ".join(GUARANTEES),
+        flags="--processing-guarantees --processingGuarantees", default=ATLEAST_ONCE, record="processingGuarantees",
+        fixed="Processing Guarantees cannot be altered",
+    )  # fmt: skip
+    resources: Resources | None = option(  # noqa: RUF009  it makes a field()
+        "resources", nested(Resources), "What an instance may use.", default=Resources(), record="resources"
+    )
+    archive: str | None = option(
+        "archive", TEXT, "The code: a .py, .zip or .whl file; or builtin://NAME.", flags="-a --archive", compare=False
+    )
+    log_topic: str | None = option(
+        "logTopic", CLEARABLE_TEXT, "Topic that receives the log.", flags="--log-topic --logTopic", record="logTopic"
+    )
+    runtime_env: str | None = option(
+        "runtimeEnv", one_of(*_RUNTIMES)._replace(parse=str), "Where it runs: process (default) or thread.",
+        flags="--runtime",
+    )  # fmt: skip
+    custom_runtime_options: str | None = option(
+        "customRuntimeOptions", TEXT, 'JSON text, such as {"runtimeEnv":"thread"}.',
+        flags="--custom-runtime-options", record="customRuntimeOptions", compare=False,
+    )  # fmt: skip
+    runtime_flags: str | None = option(
+        "runtimeFlags", TEXT, "Flags for the runtime.",
+        flags="--runtime-flags", record="runtimeFlags", refused=NOT_YET,
+    )  # fmt: skip
+    refused: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """Fields that were sent but cannot be honoured, with the reason."""
+
+    @property
+    def file_name(self) -> str:
+        """Last part of `archive`, for an upload that does not tell the file's name."""
+        return PureWindowsPath(PurePosixPath(self.archive or "").name).name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceConfig(ConnectorConfig):
+    """What a request may say about a source."""
+
+    class_name: str | None = _class_name("source")
+    configs: Mapping[str, Any] | None = _configs("source", "--source-config --sourceConfig")
+    topic_name: str | None = option(
+        "topicName", TEXT, "Topic that records go to.",
+        flags="-o --destination-topic-name --destinationTopicName", record="sink.topic",
+    )  # fmt: skip
+    serde_class_name: str | None = option(
+        "serdeClassName", TEXT, "SerDe of the values.",
+        flags="--deserialization-classname --deserializationClassName", record="sink.serDeClassName",
+    )  # fmt: skip
+    schema_type: str | None = option(
+        "schemaType", TEXT, "Schema of the topic.", flags="-st --schema-type", record="sink.schemaType", refused=NOT_YET
+    )
+    producer: ProducerSpec | None = option(  # noqa: RUF009  it makes a field()
+        "producerConfig", nested(ProducerSpec), "Settings of the producer, as JSON.",
+        flags="--producer-config", default=ProducerSpec(), record="sink.producerSpec",
+    )  # fmt: skip
+    batch_source_config: Mapping[str, Any] | None = option(
+        "batchSourceConfig", OBJECT, "How a batch source discovers its tasks, as JSON.", flags="--batch-source-config"
+    )
+    batch_builder: str | None = option(
+        "batchBuilder", TEXT, "How records are put into batches.", flags="--batch-builder", refused=NOT_YET
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkConfig(ConnectorConfig):
+    """What a request may say about a sink; `input_specs` holds the inputs of all ways in which JSON may give them."""
+
+    class_name: str | None = _class_name("sink")
+    configs: Mapping[str, Any] | None = _configs("sink", "--sink-config --sinkConfig")
+    input_specs: Mapping[str, ConsumerSpec] = option(
+        "inputSpecs", map_of(nested(ConsumerSpec)), "Input topics with their consumer settings, as JSON.",
+        flags="--input-specs", unset={}, record="source.inputSpecs",
+    )  # fmt: skip
+    subscription_name: str | None = option(
+        "sourceSubscriptionName", TEXT, "Name of the subscription.",
+        flags="--subs-name --subsName", record="source.subscriptionName", fixed="Subscription Name cannot be altered",
+    )  # fmt: skip
+    subscription_position: str | None = option(
+        "sourceSubscriptionPosition", one_of(*POSITIONS)._replace(store=str.upper, load=str.capitalize),
+        "Where a new subscription starts: Latest, Earliest.",
+        flags="--subs-position", default="Latest", record="source.subscriptionPosition",
+    )  # fmt: skip
+    max_message_retries: int | None = option(
+        "maxMessageRetries", INTEGER, "How often a failing message is tried again.",
+        flags="--max-redeliver-count", record="retryDetails.maxMessageRetries",
+    )  # fmt: skip
+    dead_letter_topic: str | None = option(
+        "deadLetterTopic", TEXT, "Where messages go that the sink refuses.",
+        flags="--dead-letter-topic", record="retryDetails.deadLetterTopic",
+    )  # fmt: skip
+    retain_ordering: bool | None = option(
+        "retainOrdering", SWITCH, "Write each topic in order.",
+        flags="--retain-ordering --retainOrdering", default=False, record="retainOrdering",
+        fixed="Retain Ordering cannot be altered",
+    )  # fmt: skip
+    retain_key_ordering: bool | None = option(
+        "retainKeyOrdering", SWITCH, "Write each key in order.",
+        flags="--retain-key-ordering", default=False, record="retainKeyOrdering",
+        fixed="Retain Key Ordering cannot be altered", refused=NOT_YET,
+    )  # fmt: skip
+    auto_ack: bool | None = option(
+        "autoAck", FLAG, "Acknowledge for the sink (deprecated by Pulsar).",
+        flags="--auto-ack --autoAck", default=True, record="autoAck", fixed="AutoAck cannot be altered",
+    )  # fmt: skip
+    timeout_ms: int | None = option(
+        "timeoutMs", INTEGER, "Delay before a message that is not acknowledged comes again.",
+        flags="--timeout-ms", record="source.timeoutMs", refused=NOT_YET,
+    )  # fmt: skip
+    negative_ack_redelivery_delay_ms: int | None = option(
+        "negativeAckRedeliveryDelayMs", INTEGER, "Delay before a failed message comes again.",
+        flags="--negative-ack-redelivery-delay-ms", record="source.negativeAckRedeliveryDelayMs",
+    )  # fmt: skip
+    cleanup_subscription: bool | None = option(
+        "cleanupSubscription", SWITCH, "Remove the subscription with the sink.",
+        flags="--cleanup-subscription", default=True, record="source.cleanupSubscription",
+    )  # fmt: skip
+
+
+_OTHERS = (
+    Field("sinkType", TEXT, "Name of an installed sink.", "-t --sink-type"),
+    Field("sourceType", TEXT, "Name of an installed source.", "-t --source-type"),
+    Field("inputs", TEXTS, "Input topics, separated by commas.", "-i --inputs"),
+    Field("topicsPattern", TEXT, "Pattern of input topics.", "--topics-pattern --topicsPattern", refused=NOT_YET),
+    Field("topicToSerdeClassName", TEXT_MAP, "Topic to SerDe class, JSON.", "--custom-serde-inputs"),
+    Field("topicToSchemaType", OBJECT, "Topic to schema, as JSON.", "--custom-schema-inputs", refused=NOT_YET),
+    Field("topicToSchemaProperties", OBJECT, "Properties of schemas, as JSON.", refused=NOT_YET),
+    Field("transformFunction", TEXT, "A function that each record goes through.", "--transform-function",
+          refused=NOT_YET),
+    Field("transformFunctionClassName", TEXT, "Its class.", "--transform-function-classname", refused=NOT_YET),
+    Field("transformFunctionConfig", TEXT, "Its config, as JSON.", "--transform-function-config", refused=NOT_YET),
+)  # fmt: skip
+
+SOURCE_FIELDS = (*fields_of(SourceConfig), *(one for one in _OTHERS if one.name == "sourceType"))
+"""Every field that the JSON of a source may have."""
+SINK_FIELDS = (*fields_of(SinkConfig), *(one for one in _OTHERS if one.name != "sourceType"))
+"""Every field that the JSON of a sink may have."""
+SOURCE_FIELDS_BY_NAME = by_name(SOURCE_FIELDS)
+SINK_FIELDS_BY_NAME = by_name(SINK_FIELDS)
+SOURCE_FLAGS = tuple(with_flags(SOURCE_FIELDS))
+SINK_FLAGS = tuple(with_flags(SINK_FIELDS))

@@ -1,0 +1,216 @@
+"""SourceConfig and SinkConfig from JSON, to JSON and to records, what an update makes of them, and their rules.
+
+In a record a connector is a function that returns what it is given, between a source and a sink of which one is a
+topic, as Pulsar keeps it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from ..errors import InvalidConfig
+from ..wire.functions_pb2 import FunctionDetails
+from .connector_config import (
+    BUILT_IN,
+    SINK_FIELDS_BY_NAME,
+    SOURCE_FIELDS_BY_NAME,
+    ConnectorConfig,
+    SinkConfig,
+    SourceConfig,
+)
+from .conversion import merge_inputs, runtime_options
+from .function_config import ATMOST_ONCE, EFFECTIVELY_ONCE, MANUAL, PROCESS, ConsumerSpec, ProducerSpec, Resources
+from .rules import (
+    check_amounts,
+    check_fixed,
+    check_inputs,
+    check_name,
+    check_specs,
+    check_subscription_name,
+    check_topic,
+    overlay,
+    refusals,
+    unsupported_resources,
+)
+from .table import Json, attributes, from_message, read_fields, show, to_message
+
+IDENTITY = "org.apache.pulsar.functions.api.utils.IdentityFunction"
+_NO_INPUT = (
+    "Must specify at least one topic of input via topicToSerdeClassName, topicsPattern, topicToSchemaType or inputSpecs"
+)
+_C = TypeVar("_C", SourceConfig, SinkConfig)
+
+
+def read_source_config(json_object: Json) -> SourceConfig:
+    """Return the config of a source that a JSON object describes; nothing is defaulted or checked.
+
+    Raises:
+        InvalidConfig: an unknown field (with the nearest known name) or a value of the wrong type.
+    """
+    values, config = _read(json_object, SOURCE_FIELDS_BY_NAME, "sourceType")
+    return SourceConfig(**config, refused=_refused(values, SOURCE_FIELDS_BY_NAME))
+
+
+def read_sink_config(json_object: Json) -> SinkConfig:
+    """Return the config of a sink, as `read_source_config` does."""
+    values, config = _read(json_object, SINK_FIELDS_BY_NAME, "sinkType")
+    specs: dict[str, ConsumerSpec] = dict.fromkeys(values.get("inputs", ()), ConsumerSpec())
+    for topic, serde in values.get("topicToSerdeClassName", {}).items():
+        specs[topic] = ConsumerSpec(serde_class_name=serde or None)
+    specs.update(values.get("inputSpecs", {}))
+    return SinkConfig(**config | {"input_specs": specs}, refused=_refused(values, SINK_FIELDS_BY_NAME))
+
+
+def _read(json_object: Json, fields: Mapping[str, Any], kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    sent = {name: value for name, value in json_object.items() if value is not None}
+    values = read_fields(fields, sent)
+    config = attributes(fields, values)
+    if name := values.get(kind):
+        if config.get("archive") not in (None, BUILT_IN + name):
+            raise InvalidConfig(f"{kind} {name} contradicts archive {config['archive']}; give one of them")
+        config["archive"] = BUILT_IN + name
+    for attribute, value in runtime_options(values.get("customRuntimeOptions")).items():
+        if config.get(attribute) is None:
+            config[attribute] = value
+    return values, config
+
+
+def _refused(values: Json, fields: Mapping[str, Any]) -> dict[str, str]:
+    others = ((fields[name], value) for name, value in values.items() if not fields[name].attribute)
+    return {field.name: field.refused for field, value in others if field.refused and value}
+
+
+def built_in(config: ConnectorConfig) -> str:
+    """Return the name of the installed connector that a config names; empty if it is uploaded."""
+    archive = config.archive or ""
+    return archive.removeprefix(BUILT_IN) if archive.startswith(BUILT_IN) else ""
+
+
+# -- rules ------------------------------------------------------------------------------------------------------------
+
+
+def check_source(config: SourceConfig) -> None:
+    """Raise InvalidConfig with the first rule that a source's config with defaults breaks."""
+    check_name(config, "Source")
+    if not config.topic_name:
+        raise InvalidConfig("Topic name cannot be null")
+    try:
+        check_topic("Output", config.topic_name)
+    except InvalidConfig:
+        raise InvalidConfig("Topic name is invalid") from None
+    if config.schema_type and config.serde_class_name:
+        raise InvalidConfig("Only one of serdeClassName or schemaType should be set")
+    if config.processing_guarantees in (ATMOST_ONCE, MANUAL):
+        raise InvalidConfig(
+            f"processingGuarantees: a source is at least once always, so {config.processing_guarantees} makes no sense;"
+            " leave it out, or use EFFECTIVELY_ONCE where the source has positions"
+        )
+    _check_connector(config, "Source")
+
+
+def check_sink(config: SinkConfig) -> None:
+    """Raise InvalidConfig with the first rule that a sink's config with defaults breaks."""
+    check_name(config, "Sink")
+    check_inputs(config.input_specs, _NO_INPUT)
+    check_specs(config.input_specs)
+    check_subscription_name(config.subscription_name or "", "sourceSubscriptionName")
+    if config.retain_ordering and config.retain_key_ordering:
+        raise InvalidConfig("Only one of retain ordering or retain key ordering can be set")
+    if config.retain_key_ordering and config.processing_guarantees == EFFECTIVELY_ONCE:
+        raise InvalidConfig(
+            "When effectively once processing guarantee is specified, retain Key ordering cannot be set"
+        )
+    if config.timeout_ms is not None and config.timeout_ms < 0:
+        raise InvalidConfig("Sink timeout must be a positive number")
+    if config.processing_guarantees == MANUAL or config.auto_ack is False:
+        raise InvalidConfig(
+            "a sink acknowledges what it has written, so nothing is left to do by hand; leave autoAck out"
+        )
+    if config.dead_letter_topic:
+        check_topic("DeadLetter", config.dead_letter_topic)
+    _check_connector(config, "Sink")
+
+
+def _check_connector(config: ConnectorConfig, what: str) -> None:
+    if config.log_topic:
+        check_topic("LogTopic", config.log_topic)
+    check_amounts(config.parallelism or 0, config.resources or Resources(), what)
+    for name, reason in _unsupported(config):
+        raise InvalidConfig(f"{name}: {reason}")
+
+
+def _unsupported(config: ConnectorConfig) -> Iterator[tuple[str, str]]:
+    yield from refusals(config)
+    for topic, spec in getattr(config, "input_specs", {}).items():
+        yield from refusals(spec, f"inputSpecs[{topic}].")
+    yield from refusals(getattr(config, "producer", None) or ProducerSpec(), "producerConfig.")
+    yield from unsupported_resources(config.resources or Resources(), config.runtime_env or PROCESS)
+    yield from config.refused.items()
+
+
+# -- records ----------------------------------------------------------------------------------------------------------
+
+
+def to_details(config: SourceConfig | SinkConfig) -> FunctionDetails:
+    """Return the record of a complete, checked config."""
+    is_sink = isinstance(config, SinkConfig)
+    values = to_message(config)
+    values |= {
+        "className": IDENTITY,
+        "componentType": "SINK" if is_sink else "SOURCE",
+        "runtime": "PYTHON",
+        "autoAck": True,
+        "customRuntimeOptions": json.dumps({"runtimeEnv": config.runtime_env}) if config.runtime_env else "",
+    }
+    values["sink" if is_sink else "source"]["builtin"] = built_in(config)
+    if isinstance(config, SinkConfig):
+        ordered = config.retain_ordering or config.processing_guarantees == EFFECTIVELY_ONCE
+        values["source"]["subscriptionType"] = "FAILOVER" if ordered else "SHARED"
+        values["subscriptionPosition"] = values["source"]["subscriptionPosition"]
+    else:
+        values["sink"]["forwardSourceMessageProperty"] = True
+    return FunctionDetails(**values)
+
+
+def from_details(details: FunctionDetails) -> SourceConfig | SinkConfig:
+    """Return the complete config that a record came from."""
+    is_sink = details.componentType == FunctionDetails.SINK
+    config = from_message(SinkConfig, details) if is_sink else from_message(SourceConfig, details)
+    name = (details.sink if is_sink else details.source).builtin
+    return replace(
+        config,
+        configs=config.configs or {},
+        archive=BUILT_IN + name if name else None,
+        parallelism=details.parallelism,
+        resources=Resources(cpu=details.resources.cpu, ram=details.resources.ram, disk=details.resources.disk),
+        **runtime_options(config.custom_runtime_options),
+    )
+
+
+def to_json(details: FunctionDetails) -> dict[str, Any]:
+    """Return what GET answers."""
+    config = from_details(details)
+    answer = show(config)
+    if isinstance(config, SinkConfig):
+        answer["inputs"] = list(config.input_specs)
+    return answer
+
+
+def merge(existing: _C, sent: _C) -> _C:
+    """Return the config after an update.
+
+    Raises:
+        InvalidConfig: the update alters what cannot be altered.
+    """
+    check_fixed(existing, sent)
+    resources = existing.resources
+    if resources is not None and sent.resources is not None:
+        resources = overlay(resources, sent.resources)
+    merged = replace(overlay(existing, sent), resources=resources or sent.resources, refused=sent.refused)
+    if isinstance(existing, SinkConfig) and isinstance(sent, SinkConfig):
+        specs = merge_inputs(existing.input_specs, sent.input_specs)
+        return replace(merged, input_specs=specs, subscription_position=existing.subscription_position)
+    return merged
