@@ -1,0 +1,136 @@
+"""The connectors that are installed: those that come with Magnetar, and those of other packages.
+
+A package brings connectors by entry points of the group ``magnetar.connectors``:
+
+    [project.entry-points."magnetar.connectors"]
+    weather = "weather_connector:WeatherSource"
+
+A module is imported when one of its connectors is used or its fields are asked for. It imports the library that it
+needs in `open`, so that the fields of a connector are known where its library is not installed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Iterator, Mapping
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, NamedTuple
+
+from ..api.connector import BatchSource, Connector, Sink, Source
+from ..errors import InvalidConfig
+
+GROUP = "magnetar.connectors"
+_log = logging.getLogger(__name__)
+
+
+class Built(NamedTuple):
+    """A connector that comes with Magnetar.
+
+    Attributes:
+        source: class of its source, ``module:Class`` of this package; empty if it has none.
+        sink: class of its sink.
+        extra: what has to be installed for it, as in ``magnetar[kafka]``; empty for nothing.
+        aliases: names that Pulsar has for it.
+        unverified: why it was never run against a real server; empty if it was.
+    """
+
+    source: str = ""
+    sink: str = ""
+    extra: str = ""
+    aliases: tuple[str, ...] = ()
+    unverified: str = ""
+
+
+BUILT_IN: Mapping[str, Built] = {
+    "console": Built(sink="console_sink:ConsoleSink"),
+    "cron": Built(source="cron_source:CronSource"),
+    "file": Built("file_source:FileSource", "file_sink:FileSink"),
+    "generator": Built("generator_source:GeneratorSource", aliases=("data-generator",)),
+    "http": Built(sink="http_sink:HttpSink"),
+}
+"""By name; the modules are in this package."""
+
+
+class Definition(NamedTuple):
+    """One source or sink as `available` lists it.
+
+    Attributes:
+        name: under which it is created.
+        description: the first line of the class's documentation.
+        class_name: of the connector, ``package.module.Class``.
+        kind: ``source`` or ``sink``.
+        extra: as in `Built`.
+        unverified: as in `Built`.
+    """
+
+    name: str
+    description: str
+    class_name: str
+    kind: str
+    extra: str
+    unverified: str
+
+
+def kind_of(connector: type[Any]) -> str:
+    """Return ``source`` or ``sink``; empty for what is neither."""
+    if issubclass(connector, Source | BatchSource):
+        return "source"
+    return "sink" if issubclass(connector, Sink) else ""
+
+
+def find(kind: str, name: str) -> type[Connector]:
+    """Return the class of a source or sink.
+
+    Raises:
+        InvalidConfig: there is none of that name; the message says which there are.
+    """
+    for known, target in _targets(kind):
+        if known == name:
+            return _load(target, name)
+    names = sorted({definition.name for definition in available(kind)})
+    raise InvalidConfig(f"there is no {kind} {name!r}; installed are {', '.join(names)}")
+
+
+def available(kind: str) -> list[Definition]:
+    """Return the sources, or the sinks, that are installed, by name; one that cannot be imported is logged."""
+    found: dict[str, Definition] = {}
+    for name, built in BUILT_IN.items():
+        if target := getattr(built, kind):
+            connector = _load(f"{__package__}.{target}", name)
+            found[name] = _definition(name, kind, connector, built.extra, built.unverified)
+    for point in entry_points(group=GROUP):
+        try:
+            connector = point.load()
+        except Exception as error:  # noqa: BLE001  code of another package: whatever it raises
+            _log.error("the connector %s of %s cannot be imported: %s", point.name, point.value, error)
+            continue
+        if kind_of(connector) == kind and point.name not in found:
+            found[point.name] = _definition(point.name, kind, connector, "", "")
+    return [found[name] for name in sorted(found)]
+
+
+def _definition(name: str, kind: str, connector: type[Any], extra: str, unverified: str) -> Definition:
+    description = (connector.__doc__ or "").strip().partition("\n")[0]
+    return Definition(name, description, f"{connector.__module__}.{connector.__qualname__}", kind, extra, unverified)
+
+
+def _targets(kind: str) -> Iterator[tuple[str, str | EntryPoint]]:
+    for name, built in BUILT_IN.items():
+        if target := getattr(built, kind):
+            yield from ((known, f"{__package__}.{target}") for known in (name, *built.aliases))
+    yield from ((point.name, point) for point in entry_points(group=GROUP))
+
+
+def _load(target: str | EntryPoint, name: str) -> type[Connector]:
+    try:
+        if isinstance(target, str):
+            module, _, class_name = target.partition(":")
+            connector = getattr(importlib.import_module(module), class_name)
+        else:
+            connector = target.load()
+    except Exception as error:
+        raise InvalidConfig(f"the connector {name} cannot be imported: {type(error).__name__}: {error}") from error
+    if not isinstance(connector, type) or not kind_of(connector):
+        raise InvalidConfig(f"the connector {name}: {connector!r} is no subclass of Source, BatchSource or Sink")
+    return connector
