@@ -102,7 +102,7 @@ class BatchCall:
             source: decodes them.
         """
         failures: list[Failure] = []
-        values = _decode(messages, source, failures)
+        values = decode(messages, source, failures)
         order: Sequence[int] = range(len(values))
         if failures:
             undecoded = {failure.position for failure in failures}
@@ -142,7 +142,8 @@ class BatchCall:
         return _collect(map(encode, returned), len(returned), failures, Blame.USER)
 
 
-def _decode(messages: Sequence[bytes], source: SerDe, failures: list[Failure]) -> list[Any]:
+def decode(messages: Sequence[bytes], source: SerDe, failures: list[Failure]) -> list[Any]:
+    """Return the values of messages, None for one that cannot be decoded, which is added to ``failures``."""
     if type(source) is IdentitySerDe:
         return source.deserialize_all(messages)
     return _collect(map(source.deserialize, messages), len(messages), failures, Blame.SYSTEM)

@@ -28,6 +28,7 @@ from .unit import Unit
 
 STEP_S = 0.005
 STEP_MESSAGES_MAX = 1000
+IDLE_S = 0.5
 _FIRST_STEP = 1  # nothing is known of the function yet
 
 Header = SingleMessageMetadata | None
@@ -59,6 +60,9 @@ class Calls:
         has_output: whether there is an output topic.
         compression: of outputs.
         serdes: what decodes each input topic.
+        produce: makes outputs without any entry, and is called over and over; None where entries are processed.
+        idle: called about every `IDLE_S` while nothing comes; None if nothing is due by time.
+        close: called on the thread when it ends.
     """
 
     batch_call: BatchCall
@@ -67,6 +71,9 @@ class Calls:
     has_output: bool
     compression: Compression
     serdes: dict[str, SerDe]
+    produce: Callable[[FunctionThread], None] | None = None
+    idle: Callable[[], None] | None = None
+    close: Callable[[], None] | None = None
 
 
 class Maker(Protocol):
@@ -129,11 +136,15 @@ class FunctionThread(threading.Thread):
     def run(self) -> None:
         """Load the function and call it until told to stop."""
         error: BaseException | None = None
-        process = self._maker.process
+        close: Callable[[], None] | None = None
         try:
+            process = self._maker.process
             calls = self._load()
+            close = calls.close
             self._listener.loaded(calls)
-            while (item := self._take()) is not None:
+            while calls.produce is not None and not self.is_stopping:
+                calls.produce(self)
+            while (item := self._take(calls.idle)) is not None:
                 self._at_hand = item
                 process(self, calls, *item)
                 self._at_hand = None
@@ -141,6 +152,8 @@ class FunctionThread(threading.Thread):
             pass  # the entry at hand comes again
         except BaseException as raised:  # noqa: BLE001  SystemExit of user code too: it ends the instance, with a reason
             error = raised
+        if close is not None:
+            close()
         self._listener.ended(error)
 
     def request_stop(self) -> None:
@@ -159,20 +172,27 @@ class FunctionThread(threading.Thread):
 
     # -- for makers -----------------------------------------------------------------------------------------------
 
-    def _take(self) -> Item | None:
+    def _take(self, idle: Callable[[], None] | None) -> Item | None:
         """Wait for the next entry; None at the end."""
         item, self._next = self._next, None
         if item is None:
-            item = self.inbox.get()
+            item = self.inbox.get() if idle is None else self._wait(idle)
         if item is not None and self.is_stopping:
             self._next = item
             return None
         return item
 
-    def poll(self) -> Item | None:
-        """Return the next entry if one is queued."""
+    def _wait(self, idle: Callable[[], None]) -> Item | None:
+        while True:
+            try:
+                return self.inbox.get(timeout=IDLE_S)
+            except queue.Empty:
+                idle()
+
+    def poll(self, wait_s: float = 0.0) -> Item | None:
+        """Return the next entry if one is queued, or comes within a time."""
         try:
-            item = self.inbox.get_nowait()
+            item = self.inbox.get_nowait() if wait_s <= 0.0 else self.inbox.get(timeout=wait_s)
         except queue.Empty:
             return None
         if item is None:
@@ -224,6 +244,11 @@ class FunctionThread(threading.Thread):
         self.stats.count_run(messages, len(results.failures), busy_s, now_ms())
         fitting = int(STEP_S / busy_s * messages) if busy_s > 0 else STEP_MESSAGES_MAX
         self._step = max(1, min(fitting, max(self._step, messages) * 8, STEP_MESSAGES_MAX))
+
+    def refused(self, text: str) -> None:
+        """Count and log that a message was not taken."""
+        self.stats.system_exception(text, now_ms())
+        self._listener.reported(text)
 
     def failed(self, failure: Failure, message: str) -> str:
         """Count and log the failure of a message, named as ``message``; return its traceback."""

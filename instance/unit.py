@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ..client.consumers.received import ReceivedEntry
@@ -121,6 +121,11 @@ class Unit:
         else:
             self._indexes.append(indexes)
             self.messages += [entry.payloads[index] for index in indexes]
+
+    def places(self) -> Iterator[tuple[ReceivedEntry, int]]:
+        """Yield the entry and index of each position."""
+        for entry, indexes in zip(self.entries, self._indexes, strict=True):
+            yield from ((entry, index) for index in indexes)
 
     def locate(self, position: int) -> tuple[ReceivedEntry, int]:
         """Return the entry and index of a position."""

@@ -22,8 +22,8 @@ NOT_THE_PACKAGE = {"pyspark_magnetar", "tests", "examples", "benchmarks", "docs"
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "tasks", "wire"),
     ("api", "config", "web", "state", "metadata.store", "metadata.replicated_log"),
-    ("broker", "client", "connectors"),
-    ("metadata", "membership", "scheduler"),
+    ("broker", "client"),
+    ("connectors", "metadata", "membership", "scheduler"),
     ("instance",),
     ("spark",),
     ("runtime",),
@@ -76,6 +76,7 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("loading", "logs", "state"),
         ("",),
         ("acks", "exact"),
+        ("connectors",),
         ("pipeline",),
     ),
     "spark": (
@@ -107,7 +108,7 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("main",),
         ("topics",),
         ("functions", "messages", "servers"),
-        ("cluster",),
+        ("cluster", "connectors"),
         ("demo",),
         ("__main__",),
     ),

@@ -52,7 +52,7 @@ class AtLeastOnce:
         """Prepare; nothing is opened yet."""
         self._core = core
         self._publisher = Publisher(core)
-        self.maker = PieceMaker(self._ship, self._drop_soon)
+        self.maker = self._make_maker()
         self._inputs: dict[str, OpenInput] = {}
         self._output: Output | None = None
         self._held = HeldEntries()
@@ -61,6 +61,9 @@ class AtLeastOnce:
         self._in_flight = 0
         self._idle = asyncio.Event()
         self._idle.set()
+
+    def _make_maker(self) -> PieceMaker:
+        return PieceMaker(self._ship, self._drop_soon)
 
     # -- opening and closing --------------------------------------------------------------------------------------
 

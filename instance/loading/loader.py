@@ -200,7 +200,7 @@ def load_function(spec: InstanceSpec, home: Home) -> LoadedFunction:
     module_name, _, attribute = class_name.rpartition(".")
     if not module_name:
         module_name, attribute = class_name, "process"
-    found = _find(home, module_name, attribute, f"className {class_name!r}")
+    found = find_object(home, module_name, attribute, f"className {class_name!r}")
     if inspect.isclass(found):
         with home.loading.step(f"making an object of class {class_name}"):
             found = getattr(found(), "process", None)
@@ -211,7 +211,8 @@ def load_function(spec: InstanceSpec, home: Home) -> LoadedFunction:
     return LoadedFunction(found, _takes_context(found, class_name))
 
 
-def _find(home: Home, module_name: str, attribute: str, what: str) -> Any:
+def find_object(home: Home, module_name: str, attribute: str, what: str) -> Any:
+    """Return what a module of the package has under a name; ``what`` names the setting in the error."""
     try:
         with home.loading.step(f"importing module {module_name}"):
             module = home.import_module(module_name)
@@ -275,7 +276,7 @@ def load_serde(home: Home, class_name: str) -> SerDe:
     if not module_name:
         known = ", ".join(_OUR_SERDES)
         raise FunctionLoadError(f"SerDe {class_name!r} is not one of {known}; a class of your own is module.Class")
-    found = _find(home, module_name, attribute, f"SerDe {class_name!r}")
+    found = find_object(home, module_name, attribute, f"SerDe {class_name!r}")
     if not inspect.isclass(found):
         raise FunctionLoadError(f"SerDe {class_name!r} names a {type(found).__name__}, not a class")
     with home.loading.step(f"making an object of SerDe {class_name}"):

@@ -1,0 +1,1 @@
+"""Sources and sinks at work in an instance."""

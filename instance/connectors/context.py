@@ -1,0 +1,65 @@
+"""The contexts that connectors get."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+
+from ...api.connector import Position, SinkContext, SourceContext
+from ...errors import StateUnavailable
+from ..spec import InstanceSpec
+from ..state.session import StateSession
+from ..stats import InstanceStats
+
+_NO_STATE = "this worker knows no state store; give workers its address as stateStorageServiceUrl: bk://host:port"
+
+
+class InstanceContext(SourceContext, SinkContext):
+    """What a connector of one instance may ask and do."""
+
+    def __init__(
+        self,
+        spec: InstanceSpec,
+        stats: InstanceStats,
+        logger: logging.Logger,
+        secrets: Mapping[str, str],
+        is_stopping: Callable[[], bool],
+    ) -> None:
+        """Prepare; `state` and `position` are set when they are known."""
+        self.position: Position = None
+        self.name = spec.function_name
+        self.instance_id = spec.instance_id
+        self.parallelism = max(spec.details.parallelism, 1)
+        self.logger = logger
+        self.state: StateSession | None = None
+        self.paused: set[str] = set()
+        self._stats = stats
+        self._secrets = secrets
+        self._is_stopping = is_stopping
+
+    def record_metric(self, name: str, value: float) -> None:  # noqa: D102  documented in ConnectorContext
+        if refusal := self._stats.record(name, value):
+            self.logger.error("%s", refusal)
+
+    def secret(self, name: str) -> str | None:  # noqa: D102
+        return self._secrets.get(name)
+
+    def get_state(self, key: str) -> bytes | None:  # noqa: D102
+        return self._table().get_state(key)
+
+    def put_state(self, key: str, value: str | bytes) -> None:  # noqa: D102
+        self._table().put_state(key, value)
+
+    def _table(self) -> StateSession:
+        if self.state is None:
+            raise StateUnavailable(_NO_STATE)
+        return self.state
+
+    def is_stopping(self) -> bool:  # noqa: D102
+        return self._is_stopping()
+
+    def pause(self, topic: str) -> None:  # noqa: D102
+        self.paused.add(topic)
+
+    def resume(self, topic: str) -> None:  # noqa: D102
+        self.paused.discard(topic)

@@ -1,0 +1,72 @@
+"""File source and file sink in an instance: what is written is acknowledged, what is refused goes away alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from magnetar.client.client import AsyncClient
+from magnetar.instance.spec import InstanceSpec
+from magnetar.runtime.thread.runtime import ThreadRuntime
+from magnetar.wire import functions_pb2 as records
+
+from tests.support.eventually import until
+from tests.support.function_topics import no_backlog, receive, send_batches
+from tests.support.instances import MakeSpec, any_runtime, client, make_spec, server, topic
+from tests.support.servers import Server
+
+__all__ = ["any_runtime", "client", "make_spec", "server", "topic"]
+
+
+def sink_of(make_spec: MakeSpec, configs: dict[str, object]) -> InstanceSpec:
+    sink = {"builtin": "file", "configs": json.dumps(configs), "typeClassName": "none"}
+    return make_spec("", sink=sink, componentType=records.FunctionDetails.SINK)
+
+
+async def test_file_sink_writes_json_lines_and_gives_bad_records_away(
+    client: AsyncClient, server: Server, make_spec: MakeSpec, topic: str, tmp_path: Path
+) -> None:
+    runtime = ThreadRuntime(server.service_url)
+    spec = sink_of(make_spec, {"path": str(tmp_path / "out"), "rollSeconds": 0.5})
+    instance = await runtime.start(spec)
+    values = [json.dumps({"n": number, "ä": "ü"}).encode() for number in range(1000)]
+    values[500] = b"{no json"
+    await send_batches(client, f"{topic}-in", [values[begin : begin + 100] for begin in range(0, 1000, 100)])
+    await no_backlog(server, f"{topic}-in")
+
+    def lines() -> list[bytes]:
+        files = sorted((tmp_path / "out").glob("[!.]*.jsonl"))
+        return [line for file in files for line in file.read_bytes().splitlines()]
+
+    async def are_there() -> bool:
+        return len(lines()) == 999
+
+    await until(are_there)
+    assert [json.loads(line)["n"] for line in lines()] == [n for n in range(1000) if n != 500]
+    (refused,) = await receive(client, f"{topic}-in-f-DLQ", 1)
+    assert refused.data == b"{no json"
+    await instance.stop(10)
+    await runtime.close()
+
+
+async def test_file_source_sends_lines_and_removes_what_is_durable(
+    client: AsyncClient, server: Server, make_spec: MakeSpec, topic: str, tmp_path: Path
+) -> None:
+    runtime = ThreadRuntime(server.service_url)
+    files = tmp_path / "in"
+    files.mkdir()
+    for number in range(3):
+        (files / f"{number}.txt").write_text("".join(f"{number}-{line}\n" for line in range(2000)))
+    source = {"builtin": "file", "configs": json.dumps({"path": str(files), "pollingInterval": 100})}
+    spec = make_spec("", source=source, componentType=records.FunctionDetails.SOURCE)
+    instance = await runtime.start(spec)
+    messages = await receive(client, f"{topic}-out", 6000)
+    assert [message.data.decode() for message in messages] == [f"{n}-{line}" for n in range(3) for line in range(2000)]
+    assert messages[0].properties["file"] == "0.txt"
+
+    async def are_gone() -> bool:
+        return not list(files.iterdir())
+
+    await until(are_gone)
+    await instance.stop(10)
+    await runtime.close()
