@@ -35,6 +35,7 @@ from .cluster.internal_topic import TopicLog, keep_compacted
 from .cluster.leadership import Leadership
 from .cluster.scheduling import Scheduling
 from .config import WorkerConfig
+from .functions.components import SINK, SOURCE
 from .functions.cursor_reset import CursorReset
 from .functions.deletion import SubscriptionCleanup, Termination
 from .functions.instances import Instances
@@ -49,7 +50,7 @@ from .functions.trigger import Trigger
 from .rest import metrics
 from .rest.app import make_app
 from .rest.cluster import ClusterRoutes
-from .rest.connectors import connectors_routes
+from .rest.connectors import ConnectorRoutes
 from .rest.functions import FunctionsRoutes
 from .rest.state import StateRoutes
 
@@ -231,7 +232,13 @@ class Parts:
             return metrics.render(self._config.cluster, await instances.own_metrics(), self._gauges())
 
         # The first path that matches answers: a key of a state may end like a path of a function.
-        tables = (state.routes(), functions.routes(), cluster.routes(), connectors_routes())
+        tables = (
+            state.routes(), functions.routes(), cluster.routes(),
+            *(
+                ConnectorRoutes(self.functions.of(kind), instances, self.packages, self.tables).routes()
+                for kind in (SOURCE, SINK)
+            ),
+        )  # fmt: skip
         return make_app(tables, read_metrics)
 
     def _gauges(self) -> list[tuple[str, str, float]]:

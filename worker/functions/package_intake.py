@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from ...api.pickled_function import PICKLE_FILE, VERSION_FILE, version_refusal
+from ...config.connector_config import BUILT_IN, ConnectorConfig
 from ...config.function_config import SPARK, FunctionConfig
 from ...errors import PackageError, RequestRefused
 from ...instance.loading.loader import requirements_of
@@ -42,7 +43,7 @@ class PackageIntake:
         return self._packages.used(upload.package_id) if upload else contextlib.nullcontext()
 
     async def keep(
-        self, upload: Upload, file_name: str | None, config: FunctionConfig, deadline: Deadline
+        self, upload: Upload, file_name: str | None, config: FunctionConfig | ConnectorConfig, deadline: Deadline
     ) -> PackageLocationMetaData:
         """Check a package and make it durable.
 
@@ -71,17 +72,30 @@ class PackageIntake:
         async with deadline.bound("the change was made, and its package could not be looked at"):
             await deadline.ask(lambda: self._packages.keep(upload, location.originalFileName))
 
-    async def check_stored(self, location: PackageLocationMetaData, config: FunctionConfig) -> None:
+    async def check_stored(self, location: PackageLocationMetaData, config: FunctionConfig | ConnectorConfig) -> None:
         """Check the package of a record against another config.
 
         Raises:
             PackageError: it has no such function.
         """
-        await asyncio.to_thread(_check, await self.fetch(location), config)
+        if not is_built_in(location):
+            await asyncio.to_thread(_check, await self.fetch(location), config)
 
     async def fetch(self, location: PackageLocationMetaData) -> Path:
-        """Return a record's package, extracted on this machine."""
+        """Return a record's package, extracted on this machine; an installed connector has none."""
+        if is_built_in(location):
+            return Path()
         return await self._packages.fetch(package_id(location), package_name(location))
+
+
+def built_in_location(name: str) -> PackageLocationMetaData:
+    """Return what the record of an installed connector has in place of a package."""
+    return PackageLocationMetaData(packagePath=BUILT_IN + name)
+
+
+def is_built_in(location: PackageLocationMetaData) -> bool:
+    """Return whether a record is of an installed connector."""
+    return location.packagePath.startswith(BUILT_IN)
 
 
 def package_id(location: PackageLocationMetaData) -> str:
@@ -115,7 +129,7 @@ def url_refusal(url: str) -> str:
     return "Function Package url is not valid.supported url (http/https/file); upload the file as data"
 
 
-def _check(package: Path, config: FunctionConfig) -> None:
+def _check(package: Path, config: FunctionConfig | ConnectorConfig) -> None:
     check_package(package, config.class_name or "", installs=config.runtime_env == SPARK)
 
 
@@ -124,7 +138,7 @@ def _bare(path: str) -> str:
     return PureWindowsPath(PurePosixPath(path).name).name
 
 
-def _file_name(sent: str | None, config: FunctionConfig) -> str:
+def _file_name(sent: str | None, config: FunctionConfig | ConnectorConfig) -> str:
     """Return the package's bare name; a module is found by it, so an upload without a name takes that of `py`."""
     name = _bare(sent or config.file_name or "")
     if not name:

@@ -12,16 +12,15 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...config.conversion import from_details, merge, read_function_config, to_details
-from ...config.function_config import FunctionConfig
-from ...config.rules import check, with_defaults
+from ...config.rules import with_defaults
 from ...errors import FunctionExists, InvalidConfig, MagnetarError, NotLeader, OutOfDate, RequestRefused
 from ...metadata.functions import FunctionMetadataManager, FunctionRequest
 from ...metadata.packages import Upload
 from ...wire.functions_pb2 import RUNNING, STOPPED, FunctionMetaData, FunctionState, PackageLocationMetaData
 from ..cluster.broker_admin import BrokerAdmin
 from ..cluster.hand_over import NO_LEADER, Deadline, HandOver
-from .package_intake import PackageIntake, url_refusal
+from .components import FUNCTION, Component
+from .package_intake import PackageIntake, built_in_location, url_refusal
 from .prerequisites import Prerequisites
 
 LOOK_TIMEOUT_S = 5.0
@@ -72,6 +71,7 @@ class Functions:
         hand_over: the way to the leader.
         prerequisites: what has to be there before a function is.
         end_instances: returns when nothing of a stopped function runs any more.
+        component: which kind they are of.
     """
 
     metadata: FunctionMetadataManager
@@ -80,12 +80,22 @@ class Functions:
     hand_over: HandOver
     prerequisites: Prerequisites
     end_instances: Callable[[FunctionName, FunctionMetaData], Awaitable[None]]
+    component: Component = FUNCTION
+
+    def of(self, component: Component) -> Functions:
+        """Return the same for components of another kind."""
+        return replace(self, component=component)
+
+    def get(self, name: FunctionName) -> FunctionMetaData | None:
+        """Return the record of a function, None without one of this kind."""
+        metadata = self.metadata.get(str(name))
+        return metadata if self.component.has(metadata) else None
 
     def find(self, name: FunctionName) -> FunctionMetaData:
         """Return the record of a function; 404 without one."""
-        metadata = self.metadata.get(str(name))
+        metadata = self.get(name)
         if metadata is None:
-            raise RequestRefused(404, f"Function {name.name} doesn't exist")
+            raise RequestRefused(404, f"{self.component.title} {name.name} doesn't exist")
         return metadata
 
     async def newest(self, name: FunctionName) -> FunctionMetaData:
@@ -93,7 +103,7 @@ class Functions:
 
         Whoever created it was perhaps answered by another worker, which this one has not followed yet.
         """
-        if self.metadata.get(str(name)) is None:
+        if self.get(name) is None:
             await self._look()
         return self.find(name)
 
@@ -114,7 +124,10 @@ class Functions:
 
     def names(self, tenant: str, namespace: str) -> list[str]:
         """Return the names of a namespace's functions."""
-        return self.metadata.names(tenant, namespace)
+        found = (
+            (name, self.get(FunctionName(tenant, namespace, name))) for name in self.metadata.names(tenant, namespace)
+        )
+        return [name for name, metadata in found if metadata is not None]
 
     async def register(self, name: FunctionName, deployment: Deployment) -> None:
         """Create a function; returns when every worker can learn of it."""
@@ -138,18 +151,19 @@ class Functions:
             # Another worker may have answered that it is gone, which this one has not read yet.
             await deadline.ask(self.metadata.log.catch_up)
             if self.metadata.get(str(name)) is not None:
-                raise RequestRefused(400, f"Function {name.name} already exists")
+                raise RequestRefused(400, f"{self.component.title} {name.name} already exists")
+        component = self.component
         try:
-            config = with_defaults(_named(read_function_config(deployment.config), name))
-            check(config)
+            config = with_defaults(_named(component.read(deployment.config), name))
+            component.check(config)
         except InvalidConfig as exc:
             raise RequestRefused(400, str(exc)) from exc
-        await self.prerequisites.check_spark(to_details(config))
+        await self.prerequisites.check_spark(component.to_details(config))
         location = await self._keep(deployment, config, deadline)
         if location is None:
-            raise RequestRefused(400, "Function package is not provided")
+            raise RequestRefused(400, f"{component.title} package is not provided")
         metadata = FunctionMetaData(
-            functionDetails=to_details(config),
+            functionDetails=component.to_details(config),
             packageLocation=location,
             version=0,
             createTime=time.time_ns() // 1_000_000,
@@ -164,19 +178,20 @@ class Functions:
         await self._deploy(name, deployment, self._changed_record)
 
     async def _changed_record(self, name: FunctionName, deployment: Deployment, deadline: Deadline) -> FunctionMetaData:
-        existing = self.metadata.get(str(name))
+        component = self.component
+        existing = self.get(name)
         if existing is None:
             await deadline.ask(self.metadata.log.catch_up)
-            existing = self.metadata.get(str(name))
+            existing = self.get(name)
         if existing is None:
-            raise RequestRefused(400, f"Function {name.name} doesn't exist")
-        before = from_details(existing.functionDetails)
+            raise RequestRefused(400, f"{component.title} {name.name} doesn't exist")
+        before = component.from_details(existing.functionDetails)
         try:
-            sent = _named(read_function_config(deployment.config), name)
-            config = merge(before, sent)
+            sent = _named(component.read(deployment.config), name)
+            config = component.merge(before, sent)
             has_package = deployment.upload is not None or bool(deployment.url)
             unchanged = config == before
-            check(config)
+            component.check(config)
             if unchanged and not has_package:
                 raise InvalidConfig("Update contains no change")
         except InvalidConfig as exc:
@@ -186,7 +201,7 @@ class Functions:
             location = existing.packageLocation
             await self.packages.check_stored(location, config)
         metadata = _next_version(existing)
-        metadata.functionDetails.CopyFrom(to_details(config))
+        metadata.functionDetails.CopyFrom(component.to_details(config))
         metadata.packageLocation.CopyFrom(location)
         for instance_id in [key for key in metadata.instanceStates if key >= (config.parallelism or 1)]:
             del metadata.instanceStates[instance_id]
@@ -266,10 +281,12 @@ class Functions:
         except NotLeader as exc:
             raise RequestRefused(503, f"{NO_LEADER}: {exc}") from exc
 
-    async def _keep(
-        self, deployment: Deployment, config: FunctionConfig, deadline: Deadline
-    ) -> PackageLocationMetaData | None:
+    async def _keep(self, deployment: Deployment, config: Any, deadline: Deadline) -> PackageLocationMetaData | None:
         """Check a package and make it durable; None if the request brings none."""
+        if name := self.component.built_in(config):
+            if deployment.upload is not None or deployment.url:
+                raise RequestRefused(400, f"{name} is installed; leave the package out, or the type")
+            return built_in_location(name)
         if deployment.url:
             raise RequestRefused(400, url_refusal(deployment.url))
         if deployment.upload is None:
@@ -289,5 +306,5 @@ def states_of(metadata: FunctionMetaData) -> dict[int, FunctionState]:
     return {index: metadata.instanceStates.get(index, RUNNING) for index in range(metadata.functionDetails.parallelism)}
 
 
-def _named(config: FunctionConfig, name: FunctionName) -> FunctionConfig:
+def _named(config: Any, name: FunctionName) -> Any:
     return replace(config, tenant=name.tenant, namespace=name.namespace, name=name.name)

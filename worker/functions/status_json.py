@@ -62,6 +62,26 @@ def _exceptions(records: Iterable[FunctionStatus.ExceptionInformation]) -> list[
     return [{"exceptionString": record.exceptionString, "timestampMs": record.msSinceEpoch} for record in records]
 
 
+def connector_status(status: Json, kind: str) -> Json:
+    """Return the status of an instance of a connector, in Pulsar's fields, from that of a function."""
+    count, written = status["numReceived"], status["numSuccessfullyProcessed"]
+    is_sink = kind == "sink"
+    own = "Sink" if is_sink else "Source"
+    return {
+        "running": status["running"],
+        "error": status["error"],
+        "numRestarts": status["numRestarts"],
+        "numReadFromPulsar" if is_sink else "numReceivedFromSource": count if is_sink else written,
+        "numSystemExceptions": status["numUserExceptions"],
+        "latestSystemExceptions": status.get("latestUserExceptions", []),
+        f"num{own}Exceptions": status["numSystemExceptions"],
+        f"latest{own}Exceptions": status.get("latestSystemExceptions", []),
+        "numWrittenToSink" if is_sink else "numWritten": written,
+        "lastReceivedTime": status["lastInvocationTime"],
+        "workerId": status["workerId"],
+    }
+
+
 def function_status(instances: Mapping[int, Json]) -> Json:
     """Return FunctionStatus of the answers of all assigned instances."""
     return {

@@ -1,55 +1,174 @@
-"""`/admin/v3/sources` and `/admin/v3/sinks`, singular too: clear answers until connectors come with a later version."""
+"""`/admin/v3/sources` and `/admin/v3/sinks`, and the same in the singular: deploying and controlling connectors."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
 from starlette.responses import Response
 
-from ...errors import RequestRefused
+from ...api.connector_config import definition
+from ...connectors.register import Definition, available, find
+from ...errors import InvalidConfig, RequestRefused
+from ...instance.identity import table_of
+from ...metadata.packages import PackageStore
 from ...web.answers import as_json
-from ...web.router import Handler
-from .app import WorkerCall
-
-_COMMANDS = ("start", "stop", "restart")
-
-
-def connectors_routes() -> Iterator[tuple[str, str, Handler[WorkerCall]]]:
-    """Return the routes of both kinds under both spellings."""
-    for kind in ("Source", "Sink"):
-        word = kind.lower()
-        for base in (f"/admin/v3/{word}s", f"/admin/v3/{word}"):
-            yield from _routes_of(base, kind)
+from ...wire.functions_pb2 import RUNNING, STOPPED, FunctionState
+from ..functions.instances import Instances
+from ..functions.service import FunctionName, Functions
+from ..functions.state_tables import StateTables
+from ..functions.status_json import connector_status
+from .app import WorkerCall, WorkerRoutes
+from .functions import Deploy, check_options, deployment_of
+from .multipart import Part, json_part, read_form
 
 
-def _routes_of(base: str, kind: str) -> Iterator[tuple[str, str, Handler[WorkerCall]]]:
-    word = kind.lower()
+@dataclass(frozen=True, slots=True)
+class ConnectorRoutes:
+    """Handlers of one worker for one kind of connector.
 
-    async def empty(_: WorkerCall) -> Response:
-        """Return an empty list: there are no connectors yet."""
-        return as_json([])
+    Attributes:
+        functions: requests about components of this kind.
+        instances: what runs.
+        packages: their code.
+        tables: their state.
+    """
 
-    async def reload_nothing(_: WorkerCall) -> None:
-        """Reload the built-in connectors: there are none."""
+    functions: Functions
+    instances: Instances
+    packages: PackageStore
+    tables: StateTables
 
-    async def refuse(_: WorkerCall) -> Response:
-        """Refuse to create or update a connector."""
-        raise RequestRefused(501, f"{word}s are not supported yet; use a function")
+    @property
+    def kind(self) -> str:
+        """``source`` or ``sink``."""
+        return self.functions.component.title.lower()
 
-    async def missing(call: WorkerCall) -> Response:
-        """Answer that there is no such connector."""
-        raise RequestRefused(404, f"{kind} {call.name('name')} doesn't exist")
+    def routes(self) -> WorkerRoutes:
+        """Return the routes under both spellings."""
+        return tuple(row for base in (f"{self.kind}s", self.kind) for row in self._routes_of(f"/admin/v3/{base}"))
 
-    one = base + "/{tenant}/{namespace}/{name}"
-    yield "GET", f"{base}/builtin{word}s", empty
-    yield "GET", f"{base}/builtin{word}s/{{name}}/configdefinition", missing
-    yield "POST", f"{base}/reloadBuiltIn{kind}s", reload_nothing
-    yield "GET", f"{base}/{{tenant}}/{{namespace}}", empty
-    yield "POST", one, refuse
-    yield "PUT", one, refuse
-    for method, path in (("GET", one), ("DELETE", one), ("GET", f"{one}/status")):
-        yield method, path, missing
-    yield "GET", f"{one}/{{instance_id}}/status", missing
-    for command in _COMMANDS:
-        yield "POST", f"{one}/{command}", missing
-        yield "POST", f"{one}/{{instance_id}}/{command}", missing
+    def _routes_of(self, base: str) -> Iterator[Any]:
+        kind, title = self.kind, self.functions.component.title
+        one = base + "/{tenant}/{namespace}/{name}"
+        instance = f"{one}/{{instance_id}}"
+        yield "GET", f"{base}/builtin{kind}s", self.built_in
+        yield "GET", f"{base}/builtin{kind}s/{{name}}/configdefinition", self.config_definition
+        yield "POST", f"{base}/reloadBuiltIn{title}s", self.reload
+        yield "GET", f"{base}/{{tenant}}/{{namespace}}", self.list_all
+        yield "POST", one, self.register
+        yield "PUT", one, self.update
+        yield "DELETE", one, self.deregister
+        yield "GET", one, self.get
+        yield "GET", f"{one}/status", self.status
+        yield "GET", f"{instance}/status", self.instance_status
+        for path in (one, instance):
+            yield "POST", f"{path}/start", self.start
+            yield "POST", f"{path}/stop", self.stop
+            yield "POST", f"{path}/restart", self.restart
+
+    async def built_in(self, _: WorkerCall) -> Response:
+        """Return the connectors that are installed."""
+        found = await asyncio.to_thread(available, self.kind)
+        return as_json([self._definition(one) for one in found])
+
+    def _definition(self, one: Definition) -> dict[str, str]:
+        answer = {"name": one.name, "description": one.description, f"{self.kind}Class": one.class_name}
+        if one.extra:
+            answer["extra"] = one.extra
+        if one.unverified:
+            answer["notVerified"] = one.unverified
+        return answer
+
+    async def config_definition(self, call: WorkerCall) -> Response:
+        """Return the fields of an installed connector."""
+        try:
+            connector = await asyncio.to_thread(find, self.kind, call.name("name"))
+        except InvalidConfig as exc:
+            raise RequestRefused(404, str(exc)) from exc
+        return as_json(definition(connector.config))
+
+    async def reload(self, _: WorkerCall) -> None:
+        """Look for installed connectors anew; they are looked for whenever they are asked for."""
+
+    async def register(self, call: WorkerCall) -> None:
+        """Create a connector from its config (JSON) and data (its package), unless it is an installed one."""
+        await self._deploy(call, self.functions.register)
+
+    async def update(self, call: WorkerCall) -> None:
+        """Change a connector; parts as at its creation, plus updateOptions."""
+        await self._deploy(call, self.functions.update, has_options=True)
+
+    async def _deploy(self, call: WorkerCall, deploy: Deploy, *, has_options: bool = False) -> None:
+        name = call.function
+        form = await read_form(call.request, "data", self.packages)
+        try:
+            if has_options:
+                check_options(json_part(form, "updateOptions") or {})
+            await deploy(name, deployment_of(form, f"{self.kind}Config", self.functions.component.title))
+        finally:
+            upload = form.get("data", Part()).upload
+            if upload is not None:
+                await self.packages.discard(upload)
+        await self.instances.settle(name, self.functions.find(name))
+
+    async def deregister(self, call: WorkerCall) -> None:
+        """Delete a connector."""
+        name = call.function
+        metadata = await self.functions.newest(name)
+        await self.functions.deregister(name)
+        await self.instances.settle(name, None)
+        self.tables.drop(table_of(metadata))
+
+    def get(self, call: WorkerCall) -> Response:
+        """Return a connector's config; secrets are hidden."""
+        answer = dict(self.functions.component.to_json(self.functions.find(call.function)))
+        if answer.get("secrets"):
+            answer["secrets"] = dict.fromkeys(answer["secrets"], "***")
+        return as_json(answer)
+
+    def list_all(self, call: WorkerCall) -> Response:
+        """Return the names of a namespace's connectors."""
+        return as_json(self.functions.names(call.name("tenant"), call.name("namespace")))
+
+    async def status(self, call: WorkerCall) -> Response:
+        """Return the status of all instances."""
+        status = await self.instances.status(self._existing(call))
+        for one in status["instances"]:
+            one["status"] = connector_status(one["status"], self.kind)
+        return as_json(status)
+
+    async def instance_status(self, call: WorkerCall) -> Response:
+        """Return the status of one instance."""
+        name, number = self._existing(call), call.instance_id("status")
+        parallelism = self.functions.find(name).functionDetails.parallelism
+        if not 0 <= number < parallelism:
+            title = self.functions.component.title
+            raise RequestRefused(400, f"{title} {name.name} doesn't have instance with id {number}")
+        return as_json(connector_status(await self.instances.instance_status(name, number), self.kind))
+
+    async def start(self, call: WorkerCall) -> None:
+        """Start one instance or all."""
+        await self._switch(call, "start", RUNNING)
+
+    async def stop(self, call: WorkerCall) -> None:
+        """Stop one instance or all."""
+        await self._switch(call, "stop", STOPPED)
+
+    async def _switch(self, call: WorkerCall, command: str, state: FunctionState) -> None:
+        name = call.function
+        await self.functions.newest(name)
+        await self.functions.set_state(name, call.optional_instance_id(command), state)
+        metadata = self.functions.find(name)
+        await self.instances.settle(name, metadata)
+        await self.instances.stopped(name, metadata)
+
+    async def restart(self, call: WorkerCall) -> None:
+        """Restart one instance or all; nothing is stored."""
+        await self.instances.restart(self._existing(call), call.optional_instance_id("restart"))
+
+    def _existing(self, call: WorkerCall) -> FunctionName:
+        self.functions.find(call.function)
+        return call.function

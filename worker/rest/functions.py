@@ -102,8 +102,8 @@ class FunctionsRoutes:
         form = await read_form(call.request, "data", self.packages)
         try:
             if has_options:
-                _check_options(json_part(form, "updateOptions") or {})
-            await deploy(function, _deployment(form))
+                check_options(json_part(form, "updateOptions") or {})
+            await deploy(function, deployment_of(form, "functionConfig", "Function"))
         finally:
             upload = form.get("data", Part()).upload
             if upload is not None:
@@ -299,7 +299,7 @@ class FunctionsRoutes:
         return StreamingResponse(merged(streams), media_type="text/plain; charset=utf-8")
 
 
-def _check_options(options: Mapping[str, Any]) -> None:
+def check_options(options: Mapping[str, Any]) -> None:
     """Refuse options of an update that would have no effect."""
     for name, value in options.items():
         if name != "updateAuthData":
@@ -310,10 +310,11 @@ def _check_options(options: Mapping[str, Any]) -> None:
             )
 
 
-def _deployment(form: Form) -> Deployment:
-    config = json_part(form, "functionConfig")
+def deployment_of(form: Form, part: str, title: str) -> Deployment:
+    """Return what a form deploys; ``part`` has its config."""
+    config = json_part(form, part, title)
     if config is None:
-        raise RequestRefused(400, "Function config is not provided")
+        raise RequestRefused(400, f"{title} config is not provided")
     data = form.get("data", Part())
     url = form["url"].content.decode("utf-8", "replace").strip() if "url" in form else ""
     return Deployment(config, data.upload, data.file_name, url or None)

@@ -176,14 +176,21 @@ def _decoded(text: bytes) -> str:
     return text.strip().decode("utf-8", "replace")
 
 
-def json_part(form: Form, name: str, max_bytes: int = MAX_JSON_BYTES) -> dict[str, Any] | None:
-    """Return the JSON object of a part, None without one; Pulsar takes only a part that says that it is JSON."""
+def json_part(form: Form, name: str, title: str = "", max_bytes: int = MAX_JSON_BYTES) -> dict[str, Any] | None:
+    """Return the JSON object of a part, None without one; Pulsar takes only a part that says that it is JSON.
+
+    Args:
+        form: the parts.
+        name: of the part.
+        title: the component whose config it is; empty if it is none.
+        max_bytes: of its content.
+    """
     part = form.get(name)
     if part is None:
         return None
     if not part.is_json:
         shown = ascii(part.content_type[:80]) if part.content_type else "no content type"
-        missing = "Function config is not provided: " if name == "functionConfig" else ""
+        missing = f"{title} config is not provided: " if title else ""
         raise RequestRefused(400, f"{missing}the part {name} has {shown}, send it as application/json")
     if len(part.content) > max_bytes:
         raise RequestRefused(400, f"the part {name} of {len(part.content)} bytes is larger than {max_bytes}")

@@ -102,7 +102,7 @@ class StateRoutes:
         key = call.text("key")
         self.tables.check_configured()
         table = table_of(self._find(call))
-        state = json_part(await read_form(call.request), "state", MAX_PART_BYTES)
+        state = json_part(await read_form(call.request), "state", max_bytes=MAX_PART_BYTES)
         if state is None:
             raise RequestRefused(400, "the part state is missing: a FunctionState as JSON")
         data = sent(state, key)
