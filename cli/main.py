@@ -76,6 +76,8 @@ COMMANDS = {
     "functions-worker": Entry(
         "functions.functions_worker", "functions_worker", "Inspect the workers and their instances."
     ),
+    "sources": Entry("connectors.connectors", "sources", "Create, change and watch sources."),
+    "sinks": Entry("connectors.connectors", "sinks", "Create, change and watch sinks."),
     "topics": Entry("topics.topics", "topics", "Create, inspect and change topics and their subscriptions."),
     "topicPolicies": Entry("topics.policies", "topic_policies", "Show and change policies of single topics."),
     "subscriptions": Entry("topics.subscriptions", "subscriptions", "The subscriptions of a topic."),
@@ -90,7 +92,7 @@ COMMANDS = {
 
 NOT_HERE = (
     "bookies", "broker-stats", "localrun", "packages", "proxy", "read", "resource-quotas", "resourcegroups", "schemas",
-    "sink", "sinks", "source", "sources", "tokens", "transactions", "websocket",
+    "tokens", "transactions", "websocket",
 )  # fmt: skip
 """Commands of Pulsar, or of later versions, that this version refuses by name."""
 

@@ -50,7 +50,7 @@ def functions() -> None:
     """Create, change and watch functions."""
 
 
-def package_part(package: str) -> dict[str, tuple[str | None, str | bytes, str]]:
+def package_part(package: str, flag: str = "--py") -> dict[str, tuple[str | None, str | bytes, str]]:
     """Return the part of the request that carries the code, or its URL.
 
     Raises:
@@ -60,7 +60,7 @@ def package_part(package: str) -> dict[str, tuple[str | None, str | bytes, str]]
         return {"url": (None, package, "text/plain")}
     path = Path(package)
     if path.is_dir():
-        raise Failure(f"--py {package} is a directory; zip it (`cd {package} && zip -r ../package.zip .`)")
+        raise Failure(f"{flag} {package} is a directory; zip it (`cd {package} && zip -r ../package.zip .`)")
     try:
         content = path.read_bytes()
     except FileNotFoundError as exc:

@@ -1,0 +1,1 @@
+"""``magnetar sources`` and ``magnetar sinks``."""
