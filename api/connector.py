@@ -50,6 +50,8 @@ class Record:
         event_time_ms: when it happened, in milliseconds since 1970; 0 if that is not known.
         topic: of a sink's record: the topic that it came from. Of a source's: where to send it instead of the output.
         message_id: of a sink's record: its place in the topic, as text.
+        sequence: of a sink's record: its number in its topic, made of its place: it grows, and is the same when the
+            record comes again. Below 2^63; 0 for a place that gives no such number, which is none of EFFECTIVELY_ONCE.
         partition: of a source's record: the part of the input that it belongs to. The order is kept within one.
         acknowledge: of a source's record: called when it is durable, for systems that want each message confirmed.
         fail: of a source's record: called when it could not be stored, so that it comes again.
@@ -62,6 +64,7 @@ class Record:
     topic: str = ""
     message_id: str = ""
     partition: str = ""
+    sequence: int = 0
     acknowledge: Callable[[], object] | None = None
     fail: Callable[[], object] | None = None
 
@@ -175,6 +178,24 @@ class Connector:
     config: ClassVar[type[Any]] = dict
     """The class of its configuration; see `connector_config.option`. With ``dict`` it takes any fields, unchecked."""
 
+    def check(self, config: Any) -> None:
+        """Refuse settings that do not go together, or that no type shows to be wrong, such as a malformed URL.
+
+        Called when the connector is created, before anything is opened, and again in each instance; it asks nobody.
+
+        Raises:
+            InvalidConfig: with the name of the field and what it may be.
+        """
+
+    def not_effectively_once(self, config: Any) -> str:
+        """Return why the connector cannot be EFFECTIVELY_ONCE with a configuration; empty if it can.
+
+        A sink can if writing a record a second time changes nothing, or if it keeps the record's `Record.sequence` in
+        the target's own transaction. A source can if its `Source.snapshot` is complete, and what follows a position is
+        always the same records in the same order.
+        """
+        return f"{type(self).__name__} says nothing of records that come again, which would be there twice"
+
     def open(self, config: Any, context: Any) -> Awaitable[None] | None:
         """Connect; called once, before everything else."""
 
@@ -224,9 +245,6 @@ class Sink(Connector):
 
     A record is acknowledged when the call that it was given to has returned.
     """
-
-    is_idempotent: ClassVar[bool] = False
-    """Whether writing a record a second time changes nothing, which EFFECTIVELY_ONCE needs."""
 
     def batching(self, config: Any) -> Batching:
         """Return how many records `write_batch` is given at once."""

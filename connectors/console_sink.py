@@ -23,7 +23,10 @@ class ConsoleSink(Sink):
     """Shows each record as a line of the instance's log."""
 
     config = ConsoleSinkConfig
-    is_idempotent = True
+
+    def not_effectively_once(self, config: ConsoleSinkConfig) -> str:
+        """See `Connector.not_effectively_once`."""
+        return "a record that comes again is a second line of the log"
 
     def open(self, config: ConsoleSinkConfig, context: SinkContext) -> None:
         """See `Connector.open`."""

@@ -25,6 +25,9 @@ ENTRY_MAX = 2**20 - 1
 OUTPUTS_MAX = 2**10  # of one input entry on one topic partition
 _ENTRY_BITS = 20
 _OUTPUT_BITS = 10
+_NUMBER_ENTRY_BITS = 22
+_NUMBER_INDEX_BITS = 12
+MESSAGES_MAX = 2**_NUMBER_INDEX_BITS  # of one entry
 
 
 class SequenceOverflow(MagnetarError):
@@ -113,3 +116,27 @@ def sequence_id(position: Position, output: int = 0) -> int:
 def position_of_sequence(number: int) -> Position:
     """Return the input position that a sequence id of the first segment was made of."""
     return Position(number >> (_ENTRY_BITS + _OUTPUT_BITS), number >> _OUTPUT_BITS & ENTRY_MAX)
+
+
+def first_message_number(position: Position, messages: int) -> int:
+    """Return the number of an entry's first message; those behind it follow.
+
+    It is ``ledger << 34 | entry << 12 | index``, below 2^63, and grows with the position. What a sink keeps in its
+    target is one number of a topic, so there are no segments here.
+
+    Args:
+        position: of the entry.
+        messages: how many it has.
+
+    Raises:
+        SequenceOverflow: a part is larger than its bits.
+    """
+    ledger_id, entry_id = position
+    number = ledger_id << (_NUMBER_ENTRY_BITS + _NUMBER_INDEX_BITS) | entry_id << _NUMBER_INDEX_BITS
+    if entry_id >> _NUMBER_ENTRY_BITS or messages > MESSAGES_MAX or number >> 63:
+        raise SequenceOverflow(
+            f"entry {ledger_id}:{entry_id} of {messages} messages has no number: the limits of EFFECTIVELY_ONCE are"
+            f" ledger id {2**29 - 1}, entry {2**_NUMBER_ENTRY_BITS - 1} of a ledger and {MESSAGES_MAX} messages of an"
+            " entry; use ATLEAST_ONCE for this topic"
+        )
+    return number

@@ -10,6 +10,7 @@ from ...api.connector import Connector
 from ...api.connector_config import read_config
 from ...connectors.register import find, kind_of
 from ...errors import FunctionLoadError, InvalidConfig
+from ...wire.functions_pb2 import EFFECTIVELY_ONCE
 from ..loading.loader import Home, find_object
 from ..spec import InstanceSpec
 
@@ -36,6 +37,15 @@ def load_connector(spec: InstanceSpec, home: Home, kind: str) -> tuple[Connector
             if not isinstance(connector, type) or kind_of(connector) != kind:
                 raise InvalidConfig(f"{part.className} is no subclass of {kind.capitalize()}")
         config = read_config(connector.config, json.loads(part.configs) if part.configs else {}, secrets)
+        made = connector()
+        check_connector(made, config, is_exact=spec.details.processingGuarantees == EFFECTIVELY_ONCE)
     except InvalidConfig as error:
         raise FunctionLoadError(str(error)) from error
-    return connector(), config, secrets
+    return made, config, secrets
+
+
+def check_connector(connector: Connector, config: Any, *, is_exact: bool) -> None:
+    """Raise InvalidConfig if a connector does not take its configuration, or not with EFFECTIVELY_ONCE."""
+    connector.check(config)
+    if is_exact and (reason := connector.not_effectively_once(config)):
+        raise InvalidConfig(f"processingGuarantees: it cannot be EFFECTIVELY_ONCE: {reason}; use ATLEAST_ONCE")

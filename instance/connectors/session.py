@@ -12,6 +12,7 @@ import inspect
 import logging
 import threading
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 from ...api.connector import Connector, ConnectorContext, Retry
@@ -67,7 +68,7 @@ class ConnectorSession:
             Exception: whatever else the connector raises.
         """
         backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
-        while True:
+        for tries in count(1):
             try:
                 if not self.is_open:
                     self._was_opened = True
@@ -75,14 +76,15 @@ class ConnectorSession:
                     self.is_open = True
                 result = self._run(method, *arguments)
             except AWAY as error:
-                self._wait(error, backoff.next_s())
+                self._wait(error, tries, backoff.next_s())
             else:
                 if self.trouble:
                     self._log.info("goes on after %d retries", self.retries)
                     self.trouble = ""
                 return result
+        raise AssertionError("the count has no end")
 
-    def _wait(self, error: Exception, pause_s: float) -> None:
+    def _wait(self, error: Exception, tries: int, pause_s: float) -> None:
         cause = str(error) or type(error).__name__
         if not isinstance(error, Retry):
             cause = f"{type(error).__name__}: {cause}"
@@ -90,7 +92,7 @@ class ConnectorSession:
             pause_s = max(pause_s, error.after_s)
         if not self.trouble:
             self._log.warning("retrying: %s", cause)
-        self.trouble = f"retrying: {cause}"
+        self.trouble = f"retrying ({tries} {'try' if tries == 1 else 'tries'}): {cause}"
         self.retries += 1
         self._close()
         if self._stopping.wait(pause_s):

@@ -9,6 +9,8 @@ from typing import Any
 from ...api.connector import Batching, Record, RecordRefused, Sink
 from ...api.serde import SerDe
 from ...client.consumers.received import ReceivedEntry
+from ...wire.position import Position
+from ...wire.position_sequence import SequenceOverflow, first_message_number
 from ..acks.pieces import Building, OpenInput, Piece, PieceMaker
 from ..batch_call import Blame, Failure, Results
 from ..function_thread import Calls, FunctionThread, Source
@@ -47,11 +49,7 @@ class SinkCall:
             InstanceStopping: some are not written, and the instance is to stop.
         """
         failures: list[Failure] = []
-        values = decoded(unit.messages, serde, failures)
-        undecoded = {failure.position for failure in failures}
-        records = [
-            record for record in map(_record, range(len(values)), values, unit.places()) if record[0] not in undecoded
-        ]
+        records = records_of(unit, serde, failures)
         sizes = [len(unit.messages[position]) for position, _ in records]
         for run in runs_within(sizes, self._batching.records, self._batching.size):
             self._write_records(records[run], failures)
@@ -73,13 +71,33 @@ class SinkCall:
             records = records[count:]
 
 
-def _record(position: int, value: Any, place: tuple[ReceivedEntry, int]) -> tuple[int, Record]:
-    entry, index = place
+def records_of(unit: Unit, serde: SerDe, failures: list[Failure]) -> list[tuple[int, Record]]:
+    """Return the records of a unit with their positions; messages that cannot be decoded are added to ``failures``."""
+    values = decoded(unit.messages, serde, failures)
+    undecoded = {failure.position for failure in failures}
+    first = dict(zip(map(id, unit.entries), map(_first_number, unit.entries), strict=True))
+    records = []
+    for position, (entry, index) in enumerate(unit.places()):
+        if position not in undecoded:
+            records.append((position, _record(values[position], entry, index, first[id(entry)])))
+    return records
+
+
+def _first_number(entry: ReceivedEntry) -> int | None:
+    message_id = entry.message_id
+    try:
+        return first_message_number(Position(message_id.ledger_id, message_id.entry_id), entry.num_messages)
+    except SequenceOverflow:
+        return None
+
+
+def _record(value: Any, entry: ReceivedEntry, index: int, first_number: int | None) -> Record:
     header = entry.metadata if entry.headers is None else entry.headers[index]
     properties = {pair.key: pair.value for pair in header.properties} if header.properties else {}
     key = header.partition_key if header.HasField("partition_key") else None
+    number = 0 if first_number is None else first_number + index
     message_id = str(message_id_of(entry, index))
-    return position, Record(value, key, properties, header.event_time, entry.topic, message_id)
+    return Record(value, key, properties, header.event_time, entry.topic, message_id, sequence=number)
 
 
 class SinkMaker(PieceMaker):
@@ -129,7 +147,7 @@ class SinkMaker(PieceMaker):
         entry, index = unit.locate(failure.position)
         message = f"message {message_id_of(entry, index)} of {entry.topic}"
         thread.refused(f"{message} was refused, and goes to {self._dead_letter_topic(entry.topic)}: {failure.error}")
-        _, record = _record(failure.position, None, (entry, index))
+        record = _record(None, entry, index, None)
         properties = {
             "REAL_TOPIC": entry.topic,
             "ORIGIN_MESSAGE_ID": record.message_id,

@@ -10,8 +10,10 @@ from ...api.connector_config import read_config
 from ...config import connector_conversion as connectors
 from ...config import conversion, rules
 from ...config.connector_config import ConnectorConfig, SinkConfig, SourceConfig
+from ...config.function_config import EFFECTIVELY_ONCE
 from ...connectors.register import find
 from ...errors import InvalidConfig
+from ...instance.connectors.loading import check_connector
 from ...wire.functions_pb2 import FunctionDetails, FunctionMetaData
 
 Json = Mapping[str, Any]
@@ -64,7 +66,9 @@ def _check_configs(config: ConnectorConfig, kind: str) -> None:
     """Check what an installed connector is told; one that is uploaded says it in its status."""
     if name := connectors.built_in(config):
         secrets = {key: str(value) for key, value in (config.secrets or {}).items()}
-        read_config(find(kind, name).config, config.configs or {}, secrets)
+        connector = find(kind, name)()
+        is_exact = config.processing_guarantees == EFFECTIVELY_ONCE
+        check_connector(connector, read_config(connector.config, config.configs or {}, secrets), is_exact=is_exact)
     elif not config.class_name:
         title = kind.capitalize()
         raise InvalidConfig(

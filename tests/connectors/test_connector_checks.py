@@ -1,0 +1,70 @@
+"""What a connector is asked before it is created: its settings, and whether it can be effectively once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from magnetar.api.connector import Record, Sink, Source
+from magnetar.api.connector_config import option
+from magnetar.config.rules import with_defaults
+from magnetar.errors import InvalidConfig
+from magnetar.instance.connectors.loading import check_connector
+from magnetar.worker.functions.components import SINK, SOURCE
+
+
+@dataclass
+class PairConfig:
+    """Two settings that exclude each other."""
+
+    left: str = option("One.", default="")
+    right: str = option("The other.", default="")
+
+
+class Keyed(Sink):
+    """Takes a key or says that it doubles."""
+
+    config = PairConfig
+
+    def check(self, config: PairConfig) -> None:
+        if config.left and config.right:
+            raise InvalidConfig("left and right exclude each other; give one of them")
+
+    def not_effectively_once(self, config: PairConfig) -> str:
+        return "" if config.left else "without left a record that comes again is added"
+
+    def write(self, record: Record) -> None:
+        """Take it."""
+
+
+def test_settings_that_exclude_each_other_are_refused() -> None:
+    with pytest.raises(InvalidConfig, match="left and right exclude each other"):
+        check_connector(Keyed(), PairConfig("a", "b"), is_exact=False)
+    check_connector(Keyed(), PairConfig("a"), is_exact=False)
+
+
+def test_effectively_once_is_refused_with_the_connector_s_reason() -> None:
+    with pytest.raises(InvalidConfig, match="EFFECTIVELY_ONCE: without left a record that comes again is added; use"):
+        check_connector(Keyed(), PairConfig(), is_exact=True)
+    check_connector(Keyed(), PairConfig("a"), is_exact=True)
+    check_connector(Keyed(), PairConfig(), is_exact=False)
+
+
+def test_a_connector_that_says_nothing_cannot_be_effectively_once() -> None:
+    class Silent(Source):
+        def read(self) -> None:
+            return None
+
+    with pytest.raises(InvalidConfig, match="Silent says nothing of records that come again"):
+        check_connector(Silent(), {}, is_exact=True)
+
+
+def test_create_asks_an_installed_connector() -> None:
+    json: dict[str, object] = {"tenant": "t", "namespace": "n", "name": "s", "sinkType": "console", "inputs": ["in"]}
+    SINK.check(with_defaults(SINK.read(json)))
+    with pytest.raises(InvalidConfig, match="EFFECTIVELY_ONCE: a record that comes again is a second line of the log"):
+        SINK.check(with_defaults(SINK.read(json | {"processingGuarantees": "EFFECTIVELY_ONCE"})))
+    json = {"tenant": "t", "namespace": "n", "name": "s", "sourceType": "cron", "topicName": "out"}
+    json |= {"configs": {"schedule": "* * * * * *"}, "processingGuarantees": "EFFECTIVELY_ONCE"}
+    with pytest.raises(InvalidConfig, match="processingGuarantees: it cannot be EFFECTIVELY_ONCE"):
+        SOURCE.check(with_defaults(SOURCE.read(json)))
