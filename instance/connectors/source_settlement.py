@@ -99,7 +99,7 @@ class SourceSettlement:
         if not self._may_read.wait(_START_S):
             return
         if count := self._reader.read():
-            thread.stats.count_run(count, 0, 0.0, now_ms())
+            thread.stats.total.received += count
 
     def _close_source(self) -> None:
         if self._session is not None:
@@ -177,6 +177,8 @@ class SourceSettlement:
             return
         self.gate.leave(len(batch.records), batch.size)
         self._reader.settled(batch)
+        if batch.error is None:
+            self._core.stats.count_run(len(batch.records), 0, 0.0, now_ms())
         if batch.error is not None and not self._is_closing:
             # What comes behind must not be taken for all that there is: the source begins again where it was.
             self._core.end(f"records were not stored: {type(batch.error).__name__}: {batch.error}")
