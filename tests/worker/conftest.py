@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,15 @@ class Cluster:
             files.append(("data", (file_name, content, "application/octet-stream")))
         files.insert(0, ("functionConfig", (None, json.dumps(full).encode(), "application/json")))
         return await self.http.request(method, f"/admin/v3/functions/public/default/{name}", files=files)
+
+    async def deploy_connector(
+        self, method: str, kind: str, name: str, config: Mapping[str, Any], package: tuple[str, bytes] | None = None
+    ) -> httpx.Response:
+        """Deploy one of the ``sources`` or ``sinks``, with a package of that file name and content if there is one."""
+        files: dict[str, Any] = {f"{kind[:-1]}Config": (None, json.dumps(config).encode(), "application/json")}
+        if package is not None:
+            files["data"] = (*package, "application/octet-stream")
+        return await self.http.request(method, f"/admin/v3/{kind}/public/default/{name}", files=files)
 
     async def get(self, path: str) -> Any:
         answer = await self.http.get(f"/admin/v3/functions/public/default/{path}")

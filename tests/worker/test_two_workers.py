@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -168,3 +170,43 @@ async def test_rebalance_moves_no_more_than_it_must(cluster: Cluster, broker: Br
         await eventually(is_even, "three and two")
     finally:
         await late.stop()
+
+
+async def test_connectors_are_asked_and_restarted_wherever_they_run(cluster: Cluster, second: WorkerService) -> None:
+    workers = sorted([cluster.service.worker_id, "second:worker"])
+    topic = cluster.topic("generated")
+    source = {"topicName": topic, "archive": "builtin://generator", "configs": {"rate": 50}, "parallelism": 4}
+    sink = {"inputs": [topic], "archive": "builtin://console", "parallelism": 4}
+    for kind, config in (("sources", source), ("sinks", sink)):
+        created = await cluster.deploy_connector("POST", kind, f"spread-{kind}", config)
+        assert (created.status_code, created.text) == (204, "")
+
+    async def all_work(path: str, written: str) -> Any:
+        status = (await cluster.http.get(f"{path}/status")).json()
+        are_busy = [one["status"]["running"] and one["status"].get(written) for one in status["instances"]]
+        return len(are_busy) == 4 and all(are_busy) and status
+
+    for url in (cluster.service.worker_url, second.worker_url):
+        cluster.http.base_url = url
+        for kind, written in (("sources", "numWritten"), ("sinks", "numWrittenToSink")):
+            path = f"/admin/v3/{kind}/public/default/spread-{kind}"
+            work = partial(all_work, path, written)
+            status = await eventually(work, "four instances at work")
+            same = ("running", "error", "workerId")
+            shown = [one["status"] for one in status["instances"]]
+            assert sorted(one["workerId"] for one in shown) == [workers[0], workers[0], workers[1], workers[1]]
+            for number in range(4):
+                one = (await cluster.http.get(f"{path}/{number}/status")).json()
+                assert one.keys() == shown[number].keys()
+                assert {name: one[name] for name in same} == {name: shown[number][name] for name in same}
+                assert (await cluster.http.post(f"{path}/{number}/restart")).status_code == 204
+            assert (await cluster.http.post(f"{path}/restart")).status_code == 204
+            await eventually(work, "four instances at work again")
+            assert (await cluster.http.post(f"{path}/stop")).status_code == 204
+            assert (await cluster.http.get(f"{path}/status")).json()["numRunning"] == 0
+            assert (await cluster.http.post(f"{path}/start")).status_code == 204
+            await eventually(work, "four instances at work after a start")
+    for kind in ("sources", "sinks"):
+        path = f"/admin/v3/{kind}/public/default/spread-{kind}"
+        assert (await cluster.http.delete(path)).status_code == 204
+        assert (await cluster.http.get(path)).status_code == 404

@@ -14,7 +14,8 @@ from ...config.function_config import EFFECTIVELY_ONCE
 from ...connectors.register import find
 from ...errors import InvalidConfig
 from ...instance.connectors.loading import check_connector
-from ...wire.functions_pb2 import FunctionDetails, FunctionMetaData
+from ...wire.functions_pb2 import FunctionDetails, FunctionMetaData, FunctionStatus
+from .status_json import instance_status, sink_status, source_status
 
 Json = Mapping[str, Any]
 
@@ -33,6 +34,8 @@ class Component:
         merge: the config after an update.
         to_json: what GET answers.
         built_in: the name of the installed connector that a config means; empty if it needs a package.
+        path: of requests about them.
+        status: the JSON of an instance's status and its worker's id.
     """
 
     title: str
@@ -44,6 +47,8 @@ class Component:
     merge: Callable[[Any, Any], Any]
     to_json: Callable[[FunctionMetaData], Json]
     built_in: Callable[[Any], str]
+    path: str
+    status: Callable[[FunctionStatus, str], dict[str, Any]]
 
     def has(self, metadata: FunctionMetaData | None) -> bool:
         """Return whether a record is one of this kind."""
@@ -84,12 +89,18 @@ def _shown(metadata: FunctionMetaData) -> Json:
 FUNCTION = Component(
     "Function", FunctionDetails.FUNCTION, conversion.read_function_config, rules.check, conversion.to_details,
     conversion.from_details, conversion.merge, conversion.to_json, lambda config: "",
+    "/admin/v3/functions", instance_status,
 )  # fmt: skip
 SOURCE = Component(
     "Source", FunctionDetails.SOURCE, connectors.read_source_config, _check_source, connectors.to_details,
-    connectors.from_details, connectors.merge, _shown, connectors.built_in,
+    connectors.from_details, connectors.merge, _shown, connectors.built_in, "/admin/v3/sources", source_status,
 )  # fmt: skip
 SINK = Component(
     "Sink", FunctionDetails.SINK, connectors.read_sink_config, _check_sink, connectors.to_details,
-    connectors.from_details, connectors.merge, _shown, connectors.built_in,
+    connectors.from_details, connectors.merge, _shown, connectors.built_in, "/admin/v3/sinks", sink_status,
 )  # fmt: skip
+
+
+def component_of(details: FunctionDetails) -> Component:
+    """Return which kind a record is of."""
+    return {FunctionDetails.SOURCE: SOURCE, FunctionDetails.SINK: SINK}.get(details.componentType, FUNCTION)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import httpx
@@ -17,11 +18,12 @@ from ...errors import MagnetarError, RequestRefused, RunNotYet, RunRefused
 from ...membership.manager import MembershipManager
 from ...runtime.manager import RuntimeManager
 from ...scheduler.manager import SchedulerManager
-from ...wire.functions_pb2 import STOPPED, FunctionMetaData, FunctionStatus, MetricsData
+from ...wire.functions_pb2 import STOPPED, Assignment, FunctionMetaData, FunctionStatus, MetricsData
 from ..cluster.peers import Round
+from .components import FUNCTION, Component, component_of
 from .log_stream import stream_log
 from .service import FunctionName
-from .status_json import function_stats, function_status, instance_stats, instance_status
+from .status_json import function_stats, function_status, instance_stats
 
 PEER_TIMEOUT_S = 2.0
 """How long another worker may be silent in the middle of a log."""
@@ -46,6 +48,20 @@ _POLL_S = 0.02
 Json = dict[str, Any]
 Ask = Callable[[Round, FunctionName, int, str], Awaitable[Json]]
 """Returns what the owner of an instance tells: the round, the function, the instance's number, the owner's id."""
+
+
+class InstanceMetrics(NamedTuple):
+    """What one instance has counted.
+
+    Attributes:
+        key: ``tenant/namespace/name:number``.
+        component: what it is an instance of.
+        data: the counts.
+    """
+
+    key: str
+    component: Component
+    data: MetricsData
 
 
 class Instances:
@@ -138,26 +154,26 @@ class Instances:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(STOP_TIMEOUT_S):
                 while True:
-                    running = {item["instanceId"] for item in (await self.status(name))["instances"]
-                               if item["status"]["running"]}  # fmt: skip
+                    status = await self.status(name, component_of(metadata.functionDetails))
+                    running = {item["instanceId"] for item in status["instances"] if item["status"]["running"]}
                     if not running.intersection(numbers):
                         return
                     await asyncio.sleep(_POLL_S)
 
-    async def status(self, name: FunctionName) -> Json:
+    async def status(self, name: FunctionName, component: Component = FUNCTION) -> Json:
         """Return the status of all assigned instances."""
-        return function_status(await self._of_all(name, self._status_of))
+        return function_status(await self._of_all(name, partial(self._status_of, component)))
 
     async def stats(self, name: FunctionName) -> Json:
         """Return the statistics of all assigned instances."""
         return function_stats(await self._of_all(name, self._stats_of))
 
-    async def instance_status(self, name: FunctionName, instance_id: int) -> Json:
+    async def instance_status(self, name: FunctionName, instance_id: int, component: Component = FUNCTION) -> Json:
         """Return the status of one instance."""
         owner = self._owners(name).get(instance_id)
         if owner is not None:
-            return await self._status_of(self._round(), name, instance_id, owner)
-        answer = instance_status(FunctionStatus(failureException="Function has not been scheduled"), "")
+            return await self._status_of(component, self._round(), name, instance_id, owner)
+        answer = component.status(FunctionStatus(failureException=f"{component.title} has not been scheduled"), "")
         del answer["workerId"]
         return answer
 
@@ -180,16 +196,18 @@ class Instances:
         answers = await asyncio.gather(*(ask(questions, name, number, owner) for number, owner in owners.items()))
         return dict(zip(owners, answers, strict=True))
 
-    async def _status_of(self, questions: Round, name: FunctionName, instance_id: int, owner: str) -> Json:
+    async def _status_of(
+        self, component: Component, questions: Round, name: FunctionName, instance_id: int, owner: str
+    ) -> Json:
         try:
             if owner == self._me:
-                return instance_status(await self._runtime.status(f"{name}:{instance_id}"), owner)
-            return await questions.ask(owner, "GET", _path(name, instance_id, "status"))
+                return component.status(await self._runtime.status(f"{name}:{instance_id}"), owner)
+            return await questions.ask(owner, "GET", _path(name, instance_id, "status", base=component.path))
         except KeyError:
             # Assigned, but the runtime manager has not come to it yet, or it is stopped.
-            return instance_status(FunctionStatus(), owner)
+            return component.status(FunctionStatus(), owner)
         except MagnetarError as exc:
-            return instance_status(FunctionStatus(failureException=str(exc)), owner)
+            return component.status(FunctionStatus(failureException=str(exc)), owner)
 
     async def _stats_of(self, questions: Round, name: FunctionName, instance_id: int, owner: str) -> Json:
         try:
@@ -202,7 +220,7 @@ class Instances:
             # Ours: Pulsar's statistics have no place for a reason, and zeros alone would be a lie.
             return {"error": str(exc), **instance_stats(MetricsData())}
 
-    async def restart(self, name: FunctionName, instance_id: int | None) -> None:
+    async def restart(self, name: FunctionName, instance_id: int | None, component: Component = FUNCTION) -> None:
         """Restart one instance, or all that are assigned."""
         owners, questions = self._owners(name), self._round()
         if instance_id is not None:
@@ -211,11 +229,15 @@ class Instances:
             owners = {instance_id: owners[instance_id]}
         if not owners:
             raise RequestRefused(400, f"{name} has not been assigned yet")
-        await asyncio.gather(*(self._restart_one(questions, name, number, owner) for number, owner in owners.items()))
+        restart = partial(self._restart_one, component, questions, name)
+        await asyncio.gather(*(restart(number, owner) for number, owner in owners.items()))
 
-    async def _restart_one(self, questions: Round, name: FunctionName, instance_id: int, owner: str) -> None:
+    async def _restart_one(
+        self, component: Component, questions: Round, name: FunctionName, instance_id: int, owner: str
+    ) -> None:
         if owner != self._me:
-            await questions.ask(owner, "POST", _path(name, instance_id, "restart"), RESTART_TIMEOUT_S)
+            path = _path(name, instance_id, "restart", base=component.path)
+            await questions.ask(owner, "POST", path, RESTART_TIMEOUT_S)
             return
         try:
             await self._runtime.restart(f"{name}:{instance_id}")
@@ -240,19 +262,20 @@ class Instances:
 
     async def own_stats(self) -> list[Json]:
         """Return name and statistics of every instance on this worker."""
-        return [{"name": key, "metrics": instance_stats(data)} for key, data in (await self.own_metrics()).items()]
+        return [{"name": one.key, "metrics": instance_stats(one.data)} for one in await self.own_metrics()]
 
-    async def own_metrics(self) -> dict[str, MetricsData]:
+    async def own_metrics(self) -> list[InstanceMetrics]:
         """Return the counts of every instance on this worker; one that is down has none."""
-        keys = sorted(self._scheduler.of_worker(self._me))
 
-        async def read(key: str) -> MetricsData:
+        async def read(key: str, held: Assignment) -> InstanceMetrics:
+            component = component_of(held.instance.functionMetaData.functionDetails)
             try:
-                return await self._runtime.metrics(key)
+                return InstanceMetrics(key, component, await self._runtime.metrics(key))
             except (KeyError, MagnetarError):
-                return MetricsData()
+                return InstanceMetrics(key, component, MetricsData())
 
-        return dict(zip(keys, await asyncio.gather(*map(read, keys)), strict=True))
+        held = self._scheduler.of_worker(self._me)
+        return await asyncio.gather(*(read(key, held[key]) for key in sorted(held)))
 
     def assigned(self, name: FunctionName) -> list[int]:
         """Return the numbers of all assigned instances."""
@@ -282,6 +305,6 @@ class Instances:
             yield prefix + f"worker {owner} does not answer: {exc or type(exc).__name__}\n".encode()
 
 
-def _path(name: FunctionName, *more: object) -> str:
+def _path(name: FunctionName, *more: object, base: str = FUNCTION.path) -> str:
     parts = (name.tenant, name.namespace, name.name, *map(str, more))
-    return "/admin/v3/functions/" + "/".join(quote(part, safe="") for part in parts)
+    return f"{base}/" + "/".join(quote(part, safe="") for part in parts)

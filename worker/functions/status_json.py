@@ -62,28 +62,42 @@ def _exceptions(records: Iterable[FunctionStatus.ExceptionInformation]) -> list[
     return [{"exceptionString": record.exceptionString, "timestampMs": record.msSinceEpoch} for record in records]
 
 
-def connector_status(status: Json, kind: str) -> Json:
-    """Return the status of an instance of a connector, in Pulsar's fields, from that of a function."""
-    count, written = status["numReceived"], status["numSuccessfullyProcessed"]
-    is_sink = kind == "sink"
-    own = "Sink" if is_sink else "Source"
+def source_status(status: FunctionStatus, worker_id: str) -> Json:
+    """Return SourceInstanceStatusData."""
     return {
-        "running": status["running"],
-        "error": status["error"],
-        "numRestarts": status["numRestarts"],
-        "numReadFromPulsar" if is_sink else "numReceivedFromSource": count if is_sink else written,
-        "numSystemExceptions": status["numUserExceptions"],
-        "latestSystemExceptions": status.get("latestUserExceptions", []),
-        f"num{own}Exceptions": status["numSystemExceptions"],
-        f"latest{own}Exceptions": status.get("latestSystemExceptions", []),
-        "numWrittenToSink" if is_sink else "numWritten": written,
-        "lastReceivedTime": status["lastInvocationTime"],
-        "workerId": status["workerId"],
+        **_state(status),
+        "numReceivedFromSource": status.numReceived,
+        "numSystemExceptions": status.numUserExceptions + status.numSinkExceptions,
+        "latestSystemExceptions": _exceptions([*status.latestUserExceptions, *status.latestSinkExceptions]),
+        "numSourceExceptions": status.numSystemExceptions + status.numSourceExceptions,
+        "latestSourceExceptions": _exceptions([*status.latestSystemExceptions, *status.latestSourceExceptions]),
+        "numWritten": status.numSuccessfullyProcessed,
+        "lastReceivedTime": status.lastInvocationTime,
+        "workerId": worker_id,
     }
 
 
+def sink_status(status: FunctionStatus, worker_id: str) -> Json:
+    """Return SinkInstanceStatusData."""
+    return {
+        **_state(status),
+        "numReadFromPulsar": status.numReceived,
+        "numSystemExceptions": status.numUserExceptions + status.numSourceExceptions,
+        "latestSystemExceptions": _exceptions([*status.latestUserExceptions, *status.latestSourceExceptions]),
+        "numSinkExceptions": status.numSystemExceptions + status.numSinkExceptions,
+        "latestSinkExceptions": _exceptions([*status.latestSystemExceptions, *status.latestSinkExceptions]),
+        "numWrittenToSink": status.numSuccessfullyProcessed,
+        "lastReceivedTime": status.lastInvocationTime,
+        "workerId": worker_id,
+    }
+
+
+def _state(status: FunctionStatus) -> Json:
+    return {"running": status.running, "error": status.failureException, "numRestarts": status.numRestarts}
+
+
 def function_status(instances: Mapping[int, Json]) -> Json:
-    """Return FunctionStatus of the answers of all assigned instances."""
+    """Return FunctionStatus, SourceStatus or SinkStatus of the answers of all assigned instances."""
     return {
         "numInstances": len(instances),
         "numRunning": sum(1 for status in instances.values() if status["running"]),

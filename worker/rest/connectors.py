@@ -19,7 +19,6 @@ from ...wire.functions_pb2 import RUNNING, STOPPED, FunctionState
 from ..functions.instances import Instances
 from ..functions.service import FunctionName, Functions
 from ..functions.state_tables import StateTables
-from ..functions.status_json import connector_status
 from .app import WorkerCall, WorkerRoutes
 from .functions import Deploy, check_options, deployment_of
 from .multipart import Part, json_part, read_form
@@ -135,10 +134,7 @@ class ConnectorRoutes:
 
     async def status(self, call: WorkerCall) -> Response:
         """Return the status of all instances."""
-        status = await self.instances.status(self._existing(call))
-        for one in status["instances"]:
-            one["status"] = connector_status(one["status"], self.kind)
-        return as_json(status)
+        return as_json(await self.instances.status(self._existing(call), self.functions.component))
 
     async def instance_status(self, call: WorkerCall) -> Response:
         """Return the status of one instance."""
@@ -147,7 +143,7 @@ class ConnectorRoutes:
         if not 0 <= number < parallelism:
             title = self.functions.component.title
             raise RequestRefused(400, f"{title} {name.name} doesn't have instance with id {number}")
-        return as_json(connector_status(await self.instances.instance_status(name, number), self.kind))
+        return as_json(await self.instances.instance_status(name, number, self.functions.component))
 
     async def start(self, call: WorkerCall) -> None:
         """Start one instance or all."""
@@ -167,7 +163,8 @@ class ConnectorRoutes:
 
     async def restart(self, call: WorkerCall) -> None:
         """Restart one instance or all; nothing is stored."""
-        await self.instances.restart(self._existing(call), call.optional_instance_id("restart"))
+        number = call.optional_instance_id("restart")
+        await self.instances.restart(self._existing(call), number, self.functions.component)
 
     def _existing(self, call: WorkerCall) -> FunctionName:
         self.functions.find(call.function)

@@ -1,5 +1,7 @@
 """`/metrics`: this worker's and its instances' numbers for Prometheus, under Pulsar's names.
 
+Functions, sources and sinks have names of their own: ``pulsar_function_…``, ``pulsar_source_…``, ``pulsar_sink_…``.
+
 One deviation: Pulsar also exports the text of every exception as a label, which makes a new time series per message of
 a broken function. Here exceptions are counted, and read in status and logs.
 """
@@ -8,32 +10,77 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
+from typing import NamedTuple
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 
 from ...web import exposition
 from ...wire.functions_pb2 import MetricsData
+from ..functions.instances import InstanceMetrics
 
 Labels = tuple[str, ...]
 _LABELS = ("tenant", "namespace", "name", "instance_id", "cluster", "fqfn")
-_COUNTERS = (
-    ("processed_successfully", "processedSuccessfullyTotal", "Calls of the function that returned."),
-    ("system_exceptions", "systemExceptionsTotal", "Errors outside of the function."),
-    ("user_exceptions", "userExceptionsTotal", "Calls of the function that raised."),
-    ("received", "receivedTotal", "Messages received."),
-)
 
 
-def render(cluster: str, instances: Mapping[str, MetricsData], worker: Iterable[tuple[str, str, float]]) -> bytes:
+class _Names(NamedTuple):
+    """What the numbers of one kind of component are called.
+
+    Attributes:
+        prefix: of all.
+        counters: name, field and help of each counter.
+    """
+
+    prefix: str
+    counters: tuple[tuple[str, str, str], ...]
+
+
+_KINDS = {
+    "Function": _Names(
+        "pulsar_function_",
+        (
+            ("processed_successfully", "processedSuccessfullyTotal", "Calls of the function that returned."),
+            ("system_exceptions", "systemExceptionsTotal", "Errors outside of the function."),
+            ("user_exceptions", "userExceptionsTotal", "Calls of the function that raised."),
+            ("received", "receivedTotal", "Messages received."),
+        ),
+    ),
+    "Source": _Names(
+        "pulsar_source_",
+        (
+            ("written", "processedSuccessfullyTotal", "Records published."),
+            ("source_exceptions", "systemExceptionsTotal", "Errors of the source, and records left out."),
+            ("system_exceptions", "userExceptionsTotal", "Errors outside of the source."),
+            ("received", "receivedTotal", "Records read."),
+        ),
+    ),
+    "Sink": _Names(
+        "pulsar_sink_",
+        (
+            ("written", "processedSuccessfullyTotal", "Records written."),
+            ("sink_exceptions", "systemExceptionsTotal", "Errors of the sink, and records that it refused."),
+            ("system_exceptions", "userExceptionsTotal", "Errors outside of the sink."),
+            ("received", "receivedTotal", "Messages received."),
+        ),
+    ),
+}
+
+
+def render(cluster: str, instances: Iterable[InstanceMetrics], worker: Iterable[tuple[str, str, float]]) -> bytes:
     """Return the exposition text.
 
     Args:
         cluster: label of everything.
-        instances: the counts of this worker's instances by tenant/namespace/name:number.
+        instances: the counts of this worker's instances.
         worker: name (without prefix), help and value of the worker's own gauges.
     """
-    by_labels = {_labels(key, cluster): data for key, data in instances.items()}
-    return exposition.render(chain(_gauges(cluster, worker), _counters(by_labels), _times(by_labels)))
+    by_kind: dict[str, dict[Labels, MetricsData]] = {"Function": {}, "Source": {}, "Sink": {}}
+    for one in instances:
+        by_kind[one.component.title][_labels(one.key, cluster)] = one.data
+    families = [_gauges(cluster, worker)]
+    for kind, by_labels in by_kind.items():
+        if by_labels or kind == "Function":
+            families += [_counters(_KINDS[kind], by_labels), _times(_KINDS[kind], by_labels)]
+    return exposition.render(chain.from_iterable(families))
 
 
 def _labels(key: str, cluster: str) -> Labels:
@@ -49,19 +96,20 @@ def _gauges(cluster: str, worker: Iterable[tuple[str, str, float]]) -> Iterator[
         yield gauge
 
 
-def _counters(instances: Mapping[Labels, MetricsData]) -> Iterator[Metric]:
-    for name, field, help_text in _COUNTERS:
+def _counters(names: _Names, instances: Mapping[Labels, MetricsData]) -> Iterator[Metric]:
+    for name, field, help_text in names.counters:
         for suffix, period in (("", ""), ("_1min", " Last minute.")):
-            counter = CounterMetricFamily(f"pulsar_function_{name}{suffix}", help_text + period, labels=_LABELS)
+            counter = CounterMetricFamily(names.prefix + name + suffix, help_text + period, labels=_LABELS)
             for labels, data in instances.items():
                 counter.add_metric(labels, getattr(data, field + suffix))
             yield counter
 
 
-def _times(instances: Mapping[Labels, MetricsData]) -> Iterator[Metric]:
-    last = GaugeMetricFamily("pulsar_function_last_invocation", "Time of the last call, ms.", labels=_LABELS)
-    latency = SummaryMetricFamily("pulsar_function_process_latency_ms", "Duration of calls, ms.", labels=_LABELS)
-    users = SummaryMetricFamily("pulsar_function_user_metric", "Recorded by the function.", labels=(*_LABELS, "metric"))
+def _times(names: _Names, instances: Mapping[Labels, MetricsData]) -> Iterator[Metric]:
+    prefix = names.prefix
+    last = GaugeMetricFamily(f"{prefix}last_invocation", "Time of the last call, ms.", labels=_LABELS)
+    latency = SummaryMetricFamily(f"{prefix}process_latency_ms", "Duration of calls, ms.", labels=_LABELS)
+    users = SummaryMetricFamily(f"{prefix}user_metric", "Recorded by the code.", labels=(*_LABELS, "metric"))
     for labels, data in instances.items():
         last.add_metric(labels, data.lastInvocation)
         calls = data.processedSuccessfullyTotal
