@@ -1,0 +1,135 @@
+"""What the conformance suite has to know of a connector: a case, one for each sink and each source.
+
+The suite finds the cases in the modules of this folder. It runs each in `tests/connectors/test_conformance.py`; what it
+does there stands in `tests/connectors/scenarios.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pulsar
+
+from tests.connectors.servers.base import RealServer
+
+
+class Case(ABC):
+    """What sources and sinks have in common.
+
+    Attributes:
+        connector: its name, as ``available-sinks`` and ``available-sources`` have it.
+        server: what it speaks to; None for files, for libraries that work in this process, and for nothing.
+        largest: bytes of the ten large records: the system's limit, at most 1 MB.
+        processing_guarantees: that it is created with.
+        bad_configs: changes of the configuration (a value of None removes a key), each with a text that the error must
+            contain.
+        class_name: of a connector that is uploaded, ``module.Class``; `connector` is then the name of the test only.
+        package: files of one that is uploaded, by name.
+        seconds: that the long test may take.
+    """
+
+    connector: ClassVar[str]
+    server: ClassVar[type[RealServer] | None] = None
+    largest: ClassVar[int] = 1_000_000
+    processing_guarantees: ClassVar[str] = "ATLEAST_ONCE"
+    bad_configs: ClassVar[list[tuple[dict[str, Any], str]]] = []
+    class_name: ClassVar[str] = ""
+    package: ClassVar[Mapping[str, str]] = {}
+    seconds: ClassVar[float] = 120.0
+
+    kind: ClassVar[str]
+
+    def __init__(self, server: Any, directory: Path) -> None:
+        """Prepare nothing yet.
+
+        Args:
+            server: a started one of the class that `server` names, None if it names none.
+            directory: an empty one, of this test.
+        """
+        self.server_process = server
+        self.directory = directory
+
+    def prepare(self) -> None:  # noqa: B027  most have nothing to do
+        """Make tables, queues, subscribers; called once, before the instance is started."""
+
+    @abstractmethod
+    def configs(self) -> dict[str, object]:
+        """Return the connector's configuration."""
+
+    @property
+    def has_target(self) -> bool:
+        """Whether there is something that can be away."""
+        return self.server is not None
+
+    def take_away(self) -> None:
+        """Make the other system go away in mid-stream; by default its process is killed."""
+        self.server_process.kill()
+
+    def bring_back(self) -> None:
+        """Make it come back, with what it had."""
+        before = self.server_process.pid
+        self.server_process.start()
+        assert self.server_process.pid != before
+
+    def close(self) -> None:  # noqa: B027  most have nothing to do
+        """Let go of clients; called once, whatever happened before."""
+
+
+class SinkCase(Case):
+    """A sink.
+
+    Attributes:
+        is_exact: whether a record that is written again is there once.
+        is_ordered: whether records are in the order of the topic, looking at the first of each.
+    """
+
+    kind = "sink"
+    is_exact: ClassVar[bool] = False
+    is_ordered: ClassVar[bool] = False
+
+    def value(self, number: int, text: str) -> bytes:
+        """Return a record's payload."""
+        return json.dumps({"id": number, "text": text, "nothing": None}, ensure_ascii=False).encode()
+
+    def key(self, number: int) -> str | None:
+        """Return a record's key, None for none."""
+        return None if number % 10 == 0 else f"schlüssel-{number}"
+
+    def bad_record(self) -> bytes | None:
+        """Return a payload that is refused, None if there is none."""
+        return None
+
+    @abstractmethod
+    def read_back(self) -> list[tuple[int, str]]:
+        """Return id and text of everything that was written, by a client that is none of the connector's own."""
+
+
+class SourceCase(Case):
+    """A source.
+
+    Attributes:
+        is_exact: whether each record comes once, whatever is killed.
+        is_ordered: whether records come in the order in which they were fed, looking at the first of each.
+    """
+
+    kind = "source"
+    is_exact: ClassVar[bool] = False
+    is_ordered: ClassVar[bool] = True
+
+    @abstractmethod
+    def feed(self, records: list[tuple[int, str]]) -> None:
+        """Put records into the other system, durably, by a client that is none of the connector's own.
+
+        Called several times, from a thread, and only while the other system is there.
+        """
+
+    def feed_bad(self) -> None:
+        """Put in what the source cannot make a record of; the others must come all the same. By default nothing."""
+
+    @abstractmethod
+    def identify(self, message: pulsar.Message) -> tuple[int, str]:
+        """Return id and text of a message of the official client."""
