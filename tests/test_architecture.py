@@ -406,7 +406,8 @@ def third_party_of(statement: str) -> set[str]:
 
 WIRE = {"google", "google_crc32c", "cramjam", "cython_runtime", "mmh3"}
 HTTP_SERVER = {"anyio", "httptools", "python_multipart", "starlette", "typing_extensions", "uvicorn"}
-HTTP_CLIENT = {"anyio", "certifi", "h11", "httpcore", "httpx", "idna"}
+# zstandard: httpx imports it where it is installed, as libraries of connectors do.
+HTTP_CLIENT = {"anyio", "certifi", "h11", "httpcore", "httpx", "idna", "zstandard"}
 GRPC = {"grpc", "grpc_tools", "opentelemetry", "typing_extensions"}  # what grpc itself imports where it is installed
 
 MAY_IMPORT: dict[str, tuple[str, set[str]]] = {
