@@ -1,8 +1,8 @@
 """Serverless functions in Python on a bundled broker that speaks the Apache Pulsar protocol.
 
-Public are the names in ``__all__`` of this package, `magnetar.api` (for authors of functions), `magnetar.client`
-(topics, and deploying from Python), `magnetar.spark` and `magnetar.testing`; everything else may change. Names are
-imported at their first use: a function's process must not pay for the client.
+Public are the names in ``__all__`` of this package, `magnetar.api` (for authors of functions and connectors),
+`magnetar.client` (topics, and deploying from Python), `magnetar.spark` and `magnetar.testing`; everything else may
+change. Names are imported at their first use: a function's process must not pay for the client.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
 
+    from .api.connector import Record, Sink, Source
     from .api.context import Context
     from .api.function import Function
     from .api.serde import IdentitySerDe, PickleSerDe, SerDe
@@ -23,7 +24,19 @@ if TYPE_CHECKING:
     from .errors import MagnetarError
 
 __version__ = "0.1.0"
-__all__ = ["AsyncClient", "Client", "Context", "Function", "IdentitySerDe", "MagnetarError", "PickleSerDe", "SerDe"]
+__all__ = [
+    "AsyncClient",
+    "Client",
+    "Context",
+    "Function",
+    "IdentitySerDe",
+    "MagnetarError",
+    "PickleSerDe",
+    "Record",
+    "SerDe",
+    "Sink",
+    "Source",
+]
 
 
 def lazy_names(package: str, names: dict[str, Sequence[str]]) -> Callable[[str], object]:
@@ -49,6 +62,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of the packa
     __getattr__ = lazy_names(
         __name__,
         {
+            ".api.connector": ["Record", "Sink", "Source"],
             ".api.context": ["Context"],
             ".api.function": ["Function"],
             ".api.serde": ["IdentitySerDe", "PickleSerDe", "SerDe"],

@@ -1,19 +1,65 @@
-"""What authors of functions write against; part of every process that runs one, so it imports next to nothing."""
+"""What authors of functions and connectors write against.
 
+A part of every process that runs a function, so it imports next to nothing: the names of connectors at their first use.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .. import lazy_names
 from ..errors import StateRefused, StateStoreFailed, StateUnavailable
 from .context import Context
 from .function import Function
 from .message_id import FunctionMessageId
 from .serde import IdentitySerDe, PickleSerDe, SerDe
 
+if TYPE_CHECKING:
+    from .connector import (
+        Batching,
+        BatchSource,
+        EndOfInput,
+        Record,
+        RecordRefused,
+        Retry,
+        Sink,
+        SinkContext,
+        Source,
+        SourceContext,
+    )
+    from .connector_config import option
+
 __all__ = [
+    "BatchSource",
+    "Batching",
     "Context",
+    "EndOfInput",
     "Function",
     "FunctionMessageId",
     "IdentitySerDe",
     "PickleSerDe",
+    "Record",
+    "RecordRefused",
+    "Retry",
     "SerDe",
+    "Sink",
+    "SinkContext",
+    "Source",
+    "SourceContext",
     "StateRefused",
     "StateStoreFailed",
     "StateUnavailable",
+    "option",
 ]
+
+if not TYPE_CHECKING:  # a type checker would take any name for one of the package
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            ".connector": [
+                "BatchSource", "Batching", "EndOfInput", "Record", "RecordRefused", "Retry", "Sink", "SinkContext",
+                "Source", "SourceContext",
+            ],
+            ".connector_config": ["option"],
+        },
+    )  # fmt: skip

@@ -17,11 +17,13 @@ ROOT = Path(magnetar.__file__).parent
 
 PUBLIC: dict[str, set[str]] = {
     "magnetar": {
-        "AsyncClient", "Client", "Context", "Function", "IdentitySerDe", "MagnetarError", "PickleSerDe", "SerDe",
+        "AsyncClient", "Client", "Context", "Function", "IdentitySerDe", "MagnetarError", "PickleSerDe", "Record",
+        "SerDe", "Sink", "Source",
     },
     "magnetar.api": {
         "Context", "Function", "FunctionMessageId", "IdentitySerDe", "PickleSerDe", "SerDe",
-        "StateRefused", "StateStoreFailed", "StateUnavailable",
+        "BatchSource", "Batching", "EndOfInput", "Record", "RecordRefused", "Retry", "Sink", "SinkContext", "Source",
+        "SourceContext", "option", "StateRefused", "StateStoreFailed", "StateUnavailable",
     },
     "magnetar.client": {
         "EARLIEST", "LATEST", "MessageId",
