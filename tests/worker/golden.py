@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import httpx
+
+from .conftest import Cluster
 
 DIRECTORY = Path(__file__).parent.parent / "golden" / "rest-functions"
 
@@ -54,12 +59,12 @@ def read_steps(name: str) -> Iterator[Step]:
 
 
 def parts(request: Any) -> list[tuple[str, tuple[str | None, bytes, str | None]]]:
-    """Return the parts of a recorded multipart request, with a Python function in place of the Java one."""
+    """Return the parts of a recorded multipart request, with Python code in place of the Java archive."""
     found: list[tuple[str, tuple[str | None, bytes, str | None]]] = []
     for part in request["parts"]:
         content, file_name = part["content"], part.get("filename")
         if isinstance(content, dict):
-            content = as_python(content) if part["name"] == "functionConfig" else content
+            content = as_python(content) if part["name"].endswith("Config") else content
         if content == "<the Java examples jar>":
             content, file_name = SOURCE.decode(), "examples.py"
         data = content.encode() if isinstance(content, str) else json.dumps(content).encode()
@@ -74,10 +79,47 @@ def as_python(config: dict[str, Any]) -> dict[str, Any]:
         python["py"] = "examples.py"
     if config.get("runtime") == "JAVA":
         python["runtime"] = "PYTHON"
-    class_name = config.get("className", "")
+    class_name = config.get("className") or ""
     if class_name.startswith("org.apache.pulsar.functions.api.examples."):
         python["className"] = "examples." + class_name.rpartition(".")[2]
     return python
+
+
+async def ask(cluster: Cluster, step: Step) -> httpx.Response:
+    """Send a recorded request to the worker or the broker, whose it is."""
+    base = cluster.service.worker_url if re.match(r"/admin/(v3|v2/worker)", step.path) else cluster.broker.web_url
+    options: dict[str, Any] = {}
+    if isinstance(step.request, dict) and "parts" in step.request:
+        options["files"] = parts(step.request)
+    elif isinstance(step.request, str):
+        options["content"] = step.request
+    elif step.request is not None:
+        options["json"] = step.request
+    if step.content_type and "files" not in options:
+        options["headers"] = {"content-type": step.content_type}
+    return await cluster.http.request(step.method, base + step.path, **options)
+
+
+def difference(step: Step, answer: httpx.Response, different: Mapping[int, tuple[int, Any]]) -> str | None:
+    """Return how an answer differs from the recorded one, or from what it is to be instead, by the step's number."""
+    status, theirs = _expected(step, different)
+    if answer.status_code != status:
+        return f"status {answer.status_code} instead of {status}: {answer.text[:200]}"
+    if isinstance(theirs, str) and theirs.startswith("<html>"):
+        return None
+    try:
+        ours = answer.json() if answer.content else None
+    except ValueError:
+        ours = answer.text
+    return differs(theirs, ours)
+
+
+def _expected(step: Step, different: Mapping[int, tuple[int, Any]]) -> tuple[int, Any]:
+    if step.number in different and step.path.startswith("/admin/v3/"):
+        return different[step.number]
+    text = json.dumps(step.response)
+    text = text.replace("org.apache.pulsar.functions.api.examples.", "examples.").replace('"JAVA"', '"PYTHON"')
+    return step.status, json.loads(text)
 
 
 def differs(theirs: Any, ours: Any, path: str = "") -> str | None:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import re
 from typing import Any
 
-import httpx
 import pytest
 
 from tests.support.eventually import eventually
 
 from .conftest import Cluster
-from .golden import Step, differs, parts, read_steps
+from .golden import Step, ask, difference, read_steps
 
 pytestmark = pytest.mark.slow
 
@@ -28,7 +25,6 @@ LEFT_OUT: dict[range, str] = {
     range(103, 106): "Go",
     range(110, 114): "Go",
     range(106, 107): "EFFECTIVELY_ONCE is refused for Python by Pulsar",
-    range(129, 130): "sinks come later",
     range(146, 147): "Accept text/plain is refused by Pulsar",
     range(151, 155): "the broker's answers, compared elsewhere; schemas come later",
     range(162, 165): "a restart of a stopped function starts it at Pulsar and leaves it stopped here",
@@ -58,41 +54,6 @@ DIFFERENT: dict[int, tuple[int, Any]] = {
 """Steps that ours answers better, or says in Python's words: status and answer."""
 
 
-async def ask(cluster: Cluster, step: Step) -> httpx.Response:
-    base = cluster.service.worker_url if re.match(r"/admin/(v3|v2/worker)", step.path) else cluster.broker.web_url
-    options: dict[str, Any] = {}
-    if isinstance(step.request, dict) and "parts" in step.request:
-        options["files"] = parts(step.request)
-    elif isinstance(step.request, str):
-        options["content"] = step.request
-    elif step.request is not None:
-        options["json"] = step.request
-    if step.content_type and "files" not in options:
-        options["headers"] = {"content-type": step.content_type}
-    return await cluster.http.request(step.method, base + step.path, **options)
-
-
-def expected(step: Step) -> tuple[int, Any]:
-    if step.number in DIFFERENT and step.path.startswith("/admin/v3/"):
-        return DIFFERENT[step.number]
-    text = json.dumps(step.response)
-    text = text.replace("org.apache.pulsar.functions.api.examples.", "examples.").replace('"JAVA"', '"PYTHON"')
-    return step.status, json.loads(text)
-
-
-def difference(step: Step, answer: httpx.Response) -> str | None:
-    status, theirs = expected(step)
-    if answer.status_code != status:
-        return f"status {answer.status_code} instead of {status}: {answer.text[:200]}"
-    if isinstance(theirs, str) and theirs.startswith("<html>"):
-        return None
-    try:
-        ours = answer.json() if answer.content else None
-    except ValueError:
-        ours = answer.text
-    return differs(theirs, ours)
-
-
 WORKER_LEFT_OUT: dict[range, str] = {
     range(7, 8): "Pulsar's embedded worker answers the status of a drain with an error",
     range(10, 12): "Pulsar's embedded worker answers the status of a drain with an error",
@@ -110,11 +71,11 @@ async def test_answers_are_those_of_apache_pulsar(cluster: Cluster, name: str, l
         if any(step.number in numbers for numbers in left_out):
             continue
         answer = await ask(cluster, step)
-        found = difference(step, answer)
+        found = difference(step, answer, DIFFERENT)
         if found is not None and step.method == "GET":
 
             async def is_settled(step: Step = step) -> bool:
-                return difference(step, await ask(cluster, step)) is None
+                return difference(step, await ask(cluster, step), DIFFERENT) is None
 
             await eventually(
                 is_settled, f"answer like that of step {step.number} ({step.name}): {found}; {answer.text[:1500]}"

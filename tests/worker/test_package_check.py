@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 from magnetar.errors import PackageError
 from magnetar.wire.functions_pb2 import PackageLocationMetaData
-from magnetar.worker.functions.package_intake import check_package, package_id, package_name
+from magnetar.worker.functions.connector_check import connector_class
+from magnetar.worker.functions.package_check import check_package
+from magnetar.worker.functions.package_intake import package_id, package_name
 
 
 def file_package(directory: Path, source: str, name: str = "m.py") -> Path:
@@ -116,3 +118,43 @@ def test_a_file_name_that_is_no_bare_name_is_refused(name: str) -> None:
     with pytest.raises(PackageError, match=r"is no bare name of a \.py, \.zip, \.whl file"):
         package_name(PackageLocationMetaData(originalFileName=name))
     assert package_name(PackageLocationMetaData(originalFileName="f.py")) == "f.py"
+
+
+@pytest.mark.parametrize(
+    ("source", "class_name", "kind", "found"),
+    [
+        ("class S(Source): pass", "m.S", "source", "m.S"),
+        ("class S(Source): pass", "S", "source", "m.S"),
+        ("class S(Source): pass\nclass C: pass", "", "source", "m.S"),
+        ("class S(magnetar.api.BatchSource): pass\nclass K(Sink): pass", "", "source", "m.S"),
+        ("class Base(Sink): pass\nclass K(Base): pass", "", "sink", "m.K"),
+        ("class K(Sink[int]): pass\nclass _K(Sink): pass", "", "sink", "m.K"),
+        ("class K(Elsewhere): pass", "m.K", "sink", "m.K"),
+        ("from elsewhere import K", "m.K", "sink", "m.K"),
+        ("K = make()", "m.K", "sink", "m.K"),
+    ],
+)
+def test_the_class_of_a_connector_is_found(tmp_path: Path, source: str, class_name: str, kind: str, found: str) -> None:
+    assert connector_class(file_package(tmp_path, source), class_name, kind) == found
+
+
+@pytest.mark.parametrize(
+    ("source", "class_name", "kind", "reason"),
+    [
+        ("", "m.S", "source", "Source class m.S not found in class loader: module m has no S; it defines nothing"),
+        ("", "a.K", "sink", "Sink class a.K not found: the package has no module a; it has m"),
+        ("", "m..K", "sink", "Sink class m..K not found: it is no name of the form module.Class"),
+        ("class K(Source): pass", "m.K", "sink",
+         "Sink class m.K does not implement the correct interface: make it a Sink"),
+        ("class K: pass", "K", "sink", "Sink class m.K does not implement the correct interface: make it a Sink"),
+        ("def S(): pass", "S", "source",
+         "Source class m.S does not implement the correct interface: make it a Source or BatchSource"),
+        ("class A(Sink): pass\nclass B(Sink): pass", "", "sink",
+         "Sink class is not provided: give className, as module.Class; it has m.A, m.B"),
+        ("class A(", "", "sink", "m.py has a syntax error in line 1: '(' was never closed"),
+    ],
+)  # fmt: skip
+def test_what_is_no_connector_is_named(tmp_path: Path, source: str, class_name: str, kind: str, reason: str) -> None:
+    with pytest.raises(PackageError) as caught:
+        connector_class(file_package(tmp_path, source), class_name, kind)
+    assert str(caught.value) == reason

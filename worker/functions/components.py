@@ -71,15 +71,12 @@ def _check_configs(config: ConnectorConfig, kind: str) -> None:
     """Check what an installed connector is told; one that is uploaded says it in its status."""
     if name := connectors.built_in(config):
         secrets = {key: str(value) for key, value in (config.secrets or {}).items()}
-        connector = find(kind, name)()
+        try:
+            connector = find(kind, name)()
+        except InvalidConfig as exc:
+            raise InvalidConfig(f"Built-in {kind} is not available: {exc}") from exc
         is_exact = config.processing_guarantees == EFFECTIVELY_ONCE
         check_connector(connector, read_config(connector.config, config.configs or {}, secrets), is_exact=is_exact)
-    elif not config.class_name:
-        title = kind.capitalize()
-        raise InvalidConfig(
-            f"{title} class is not provided: give {kind}Type, the name of an installed one, or an archive with its"
-            " className"
-        )
 
 
 def _shown(metadata: FunctionMetaData) -> Json:

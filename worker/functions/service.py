@@ -159,7 +159,7 @@ class Functions:
         except InvalidConfig as exc:
             raise RequestRefused(400, str(exc)) from exc
         await self.prerequisites.check_spark(component.to_details(config))
-        location = await self._keep(deployment, config, deadline)
+        location, config = await self._keep(deployment, config, deadline)
         if location is None:
             raise RequestRefused(400, f"{component.title} package is not provided")
         metadata = FunctionMetaData(
@@ -184,7 +184,9 @@ class Functions:
             await deadline.ask(self.metadata.log.catch_up)
             existing = self.get(name)
         if existing is None:
-            raise RequestRefused(400, f"{component.title} {name.name} doesn't exist")
+            # Of another kind it is not found, as Pulsar has it; what is not there at all is a bad request.
+            status = 400 if self.metadata.get(str(name)) is None else 404
+            raise RequestRefused(status, f"{component.title} {name.name} doesn't exist")
         before = component.from_details(existing.functionDetails)
         try:
             sent = _named(component.read(deployment.config), name)
@@ -196,7 +198,7 @@ class Functions:
                 raise InvalidConfig("Update contains no change")
         except InvalidConfig as exc:
             raise RequestRefused(400, str(exc)) from exc
-        location = await self._keep(deployment, config, deadline)
+        location, config = await self._keep(deployment, config, deadline)
         if location is None:
             location = existing.packageLocation
             await self.packages.check_stored(location, config)
@@ -281,17 +283,20 @@ class Functions:
         except NotLeader as exc:
             raise RequestRefused(503, f"{NO_LEADER}: {exc}") from exc
 
-    async def _keep(self, deployment: Deployment, config: Any, deadline: Deadline) -> PackageLocationMetaData | None:
-        """Check a package and make it durable; None if the request brings none."""
+    async def _keep(
+        self, deployment: Deployment, config: Any, deadline: Deadline
+    ) -> tuple[PackageLocationMetaData | None, Any]:
+        """Check a package and make it durable; None if the request brings none. The config names its class then."""
         if name := self.component.built_in(config):
             if deployment.upload is not None or deployment.url:
                 raise RequestRefused(400, f"{name} is installed; leave the package out, or the type")
-            return built_in_location(name)
+            return built_in_location(name), config
         if deployment.url:
             raise RequestRefused(400, url_refusal(deployment.url))
         if deployment.upload is None:
-            return None
-        return await self.packages.keep(deployment.upload, deployment.file_name, config, deadline)
+            return None, config
+        location, class_name = await self.packages.keep(deployment.upload, deployment.file_name, config, deadline)
+        return location, replace(config, class_name=class_name)
 
 
 def _next_version(existing: FunctionMetaData) -> FunctionMetaData:

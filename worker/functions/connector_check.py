@@ -1,0 +1,112 @@
+"""Whether a package holds the class of its connector: read from the source, without running any of it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from ...errors import PackageError
+from .package_check import (
+    check_archive,
+    defines,
+    find_module,
+    last_name,
+    listed,
+    module_files,
+    modules_of,
+    parse,
+    public_names,
+    top_level,
+)
+
+_BASES = {"source": ("Source", "BatchSource"), "sink": ("Sink",)}
+_OTHERS = {"object", "Function", "Connector", "Source", "BatchSource", "Sink"}
+"""Bases that are known to be no connector of a kind, unless they are in `_BASES`."""
+
+
+def connector_class(package: Path, class_name: str, kind: str) -> str:
+    """Return the class of a connector that a package has. Blocking.
+
+    Args:
+        package: a .py file or the directory of an extracted archive.
+        class_name: ``module.Class``, of a .py file also ``Class``; empty for the only one that there is.
+        kind: ``source`` or ``sink``.
+
+    Raises:
+        PackageError: says what is missing or wrong, in one line, in Pulsar's words where it has some.
+    """
+    if package.is_dir():
+        check_archive(package)
+    if not class_name:
+        return _only_class(package, kind)
+    if "." not in class_name and package.is_file():
+        class_name = f"{package.stem}.{class_name}"
+    title = kind.capitalize()
+    not_found = f"{title} class {class_name} not found{' in class loader' if kind == 'source' else ''}"
+    module, _, name = class_name.rpartition(".")
+    if not all(part.isidentifier() for part in class_name.split(".")) or not module:
+        raise PackageError(f"{not_found}: it is no name of the form module.Class")
+    file = find_module(package, module)
+    if file is None:
+        raise PackageError(f"{not_found}: the package has no module {module}; it has {modules_of(package)}")
+    tree = parse(file, package)
+    if not defines(tree, name):
+        defined = listed(public_names(tree))
+        raise PackageError(f"{not_found}: module {module} has no {name}; it defines {defined}")
+    if not _may_be(tree, name, kind):
+        wanted = " or ".join(_BASES[kind])
+        raise PackageError(f"{title} class {class_name} does not implement the correct interface: make it a {wanted}")
+    return class_name
+
+
+def _only_class(package: Path, kind: str) -> str:
+    """Return the only class of a package that is a connector."""
+    found: list[str] = []
+    for module, file in module_files(package).items():
+        tree = parse(file, package)
+        classes = _classes(tree)
+        own = [name for name in classes if not name.startswith("_") and _is_one(classes, name, kind)]
+        inherited = {base for name in own for base in _bases(classes[name])}
+        found += [f"{module}.{name}" for name in own if name not in inherited]
+    if len(found) == 1:
+        return found[0]
+    title, wanted = kind.capitalize(), " or ".join(_BASES[kind])
+    there = f"it has {listed(found)}" if found else f"it has no subclass of {wanted}"
+    raise PackageError(f"{title} class is not provided: give className, as module.Class; {there}")
+
+
+def _classes(tree: ast.Module) -> dict[str, ast.ClassDef]:
+    return {node.name: node for node in top_level(tree) if isinstance(node, ast.ClassDef)}
+
+
+def _bases(node: ast.ClassDef) -> list[str]:
+    return [last_name(base.value if isinstance(base, ast.Subscript) else base) for base in node.bases]
+
+
+def _ancestors(classes: dict[str, ast.ClassDef], name: str) -> Iterator[str]:
+    """Yield the names of all bases of a class that are not in its own module."""
+    seen, to_see = {name}, _bases(classes[name])
+    while to_see:
+        base = to_see.pop()
+        if base not in classes:
+            yield base
+        elif base not in seen:
+            seen.add(base)
+            to_see += _bases(classes[base])
+
+
+def _is_one(classes: dict[str, ast.ClassDef], name: str, kind: str) -> bool:
+    return any(base in _BASES[kind] for base in _ancestors(classes, name))
+
+
+def _may_be(tree: ast.Module, name: str, kind: str) -> bool:
+    """Return whether something is a connector, as far as the source shows; a class of elsewhere may be one."""
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    if any(isinstance(node, functions) and node.name == name for node in top_level(tree)):
+        return False
+    classes = _classes(tree)
+    if name not in classes or classes[name].decorator_list or classes[name].keywords:
+        return True
+    bases = set(_ancestors(classes, name))
+    return bool(bases - _OTHERS) or not bases.isdisjoint(_BASES[kind])

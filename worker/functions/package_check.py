@@ -1,0 +1,178 @@
+"""Whether a package holds the class of its function: read from the source, without running any of it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from ...api.pickled_function import PICKLE_FILE, VERSION_FILE, version_refusal
+from ...errors import PackageError
+from ...instance.loading.loader import requirements_of
+
+MAX_SOURCE_BYTES = 10 * 1024 * 1024
+_MODULES_MAX = 1000
+_OPAQUE_CALLS = {"exec", "globals", "setattr", "vars"}
+"""A module that calls these may define names that its source does not show."""
+
+
+def check_package(package: Path, class_name: str, *, installs: bool = False) -> None:
+    """Check that a function can be found in a package. Blocking.
+
+    Args:
+        package: a .py file or the directory of an extracted archive.
+        class_name: ``module.Class``, ``module.function``, or a module with a function `process`.
+        installs: the function's runtime installs requirements.
+
+    Raises:
+        PackageError: says what is missing or wrong, in one line.
+    """
+    if package.is_dir():
+        check_archive(package, installs=installs)
+        _check_python(package)
+    if not all(part.isidentifier() for part in class_name.split(".")):
+        raise PackageError(f"className {class_name!r} is no name of the form module.Class or module.function")
+    module, _, attribute = class_name.rpartition(".")
+    found: dict[str, ast.Module] = {}
+    for name, wanted in ((module, attribute), (class_name, "process")):
+        file = find_module(package, name) if name else None
+        if file is not None:
+            found[name] = parse(file, package)
+            if defines(found[name], wanted):
+                _check_target(found[name], wanted, class_name)
+                return
+    if class_name in found:
+        raise PackageError(f"className {class_name}: module {class_name} has no function process")
+    if module in found:
+        defined = listed(public_names(found[module]))
+        raise PackageError(f"className {class_name}: module {module} has no {attribute}; it defines {defined}")
+    missing = module or class_name
+    raise PackageError(f"className {class_name}: the package has no module {missing}; it has {modules_of(package)}")
+
+
+def check_archive(root: Path, *, installs: bool = False) -> None:
+    """Refuse an archive that asks for other packages where nothing installs them.
+
+    Raises:
+        PackageError: it does.
+    """
+    if requirements_of(root) is not None and not installs:
+        raise PackageError(
+            "the package has a requirements.txt, which is installed for runtimeEnv spark only; put the modules"
+            " themselves into it"
+        )
+
+
+def _check_python(root: Path) -> None:
+    """Refuse a pickled function of another Python; what says so beside other code is the author's own file."""
+    version = root / VERSION_FILE
+    if (root / PICKLE_FILE).is_file() and version.is_file():
+        reason = version_refusal(version.read_text(encoding="utf-8", errors="replace").strip()[:20])
+        if reason:
+            raise PackageError(reason)
+
+
+def find_module(package: Path, module: str) -> Path | None:
+    """Return the file of a module of a package, None without one."""
+    parts = module.split(".")
+    if package.is_file():
+        return package if parts == [package.stem] else None
+    for candidate in (package.joinpath(*parts, "__init__.py"), package.joinpath(*parts[:-1], parts[-1] + ".py")):
+        if candidate.is_file():
+            return candidate
+    return None
+
+
+def parse(file: Path, package: Path) -> ast.Module:
+    """Return the syntax tree of a package's file. Raises PackageError if it has none."""
+    shown = file.name if package.is_file() else str(file.relative_to(package))
+    try:
+        if file.stat().st_size > MAX_SOURCE_BYTES:
+            raise PackageError(f"{shown} is larger than {MAX_SOURCE_BYTES} bytes; put data into files of its own")
+        source = file.read_bytes()
+        if b"\0" in source:  # Python releases differ in what they raise
+            raise PackageError(f"{shown} has a syntax error: source code string cannot contain null bytes")
+        tree = ast.parse(source, shown)
+        compile(tree, shown, mode="exec", dont_inherit=True)
+    except SyntaxError as exc:
+        where = f" in line {exc.lineno}" if exc.lineno else ""
+        raise PackageError(f"{shown} has a syntax error{where}: {exc.msg}") from exc
+    except (ValueError, UnicodeDecodeError, RecursionError, MemoryError) as exc:
+        raise PackageError(f"{shown} is no Python source: {exc or type(exc).__name__}") from exc
+    return tree
+
+
+def top_level(node: ast.AST) -> Iterator[ast.stmt]:
+    """Yield the statements of a module or class that run at import, those inside of if, try, with and loops too."""
+    for inner in ast.iter_child_nodes(node):
+        if isinstance(inner, ast.stmt):
+            yield inner
+        is_compound = isinstance(inner, ast.stmt | ast.ExceptHandler)
+        if is_compound and not isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield from top_level(inner)
+
+
+def _names(scope: ast.Module | ast.ClassDef) -> Iterator[str]:
+    for statement in top_level(scope):
+        match statement:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name
+            case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
+                yield from ((alias.asname or alias.name).split(".")[0] for alias in aliases)
+            case ast.Assign() | ast.AnnAssign() | ast.AugAssign() | ast.With() | ast.For():
+                for node in ast.walk(statement):
+                    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                        yield node.id
+
+
+def defines(tree: ast.Module, name: str) -> bool:
+    """Return whether a module has, or may have, a name."""
+    names = set(_names(tree))
+    if name in names or "*" in names or "__getattr__" in names:
+        return True
+    return any(isinstance(node, ast.Name) and node.id in _OPAQUE_CALLS for node in ast.walk(tree))
+
+
+def _check_target(tree: ast.Module, name: str, class_name: str) -> None:
+    """Refuse a class without `process` where its source shows that there can be none."""
+    for statement in top_level(tree):
+        if isinstance(statement, ast.ClassDef) and statement.name == name:
+            plain_bases = all(last_name(base) in ("Function", "object") for base in statement.bases)
+            has_process = "process" in _names(statement)
+            if plain_bases and not has_process and not statement.decorator_list and not statement.keywords:
+                raise PackageError(f"className {class_name}: class {name} has no method process(self, input, context)")
+
+
+def last_name(node: ast.expr) -> str:
+    """Return the last part of a dotted name; empty for another expression."""
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def public_names(tree: ast.Module) -> list[str]:
+    """Return the functions and classes of a module."""
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    return sorted({node.name for node in top_level(tree) if isinstance(node, kinds)})
+
+
+def module_files(package: Path) -> dict[str, Path]:
+    """Return the modules of a package by name, up to 1000."""
+    if package.is_file():
+        return {package.stem: package}
+    found = {}
+    for file in sorted(package.rglob("*.py"))[:_MODULES_MAX]:
+        parts = list(file.relative_to(package).with_suffix("").parts)
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        if name:
+            found[name] = file
+    return found
+
+
+def modules_of(package: Path) -> str:
+    """Return the names of a package's modules, for an error."""
+    return listed(list(module_files(package)))
+
+
+def listed(names: list[str]) -> str:
+    """Return the first names of a list, for an error."""
+    shown = ", ".join(names[:8]) or "nothing"
+    return shown if len(names) <= 8 else f"{shown} and {len(names) - 8} more"
