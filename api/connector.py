@@ -109,6 +109,9 @@ class ConnectorContext(ABC):
         name: the connector's, ``tenant/namespace/name``.
         instance_id: which of the instances this is, from 0 on.
         parallelism: how many instances there are.
+        incarnation: names the connector and its creation: one of the same name that is created later has another, while
+            an update or a restart changes nothing.
+        is_exact: whether it was created with EFFECTIVELY_ONCE.
         logger: its lines are those of the instance's log.
     """
 
@@ -116,6 +119,8 @@ class ConnectorContext(ABC):
     name: str
     instance_id: int
     parallelism: int
+    incarnation: str
+    is_exact: bool
     logger: Logger
 
     @abstractmethod

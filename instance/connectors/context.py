@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 
 from ...api.connector import Position, SinkContext, SourceContext
 from ...errors import StateUnavailable
+from ...wire.functions_pb2 import EFFECTIVELY_ONCE
+from ..identity import table_of
 from ..spec import InstanceSpec
 from ..state.session import StateSession
 from ..stats import InstanceStats
@@ -30,6 +32,8 @@ class InstanceContext(SourceContext, SinkContext):
         self.name = spec.function_name
         self.instance_id = spec.instance_id
         self.parallelism = max(spec.details.parallelism, 1)
+        self.incarnation = table_of(spec.metadata)
+        self.is_exact = spec.details.processingGuarantees == EFFECTIVELY_ONCE
         self.logger = logger
         self.state: StateSession | None = None
         self.paused: set[str] = set()
