@@ -48,6 +48,8 @@ BUILT_IN: Mapping[str, Built] = {
     "file": Built("file_source:FileSource", "file_sink:FileSink"),
     "generator": Built("generator_source:GeneratorSource", aliases=("data-generator",)),
     "http": Built(sink="http_sink:HttpSink"),
+    "redis": Built(sink="redis_sink:RedisSink", extra="redis"),
+    "redis-streams": Built("redis_streams_source:RedisStreamsSource", extra="redis"),
 }
 """By name; the modules are in this package."""
 

@@ -1,0 +1,147 @@
+"""What the connectors ``redis`` and ``redis-streams`` share: where Redis is, and what its errors mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ..api.connector import Retry
+from ..api.connector_config import option
+from ..errors import InvalidConfig
+from .libraries import need
+
+_AWAY = (
+    "LOADING",
+    "OOM",
+    "BUSY",
+    "READONLY",
+    "MASTERDOWN",
+    "MISCONF",
+    "NOREPLICAS",
+    "CLUSTERDOWN",
+    "TRYAGAIN",
+    "MOVED",
+    "ASK",
+    "NOAUTH",
+    "WRONGPASS",
+    "NOPERM",
+    "UNKILLABLE",
+)
+"""Words that errors begin with which pass, or which somebody who runs the server has to end."""
+
+
+@dataclass(kw_only=True)
+class RedisConfig:
+    """Where Redis is."""
+
+    redis_hosts: str = option(
+        "Where it is: host:port, with commas between the nodes of a cluster; without a port 6379.", aliases=("url",)
+    )
+    redis_user: str = option("Name of the user; empty for the default user.", default="", secret=True)
+    redis_password: str = option("Of the user.", default="", secret=True, aliases=("password",))
+    redis_database: int = option("Number of the database; a cluster has only 0.", default=0, limits=(0, None))
+    client_mode: Literal["Standalone", "Cluster"] = option("Whether it is a cluster.", default="Standalone")
+    redis_use_tls: bool = option("Whether connections are encrypted.", default=False)
+    redis_tls_verify_peer: Literal["FULL", "CA", "NONE"] = option(
+        "What is checked of the server's certificate: all, its issuer but not the name, nothing.", default="FULL"
+    )
+    redis_tls_ca_file: str = option("PEM file of the issuers to trust; empty for those of the system.", default="")
+    keep_alive: bool = option("Whether TCP keepalive is on.", default=False)
+    connect_timeout: int = option("Milliseconds for connecting.", default=10_000, limits=(1, 600_000))
+    operation_timeout: int = option("Milliseconds for an answer.", default=10_000, limits=(100, 600_000))
+
+
+def nodes_of(config: RedisConfig) -> list[tuple[str, int]]:
+    """Return host and port of each node.
+
+    Raises:
+        InvalidConfig: redisHosts is no list of them, or the other settings do not fit together.
+    """
+    nodes = []
+    for text in filter(None, map(str.strip, config.redis_hosts.split(","))):
+        host, _, port = text.rpartition(":") if ":" in text else (text, ":", "6379")
+        if not host.strip("[]") or "/" in host or not port.isdecimal() or not 0 < int(port) < 65_536:
+            raise InvalidConfig(f"redisHosts: {text!r} is no host:port")
+        nodes.append((host.strip("[]"), int(port)))
+    if not nodes:
+        raise InvalidConfig("redisHosts is empty; it is host:port")
+    if config.client_mode == "Standalone" and len(nodes) > 1:
+        raise InvalidConfig(f"redisHosts names {len(nodes)} nodes; with clientMode Standalone it is one")
+    if config.client_mode == "Cluster" and config.redis_database:
+        raise InvalidConfig("redisDatabase: a cluster has only database 0")
+    if config.redis_user and not config.redis_password:
+        raise InvalidConfig("redisUser: a user needs a redisPassword")
+    return nodes
+
+
+def connect(config: RedisConfig, connector: str) -> Any:
+    """Return a client that has reached the server; use it inside `translated`."""
+    redis = need("redis", "redis", connector)
+    nodes = nodes_of(config)
+    settings: dict[str, Any] = {
+        "username": config.redis_user or None,
+        "password": config.redis_password or None,
+        "socket_connect_timeout": config.connect_timeout / 1000,
+        "socket_timeout": config.operation_timeout / 1000,
+        "socket_keepalive": config.keep_alive,
+    }
+    if config.redis_use_tls:
+        settings |= {
+            "ssl": True,
+            "ssl_cert_reqs": "none" if config.redis_tls_verify_peer == "NONE" else "required",
+            "ssl_check_hostname": config.redis_tls_verify_peer == "FULL",
+            "ssl_ca_certs": config.redis_tls_ca_file or None,
+        }
+    with translated(config):
+        if config.client_mode == "Cluster":
+            startup = [redis.cluster.ClusterNode(host, port) for host, port in nodes]
+            # Nothing is tried again in here: the instance does that, and says why.
+            client = redis.RedisCluster(startup_nodes=startup, cluster_error_retry_attempts=0, **settings)
+        else:
+            from redis.backoff import NoBackoff
+            from redis.retry import Retry as RedisRetry
+
+            settings["retry"] = RedisRetry(NoBackoff(), 0)
+            client = redis.Redis(nodes[0][0], nodes[0][1], db=config.redis_database, **settings)
+        client.ping()
+    return client
+
+
+@contextmanager
+def translated(config: RedisConfig) -> Iterator[None]:
+    """Turn errors of the library that pass into `Retry`; others of the server go through."""
+    import redis
+
+    try:
+        yield
+    except redis.exceptions.AuthenticationError as error:
+        raise Retry(f"{config.redis_hosts} refuses user or password: {error}") from error
+    except redis.exceptions.ResponseError as error:
+        if not passes(error):
+            raise
+        raise Retry(f"{config.redis_hosts}: {error}") from error
+    except (redis.exceptions.RedisError, redis.exceptions.RedisClusterException, OSError) as error:
+        raise Retry(f"{config.redis_hosts}: {error or type(error).__name__}") from error
+
+
+def passes(error: Exception) -> bool:
+    """Return whether an error that the server answered is no fault of the command."""
+    import redis
+
+    kinds = (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError)
+    if isinstance(error, kinds) or "max number of clients" in str(error):
+        return True
+    # The library takes the word away where it has a class for the error.
+    named = (
+        redis.exceptions.BusyLoadingError,
+        redis.exceptions.ReadOnlyError,
+        redis.exceptions.OutOfMemoryError,
+        redis.exceptions.NoPermissionError,
+        redis.exceptions.ClusterDownError,
+        redis.exceptions.TryAgainError,
+        redis.exceptions.MasterDownError,
+        redis.exceptions.AskError,
+    )
+    return isinstance(error, named) or str(error).startswith(_AWAY)

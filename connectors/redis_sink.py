@@ -1,0 +1,163 @@
+"""The sink ``redis``: a command for each record, one request for each batch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ..api.connector import Batching, Record, RecordRefused, Retry, Sink, SinkContext
+from ..api.connector_config import option
+from ..errors import InvalidConfig
+from .given_again import Confirmed
+from .redis_connection import RedisConfig, connect, nodes_of, passes, translated
+from .texts import Template, Unfilled, payload_of, text_of
+
+_UPSERTS = ("SET", "HSET", "SADD")
+_STREAM_FIELDS = ("value", "key")
+
+
+@dataclass(kw_only=True)
+class RedisSinkConfig(RedisConfig):
+    """Where Redis is, and what is done with records."""
+
+    command: Literal["SET", "HSET", "SADD", "XADD", "RPUSH", "LPUSH"] = option(
+        "What is done with a value: set as the key's value; set as fields of a hash, from a JSON object; added to a"
+        " set, to a stream (fields value and key, and one for each property), or to a list's end or beginning."
+        " A null value deletes what SET and HSET have set.",
+        default="SET",
+    )
+    key: str = option(
+        "The key in Redis, with {key}, {topic}, {message_id} and {properties.name} replaced; a record without a key has"
+        " the empty one.",
+        default="{key}",
+    )
+    expire_seconds: int = option("Seconds that a value set by SET lives; 0 for ever.", default=0, limits=(0, None))
+    stream_max_length: int = option(
+        "About how many entries a stream keeps when XADD adds one; 0 for all.", default=0, limits=(0, None)
+    )
+    batch_size: int = option("Records of one request at most.", default=1000, limits=(1, 100_000))
+    batch_time_ms: int = option("Milliseconds to wait for more records.", default=10, limits=(0, 60_000))
+
+
+class RedisSink(Sink):
+    """Values, hashes, sets, streams or lists of Redis."""
+
+    config = RedisSinkConfig
+
+    def __init__(self) -> None:
+        """Prepare."""
+        self._client: Any = None
+        self._confirmed = Confirmed()
+
+    def check(self, config: RedisSinkConfig) -> None:
+        """See `Connector.check`."""
+        nodes_of(config)
+        Template("key", config.key)
+        if config.expire_seconds and config.command != "SET":
+            raise InvalidConfig(f"expireSeconds: only SET has it, and command is {config.command}")
+        if config.stream_max_length and config.command != "XADD":
+            raise InvalidConfig(f"streamMaxLength: only XADD has it, and command is {config.command}")
+
+    def not_effectively_once(self, config: RedisSinkConfig) -> str:
+        """See `Connector.not_effectively_once`."""
+        if config.command in _UPSERTS:
+            return ""
+        return f"{config.command} adds a record a second time when it is written again; {', '.join(_UPSERTS)} do not"
+
+    def batching(self, config: RedisSinkConfig) -> Batching:
+        """See `Sink.batching`."""
+        return Batching(records=config.batch_size, size=8 << 20, time_s=config.batch_time_ms / 1000)
+
+    def open(self, config: RedisSinkConfig, context: SinkContext) -> None:
+        """See `Connector.open`."""
+        self._config = config
+        self._key = Template("key", config.key)
+        self._client = connect(config, "redis")
+
+    def write_batch(self, records: Sequence[Record]) -> None:
+        """See `Sink.write_batch`."""
+        at_hand = list(self._confirmed.missing(records))
+        commands = [self._command(index, record) for index, record in at_hand]
+        config = self._config
+        if config.command == "SET" and not config.expire_seconds and config.client_mode == "Standalone":
+            commands = _joined(commands)
+        with translated(config):
+            pipe = self._client.pipeline(transaction=False)
+            for command in commands:
+                pipe.execute_command(*command)
+            answers = pipe.execute(raise_on_error=False)
+        self._look_at(answers, at_hand)
+        self._confirmed.clear()
+
+    def _look_at(self, answers: list[Any], at_hand: list[tuple[int, Record]]) -> None:
+        """Raise what the first answer that is an error means."""
+        faults = [position for position, answer in enumerate(answers) if isinstance(answer, Exception)]
+        if not faults:
+            return
+        if len(answers) == len(at_hand):
+            for answer, (_, record) in zip(answers, at_hand, strict=True):
+                if not isinstance(answer, Exception):
+                    self._confirmed.add(record)
+        error = answers[faults[0]]
+        if passes(error) or len(answers) != len(at_hand):
+            raise Retry(f"{self._config.redis_hosts}: {error}") from error
+        index = at_hand[faults[0]][0]
+        raise RecordRefused(f"{self._config.command} was refused: {error}", index, index) from error
+
+    def _command(self, index: int, record: Record) -> tuple[Any, ...]:
+        config, name = self._config, self._config.command
+        try:
+            key = self._key.of(_keyed(record) if record.key is None else record)
+            if record.value is None and name in ("SET", "HSET"):
+                return ("DEL", key)
+            if name == "HSET":
+                return ("HSET", key, *_fields_of(record.value))
+            value = payload_of(record.value)
+            if name == "SET":
+                return (
+                    ("SET", key, value, "EX", config.expire_seconds) if config.expire_seconds else ("SET", key, value)
+                )
+            if name == "XADD":
+                limit = ("MAXLEN", "~", config.stream_max_length) if config.stream_max_length else ()
+                return ("XADD", key, *limit, "*", *_entry_of(record, value))
+        except (Unfilled, ValueError, TypeError) as error:
+            raise RecordRefused(str(error), index) from error
+        return (name, key, value)
+
+    def close(self) -> None:
+        """See `Connector.close`."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+
+def _keyed(record: Record) -> Record:
+    return Record(None, "", record.properties, 0, record.topic, record.message_id)
+
+
+def _joined(commands: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Return the same as one MSET where nothing is deleted, which is done as a whole or not at all."""
+    if len(commands) < 2 or any(command[0] != "SET" for command in commands):
+        return commands
+    return [("MSET", *(part for command in commands for part in command[1:]))]
+
+
+def _fields_of(value: Any) -> list[str]:
+    try:
+        found = json.loads(value) if isinstance(value, bytes | str) else value
+    except ValueError as error:
+        raise ValueError(f"the value is no JSON, and HSET sets the fields of an object: {error}") from error
+    if not isinstance(found, dict) or not found:
+        raise ValueError("the value is no JSON object with fields, which HSET sets")
+    return [text for name, field in found.items() for text in (str(name), text_of(field))]
+
+
+def _entry_of(record: Record, value: bytes) -> list[str | bytes]:
+    fields: list[str | bytes] = ["value", value]
+    if record.key is not None:
+        fields += ["key", record.key]
+    for name, text in record.properties.items():
+        fields += [f"properties.{name}" if name in _STREAM_FIELDS else name, text]
+    return fields

@@ -1,0 +1,88 @@
+"""Texts and bytes of records, as connectors of other systems need them."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from ..api.connector import Record
+from ..errors import InvalidConfig, MagnetarError
+
+_PLACE = re.compile(r"\{([^{}]*)\}")
+_NAMES = ("key", "topic", "message_id")
+_PROPERTY = "properties."
+_KNOWN = "there are {key}, {topic}, {message_id} and {properties.name}"
+
+
+def text_of(value: object) -> str:
+    r"""Return what another system holds as a text: bytes that are no UTF-8 are written as ``\xff``."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value).decode(errors="backslashreplace")
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def payload_of(value: Any) -> bytes:
+    """Return the bytes of a record's value: none for None, UTF-8 of a text, JSON of what a SerDe made."""
+    if isinstance(value, bytes):
+        return value
+    if value is None:
+        return b""
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value)
+    return json.dumps(value, ensure_ascii=False).encode()
+
+
+class Unfilled(MagnetarError):
+    """A record has not what a template asks for; the message says what."""
+
+
+class Template:
+    """A text with places for what a record has: ``{key}``, ``{topic}``, ``{message_id}``, ``{properties.name}``."""
+
+    def __init__(self, key: str, text: str) -> None:
+        """Read it.
+
+        Args:
+            key: of the configuration, for the message.
+            text: the template; one without places is the same for every record.
+
+        Raises:
+            InvalidConfig: a place is none of the above.
+        """
+        self._parts = _PLACE.split(text)  # texts and names of places in turn
+        for name in self._parts[1::2]:
+            if name not in _NAMES and not (name.startswith(_PROPERTY) and name != _PROPERTY):
+                raise InvalidConfig(f"{key}: {{{name}}} is no place; {_KNOWN}")
+        self.constant = text if len(self._parts) == 1 else None
+        """The text, if it is the same for every record; else None."""
+
+    def of(self, record: Record) -> str:
+        """Return the text for a record.
+
+        Raises:
+            Unfilled: the record has no key, or not the property.
+        """
+        if self.constant is not None:
+            return self.constant
+        parts = self._parts
+        return "".join(_filled(record, part) if index % 2 else part for index, part in enumerate(parts))
+
+
+def _filled(record: Record, name: str) -> str:
+    found: str | None
+    if name == "key":
+        found = record.key
+    elif name == "topic":
+        found = record.topic.rpartition("/")[2]
+    elif name == "message_id":
+        found = record.message_id
+    else:
+        found = record.properties.get(name.removeprefix(_PROPERTY))
+    if found is None:
+        raise Unfilled(f"the record has no {'key' if name == 'key' else f'property {name.removeprefix(_PROPERTY)!r}'}")
+    return found

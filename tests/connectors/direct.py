@@ -1,0 +1,93 @@
+"""A connector called by a test itself, as an instance's session would, without an instance."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from magnetar.api.connector import Connector, Record, SinkContext, SourceContext
+from magnetar.api.connector_config import read_config
+from magnetar.instance.connectors.session import ConnectorSession
+
+
+class DirectContext(SourceContext, SinkContext):
+    """A context with nothing behind it."""
+
+    def __init__(self, instance_id: int = 0, parallelism: int = 1) -> None:
+        self.position = None
+        self.name = "public/default/connector"
+        self.instance_id = instance_id
+        self.parallelism = parallelism
+        self.logger = logging.getLogger("connector")
+        self.state: dict[str, bytes] = {}
+        self.metrics: dict[str, float] = {}
+
+    def record_metric(self, name: str, value: float) -> None:
+        self.metrics[name] = value
+
+    def secret(self, name: str) -> str | None:
+        return None
+
+    def get_state(self, key: str) -> bytes | None:
+        return self.state.get(key)
+
+    def put_state(self, key: str, value: str | bytes) -> None:
+        self.state[key] = value.encode() if isinstance(value, str) else value
+
+    def is_stopping(self) -> bool:
+        return False
+
+    def pause(self, topic: str) -> None:
+        raise NotImplementedError
+
+    def resume(self, topic: str) -> None:
+        raise NotImplementedError
+
+
+class Direct:
+    """A connector that is open."""
+
+    def __init__(self, connector: Connector, configs: Mapping[str, Any], context: DirectContext | None = None) -> None:
+        self.connector: Any = connector
+        self.context = context or DirectContext()
+        self.session = ConnectorSession(
+            connector, read_config(connector.config, configs), self.context, self.context.logger
+        )
+
+    def write(self, records: list[Record]) -> None:
+        self.session.call(self.connector.write_batch, records)
+
+    def read(self, count: int, reads_max: int = 200) -> list[Record]:
+        """Read until there are so many records, and acknowledge none of them."""
+        found: list[Record] = []
+        for _ in range(reads_max):
+            found += self.session.call(self.connector.read) or ()
+            if len(found) >= count:
+                return found
+        raise AssertionError(f"{len(found)} of {count} records came: {found[:3]}")
+
+    def acknowledge(self, records: list[Record]) -> None:
+        for record in records:
+            if record.acknowledge is not None:
+                self.session.call(record.acknowledge)
+
+    def call(self, method: Callable[..., Any], *arguments: Any) -> Any:
+        return self.session.call(method, *arguments)
+
+    def close(self) -> None:
+        self.session.close()
+
+
+def records_of(count: int, first: int = 0) -> list[Record]:
+    """Records with keys, properties and places of their own."""
+    return [
+        Record(
+            f"value {number}".encode(),
+            f"key-{number}",
+            {"größe": str(number)},
+            topic="persistent://public/default/in",
+            message_id=f"1:{number}:0",
+        )
+        for number in range(first, first + count)
+    ]

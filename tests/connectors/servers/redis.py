@@ -1,0 +1,33 @@
+"""A Redis server that syncs what it confirms often enough to keep it when it is killed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import redis
+
+from tests.connectors.servers.base import RealServer
+
+
+class RedisServer(RealServer):
+    """Redis with an append-only file."""
+
+    binary = "redis-server"
+    package = "apt-get install redis-server"
+    password = "geheim"
+
+    def command(self) -> Sequence[str]:
+        """See `RealServer.command`."""
+        settings = {"bind": "127.0.0.1", "port": str(self.port), "dir": str(self.directory), "appendonly": "yes"}
+        settings["requirepass"] = self.password
+        flags = [part for name, value in settings.items() for part in (f"--{name}", value)]
+        return [self.binary, *flags, "--save", ""]
+
+    def client(self) -> redis.Redis:
+        """A client of its own for each call."""
+        return redis.Redis("127.0.0.1", self.port, password=self.password, socket_timeout=10.0)
+
+    def is_ready(self) -> bool:
+        """See `RealServer.is_ready`."""
+        with self.client() as client:
+            return bool(client.ping())
