@@ -109,7 +109,7 @@ class BatchCall:
             order = [position for position in order if position not in undecoded]
             values = [values[position] for position in order]
         later: list[Failure] = []
-        outputs = self._encode(self._call(values, order, later), later)
+        outputs = self._encode(self.call(values, order, later), later)
         if not failures:
             return Results(outputs, later)
         spread: list[bytes | None] = [None] * len(messages)
@@ -118,7 +118,14 @@ class BatchCall:
         failures += [Failure(order[failure.position], failure.error, failure.blame) for failure in later]
         return Results(spread, failures)
 
-    def _call(self, values: list[Any], order: Sequence[int], failures: list[Failure]) -> list[Any]:
+    def call(self, values: list[Any], order: Sequence[int], failures: list[Failure]) -> list[Any]:
+        """Call the function on values; nothing is encoded.
+
+        Args:
+            values: what it gets.
+            order: the position of each in the run.
+            failures: takes those that raised, with their places in ``values``; their results are None.
+        """
         iterator = iter(values)
         if self._context is None:
             return _collect(map(self._function, iterator), len(values), failures, Blame.USER)

@@ -153,6 +153,12 @@ class FunctionContext(RecordedContext, Context):
         if self._session is not None:
             self._session.end()
 
+    def stay(self) -> None:
+        """Point at nothing, but go on taking calls of this thread that concern the state: a connector's."""
+        self.leave()
+        if self._session is not None:
+            self._session.begin()
+
     def _message(self) -> tuple[ReceivedEntry, int]:
         unit, place = self._unit, self._place
         if get_ident() != self._thread or unit is None or place is None or place.position < 0:

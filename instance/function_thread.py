@@ -153,7 +153,10 @@ class FunctionThread(threading.Thread):
         except BaseException as raised:  # noqa: BLE001  SystemExit of user code too: it ends the instance, with a reason
             error = raised
         if close is not None:
-            close()
+            try:
+                close()
+            except BaseException as raised:  # noqa: BLE001  whatever it is, the instance must hear of its end
+                error = error or raised
         self._listener.ended(error)
 
     def request_stop(self) -> None:
@@ -198,6 +201,10 @@ class FunctionThread(threading.Thread):
         if item is None:
             self.inbox.put(None)  # found again once the unit is done
         return item
+
+    def take_over(self) -> None:
+        """Leave what becomes of the entry at hand to the maker, however `Maker.process` ends."""
+        self._at_hand = None
 
     def put_back(self, item: Item) -> None:
         """Have an entry that was polled processed next."""
@@ -245,9 +252,9 @@ class FunctionThread(threading.Thread):
         fitting = int(STEP_S / busy_s * messages) if busy_s > 0 else STEP_MESSAGES_MAX
         self._step = max(1, min(fitting, max(self._step, messages) * 8, STEP_MESSAGES_MAX))
 
-    def refused(self, text: str) -> None:
-        """Count and log that a message was not taken."""
-        self.stats.system_exception(text, now_ms())
+    def refused(self, text: str, count: int = 1) -> None:
+        """Count and log that messages were not taken."""
+        self.stats.system_exception(text, now_ms(), count)
         self._listener.reported(text)
 
     def failed(self, failure: Failure, message: str) -> str:

@@ -26,7 +26,8 @@ from ..tasks import within
 from ..wire.functions_pb2 import EFFECTIVELY_ONCE, MANUAL, FunctionDetails, FunctionStatus
 from .acks.at_least_once import AtLeastOnce, AtMostOnce, Manual
 from .batch_call import BatchCall
-from .connectors.sink_settlement import SinkSettlement
+from .connectors.exact_sink import ExactSinkSettlement
+from .connectors.sink_settlement import AtMostOnceSinkSettlement, SinkSettlement
 from .connectors.source_settlement import SourceSettlement
 from .core import InstanceCore
 from .endpoint_settings import acks_first, compression_of
@@ -186,7 +187,7 @@ class Pipeline:
         spec, details, settlement = self.core.spec, self.core.spec.details, self.settlement
         self.core.thread_id = get_ident()
         self._home.enter_thread()
-        if isinstance(settlement, SourceSettlement | SinkSettlement):
+        if isinstance(settlement, SourceSettlement | SinkSettlement | ExactSinkSettlement):
             return settlement.load(self._home)
         serdes = {
             topic: load_serde(self._home, given.serdeClassName) for topic, given in details.source.inputSpecs.items()
@@ -230,7 +231,9 @@ def settlement_of(core: InstanceCore) -> Settlement:
     """Return the settlement of a function's processing guarantee."""
     details = core.spec.details
     if details.componentType == FunctionDetails.SINK:
-        return SinkSettlement(core)
+        if details.processingGuarantees == EFFECTIVELY_ONCE:
+            return ExactSinkSettlement(core)
+        return AtMostOnceSinkSettlement(core) if acks_first(core.spec) else SinkSettlement(core)
     if details.componentType == FunctionDetails.SOURCE:
         return SourceSettlement(core)
     if details.processingGuarantees == EFFECTIVELY_ONCE:

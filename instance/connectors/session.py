@@ -2,7 +2,10 @@
 
 A call that finds the other system away is made again until it succeeds or the instance is to stop: after a pause that
 grows, and with the connector closed and opened anew, so that a connector may leave reconnecting to this. Meanwhile
-`trouble` says what is wrong.
+`trouble` says what is wrong. It also says so when a call does not return for `SILENCE_S`.
+
+Asynchronous methods run on an event loop of the connector's thread. It also gets a turn whenever nothing comes, for
+what a connector has begun there: answers to pings, reading ahead.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import asyncio
 import inspect
 import logging
 import threading
+import time
 from collections.abc import Callable
 from itertools import count
 from typing import Any
@@ -23,29 +27,51 @@ AWAY = (Retry, OSError, TimeoutError)
 """What a connector raises when the other system is away; a full disk is an OSError too."""
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 30.0
+SILENCE_S = 20.0
+"""How long a call may take before the status says so."""
+LOOK_S = 0.2
+"""Between two looks in a pause whether it is still of use."""
+CLOSE_S = 2.0
+"""For what a connector has begun on the event loop, once it is cancelled."""
+_TURN_S = 0.01
+
+
+class Unwanted(Exception):
+    """What was called again is given up, as `ConnectorSession.is_wanted` says no; the connector goes on."""
 
 
 class ConnectorSession:
     """One connector, called from one thread.
 
     Attributes:
-        trouble: why the last call is made again, empty if it is not (from any thread).
         retries: how often calls were made again.
         is_open: whether the connector is.
+        is_wanted: whether the call at hand is to be made again; asked in pauses.
     """
 
     def __init__(self, connector: Connector, config: Any, context: ConnectorContext, logger: logging.Logger) -> None:
         """Prepare; nothing is opened yet."""
-        self.trouble = ""
         self.retries = 0
+        self.is_open = False
+        self.is_wanted: Callable[[], bool] = lambda: True
+        self._trouble = ""
         self._connector = connector
         self._config = config
         self._context = context
         self._log = logger
         self._stopping = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.is_open = False
         self._was_opened = False
+        self._at_hand: tuple[str, float] | None = None  # the method that was called, and when
+        self._tries = 0  # since a call has succeeded
+
+    @property
+    def trouble(self) -> str:
+        """Why the last call is made again, or what does not return; empty if all is well (from any thread)."""
+        at_hand = self._at_hand
+        if at_hand is not None and (silent_s := time.monotonic() - at_hand[1]) > SILENCE_S:
+            return self._trouble or f"{at_hand[0]} of the connector has not returned for {silent_s:.0f} s"
+        return self._trouble
 
     def request_stop(self) -> None:
         """Make no call again (from any thread)."""
@@ -60,11 +86,26 @@ class ConnectorSession:
         """Wait, but not longer than until the instance is to stop."""
         self._stopping.wait(seconds)
 
+    def pause(self, seconds: float) -> None:
+        """Wait before something is done again.
+
+        Raises:
+            InstanceStopping: the instance is to stop.
+            Unwanted: see `is_wanted`.
+        """
+        until_s = time.monotonic() + seconds
+        while (left_s := until_s - time.monotonic()) > 0:
+            if self._stopping.wait(min(left_s, LOOK_S)):
+                raise InstanceStopping
+            if not self.is_wanted():
+                raise Unwanted
+
     def call(self, method: Callable[..., Any], *arguments: Any) -> Any:
         """Call a method of the connector, plain or asynchronous, until it succeeds.
 
         Raises:
             InstanceStopping: the instance is to stop before that.
+            Unwanted: see `is_wanted`.
             Exception: whatever else the connector raises.
         """
         backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
@@ -76,35 +117,66 @@ class ConnectorSession:
                     self.is_open = True
                 result = self._run(method, *arguments)
             except AWAY as error:
-                self._wait(error, tries, backoff.next_s())
+                after_s = error.after_s if isinstance(error, Retry) else 0.0
+                self._failed(error, tries)
+                self.pause(max(after_s, backoff.next_s()))
             else:
-                if self.trouble:
-                    self._log.info("goes on after %d retries", self.retries)
-                    self.trouble = ""
+                self._succeeded()
                 return result
         raise AssertionError("the count has no end")
 
-    def _wait(self, error: Exception, tries: int, pause_s: float) -> None:
-        cause = str(error) or type(error).__name__
+    def call_once(self, method: Callable[..., Any], *arguments: Any) -> None:
+        """Call a method of the connector, which is opened before if that takes several tries, but call it once only.
+
+        Raises:
+            Retry, OSError, TimeoutError: the method did; the connector is closed.
+            Exception: as `call`.
+        """
+        trouble, tries = self._trouble, self._tries
+        if not self.is_open:
+            self.call(lambda: None)
+            self._trouble, self._tries = trouble, tries
+        try:
+            self._run(method, *arguments)
+        except AWAY as error:
+            self._tries += 1
+            self._failed(error, self._tries)
+            raise
+        self._tries = 0
+        self._succeeded()
+
+    def idle(self, method: Callable[[], Any]) -> None:
+        """Call a method that is due by time; raises as `call` does."""
+        self.call(method)
+        if self._loop is not None:
+            self._loop.run_until_complete(asyncio.sleep(_TURN_S))
+
+    def _succeeded(self) -> None:
+        if self._trouble:
+            self._log.info("goes on after %d retries", self.retries)
+            self._trouble = ""
+
+    def _failed(self, error: Exception, tries: int) -> None:
+        cause = " ".join(str(error).split()) or type(error).__name__
         if not isinstance(error, Retry):
             cause = f"{type(error).__name__}: {cause}"
-        elif error.after_s:
-            pause_s = max(pause_s, error.after_s)
-        if not self.trouble:
+        if not self._trouble:
             self._log.warning("retrying: %s", cause)
-        self.trouble = f"retrying ({tries} {'try' if tries == 1 else 'tries'}): {cause}"
+        self._trouble = f"retrying ({tries} {'try' if tries == 1 else 'tries'}): {cause}"
         self.retries += 1
         self._close()
-        if self._stopping.wait(pause_s):
-            raise InstanceStopping
 
     def _run(self, method: Callable[..., Any], *arguments: Any) -> Any:
-        result = method(*arguments)
-        if not inspect.isawaitable(result):
-            return result
-        if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-        return self._loop.run_until_complete(_awaited(result))
+        self._at_hand = (getattr(method, "__name__", "a method"), time.monotonic())
+        try:
+            result = method(*arguments)
+            if not inspect.isawaitable(result):
+                return result
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+            return self._loop.run_until_complete(_awaited(result))
+        finally:
+            self._at_hand = None
 
     def _close(self) -> None:
         if not self._was_opened:
@@ -116,10 +188,16 @@ class ConnectorSession:
             self._log.warning("closing failed: %s: %s", type(error).__name__, error)
 
     def close(self) -> None:
-        """Close the connector for good."""
+        """Close the connector for good, and end what it has begun on the event loop."""
         self._close()
         if self._loop is not None:
-            self._loop.close()
+            loop, self._loop = self._loop, None
+            if tasks := asyncio.all_tasks(loop):
+                for task in tasks:
+                    task.cancel()
+                loop.run_until_complete(asyncio.wait(tasks, timeout=CLOSE_S))
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.close()
 
 
 async def _awaited(result: Any) -> Any:

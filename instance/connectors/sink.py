@@ -1,117 +1,150 @@
-"""A sink in the place of a function: entries become records, and records calls of `Sink.write_batch`."""
+"""A sink in the place of a function: entries become records, and these are written; at least once or at most once.
+
+    entries → unit → records → transform function → batches → Sink.write_batch → pieces → acknowledgements
+
+What is written is acknowledged, also where the instance stops in the middle of a unit. A record that is refused goes to
+the dead-letter topic, as a piece of its own that is settled when it is stored there. One that is tried again later
+stays open until it is written or given away; the others of its unit do not wait for it.
+"""
 
 from __future__ import annotations
 
+import heapq
 import time
-from collections.abc import Callable
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import count
+from typing import cast
 
-from ...api.connector import Batching, Record, RecordRefused, Sink
+from ...api.connector import Batching, Sink
 from ...api.serde import SerDe
 from ...client.consumers.received import ReceivedEntry
-from ...wire.position import Position
-from ...wire.position_sequence import SequenceOverflow, first_message_number
-from ..acks.pieces import Building, OpenInput, Piece, PieceMaker
-from ..batch_call import Blame, Failure, Results
+from ...errors import ProtocolError
+from ..acks.pieces import OpenInput, Piece, PieceMaker
+from ..batch_call import Failure
 from ..function_thread import Calls, FunctionThread, Source
-from ..gate import runs_within
-from ..output_headers import message_id_of
-from ..publish_request import MessageOptions, PublishRequest
+from ..publish_request import PublishRequest
+from ..stats import now_ms
 from ..unit import Unit
+from .records import DeadLetters, records_of, text_of
 from .session import ConnectorSession
-from .values import decoded
+from .transform import Transform
+from .writing import Later, Outcome, RecordWriter
+
+LATER_AT_ONCE_MAX = 100
+"""Records that are tried again between two units."""
+_Postponed = tuple[float, int, Later, Unit, OpenInput]
 
 
+@dataclass(slots=True, kw_only=True)
 class SinkCall:
-    """Writes units to a sink, on the function's thread.
+    """A sink with what stands before it; used on its thread.
 
     Attributes:
+        sink: it.
+        session: calls it.
+        writer: writes records.
+        batching: how many records it is given at once.
+        dead_letters: makes messages of what is refused.
+        transform: what records go through before they are written; None for nothing.
+        is_exact: whether each record needs its number.
         may_open: whether it may be opened yet; not before the instance has its lock.
     """
 
-    def __init__(self, sink: Sink, session: ConnectorSession, batching: Batching) -> None:
-        self.may_open = False
-        self._sink = sink
-        self._session = session
-        self._batching = batching
-        has_batches = type(sink).write_batch is not Sink.write_batch
-        self._write_batch = sink.write_batch if has_batches else None
+    sink: Sink
+    session: ConnectorSession
+    writer: RecordWriter
+    batching: Batching
+    dead_letters: DeadLetters
+    transform: Transform | None
+    is_exact: bool
+    may_open: bool = False
+
+    def write(self, unit: Unit, serde: SerDe, outcome: Outcome) -> None:
+        """Write the messages of a unit; raises as `RecordWriter.write`."""
+        failures: list[Failure] = []
+        records = records_of(unit, serde, failures, is_exact=self.is_exact)
+        if self.transform is not None:
+            given = len(records)
+            records = self.transform.records(records, unit, failures)
+            if len(records) < given:
+                left = {placed.position for placed in records} | {failure.position for failure in failures}
+                outcome.written += [position for position in range(len(unit)) if position not in left]
+        outcome.refused += [(failure.position, failure.error) for failure in failures]
+        self.writer.write(records, [len(unit.messages[placed.position]) for placed in records], outcome)
+
+    def refuse(self, thread: FunctionThread, unit: Unit, position: int, error: Exception) -> PublishRequest:
+        """Count and log a refusal, and return what goes to the dead-letter topic."""
+        entry, index = unit.locate(position)
+        request = self.dead_letters.request(entry, index, unit.messages[position], error)
+        message_id = request.options["properties"]["ORIGIN_MESSAGE_ID"]
+        thread.refused(
+            f"message {message_id} of {entry.topic} was refused, and goes to {request.topic}: {text_of(error)}"
+        )
+        return request
+
+    def lose(self, thread: FunctionThread, lost: list[tuple[int, Exception]]) -> None:
+        """Count and log records that may not be written."""
+        if lost:
+            text = f"{len(lost)} records may be lost, as ATMOST_ONCE writes nothing twice: {text_of(lost[-1][1])}"
+            thread.refused(text, len(lost))
 
     def idle(self) -> None:
         """Open the sink if it is not, and have it do what is due by time."""
         if self.may_open:
-            self._session.call(self._sink.idle)
-
-    def write(self, unit: Unit, serde: SerDe) -> list[Failure]:
-        """Write the messages of a unit, and return those that were not taken, by position.
-
-        Raises:
-            InstanceStopping: some are not written, and the instance is to stop.
-        """
-        failures: list[Failure] = []
-        records = records_of(unit, serde, failures)
-        sizes = [len(unit.messages[position]) for position, _ in records]
-        for run in runs_within(sizes, self._batching.records, self._batching.size):
-            self._write_records(records[run], failures)
-        return failures
-
-    def _write_records(self, records: list[tuple[int, Record]], failures: list[Failure]) -> None:
-        while records:
-            try:
-                if self._write_batch is None:
-                    count = 1
-                    self._session.call(self._sink.write, records[0][1])
-                else:
-                    count = len(records)
-                    self._session.call(self._write_batch, [record for _, record in records])
-            except RecordRefused as error:
-                index = 0 if self._write_batch is None else min(max(error.index, 0), len(records) - 1)
-                count = min(max(error.written, 0), index)
-                failures.append(Failure(records.pop(index)[0], error, Blame.SYSTEM))
-            records = records[count:]
+            self.session.idle(self.sink.idle)
 
 
-def records_of(unit: Unit, serde: SerDe, failures: list[Failure]) -> list[tuple[int, Record]]:
-    """Return the records of a unit with their positions; messages that cannot be decoded are added to ``failures``."""
-    values = decoded(unit.messages, serde, failures)
-    undecoded = {failure.position for failure in failures}
-    first = dict(zip(map(id, unit.entries), map(_first_number, unit.entries), strict=True))
-    records = []
-    for position, (entry, index) in enumerate(unit.places()):
-        if position not in undecoded:
-            records.append((position, _record(values[position], entry, index, first[id(entry)])))
-    return records
+def gather(
+    thread: FunctionThread, source: Source, entry: ReceivedEntry, batching: Batching
+) -> tuple[Unit, list[ReceivedEntry], list[ReceivedEntry]]:
+    """Return an entry with those of the same input that are queued behind it, or come in the time of ``batching``.
+
+    Sizes are those of the messages, not of what they were compressed to.
+
+    Returns:
+        The unit of all wanted messages, all entries, and those of them that have none.
+    """
+    unit, entries, empty = Unit(), [], []
+    until_s = time.monotonic() + batching.time_s if batching.time_s else 0.0
+    size = 0
+    while True:
+        entries.append(entry)
+        size += _size_of(entry)
+        try:
+            indexes = thread.read(entry)
+        except ProtocolError as error:
+            text = f"entry {entry.message_id} of {entry.topic} is damaged and was dropped"
+            thread.damaged(f"{text}: {error}", text)
+            empty.append(entry)
+        else:
+            if indexes is None or indexes:
+                unit.add(entry, indexes)
+            else:
+                empty.append(entry)
+        wait_s = until_s - time.monotonic() if until_s else 0.0
+        if len(unit) >= batching.records or size >= batching.size or (item := thread.poll(wait_s)) is None:
+            return unit, entries, empty
+        entry = item[1]
+        is_full = len(unit) + entry.permits > batching.records or size + _size_of(entry) > batching.size
+        if item[0] is not source or (unit.entries and is_full):
+            thread.put_back(item)
+            return unit, entries, empty
 
 
-def _first_number(entry: ReceivedEntry) -> int | None:
-    message_id = entry.message_id
-    try:
-        return first_message_number(Position(message_id.ledger_id, message_id.entry_id), entry.num_messages)
-    except SequenceOverflow:
-        return None
-
-
-def _record(value: Any, entry: ReceivedEntry, index: int, first_number: int | None) -> Record:
-    header = entry.metadata if entry.headers is None else entry.headers[index]
-    properties = {pair.key: pair.value for pair in header.properties} if header.properties else {}
-    key = header.partition_key if header.HasField("partition_key") else None
-    number = 0 if first_number is None else first_number + index
-    message_id = str(message_id_of(entry, index))
-    return Record(value, key, properties, header.event_time, entry.topic, message_id, sequence=number)
+def _size_of(entry: ReceivedEntry) -> int:
+    return max(entry.body_bytes, entry.metadata.uncompressed_size)
 
 
 class SinkMaker(PieceMaker):
-    """Makes pieces of what a sink has written; see `function_thread.Maker`.
-
-    A record that is refused goes to the dead-letter topic, and is settled with the others when it is stored there.
-    """
+    """Makes pieces of what a sink has written; see `function_thread.Maker`."""
 
     def __init__(
         self,
         ship: Callable[[Piece], None],
         drop: Callable[[OpenInput, ReceivedEntry], None],
         publish: Callable[[PublishRequest], None],
-        dead_letter_topic: Callable[[str], str],
     ) -> None:
         """Prepare.
 
@@ -119,42 +152,77 @@ class SinkMaker(PieceMaker):
             ship: as in `PieceMaker`.
             drop: as in `PieceMaker`.
             publish: sends a message, which becomes a part of the next piece.
-            dead_letter_topic: returns where refused messages of a topic go.
         """
         super().__init__(ship, drop)
         self._publish = publish
-        self._dead_letter_topic = dead_letter_topic
         self._sink: SinkCall
+        self._later: list[_Postponed] = []
+        self._number = count()
+        self._thread: FunctionThread
 
-    def use(self, sink: SinkCall, batching: Batching) -> None:
-        """Write to a sink, so much at once."""
+    def use(self, sink: SinkCall) -> None:
+        """Write to a sink."""
         self._sink = sink
-        self._batching = batching
 
     def process(self, thread: FunctionThread, calls: Calls, source: Source, entry: ReceivedEntry) -> None:
         """See `function_thread.Maker`."""
-        unit = self._gather(thread, source, entry)
+        self._thread = thread
+        self.try_again()
+        origin = cast(OpenInput, source)
+        unit, _, empty = gather(thread, source, entry, self._sink.batching)
+        for one in empty:
+            self._drop(origin, one)
         if not unit.entries or thread.is_stopping:
             return
         began_s = time.perf_counter()
-        failures = self._sink.write(unit, source.serde)
-        for failure in failures:
-            self._give_away(thread, unit, failure)
-        thread.count(Results([None] * len(unit), failures), time.perf_counter() - began_s)
-        self._ship(calls, source, unit, len(unit), Building(0, began_s))
+        outcome = Outcome()
+        try:
+            self._sink.write(unit, source.serde, outcome)
+        finally:
+            self._settle(thread, origin, unit, outcome, time.perf_counter() - began_s)
 
-    def _give_away(self, thread: FunctionThread, unit: Unit, failure: Failure) -> None:
-        entry, index = unit.locate(failure.position)
-        message = f"message {message_id_of(entry, index)} of {entry.topic}"
-        thread.refused(f"{message} was refused, and goes to {self._dead_letter_topic(entry.topic)}: {failure.error}")
-        record = _record(None, entry, index, None)
-        properties = {
-            "REAL_TOPIC": entry.topic,
-            "ORIGIN_MESSAGE_ID": record.message_id,
-            "EXCEPTION": str(failure.error),
-        }
-        options = MessageOptions(properties={**record.properties, **properties})
-        if record.key is not None:
-            options["key"] = record.key
-        payload = unit.messages[failure.position]
-        self._publish(PublishRequest(self._dead_letter_topic(entry.topic), payload, options=options))
+    def try_again(self) -> None:
+        """Try records again that were refused and are due."""
+        now_s = time.monotonic()
+        for _ in range(LATER_AT_ONCE_MAX):
+            if not self._later or self._later[0][0] > now_s or self._thread.is_stopping:
+                return
+            _, _, later, unit, source = heapq.heappop(self._later)
+            outcome = Outcome()
+            try:
+                self._sink.writer.write_again(later, outcome)
+            finally:
+                self._settle(self._thread, source, unit, outcome, 0.0)
+
+    def _settle(self, thread: FunctionThread, source: OpenInput, unit: Unit, outcome: Outcome, busy_s: float) -> None:
+        """Ship what is done, and give away what is refused."""
+        for later in outcome.later:
+            heapq.heappush(self._later, (later.due_s, next(self._number), later, unit, source))
+        self._sink.lose(thread, outcome.lost)
+        done = sorted([*outcome.written, *(position for position, _ in outcome.lost)])
+        failed = len(outcome.lost) + len(outcome.refused)
+        thread.stats.count_run(len(outcome.written) + failed, failed, busy_s, now_ms())
+        for begin, end in _runs(done):
+            self._ship_run(source, unit, begin, end)
+        for position, error in outcome.refused:
+            self._publish(self._sink.refuse(thread, unit, position, error))
+            self._ship_run(source, unit, position, position + 1)
+
+    def _ship_run(self, source: OpenInput, unit: Unit, begin: int, end: int) -> None:
+        changes = None
+        if self.state is not None:
+            changes, is_taken = self.state.take(ends_unit=True)
+            if not is_taken:
+                return  # stopping: the inputs come again
+        tickets, self.tickets = self.tickets, []
+        self._ship_piece(Piece(source, unit, begin, end, set(), [], tickets, 0, 0, changes))
+
+
+def _runs(positions: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Yield the begin and end of each run of consecutive positions."""
+    waiting = deque(positions)
+    while waiting:
+        begin = end = waiting.popleft()
+        while waiting and waiting[0] == end + 1:
+            end = waiting.popleft()
+        yield begin, end + 1

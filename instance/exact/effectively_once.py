@@ -75,9 +75,7 @@ class EffectivelyOnce:
         self.flow = ResultFlow(core, self._commit)
         self._topics = OutputTopics(core.endpoints, spec.admin_url, partial(core.report, "ERROR"))
         self._state = self._open_state()
-        entries = EntryMaker(spec.details.sink.topic, compression_of(spec), self._topics.partitions_of)
-        can_commit = self._state is not None
-        self.maker = ResultMaker(entries, can_commit, self.flow.gate, self._ship, self._skip_soon)
+        self.maker = self._make_maker()
         self._partitions: dict[str, InputPartition] = {}
         self._serdes: dict[str, SerDe] = {}
         self._consumer_suffix = f"{random.getrandbits(32):08x}"
@@ -89,6 +87,11 @@ class EffectivelyOnce:
         self.held = HeldEntries(HELD_MESSAGES_MAX)
         self.committer = None if self._state is None else self._state.committer
         self.direct_topic = ""
+
+    def _make_maker(self) -> ResultMaker:
+        spec = self._core.spec
+        entries = EntryMaker(spec.details.sink.topic, compression_of(spec), self._topics.partitions_of)
+        return ResultMaker(entries, self._state is not None, self.flow.gate, self._ship, self._skip_soon)
 
     def _open_state(self) -> ExactState | None:
         core, spec = self._core, self._core.spec

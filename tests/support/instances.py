@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from magnetar.client.client import AsyncClient
+from magnetar.config.connector_conversion import IDENTITY
 from magnetar.instance.spec import InstanceSpec
 from magnetar.runtime.interface import Runtime
 from magnetar.runtime.process.runtime import ProcessRuntime
@@ -49,7 +50,7 @@ def make_spec(server: Server, tmp_path: Path, topic: str) -> MakeSpec:
 def spec_maker(service_url: str, tmp_path: Path, topic: str) -> MakeSpec:
     def make(
         code: str | dict[str, str] = "",
-        class_name: str = "user_code.process",
+        class_name: str = "",
         instance_id: int = 0,
         **details: object,
     ) -> InstanceSpec:
@@ -59,6 +60,8 @@ def spec_maker(service_url: str, tmp_path: Path, topic: str) -> MakeSpec:
             (package / name).parent.mkdir(parents=True, exist_ok=True)
             (package / name).write_text(text)
         values: dict[str, object] = {"tenant": "public", "namespace": "default", "name": "f", "autoAck": True}
+        if not class_name:  # a connector's is its transform function
+            class_name = IDENTITY if "componentType" in details else "user_code.process"
         values |= {"className": class_name} | details
         function = records.FunctionDetails(**values)  # type: ignore[arg-type]
         if not function.source.inputSpecs:

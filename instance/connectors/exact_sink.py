@@ -1,0 +1,236 @@
+"""A sink under EFFECTIVELY_ONCE: each input partition has one reader, and is written and acknowledged in order.
+
+What was written and not acknowledged before a crash comes again, in the same order, to whoever reads the partition
+next, and to nobody else: there is a lock for each partition. The sink makes sure that writing it again changes nothing
+(`Connector.not_effectively_once`). A refused record is stored in the dead-letter topic before anything behind it is
+acknowledged; after a crash between the two it is there twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import cast
+
+from ...client.consumers.received import ReceivedEntry
+from ...errors import ClosedError
+from ..acks.publisher import Publisher, Ticket
+from ..core import InstanceCore
+from ..exact.activation import Activation
+from ..exact.committer import ExactState
+from ..exact.effectively_once import EffectivelyOnce
+from ..exact.entries import EntryMaker
+from ..exact.results import ResultMaker
+from ..exact.work import Result, position_in
+from ..function_thread import Calls, FunctionThread, Item, Source
+from ..gate import Gate
+from ..identity import table_of
+from ..loading.loader import Home
+from ..publish_request import PublishRequest
+from ..state.session import StateSession
+from ..state.writer import StateLink
+from ..stats import now_ms
+from ..stopping import InstanceStopping
+from ..unit import Unit
+from .loaded_sink import LoadedSink
+from .session import Unwanted
+from .sink import SinkCall, gather
+from .writing import Outcome
+
+_LOOK_S = 0.2
+_STATE_GRACE_S = 1.0  # for the state store to answer a sink that is to stop
+
+
+class ExactSinkMaker(ResultMaker):
+    """Makes a result of each entry that a sink has written; see `function_thread.Maker`."""
+
+    def __init__(
+        self,
+        ship: Callable[[Result], None],
+        skip: Callable[[Activation, ReceivedEntry], None],
+        store: Callable[[Sequence[PublishRequest]], None],
+    ) -> None:
+        """Prepare.
+
+        Args:
+            ship: as in `ResultMaker`.
+            skip: as in `ResultMaker`.
+            store: stores what goes to the dead-letter topic, and changes of the state, before it returns.
+        """
+        # Without outputs there are no entries to make, and nothing that a gate would bound.
+        super().__init__(EntryMaker("", "NONE", lambda topic: ()), False, Gate(1, 1), ship, skip)
+        self._store = store
+        self._sink: SinkCall
+
+    def use(self, sink: SinkCall) -> None:
+        """Write to a sink."""
+        self._sink = sink
+
+    def process(self, thread: FunctionThread, calls: Calls, source: Source, entry: ReceivedEntry) -> None:
+        """See `function_thread.Maker`."""
+        activation = cast(Activation, source)
+        thread.take_over()
+        if activation.is_over:
+            self._skip(activation, entry)
+            return
+        unit, entries, _ = gather(thread, source, entry, self._sink.batching)
+        outcome = Outcome()
+        done = 0
+        session = self._sink.session
+        session.is_wanted = lambda: not activation.is_over
+        try:
+            done = self._write(thread, source, unit, entries, outcome)
+        except (InstanceStopping, Unwanted):
+            pass  # what is not done comes again, here or elsewhere
+        finally:
+            session.is_wanted = _always
+            done = done or _done(unit, entries, outcome.written)
+            for one in entries[:done]:
+                self._ship(Result(activation, one, position_in(one)))
+            for one in entries[done:]:
+                self._skip(activation, one)
+
+    def _write(
+        self, thread: FunctionThread, source: Source, unit: Unit, entries: Sequence[ReceivedEntry], outcome: Outcome
+    ) -> int:
+        """Write a unit, and return how many entries are done, also where the sink fails in the middle."""
+        if thread.is_stopping:
+            raise InstanceStopping
+        began_s = time.perf_counter()
+        try:
+            self._sink.write(unit, source.serde, outcome)
+        finally:
+            failed = len(outcome.refused)
+            busy_s = time.perf_counter() - began_s
+            thread.stats.count_run(len(outcome.written) + failed, failed, busy_s, now_ms())
+            self._store([self._sink.refuse(thread, unit, position, error) for position, error in outcome.refused])
+            outcome.written += [position for position, _ in outcome.refused]
+        return len(entries)
+
+
+def _always() -> bool:
+    return True
+
+
+def _done(unit: Unit, entries: Sequence[ReceivedEntry], positions: Sequence[int]) -> int:
+    """Return how many of the entries are done without a gap, when these positions are."""
+    done = set(positions)
+    unfinished = {id(entry) for position, (entry, _) in enumerate(unit.places()) if position not in done}
+    return next((number for number, entry in enumerate(entries) if id(entry) in unfinished), len(entries))
+
+
+class ExactSinkSettlement(EffectivelyOnce):
+    """Writes records to a sink, effectively once; see `ports.Settlement`."""
+
+    maker: ExactSinkMaker
+
+    def __init__(self, core: InstanceCore) -> None:
+        """Prepare; nothing is opened yet."""
+        self._link: StateLink | None = None
+        super().__init__(core)
+        self._publisher = Publisher(core)
+        self._tickets: list[Ticket] = []  # of what was published since the last unit
+        self._loaded = LoadedSink(core, self)
+
+    def _make_maker(self) -> ExactSinkMaker:
+        return ExactSinkMaker(self._ship, self._skip_soon, self._store)
+
+    def _open_state(self) -> ExactState | None:
+        return None  # there are no outputs to commit; the sink's own state needs no more than the other sinks'
+
+    def session(self) -> StateSession | None:
+        """See `ports.Settlement`."""
+        spec = self._core.spec
+        if not spec.state_url:
+            return None
+        self._link = StateLink(spec.state_url, table_of(spec.metadata), spec.key, self._core.report)
+        return self._link.session
+
+    # -- on the sink's thread -------------------------------------------------------------------------------------
+
+    def load(self, home: Home) -> Calls:
+        """Make the sink; it is opened once the instance has its lock."""
+        calls = self._loaded.load(home, self._loaded.rules(), self.session())
+        self.maker.use(self._loaded.call)
+        calls.idle = self._be_idle
+        return calls
+
+    def _be_idle(self) -> None:
+        self._loaded.call.idle()
+        self._store([])
+
+    def publish(self, request: PublishRequest) -> None:
+        """See `function_context.Outside`."""
+        self._tickets.append(self._publisher.publish(request))
+
+    def _store(self, requests: Sequence[PublishRequest]) -> None:
+        """Store messages and what was changed in the state, and return when they are.
+
+        Raises:
+            InstanceStopping: the instance is to stop; it is not known what is stored.
+            MagnetarError: one of them is refused.
+        """
+        try:
+            for request in requests:
+                self.publish(request)
+        except ClosedError as error:
+            raise InstanceStopping from error
+        tickets, self._tickets = self._tickets, []
+        for ticket in tickets:
+            stored = threading.Event()
+            ticket.on_done = lambda _, stored=stored: stored.set()
+            while not ticket.is_done and not stored.wait(_LOOK_S):
+                if self._loaded.is_stopping():
+                    raise InstanceStopping
+            if ticket.error is not None:
+                raise ticket.error
+        self._store_changes()
+
+    def _store_changes(self) -> None:
+        link = self._link
+        if link is None:
+            return
+        changes, is_taken = link.take(ends_unit=True)
+        if not is_taken:
+            raise InstanceStopping
+        if changes is None:
+            return
+        stored = threading.Event()
+        failure: list[BaseException] = []
+
+        def done(error: BaseException | None) -> None:
+            if error is not None:
+                failure.append(error)
+            stored.set()
+
+        link.store(changes, done)
+        stored.wait()  # its end comes at the latest when the connection is closed
+        if failure:
+            raise failure[0]
+
+    # -- on the event loop ----------------------------------------------------------------------------------------
+
+    def start(self, process: Callable[[Item], None]) -> None:
+        """See `ports.Settlement`."""
+        self._loaded.start()
+        super().start(process)
+
+    def trouble(self) -> str:
+        """See `ports.Settlement`."""
+        return self._loaded.trouble() or super().trouble() or (self._link.trouble() if self._link is not None else "")
+
+    def request_stop(self) -> None:
+        """See `ports.Settlement`."""
+        self._loaded.request_stop()
+        if self._link is not None:
+            self._core.loop.call_later(_STATE_GRACE_S, self._link.stop_function)
+        super().request_stop()
+
+    async def close(self) -> None:
+        """See `ports.Settlement`."""
+        await self._publisher.close()
+        if self._link is not None:
+            await asyncio.to_thread(self._link.close)
+        await super().close()

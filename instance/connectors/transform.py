@@ -1,0 +1,89 @@
+"""The transform function of a connector: every record goes through it, before a sink or behind a source.
+
+It gets a record's value and returns another one, or a `Record` to change key and properties too. None drops the record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from ...api.connector import Record
+from ...api.serde import IdentitySerDe
+from ...config.connector_conversion import IDENTITY
+from ..batch_call import BatchCall, Failure
+from ..function_context import FunctionContext, Outside, instance_logger
+from ..loading.loader import Home, load_function, load_serde
+from ..spec import InstanceSpec
+from ..state.session import StateSession
+from ..stats import InstanceStats
+from ..unit import Unit
+from .records import Placed
+
+
+class Transform:
+    """A function between a topic and a connector; called on the connector's thread."""
+
+    def __init__(self, function: Callable[..., Any], context: FunctionContext | None) -> None:
+        """Prepare.
+
+        Args:
+            function: takes a value, and the context if there is one.
+            context: knows message and state; None if the function takes none.
+        """
+        self._calls = BatchCall(function, context, IdentitySerDe())
+        self._context = context
+
+    def records(self, records: list[Placed], unit: Unit, failures: list[Failure]) -> list[Placed]:
+        """Return what a sink is given of the records of a unit; those that fail are added to ``failures``."""
+        if self._context is not None:
+            self._context.enter(self._calls.place, unit, 0)
+        later: list[Failure] = []
+        order = [placed.position for placed in records]
+        outputs = self._calls.call([placed.record.value for placed in records], order, later)
+        if self._context is not None:
+            self._context.stay()
+        failures += [Failure(order[failure.position], failure.error, failure.blame) for failure in later]
+        return [
+            Placed(placed.position, _changed(placed.record, output))
+            for placed, output in zip(records, outputs, strict=True)
+            if output is not None
+        ]
+
+    def outputs(self, records: list[Record], failures: list[Failure]) -> list[Record | None]:
+        """Return what is sent of the records of a source, None for one that is dropped or failed."""
+        outputs = self._calls.call([record.value for record in records], range(len(records)), failures)
+        return [
+            None if output is None else _changed(record, output)
+            for record, output in zip(records, outputs, strict=True)
+        ]
+
+
+def _changed(record: Record, output: Any) -> Record:
+    if not isinstance(output, Record):
+        record.value = output
+        return record
+    return replace(
+        record, value=output.value, key=output.key, properties=output.properties, event_time_ms=output.event_time_ms
+    )
+
+
+def load_transform(
+    spec: InstanceSpec, home: Home, stats: InstanceStats, outside: Outside, state: StateSession | None
+) -> Transform | None:
+    """Return the transform function of a connector, None if it has none.
+
+    Raises:
+        FunctionLoadError: the package has no such function.
+        Exception: whatever the package raises while it is imported.
+    """
+    if spec.details.className in ("", IDENTITY):
+        return None
+    loaded = load_function(spec, home)
+    context: FunctionContext | None = None
+    if loaded.takes_context:
+        logger = instance_logger(spec)
+        context = FunctionContext(spec, stats, outside, logger, lambda name: load_serde(home, name), state)
+        context.stay()
+    return Transform(loaded.call, context)

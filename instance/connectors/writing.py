@@ -1,0 +1,226 @@
+"""What becomes of records that a sink is given: written, refused and tried again, given away, or lost.
+
+Design: records are given batch by batch in their order. What a batch says about single records is kept under their
+positions, and decides what the next batch is:
+
+- A record that was refused is tried again, alone, as often as `Rules.retries` says, with growing pauses. In order, the
+  records before it are written first and those behind it wait. Else it is put aside until it is due, and others go on.
+- A batch that fails by an exception that says nothing (a bug, or an error that the connector does not translate) is
+  given again record by record, so that one record is found. Where retries are set, this record counts as refused; else
+  the instance ends with its name: nothing goes to the dead-letter topic that nobody refused.
+- Where each record may be written at most once, records that a call failed with are lost, as they may be written.
+
+Invariant: every position ends in exactly one of written, refused, lost and later, or the call raises.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ...api.connector import Batching, Record, RecordRefused, Sink
+from ...errors import MagnetarError
+from ...tasks import Backoff
+from ..gate import runs_within
+from ..stats import format_error
+from .records import Placed, text_of
+from .session import AWAY, ConnectorSession, Unwanted
+
+FIRST_RETRY_S = 0.1
+LONGEST_RETRY_S = 30.0
+
+
+class WriteFailed(MagnetarError):
+    """The sink failed at one record, and says nothing that tells what to do with it; the instance ends."""
+
+
+class Rules(NamedTuple):
+    """How records are treated.
+
+    Attributes:
+        in_order: whether a record waits for those before it.
+        at_most_once: whether a call that fails is not made again.
+        retries: how often a refused record is tried again.
+        retry_s: seconds between these tries; 0 for pauses that grow from `FIRST_RETRY_S` to `LONGEST_RETRY_S`.
+    """
+
+    in_order: bool = False
+    at_most_once: bool = False
+    retries: int = 0
+    retry_s: float = 0.0
+
+    def pause_s(self, refusals: int) -> float:
+        """Return how long a record waits that was refused so often."""
+        if self.retry_s:
+            return self.retry_s
+        return min(FIRST_RETRY_S * 2.0 ** min(refusals - 1, 20), LONGEST_RETRY_S)
+
+
+class Later(NamedTuple):
+    """A refused record that is tried again.
+
+    Attributes:
+        placed: it.
+        size: of its message, in bytes.
+        refusals: how often it was refused.
+        error: why it was last.
+        due_s: when, on the clock.
+    """
+
+    placed: Placed
+    size: int
+    refusals: int
+    error: Exception
+    due_s: float
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of records, by position.
+
+    Attributes:
+        written: they are durable.
+        refused: they will never be taken, and why.
+        lost: they may be written or not, and nobody tries again; with the reason.
+        later: they are tried again.
+    """
+
+    written: list[int] = field(default_factory=list)
+    refused: list[tuple[int, Exception]] = field(default_factory=list)
+    lost: list[tuple[int, Exception]] = field(default_factory=list)
+    later: list[Later] = field(default_factory=list)
+
+
+class RecordWriter:
+    """Writes records to a sink, on its thread."""
+
+    def __init__(
+        self,
+        sink: Sink,
+        session: ConnectorSession,
+        batching: Batching,
+        rules: Rules,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            sink: takes records.
+            session: calls it.
+            batching: how many it is given at once.
+            rules: what is done with those that it does not take.
+            clock: rising seconds.
+        """
+        self._sink = sink
+        self._session = session
+        self._batching = batching
+        self._rules = rules
+        self._clock = clock
+        self._has_batches = type(sink).write_batch is not Sink.write_batch
+        self._due_s: dict[int, float] = {}  # of records that wait in their place, by position
+        self._backoff = Backoff(FIRST_RETRY_S, LONGEST_RETRY_S)  # of calls that are not made again
+
+    def write(self, records: Sequence[Placed], sizes: Sequence[int], outcome: Outcome) -> None:
+        """Write records in their order, and put into ``outcome`` what became of each, even when this raises.
+
+        Args:
+            records: at least none.
+            sizes: of their messages, in bytes.
+            outcome: empty.
+
+        Raises:
+            InstanceStopping: those that are in no list are not written, and the instance is to stop.
+        Unwanted: the same, and nobody waits for them any more.
+            WriteFailed: the first that is in no list made the sink fail.
+        """
+        for run in runs_within(sizes, self._batching.records if self._has_batches else 1, self._batching.size):
+            self._due_s.clear()
+            self._write_run(list(zip(records[run], sizes[run], strict=True)), {}, outcome)
+
+    def write_again(self, later: Later, outcome: Outcome) -> None:
+        """Write a record that was refused; raises as `write` does."""
+        position = later.placed.position
+        self._write_run([(later.placed, later.size)], {position: later.refusals}, outcome)
+
+    def _write_run(self, left: list[tuple[Placed, int]], refusals: dict[int, int], outcome: Outcome) -> None:
+        alone: set[int] = set()  # positions of a batch that failed as a whole
+        while left:
+            if (due_s := self._due_s.pop(left[0][0].position, None)) is not None:
+                self._session.pause(due_s - self._clock())
+            count = self._count(left, refusals if self._rules.in_order else {}, alone)
+            positions = [placed.position for placed, _ in left[:count]]
+            try:
+                self._call([placed.record for placed, _ in left[:count]])
+            except RecordRefused as error:
+                index = min(max(error.index, 0), count - 1)
+                written = min(max(error.written, 0), index)
+                outcome.written += positions[:written]
+                self._refused(left, index, error, refusals, outcome)
+                del left[:written]  # before the refused one, which alone may be gone already
+                continue
+            except Unwanted:
+                raise
+            except AWAY as error:  # at most once; else the session goes on
+                outcome.lost += [(position, error) for position in positions]
+                self._session.wait(self._backoff.next_s())
+            except Exception as error:
+                if count > 1:
+                    alone.update(positions)
+                    continue
+                if not self._rules.retries:
+                    record = left[0][0].record
+                    raise WriteFailed(_why(record, error)) from error
+                self._refused(left, 0, error, refusals, outcome)
+                continue
+            else:
+                outcome.written += positions
+                self._backoff.reset()
+            del left[:count]
+
+    def _count(self, left: Sequence[tuple[Placed, int]], refusals: dict[int, int], alone: set[int]) -> int:
+        """Return how many of the records are given next."""
+        if not self._has_batches or left[0][0].position in alone:
+            return 1
+        for index, (placed, _) in enumerate(left):
+            if placed.position in refusals:
+                return index or 1
+        return len(left)
+
+    def _call(self, records: list[Record]) -> None:
+        method, argument = (self._sink.write_batch, records) if self._has_batches else (self._sink.write, records[0])
+        if self._rules.at_most_once:
+            self._session.call_once(method, argument)
+        else:
+            self._session.call(method, argument)
+
+    def _refused(
+        self,
+        left: list[tuple[Placed, int]],
+        index: int,
+        error: Exception,
+        refusals: dict[int, int],
+        outcome: Outcome,
+    ) -> None:
+        """Take a refusal: the record is given away, put aside, or stays where it is after a pause."""
+        placed, size = left[index]
+        count = refusals[placed.position] = refusals.get(placed.position, 0) + 1
+        if count > self._rules.retries:
+            del left[index]
+            outcome.refused.append((placed.position, error))
+            return
+        pause_s = self._rules.pause_s(count)
+        if not self._rules.in_order:
+            del left[index]
+            outcome.later.append(Later(placed, size, count, error, self._clock() + pause_s))
+        else:
+            self._due_s[placed.position] = self._clock() + pause_s
+
+
+def _why(record: Record, error: Exception) -> str:
+    return (
+        f"the sink failed at message {record.message_id} of {record.topic}: {text_of(error)}; it is given again after"
+        " each start. Correct the sink, or set maxMessageRetries, and it goes to the dead-letter topic after so many"
+        f" tries\n{format_error(error)}"
+    )

@@ -1,0 +1,397 @@
+"""Sinks in an instance: guarantees, dead letters, retries, transform functions, contexts, stopping."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from magnetar.client.client import AsyncClient
+from magnetar.config.connector_conversion import IDENTITY
+from magnetar.instance.spec import InstanceSpec
+from magnetar.runtime.interface import Runtime
+from magnetar.runtime.thread.runtime import ThreadRuntime
+from magnetar.wire import functions_pb2 as records
+
+from tests.support.eventually import until
+from tests.support.function_topics import no_backlog, receive, send_batches
+from tests.support.instances import MakeSpec, any_runtime, client, make_spec, server, topic
+from tests.support.servers import Server
+
+__all__ = ["any_runtime", "client", "make_spec", "server", "topic"]
+
+KEEPER = '''
+import json, os, time
+from pathlib import Path
+from magnetar import Function
+from magnetar.api.connector import Batching, Record, RecordRefused, Retry, Sink, SinkContext
+
+class Keeper(Sink):
+    """Appends what it is given to a file; texts say what goes wrong."""
+
+    def not_effectively_once(self, config):
+        return ""
+
+    def batching(self, config):
+        return Batching(**config.get("batching", {}))
+
+    def open(self, config, context):
+        self.config = config
+        self.context = context
+        self.path = Path(config["path"])
+        self.tries = {}
+        if config.get("away"):
+            raise Retry("the target is away")
+
+    def say(self, **row):
+        with open(self.path, "a") as file:
+            file.write(json.dumps(row) + "\\n")
+
+    def write_batch(self, records):
+        if self.config.get("hangs"):
+            time.sleep(self.config["hangs"])
+        for index, record in enumerate(records):
+            text = record.value if isinstance(record.value, str) else record.value.decode()
+            if text.startswith("refuse"):
+                tries = self.tries[text] = self.tries.get(text, 0) + 1
+                if tries > int(text.partition(":")[2] or 10**9):
+                    continue
+                for written in records[:index]:
+                    self.keep(written)
+                raise RecordRefused(f"try {tries} of {text}", index, index)
+            if text == "bug":
+                raise ZeroDivisionError("a bug")
+            if text == "away-once" and not (Path(str(self.path) + ".away")).exists():
+                Path(str(self.path) + ".away").touch()
+                raise OSError("gone")
+        for record in records:
+            self.keep(record)
+
+    def keep(self, record):
+        text = record.value if isinstance(record.value, str) else record.value.decode()
+        self.say(text=text, key=record.key, sequence=record.sequence, count=len(self.tries), pid=os.getpid())
+
+def upper(value):
+    text = value.decode()
+    if text == "drop":
+        return None
+    if text == "raise":
+        raise ValueError("no such text")
+    if text == "key":
+        return Record(value, key="new", properties={"a": "b"})
+    return text.upper()
+
+class Counted(Function):
+    def process(self, value, context):
+        key = context.get_message_key() + context.get_user_config_value("suffix")
+        return f"{value.decode()}-{key}"
+'''
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Callable[[], list[str]]:
+    """Return the texts that were kept, in their order."""
+
+    def read() -> list[str]:
+        path = tmp_path / "kept"
+        return [json.loads(line)["text"] for line in path.read_text().splitlines()] if path.exists() else []
+
+    return read
+
+
+def keeper(
+    make_spec: MakeSpec, tmp_path: Path, configs: dict[str, object] | None = None, **details: object
+) -> InstanceSpec:
+    sink = {
+        "className": "user_code.Keeper",
+        "configs": json.dumps({"path": str(tmp_path / "kept")} | (configs or {})),
+        "typeClassName": "none",
+    }
+    return make_spec(
+        KEEPER, details.pop("transform", IDENTITY), sink=sink, componentType=records.FunctionDetails.SINK, **details
+    )
+
+
+def texts(count: int) -> list[bytes]:
+    return [f"m{number:05}".encode() for number in range(count)]
+
+
+def batches(values: list[bytes], size: int = 100) -> list[list[bytes]]:
+    return [values[begin : begin + size] for begin in range(0, len(values), size)]
+
+
+FAILOVER = {"subscriptionType": "FAILOVER"}
+
+
+@pytest.mark.parametrize("guarantee", ["ATLEAST_ONCE", "ATMOST_ONCE", "EFFECTIVELY_ONCE"])
+async def test_records_are_written_and_refused_ones_go_away_alone(
+    client: AsyncClient,
+    server: Server,
+    make_spec: MakeSpec,
+    topic: str,
+    tmp_path: Path,
+    kept: Callable[[], list[str]],
+    guarantee: str,
+) -> None:
+    runtime = ThreadRuntime(server.service_url)
+    source = FAILOVER if guarantee == "EFFECTIVELY_ONCE" else {}
+    instance = await runtime.start(keeper(make_spec, tmp_path, processingGuarantees=guarantee, source=source))
+    values = texts(1000)
+    values[321] = b"refuse"
+    await send_batches(client, f"{topic}-in", batches(values))
+
+    async def are_kept() -> bool:
+        return len(kept()) >= 999
+
+    await until(are_kept)
+    assert kept() == [value.decode() for value in values if value != b"refuse"]
+    (letter,) = await receive(client, f"{topic}-in-f-DLQ", 1)
+    assert letter.data == b"refuse"
+    assert letter.properties["EXCEPTION"] == "try 1 of refuse"
+    assert letter.properties["REAL_TOPIC"] == f"{topic}-in"
+    assert letter.properties["REAL_SUBSCRIPTION"] == "public/default/f"
+    await no_backlog(server, f"{topic}-in")
+    await instance.stop(10)
+    await runtime.close()
+
+
+async def test_dead_letters_have_all_that_the_message_had(
+    client: AsyncClient, server: Server, make_spec: MakeSpec, topic: str, tmp_path: Path
+) -> None:
+    runtime = ThreadRuntime(server.service_url)
+    spec = keeper(make_spec, tmp_path, retryDetails={"deadLetterTopic": f"{topic}-dead"})
+    instance = await runtime.start(spec)
+    producer = await client.create_producer(f"{topic}-in")
+    message_id = await producer.send(b"refuse", key="schlüssel", properties={"a": "ü"}, event_time_ms=7)
+    (letter,) = await receive(client, f"{topic}-dead", 1)
+    assert (letter.data, letter.key, letter.event_time_ms) == (b"refuse", "schlüssel", 7)
+    assert letter.properties["a"] == "ü"
+    assert letter.properties["ORIGIN_MESSAGE_ID"] == str(message_id)
+    await instance.stop(10)
+    await runtime.close()
+
+
+@pytest.mark.parametrize("source", [{}, FAILOVER])
+async def test_a_refused_record_is_tried_again_as_often_as_is_set(
+    client: AsyncClient,
+    server: Server,
+    make_spec: MakeSpec,
+    topic: str,
+    tmp_path: Path,
+    kept: Callable[[], list[str]],
+    source: dict[str, object],
+) -> None:
+    runtime = ThreadRuntime(server.service_url)
+    spec = keeper(make_spec, tmp_path, retryDetails={"maxMessageRetries": 2}, source=source)
+    instance = await runtime.start(spec)
+    await send_batches(client, f"{topic}-in", [[b"a", b"refuse", b"b", b"refuse:2", b"c"]])
+    (letter,) = await receive(client, f"{topic}-in-f-DLQ", 1)
+    assert letter.properties["EXCEPTION"] == "try 3 of refuse"
+
+    async def are_kept() -> bool:
+        return sorted(kept()) == ["a", "b", "c", "refuse:2"]
+
+    await until(are_kept)
+    if source:
+        assert kept() == ["a", "b", "refuse:2", "c"]
+    await no_backlog(server, f"{topic}-in")
+    await instance.stop(10)
+    await runtime.close()
+
+
+async def test_undecodable_values_are_bad_records(
+    client: AsyncClient, server: Server, make_spec: MakeSpec, topic: str, tmp_path: Path, kept: Callable[[], list[str]]
+) -> None:
+    serde = """
+class Text:
+    def serialize(self, value):
+        return value.encode()
+    def deserialize(self, data):
+        return data.decode()
+"""
+    runtime = ThreadRuntime(server.service_url)
+    spec = keeper(make_spec, tmp_path, source={"inputSpecs": {f"{topic}-in": {"serdeClassName": "user_code.Text"}}})
+    (spec.package / "user_code.py").write_text(KEEPER + serde)
+    instance = await runtime.start(spec)
+    await send_batches(client, f"{topic}-in", [[b"a", b"\xff\xfe", b"b"]])
+    (letter,) = await receive(client, f"{topic}-in-f-DLQ", 1)
+    assert letter.data == b"\xff\xfe"
+    assert letter.properties["EXCEPTION"].startswith("UnicodeDecodeError: ")
+    await no_backlog(server, f"{topic}-in")
+    assert kept() == ["a", "b"]
+    await instance.stop(10)
+    await runtime.close()
+
+
+async def test_a_bug_ends_the_instance_and_names_the_message(
+    client: AsyncClient, server: Server, make_spec: MakeSpec, topic: str, tmp_path: Path, kept: Callable[[], list[str]]
+) -> None:
+    runtime = ThreadRuntime(server.service_url)
+    spec = keeper(make_spec, tmp_path)
+    instance = await runtime.start(spec)
+    await send_batches(client, f"{topic}-in", [[b"a", b"bug", b"b"]])
+    reason = await instance.wait()
+    assert "the sink failed at message" in reason
+    assert "ZeroDivisionError: a bug; it is given again after each start" in reason
+    assert "maxMessageRetries" in reason
+    assert kept() == ["a"]
+    spec.metadata.functionDetails.retryDetails.maxMessageRetries = 1
+    instance = await runtime.start(spec)
+    (letter,) = await receive(client, f"{topic}-in-f-DLQ", 1)
+    assert letter.properties["EXCEPTION"] == "ZeroDivisionError: a bug"
+    await no_backlog(server, f"{topic}-in")
+    assert kept() == ["a", "b"]  # what was written before the bug was acknowledged
+    await instance.stop(10)
+    await runtime.close()
+
+
+async def test_at_most_once_loses_what_a_call_fails_with(
+    client: AsyncClient, server: Server, make_spec: MakeSpec, topic: str, tmp_path: Path, kept: Callable[[], list[str]]
+) -> None:
+    runtime = ThreadRuntime(server.service_url)
+    instance = await runtime.start(keeper(make_spec, tmp_path, processingGuarantees="ATMOST_ONCE"))
+    await send_batches(client, f"{topic}-in", [[b"away-once"]])
+
+    async def is_lost() -> bool:
+        return (await instance.status()).numSystemExceptions == 1
+
+    await until(is_lost)
+    await send_batches(client, f"{topic}-in", [[b"a"]])
+
+    async def goes_on() -> bool:
+        return kept() == ["a"]
+
+    await until(goes_on)
+    status = await instance.status()
+    assert "1 records may be lost" in status.latestSystemExceptions[0].exceptionString
+    assert status.numSuccessfullyProcessed == 1
+    await instance.stop(10)
+    await runtime.close()
+
+
+async def test_transform_functions_change_drop_and_refuse_records(
+    client: AsyncClient, server: Server, make_spec: MakeSpec, topic: str, tmp_path: Path, kept: Callable[[], list[str]]
+) -> None:
+    runtime = ThreadRuntime(server.service_url)
+    instance = await runtime.start(keeper(make_spec, tmp_path, transform="user_code.upper"))
+    await send_batches(client, f"{topic}-in", [[b"a", b"drop", b"raise", b"key", b"b"]])
+    (letter,) = await receive(client, f"{topic}-in-f-DLQ", 1)
+    assert letter.data == b"raise"
+    assert letter.properties["EXCEPTION"] == "ValueError: no such text"
+    await no_backlog(server, f"{topic}-in")
+    rows = [json.loads(line) for line in (tmp_path / "kept").read_text().splitlines()]
+    assert [(row["text"], row["key"]) for row in rows] == [("A", None), ("key", "new"), ("B", None)]
+    assert [row["sequence"] % 4096 for row in rows] == [0, 3, 4]
+    await instance.stop(10)
+    await runtime.close()
+
+
+async def test_a_transform_class_has_a_context(
+    client: AsyncClient, server: Server, make_spec: MakeSpec, topic: str, tmp_path: Path, kept: Callable[[], list[str]]
+) -> None:
+    runtime = ThreadRuntime(server.service_url)
+    spec = keeper(make_spec, tmp_path, transform="user_code.Counted", userConfig='{"suffix": "!"}')
+    instance = await runtime.start(spec)
+    producer = await client.create_producer(f"{topic}-in")
+    for number in range(3):
+        await producer.send(b"v", key=f"k{number}")
+    await no_backlog(server, f"{topic}-in")
+    assert kept() == ["v-k0!", "v-k1!", "v-k2!"]
+    await instance.stop(10)
+    await runtime.close()
+
+
+async def test_a_stop_while_retrying_is_quick(
+    client: AsyncClient, server: Server, make_spec: MakeSpec, topic: str, tmp_path: Path, any_runtime: Runtime
+) -> None:
+    instance = await any_runtime.start(keeper(make_spec, tmp_path, {"away": True}))
+    await send_batches(client, f"{topic}-in", [[b"a"]])
+
+    async def retries() -> bool:
+        return "retrying (3 tries): the target is away" in (await instance.status()).failureException
+
+    await until(retries)
+    began_s = time.monotonic()
+    await instance.stop(10)
+    assert time.monotonic() - began_s < 3
+
+
+async def test_batches_wait_for_their_time_but_a_stop_does_not(
+    client: AsyncClient, server: Server, make_spec: MakeSpec, topic: str, tmp_path: Path, kept: Callable[[], list[str]]
+) -> None:
+    runtime = ThreadRuntime(server.service_url)
+    spec = keeper(make_spec, tmp_path, {"batching": {"records": 3, "time_s": 60}})
+    instance = await runtime.start(spec)
+    await send_batches(client, f"{topic}-in", [[b"a"], [b"b"], [b"c"], [b"d"]])
+
+    async def first_batch() -> bool:
+        return kept() == ["a", "b", "c"]
+
+    await until(first_batch)
+    began_s = time.monotonic()
+    await instance.stop(10)
+    assert time.monotonic() - began_s < 5
+    spec = keeper(make_spec, tmp_path, {"batching": {"records": 3, "time_s": 0.2}})
+    instance = await runtime.start(spec)
+    await no_backlog(server, f"{topic}-in")
+    assert kept() == ["a", "b", "c", "d"]
+    await instance.stop(10)
+    await runtime.close()
+
+
+async def test_a_call_that_does_not_return_is_shown(
+    monkeypatch: pytest.MonkeyPatch,
+    client: AsyncClient,
+    server: Server,
+    make_spec: MakeSpec,
+    topic: str,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setattr("magnetar.instance.connectors.session.SILENCE_S", 0.2)
+    runtime = ThreadRuntime(server.service_url)
+    instance = await runtime.start(keeper(make_spec, tmp_path, {"hangs": 2}))
+    await send_batches(client, f"{topic}-in", [[b"a"]])
+
+    async def is_shown() -> bool:
+        return "write_batch of the connector has not returned for" in (await instance.status()).failureException
+
+    await until(is_shown)
+    await instance.stop(10)
+    await runtime.close()
+
+
+async def test_effectively_once_goes_on_where_a_killed_process_stood(
+    client: AsyncClient, server: Server, make_spec: MakeSpec, topic: str, tmp_path: Path, any_runtime: Runtime
+) -> None:
+    spec = keeper(
+        make_spec, tmp_path, {"batching": {"records": 50}}, processingGuarantees="EFFECTIVELY_ONCE", source=FAILOVER
+    )
+    values = texts(4000)
+    await send_batches(client, f"{topic}-in", batches(values))
+
+    def rows() -> list[tuple[int, str]]:
+        path = tmp_path / "kept"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [(row["sequence"], row["text"]) for row in map(json.loads, lines)]
+
+    for part in (500, 1500):
+        instance = await any_runtime.start(spec)
+
+        async def has_begun(part: int = part) -> bool:
+            return len(rows()) > part
+
+        await until(has_begun)
+        await instance.stop(0)
+    instance = await any_runtime.start(spec)
+    await no_backlog(server, f"{topic}-in")
+    await instance.stop(10)
+    # Written again in order and under the same numbers: a target that keeps the highest number has each once.
+    highest, exact = -1, []
+    for sequence, text in rows():
+        if sequence > highest:
+            highest = sequence
+            exact.append(text)
+    assert exact == [value.decode() for value in values]
+    assert len(set(rows())) == len(values)  # a number names one message for ever
