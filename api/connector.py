@@ -53,8 +53,11 @@ class Record:
         sequence: of a sink's record: its number in its topic, made of its place: it grows, and is the same when the
             record comes again. Below 2^63; 0 for a place that gives no such number, which is none of EFFECTIVELY_ONCE.
         partition: of a source's record: the part of the input that it belongs to. The order is kept within one.
-        acknowledge: of a source's record: called when it is durable, for systems that want each message confirmed.
-        fail: of a source's record: called when it could not be stored, so that it comes again.
+        acknowledge: of a source's record: called when it is durable, for systems that want each message confirmed; in
+            the order in which records were read. With EFFECTIVELY_ONCE the position behind it is kept by then, too. It
+            is not called where the instance dies before: what `ConnectorContext.position` is behind is durable.
+        fail: of a source's record: called when it could not be stored, so that it comes again. Neither is called any
+            more once the connector was closed, and be it to be opened anew: what is not confirmed comes again then.
     """
 
     value: Any
@@ -105,7 +108,8 @@ class ConnectorContext(ABC):
     """What a connector may ask and do; from its own thread.
 
     Attributes:
-        position: of a source: what `Source.snapshot` returned for the last record that is durable; None the first time.
+        position: of a source: what `Source.snapshot` returned for the last record that is durable, None the first time.
+            Where it is opened anew after a `Retry`, for the last record that it has handed over.
         name: the connector's, ``tenant/namespace/name``.
         instance_id: which of the instances this is, from 0 on.
         parallelism: how many instances there are.
@@ -221,7 +225,8 @@ class Source(Connector, ABC):
     def snapshot(self) -> Position:
         """Return where the source stands behind everything that `read` has returned; None if it keeps no position.
 
-        Asked for after each `read`; kept once all that was read before it is durable.
+        Asked for after each `read`, also one that returned nothing; kept once all that was read before it is durable.
+        JSON of at most 1 MiB.
         """
         return None
 

@@ -47,6 +47,8 @@ class ConnectorSession:
         retries: how often calls were made again.
         is_open: whether the connector is.
         is_wanted: whether the call at hand is to be made again; asked in pauses.
+        opening: how often it was opened; what it gave out under another number belongs to it no more.
+        before_open: called before each opening.
     """
 
     def __init__(self, connector: Connector, config: Any, context: ConnectorContext, logger: logging.Logger) -> None:
@@ -61,6 +63,8 @@ class ConnectorSession:
         self._log = logger
         self._stopping = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self.opening = 0
+        self.before_open: Callable[[], None] = lambda: None
         self._was_opened = False
         self._at_hand: tuple[str, float] | None = None  # the method that was called, and when
         self._tries = 0  # since a call has succeeded
@@ -113,6 +117,8 @@ class ConnectorSession:
             try:
                 if not self.is_open:
                     self._was_opened = True
+                    self.opening += 1
+                    self.before_open()
                     self._run(self._connector.open, self._config, self._context)
                     self.is_open = True
                 result = self._run(method, *arguments)
@@ -150,6 +156,29 @@ class ConnectorSession:
         self.call(method)
         if self._loop is not None:
             self._loop.run_until_complete(asyncio.sleep(_TURN_S))
+
+    def call_back(self, opening: int, method: Callable[[], Any]) -> None:
+        """Call what the connector gave out in an opening, if it is open since; once, whatever it raises.
+
+        Raises:
+            InstanceStopping: the instance is to stop.
+            Exception: whatever the connector raises but that the other system is away.
+        """
+        if not self.is_open or opening != self.opening:
+            return
+        try:
+            self._run(method)
+        except AWAY as error:
+            self.lost(error)
+
+    def lost(self, error: Exception) -> None:
+        """Close the connector, as the other system is away; the next call opens it again.
+
+        Raises:
+            InstanceStopping: the instance is to stop.
+        """
+        self._failed(error, 1)
+        self.pause(FIRST_PAUSE_S)
 
     def _succeeded(self) -> None:
         if self._trouble:

@@ -1,35 +1,50 @@
 """A source in the place of input and function: what it reads goes to the output topic, and its position is kept.
 
-    Source.read → records → entries → output → receipts → position
+    Source.read → records → entries → output → receipts → position → acknowledgement
 
 The connector's thread reads, encodes and ships; it waits where too much is on its way. A batch of records is settled
-when all its entries are durable. The position kept is that behind the last batch before which everything is settled:
-after a start the source begins there, and what it had read beyond comes again.
+when all its entries are durable, and all before it. The position kept is that behind the last batch that is settled:
+after a start the source begins there, and what it had read beyond comes again. One that is opened anew in a running
+instance begins behind the last record that it has handed over: that is on its way, and if it is not stored the instance
+begins again where the position is kept.
+
+EFFECTIVELY_ONCE: records are numbered in the order in which they are read, and their number is their sequence id, under
+the instance's own producer name. How many there were is kept with the position; what is read again after a start has
+the numbers that it had, and what the broker has stored of it is left out here. Which partition a record goes to follows
+from its key or its number. Records are acknowledged when the position behind them is kept, not before: what a source
+throws away then it is never asked for again.
 """
 
 from __future__ import annotations
 
+import json
 import time
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from ...api.connector import EndOfInput, Position, Record, Source
+from ...api.connector import EndOfInput, Record, Source
 from ...api.serde import SerDe
 from ...client.config import Compression
 from ...client.producers.outgoing import OutgoingEntry, encode_entry
+from ...errors import InvalidConfig
 from ...wire.pulsar_api_pb2 import KeyValue, SingleMessageMetadata
+from ..acks.publisher import Ticket
 from ..gate import Gate, runs_within
 from ..publish_request import MESSAGE_BYTES_MAX, MessageOptions, PublishRequest
 from ..stopping import InstanceStopping
-from .session import ConnectorSession
+from .positions import Kept
+from .session import AWAY, ConnectorSession
 from .values import encoded
 
 IDLE_S = 0.05
 """How long nothing is read after a read that returned nothing at once."""
+END_S = 0.5
+"""How long nothing is looked after when there is no more input."""
 ENTRY_MESSAGES_MAX = 1000
 ENTRY_BYTES_MAX = 1 << 20
+Header = SingleMessageMetadata | None
 
 
 @dataclass(slots=True)
@@ -37,22 +52,38 @@ class ReadBatch:
     """What one read returned, on its way to the output.
 
     Attributes:
-        records: of it.
-        entries: they as entries.
-        others: those that name another topic.
-        position: behind them.
+        records: of it; none where only the position has moved.
+        kept: where the source stands behind them.
+        opening: of the connector, in which they were read.
         size: bytes of the entries.
+        entries: they as entries, each with the number of its partition.
+        others: those that name another topic.
+        tickets: of them, once they are published.
+        then: called when they are settled; on the event loop.
         waiting_for: receipts that are missing; the event loop's.
         error: why one of them was not stored; the event loop's.
     """
 
     records: Sequence[Record]
-    entries: list[OutgoingEntry]
-    others: list[PublishRequest]
-    position: Position
-    size: int
+    kept: Kept
+    opening: int
+    size: int = 0
+    entries: list[tuple[int, OutgoingEntry]] = field(default_factory=list)
+    others: list[PublishRequest] = field(default_factory=list)
+    tickets: list[Ticket] = field(default_factory=list)
+    then: Callable[[], None] | None = None
     waiting_for: int = 0
     error: BaseException | None = None
+
+
+@dataclass(slots=True)
+class _Run:
+    """Records of one partition whose numbers follow each other."""
+
+    partition: int
+    first: int
+    payloads: list[bytes] = field(default_factory=list)
+    headers: list[Header] = field(default_factory=list)
 
 
 class Outlet(Protocol):
@@ -69,6 +100,21 @@ class Outlet(Protocol):
 
     def leave_out(self, text: str) -> None:
         """Count and log that a record is left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """What is known of the output when it is open.
+
+    Attributes:
+        route: returns the partition of a record by its key and its number.
+        stored: the highest number that each partition has; -1 if none, or if nobody asks.
+        is_exact: whether records are numbered.
+    """
+
+    route: Callable[[str | None, int], int]
+    stored: Sequence[int]
+    is_exact: bool
 
 
 class SourceReader:
@@ -92,6 +138,19 @@ class SourceReader:
         self._compression = compression
         self._outlet = outlet
         self._settled: deque[ReadBatch] = deque()
+        self._at = Kept()
+        self._to: Destination
+        self._is_at_end = False
+
+    def begin(self, kept: Kept, destination: Destination) -> None:
+        """Say where to begin, and where records go; before the first read (from any thread)."""
+        self._at = kept
+        self._to = destination
+
+    @property
+    def at(self) -> Kept:
+        """Where the source stands behind the last record that was handed over."""
+        return self._at
 
     def settled(self, batch: ReadBatch) -> None:
         """Have the records of a batch acknowledged before the next read (from any thread)."""
@@ -104,22 +163,38 @@ class SourceReader:
             InstanceStopping: the instance is to stop.
         """
         self.acknowledge()
+        if self._is_at_end:
+            self._session.wait(END_S)
+            return 0
         began_s = time.monotonic()
         try:
             found = self._session.call(self._source.read)
         except EndOfInput:
-            self._session.wait(1.0)
+            self._is_at_end = True
             return 0
-        records = [found] if isinstance(found, Record) else found or ()
-        if not records:
-            if time.monotonic() - began_s < IDLE_S:
-                self._session.wait(IDLE_S)
+        records: Sequence[Record] = [found] if isinstance(found, Record) else found or ()
+        count = len(records)
+        if count and not isinstance(records[0], Record):
+            kind = type(records[0]).__name__
+            raise TypeError(f"read returned a {kind}; it returns a Record, a list of them, or None")
+        try:
+            text = json.dumps(self._source.snapshot(), separators=(",", ":"))
+        except AWAY as error:  # nothing of it was handed over: it is read again
+            self._session.lost(error)
             return 0
-        batch = self._encode(records, self._source.snapshot())
-        if not self._outlet.gate.enter(len(records), batch.size):
-            raise InstanceStopping
-        self._outlet.ship(batch)
-        return len(records)
+        if count or text != self._at.text:
+            first = self._at.records
+            kept = self._at._replace(text=text, records=first + count)
+            batch = ReadBatch(records, kept, self._session.opening)
+            if count:
+                self._encode(batch, first)
+            if not self._outlet.gate.enter(count, batch.size):
+                raise InstanceStopping
+            self._at = kept
+            self._outlet.ship(batch)
+        if not count and time.monotonic() - began_s < IDLE_S:
+            self._session.wait(IDLE_S)
+        return count
 
     def acknowledge(self) -> None:
         """Call back for the records that are settled."""
@@ -128,71 +203,99 @@ class SourceReader:
             for record in batch.records:
                 call = record.acknowledge if batch.error is None else record.fail
                 if call is not None:
-                    self._session.call(call)
+                    self._session.call_back(batch.opening, call)
 
-    def _encode(self, records: Sequence[Record], position: Position) -> ReadBatch:
-        try:
-            payloads = encoded([record.value for record in records], self._serde)
-        except Exception:  # noqa: BLE001  whatever a SerDe raises; found again one by one
-            records, payloads = self._those_that_can(records)
-        if payloads and max(map(len, payloads)) > MESSAGE_BYTES_MAX:
-            records, payloads = self._those_that_fit(records, payloads)
-        batch = ReadBatch(records, [], [], position, sum(map(len, payloads)))
-        if any(record.topic for record in records):
-            records, payloads = self._put_aside(batch, records, payloads)
-        headers = list(map(_header, records)) if any(map(_has_header, records)) else None
-        for run in runs_within(map(len, payloads), ENTRY_MESSAGES_MAX, ENTRY_BYTES_MAX):
-            part = None if headers is None else headers[run]
-            batch.entries.append(encode_entry(payloads[run], part, compression=self._compression))
-        return batch
+    # -- encoding -------------------------------------------------------------------------------------------------
 
-    def _those_that_can(self, records: Sequence[Record]) -> tuple[list[Record], list[bytes]]:
-        kept: list[Record] = []
-        payloads: list[bytes] = []
-        for record in records:
-            try:
-                payloads += encoded([record.value], self._serde)
-            except Exception as error:  # noqa: BLE001  whatever a SerDe raises
-                self._outlet.leave_out(f"a record is left out: {type(error).__name__}: {error}")
-            else:
-                kept.append(record)
-        return kept, payloads
-
-    def _those_that_fit(self, records: Sequence[Record], payloads: list[bytes]) -> tuple[list[Record], list[bytes]]:
-        fitting = [len(payload) <= MESSAGE_BYTES_MAX for payload in payloads]
-        for payload, fits in zip(payloads, fitting, strict=True):
-            if not fits:
-                self._outlet.leave_out(
-                    f"a record of {len(payload)} bytes is left out: a message has at most {MESSAGE_BYTES_MAX}"
+    def _encode(self, batch: ReadBatch, first: int) -> None:
+        """Make entries of the records of a batch, the first of which has the number ``first``."""
+        for run in self._plain_run(batch.records, first) or self._runs(batch, first):
+            payloads = run.payloads
+            headers = run.headers if any(run.headers) else None
+            batch.size += sum(map(len, payloads))
+            for part in runs_within(map(len, payloads), ENTRY_MESSAGES_MAX, ENTRY_BYTES_MAX):
+                entry = encode_entry(
+                    payloads[part],
+                    None if headers is None else headers[part],
+                    compression=self._compression,
+                    sequence_id=run.first + part.start if self._to.is_exact else None,
                 )
-        kept = [record for record, fits in zip(records, fitting, strict=True) if fits]
-        return kept, [payload for payload, fits in zip(payloads, fitting, strict=True) if fits]
+                batch.entries.append((run.partition, entry))
 
-    def _put_aside(
-        self, batch: ReadBatch, records: Sequence[Record], payloads: list[bytes]
-    ) -> tuple[list[Record], list[bytes]]:
-        """Have records that name a topic of their own published there."""
-        rest: list[tuple[Record, bytes]] = []
-        for record, payload in zip(records, payloads, strict=True):
+    def _plain_run(self, records: Sequence[Record], first: int) -> list[_Run]:
+        """Return records as one run if nothing is odd about any of them; else none."""
+        stored = self._to.stored
+        if len(stored) > 1 or first <= stored[0] or any(record.topic for record in records):
+            return []
+        try:
+            values = [record.value for record in records]
+            if None in values:
+                return []
+            payloads = encoded(values, self._serde)
+            headers = list(map(_header, records)) if any(map(_has_header, records)) else []
+        except Exception:  # noqa: BLE001  whatever a SerDe raises; found again one by one
+            return []
+        return [] if max(map(len, payloads)) > MESSAGE_BYTES_MAX else [_Run(0, first, payloads, headers)]
+
+    def _runs(self, batch: ReadBatch, first: int) -> Iterator[_Run]:
+        """Yield records in runs, one by one, without those that are stored, and those that cannot be sent."""
+        stored, is_exact = self._to.stored, self._to.is_exact
+        open_runs: dict[int, _Run] = {}
+        for number, record in enumerate(batch.records, first):
+            message = self._message(record)
+            if message is None:
+                continue
+            payload, header = message
             if record.topic:
+                if is_exact:
+                    raise InvalidConfig(
+                        f"a record names the topic {record.topic}, and EFFECTIVELY_ONCE sends to the output topic"
+                        " alone; use ATLEAST_ONCE"
+                    )
                 batch.others.append(PublishRequest(record.topic, payload, options=_options(record)))
-            else:
-                rest.append((record, payload))
-        return [record for record, _ in rest], [payload for _, payload in rest]
+                continue
+            partition = self._to.route(record.key, number)
+            if number <= stored[partition]:
+                continue
+            run = open_runs.get(partition)
+            if run is None or (is_exact and run.first + len(run.payloads) != number):
+                if run is not None:
+                    yield run
+                run = open_runs[partition] = _Run(partition, number)
+            run.payloads.append(payload)
+            run.headers.append(header)
+        yield from open_runs.values()
+
+    def _message(self, record: Record) -> tuple[bytes, Header] | None:
+        """Return a record as a message; None if it cannot be one."""
+        try:
+            payload = b"" if record.value is None else encoded([record.value], self._serde)[0]
+            header = _header(record)
+        except Exception as error:  # noqa: BLE001  whatever a SerDe raises
+            self._outlet.leave_out(f"a record is left out: {type(error).__name__}: {error}")
+            return None
+        if len(payload) > MESSAGE_BYTES_MAX:
+            self._outlet.leave_out(
+                f"a record of {len(payload)} bytes is left out: a message has at most {MESSAGE_BYTES_MAX}"
+            )
+            return None
+        return payload, header
 
 
 def _has_header(record: Record) -> bool:
     return record.key is not None or bool(record.properties) or bool(record.event_time_ms)
 
 
-def _header(record: Record) -> SingleMessageMetadata | None:
-    if not _has_header(record):
+def _header(record: Record) -> Header:
+    if not _has_header(record) and record.value is not None:
         return None
     header = SingleMessageMetadata(payload_size=0)
     if record.key is not None:
         header.partition_key = record.key
     if record.event_time_ms:
         header.event_time = record.event_time_ms
+    if record.value is None:
+        header.null_value = True
     header.properties.extend(KeyValue(key=str(key), value=str(value)) for key, value in record.properties.items())
     return header
 

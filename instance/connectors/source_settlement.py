@@ -1,4 +1,8 @@
-"""Settlement of a source: its records are sent, and its position is kept when they are durable."""
+"""Settlement of a source: its records are sent, its position is kept when they are durable, then they are acknowledged.
+
+At least once they are acknowledged without waiting for the position, which is written now and then; effectively once
+behind it (`source.py` says why).
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,19 @@ from ...api.connector import Source
 from ...api.message_id import FunctionMessageId
 from ...api.serde import IdentitySerDe
 from ...client.consumers.received import ReceivedEntry
-from ...errors import ClosedError, InvalidConfig, MagnetarError
+from ...client.deduplication import memory_guard, switch_on
+from ...client.producers.routing import key_partition
+from ...errors import (
+    ClosedError,
+    ConnectionLost,
+    FunctionLoadError,
+    InvalidConfig,
+    MagnetarError,
+    OperationTimeout,
+    ProducerBusy,
+)
+from ...tasks import TaskSet
+from ...wire.functions_pb2 import EFFECTIVELY_ONCE
 from ...wire.message_id import MessageId
 from ..acks.publisher import Publisher, Ticket
 from ..batch_call import BatchCall
@@ -24,22 +40,29 @@ from ..function_context import instance_logger
 from ..function_thread import Calls, FunctionThread, Item, Maker
 from ..function_thread import Source as Input
 from ..gate import Gate
+from ..identity import producer_name
 from ..loading.loader import Home, load_serde
 from ..output_headers import HeaderMaker
-from ..ports import Output
+from ..ports import NumberedOutput, Output
 from ..publish_request import PublishRequest
 from ..state.session import StateSession
 from ..stats import now_ms
+from ..stopping import InstanceStopping
 from .context import InstanceContext
 from .loading import load_connector
 from .positions import Positions
 from .session import ConnectorSession
-from .source import ReadBatch, SourceReader
+from .source import Destination, ReadBatch, SourceReader
 from .values import BytesSerDe
 
 ON_THE_WAY_MAX = 50_000  # records
 ON_THE_WAY_BYTES_MAX = 64 * 1024 * 1024
 _START_S = 0.2
+_LAST_S = 1.5
+"""How long the last records are waited for when the instance ends, so that they can be acknowledged."""
+_BUSY_PAUSE_S = 0.1
+_STAYS = 1000
+"""So many records without a key go to one partition before the next has its turn; as many as an entry has at most."""
 
 
 class SourceSettlement:
@@ -49,17 +72,23 @@ class SourceSettlement:
         """Prepare; nothing is opened yet."""
         self._core = core
         self.gate = Gate(ON_THE_WAY_MAX, ON_THE_WAY_BYTES_MAX)
+        self._is_exact = core.spec.details.processingGuarantees == EFFECTIVELY_ONCE
         self._publisher = Publisher(core)
         self._positions = Positions(core)
-        self._output: Output | None = None
+        self._outputs: list[Output] = []
         self._session: ConnectorSession | None = None
         self._context: InstanceContext
         self._reader: SourceReader
         self._may_read = threading.Event()
         self._on_the_way: deque[ReadBatch] = deque()
-        self._is_closing = False
+        self._keeping = 0
+        self._is_broken = False
+        self._busy = ""
         self._idle = asyncio.Event()
         self._idle.set()
+        self._is_last = False
+        self._has_settled = threading.Event()
+        self._tasks = TaskSet(f"source {core.spec.key}")
 
     @property
     def maker(self) -> Maker:
@@ -73,6 +102,11 @@ class SourceSettlement:
     def load(self, home: Home) -> Calls:
         """Make the source; it is opened once the instance has its lock."""
         core, spec = self._core, self._core.spec
+        if self._is_exact and not self._positions.is_kept:
+            raise FunctionLoadError(
+                "EFFECTIVELY_ONCE keeps the position of a source in the state store, and this worker knows none; give"
+                " workers its address as stateStorageServiceUrl: bk://host:port, or use ATLEAST_ONCE"
+            )
         connector, config, secrets = load_connector(spec, home, "source")
         source = cast(Source, connector)
         logger = instance_logger(spec)
@@ -81,7 +115,12 @@ class SourceSettlement:
         name = spec.details.sink.serDeClassName
         serde = load_serde(home, name) if name else BytesSerDe()
         compression = compression_of(spec)
-        self._reader = SourceReader(source, session, serde, compression, self)
+        reader = self._reader = SourceReader(source, session, serde, compression, self)
+
+        def take_position() -> None:
+            context.position = reader.at.position
+
+        session.before_open = take_position
         return Calls(
             batch_call=BatchCall(lambda value: None, None, IdentitySerDe()),
             context=None,
@@ -102,11 +141,24 @@ class SourceSettlement:
             thread.stats.total.received += count
 
     def _close_source(self) -> None:
-        if self._session is not None:
-            self._session.close()
+        session = self._session
+        if session is None:
+            return
+        self._post(self._no_more)
+        self._has_settled.wait(_LAST_S)
+        try:
+            self._reader.acknowledge()
+        except InstanceStopping:
+            pass  # the other system is away; what it was not told comes again
+        finally:
+            session.close()
 
     def ship(self, batch: ReadBatch) -> None:
         """See `source.Outlet`."""
+        try:
+            batch.tickets = list(map(self._publisher.publish, batch.others))
+        except ClosedError as error:
+            raise InstanceStopping from error
         self._post(self._send, batch)
 
     def leave_out(self, text: str) -> None:
@@ -122,40 +174,70 @@ class SourceSettlement:
         """See `ports.Settlement`."""
         core, topic = self._core, self._core.spec.details.sink.topic
         core.opening = f"output topic {topic}"
-        self._output = await core.endpoints.create_producer(topic, replace(producer_config(), guard=core.guard))
+        if self._is_exact and core.spec.admin_url:
+            await asyncio.to_thread(switch_on, core.spec.admin_url, topic)
+        for partition in await core.endpoints.partitions(topic):
+            self._outputs.append(await self._open_output(partition))
         core.opening = "position of the source"
-        self._context.position = await self._positions.load()
+        kept, count = await self._positions.load(), len(self._outputs)
+        if self._is_exact and kept.partitions not in (0, count):
+            raise InvalidConfig(
+                f"output topic {topic} has {count} partitions and had {kept.partitions}; with EFFECTIVELY_ONCE their"
+                " number stays: delete the source and create it again"
+            )
+        stored = [cast(NumberedOutput, one).last_sequence_id if self._is_exact else -1 for one in self._outputs]
+
+        def route(key: str | None, number: int) -> int:
+            return (number // _STAYS) % count if key is None else key_partition(key, count, "JavaStringHash")
+
+        self._reader.begin(kept._replace(partitions=count), Destination(route, stored, self._is_exact))
+
+    async def _open_output(self, partition: str) -> Output:
+        """Open the output of a partition; effectively once under the instance's own name, once nobody uses it."""
+        core = self._core
+        config = replace(producer_config(), guard=core.guard)
+        if not self._is_exact:
+            return await core.endpoints.create_producer(partition, config)
+        name = producer_name(core.spec, f"source:{core.spec.instance_id}")
+        config = replace(config, name=name)
+        if core.spec.admin_url:
+            config = replace(config, guard=memory_guard(core.spec.admin_url, partition, core.guard))
+        while True:
+            try:
+                output = await core.endpoints.create_producer(partition, config)
+            except (ProducerBusy, ConnectionLost, OperationTimeout) as error:
+                if core.ended.done():
+                    raise
+                self._busy = f"the instance waits for its producer: {error}"
+                await asyncio.sleep(_BUSY_PAUSE_S)
+                continue
+            self._busy = ""
+            return output
 
     def start(self, process: Callable[[Item], None]) -> None:
         """See `ports.Settlement`."""
-        self._core.tasks.start(self._positions.run(), "keep the position", self._core.failed)
+        self._tasks.start(self._positions.run(), "keep the position", self._core.failed)
         self._may_read.set()
 
     def _send(self, batch: ReadBatch) -> None:
-        if self._is_closing:
+        if self._is_broken:
             return
         self._on_the_way.append(batch)
         self._idle.clear()
         batch.waiting_for = 1
-        assert self._output is not None
-        for entry in batch.entries:
+        for partition, entry in batch.entries:
             try:
-                stored = self._output.send_entry(entry)
+                stored = self._outputs[partition].send_entry(entry)
             except MagnetarError as error:
                 batch.error = error
-                self._core.end(f"{type(error).__name__}: {error}")
-            else:
-                batch.waiting_for += 1
-                stored.add_done_callback(partial(self._stored, batch))
-        for request in batch.others:
+                break
             batch.waiting_for += 1
-            self._core.tasks.start(asyncio.to_thread(self._publish, request, batch), "publish", self._core.failed)
-        batch.entries = []
+            stored.add_done_callback(partial(self._stored, batch))
+        for ticket in batch.tickets:
+            batch.waiting_for += 1
+            self._watch(ticket, batch)
+        batch.entries, batch.others, batch.tickets = [], [], []
         self._answered(batch)
-
-    def _publish(self, request: PublishRequest, batch: ReadBatch) -> None:
-        ticket = self._publisher.publish(request)
-        self._post(self._watch, ticket, batch)
 
     def _watch(self, ticket: Ticket, batch: ReadBatch) -> None:
         def done(error: MagnetarError | None) -> None:
@@ -168,7 +250,8 @@ class SourceSettlement:
             ticket.on_done = done
 
     def _stored(self, batch: ReadBatch, stored: asyncio.Future[MessageId]) -> None:
-        batch.error = batch.error or (ClosedError("stopped") if stored.cancelled() else stored.exception())
+        error = ClosedError("stopped") if stored.cancelled() else stored.exception()
+        batch.error = batch.error or error
         self._answered(batch)
 
     def _answered(self, batch: ReadBatch) -> None:
@@ -176,21 +259,55 @@ class SourceSettlement:
         if batch.waiting_for:
             return
         self.gate.leave(len(batch.records), batch.size)
-        self._reader.settled(batch)
-        if batch.error is None:
-            self._core.stats.count_run(len(batch.records), 0, 0.0, now_ms())
-        if batch.error is not None and not self._is_closing:
-            # What comes behind must not be taken for all that there is: the source begins again where it was.
-            self._core.end(f"records were not stored: {type(batch.error).__name__}: {batch.error}")
+        if self._is_broken:
+            return
+        if batch.error is not None:
+            self._break(batch.error)
+            return
         while self._on_the_way and not self._on_the_way[0].waiting_for:
-            first = self._on_the_way.popleft()
-            if first.error is not None:
-                self._on_the_way.clear()
-                break
-            if first.position is not None:
-                self._positions.keep(first.position)
+            self._settle(self._on_the_way.popleft())
+        self._look_whether_idle()
+
+    def _settle(self, batch: ReadBatch) -> None:
+        """Do what is to be done once a batch is durable, and all before it."""
+        if batch.records:
+            self._core.stats.count_run(len(batch.records), 0, 0.0, now_ms())
+        if batch.then is not None:
+            batch.then()
+        acknowledge = partial(self._reader.settled, batch)
+        if self._is_exact:
+            self._keeping += 1
+            self._positions.keep(batch.kept, partial(self._kept, acknowledge))
+        else:
+            if batch.kept.text != "null":
+                self._positions.keep(batch.kept, _nothing)
+            acknowledge()
+
+    def _kept(self, acknowledge: Callable[[], None]) -> None:
+        acknowledge()
+        self._keeping -= 1
+        self._look_whether_idle()
+
+    def _look_whether_idle(self) -> None:
         if not self._on_the_way:
             self._idle.set()
+            if self._is_last and not self._keeping:
+                self._has_settled.set()
+
+    def _no_more(self) -> None:
+        """Take note that nothing more will be shipped."""
+        self._is_last = True
+        self._look_whether_idle()
+
+    def _break(self, error: BaseException) -> None:
+        """End, as a batch was not stored: what comes behind it must not be taken for all that there is."""
+        self._is_broken = True
+        self._core.end(f"records were not stored: {type(error).__name__}: {error}")
+        for batch in self._on_the_way:
+            batch.error = batch.error or error
+            self._reader.settled(batch)
+        self._on_the_way.clear()
+        self._look_whether_idle()
 
     def session(self) -> StateSession | None:
         """See `ports.Settlement`."""
@@ -209,7 +326,7 @@ class SourceSettlement:
 
     def trouble(self) -> str:
         """See `ports.Settlement`."""
-        return (self._session.trouble if self._session is not None else "") or self._positions.trouble
+        return (self._session.trouble if self._session is not None else "") or self._positions.trouble or self._busy
 
     def tick(self) -> None:
         """See `ports.Settlement`."""
@@ -228,8 +345,12 @@ class SourceSettlement:
 
     async def close(self) -> None:
         """See `ports.Settlement`."""
-        self._is_closing = True
+        self._is_broken = True  # what is not stored yet is given up
         await self._publisher.close()
-        if self._output is not None:
-            await self._output.close()
+        await self._tasks.close()
+        await asyncio.gather(*(output.close() for output in self._outputs))
         await self._positions.close()
+
+
+def _nothing() -> None:
+    """Do nothing: nobody waits for it."""
