@@ -47,7 +47,7 @@ BUILT_IN: Mapping[str, Built] = {
     "cron": Built(source="cron_source:CronSource"),
     "file": Built("file_source:FileSource", "file_sink:FileSink"),
     "generator": Built("generator_source:GeneratorSource", aliases=("data-generator",)),
-    "http": Built(sink="http_sink:HttpSink"),
+    "http": Built("http_source:HttpSource", "http_sink:HttpSink"),
     "redis": Built(sink="redis_sink:RedisSink", extra="redis"),
     "redis-streams": Built("redis_streams_source:RedisStreamsSource", extra="redis"),
 }

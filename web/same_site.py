@@ -40,11 +40,13 @@ class AllowedNames:
         configured: names that the settings add; pages from there may send requests too.
         is_loopback: only this machine can connect. Elsewhere a name without a dot is fine too: it can only come from
             the network around, not from the internet's name service.
+        setting: what adds a name, for errors.
     """
 
     own: frozenset[str]
     configured: frozenset[str] = frozenset()
     is_loopback: bool = True
+    setting: str = SETTING
 
     def has(self, name: str) -> bool:
         """Return whether a request may name this server so."""
@@ -118,7 +120,7 @@ def refusal_of(headers: Iterable[tuple[bytes, bytes]], names: AllowedNames) -> s
         if place is None:
             return f"Host {_shown(host)} is no name of a host"
         if not names.has(place[0]):
-            return f"Host {_shown(host)} is not a name of this server; if it is, add it to {SETTING}"
+            return f"Host {_shown(host)} is not a name of this server; if it is, add it to {names.setting}"
     return _refusal_of_page(found, place, names)
 
 
@@ -126,7 +128,7 @@ def _refusal_of_page(
     found: Mapping[bytes, str], place: tuple[str, int | None] | None, names: AllowedNames
 ) -> str | None:
     origin, relation = found.get(b"origin"), found.get(b"sec-fetch-site")
-    remedy = f"requests of web pages elsewhere are refused; if it is one of yours, add its host to {SETTING}"
+    remedy = f"requests of web pages elsewhere are refused; if it is one of yours, add its host to {names.setting}"
     if origin is not None:
         scheme, _, rest = origin.partition("://")
         source = _split(rest) if scheme in _DEFAULT_PORTS and rest else None

@@ -1,0 +1,310 @@
+"""The source ``http``: receives webhooks.
+
+The body of each POST or PUT is a record. It is answered with 200 when the record is durable, or with 202 at once. What
+is too much is refused with 503 and Retry-After, before its body is read: a sender that heeds that loses nothing.
+
+A thread of its own serves requests on an event loop, and leaves records in a queue, which `read` takes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import json
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from ..api.connector import Record, Retry, Source, SourceContext
+from ..api.connector_config import option
+from ..errors import InvalidConfig
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.types import Receive, Scope, Send
+
+RECORDS_AT_ONCE_MAX = 1000
+END_S = 10.0
+"""For the thread that serves, once it is told to end."""
+_IDLE_S = 0.5
+_BUSY_S = 0.05
+"""How long `read` waits while senders wait for their answers, which are given between two reads."""
+
+
+@dataclass
+class HttpSourceConfig:
+    """Where requests come in, and what becomes of them."""
+
+    host: str = option("Address to listen on; 0.0.0.0 for all of the machine.", default="127.0.0.1")
+    port: int = option(
+        "Port to listen on; a further instance listens on the next one, so each has its own.", default=10999,
+        limits=(1, 65535),
+    )  # fmt: skip
+    path: str = option("The only path that is taken; empty for any.", default="")
+    token: str = option("What senders must send as Authorization: Bearer; empty for no check.", default="", secret=True)
+    format: Literal["json", "raw"] = option(
+        "json: what is no JSON is refused with 400; raw: any bytes are taken. The bytes stay as they are.",
+        default="json",
+    )
+    answer: Literal["durable", "accepted"] = option(
+        "durable: 200 once the record is stored; accepted: 202 at once, and what is not stored yet is lost in a crash.",
+        default="durable",
+    )
+    headers: list[str] = option("Headers that become properties, as header.NAME in lower case.", default=[])
+    key_header: str = option("Header whose value is the record's key; empty for no keys.", default="")
+    allowed_hosts: list[str] = option(
+        "Names under which senders know this machine; any is fine with a token.", default=[]
+    )
+    max_body_bytes: int = option("Bytes of a body at most.", default=1 << 20, limits=(1, 5_000_000))
+    max_waiting: int = option("Records that are taken and not durable yet, at most.", default=10_000, limits=(1, None))
+    max_waiting_bytes: int = option("Bytes of them at most.", default=64 << 20, limits=(1, None))
+    retry_after: int = option("Seconds that a refused sender is told to wait.", default=1, limits=(0, 3600))
+    timeout: float = option(
+        "Seconds after which a record that is not durable yet is answered with 503; it may be stored all the same.",
+        default=30.0, limits=(0.1, 3600),
+    )  # fmt: skip
+
+
+class HttpSource(Source):
+    """Webhooks: the body of each request is a record, and is confirmed when it is durable."""
+
+    config = HttpSourceConfig
+
+    def __init__(self) -> None:
+        self._receiver: _Receiver | None = None
+
+    def check(self, config: HttpSourceConfig) -> None:
+        """See `Connector.check`."""
+        if config.path and not config.path.startswith("/"):
+            raise InvalidConfig(f"path must begin with /, not {config.path[:60]!r}")
+        if config.max_waiting_bytes < config.max_body_bytes:
+            raise InvalidConfig("maxWaitingBytes must be at least maxBodyBytes, or large bodies would never be taken")
+        if not config.token.isascii():
+            raise InvalidConfig("token must be ASCII, as headers are")
+
+    def not_effectively_once(self, config: HttpSourceConfig) -> str:
+        """See `Connector.not_effectively_once`."""
+        return "a sender that gets no answer sends its request again, which is a second record"
+
+    def open(self, config: HttpSourceConfig, context: SourceContext) -> None:
+        """See `Connector.open`."""
+        port = config.port + context.instance_id
+        if port > 65535:
+            raise InvalidConfig(f"port {config.port} leaves none for instance {context.instance_id}; give a lower one")
+        receiver = self._receiver = _Receiver(replace(config, port=port))
+        receiver.start()
+        context.logger.info("receives requests on %s:%d", config.host, port)
+
+    def read(self) -> list[Record]:
+        """See `Source.read`."""
+        assert self._receiver is not None
+        return self._receiver.take()
+
+    def close(self) -> None:
+        """See `Connector.close`."""
+        if self._receiver is not None:
+            self._receiver.stop()
+            self._receiver = None
+
+
+class _Receiver:
+    """A thread that serves requests, and the queue of what they brought."""
+
+    def __init__(self, config: HttpSourceConfig) -> None:
+        self._config = config
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name=f"http source {config.port}", daemon=True)
+        self._changed = threading.Condition()
+        self._queue: deque[Record] = deque()
+        self._is_serving = threading.Event()
+        self._error: Exception | None = None
+        self._end: asyncio.Event
+        # The loop's:
+        self._waiting = 0
+        self._waiting_bytes = 0
+        self._answers: set[asyncio.Future[bool]] = set()
+
+    # -- on the connector's thread --------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to listen, or raise `Retry`."""
+        self._thread.start()
+        self._is_serving.wait()
+        if self._error is not None:
+            self._thread.join(END_S)
+            raise Retry(str(self._error)) from self._error
+
+    def take(self) -> list[Record]:
+        """Return what was received; waits a moment if that is nothing."""
+        if self._error is not None:
+            raise Retry(f"{type(self._error).__name__}: {self._error}") from self._error
+        with self._changed:
+            if not self._queue:
+                self._changed.wait(_BUSY_S if self._waiting else _IDLE_S)
+            return [self._queue.popleft() for _ in range(min(len(self._queue), RECORDS_AT_ONCE_MAX))]
+
+    def stop(self) -> None:
+        """Answer those that wait, and end the thread."""
+        if self._thread.is_alive():
+            with contextlib.suppress(RuntimeError):  # it has ended meanwhile
+                self._loop.call_soon_threadsafe(self._end.set)
+            self._thread.join(END_S)
+
+    # -- on the thread that serves --------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+                runner.run(self._serve())
+        except Exception as error:  # noqa: BLE001  the next read raises it
+            self._error = error
+        finally:
+            self._is_serving.set()
+
+    async def _serve(self) -> None:
+        from ..web.same_site import AllowedNames, allowed_names  # imports of a web server, which others need not pay
+        from ..web.serve import serve
+
+        class AnyName(AllowedNames):
+            def has(self, name: str) -> bool:
+                return True
+
+        config = self._config
+        self._end = asyncio.Event()
+        names = replace(allowed_names(config.host, config.allowed_hosts), setting="allowedHosts of the source")
+        if config.token:
+            names = AnyName(names.own, names.configured, names.is_loopback, names.setting)
+        server, _ = await serve(self._application, config.host, config.port, names)
+        self._is_serving.set()
+        await self._end.wait()
+        for answer in list(self._answers):
+            _settle(answer, False)
+        await server.stop()
+
+    async def _application(self, scope: Scope, receive: Receive, send: Send) -> None:
+        from starlette.requests import Request
+
+        answer = await self._answer(Request(scope, receive))
+        await answer(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Response:
+        config = self._config
+        if (refusal := self._refusal(request)) is not None:
+            return refusal
+        body = await self._body(request)
+        if body is None:
+            return self._too_large()
+        if config.format == "json" and (fault := _fault_of(body)):
+            return _response(400, f"the body is no JSON: {fault}")
+        if self._is_full(len(body)):
+            return self._busy("too much is on its way")
+        record = self._record(request, body)
+        answer = self._enqueue(record, len(body))
+        if config.answer == "accepted":
+            return _response(202, "accepted")
+        try:
+            is_stored = await asyncio.wait_for(asyncio.shield(answer), config.timeout)
+        except TimeoutError:
+            return self._busy(f"it is not stored after {config.timeout:g} s, and may be later")
+        return _response(200, "stored") if is_stored else self._busy("it is not known to be stored")
+
+    def _refusal(self, request: Request) -> Response | None:
+        """Return why a request is not taken, before its body is read."""
+        config = self._config
+        if config.path and request.url.path != config.path:
+            return _response(404, f"requests are taken at {config.path}")
+        if request.method not in ("POST", "PUT"):
+            return _response(405, "send a record by POST or PUT", {"Allow": "POST, PUT"})
+        if config.token:
+            given = request.headers.get("authorization", "").encode()
+            if not hmac.compare_digest(given, f"Bearer {config.token}".encode()):
+                return _response(401, "the token is missing or wrong", {"WWW-Authenticate": "Bearer"})
+        length = request.headers.get("content-length", "0")  # the server has checked that it is a number
+        if int(length) > config.max_body_bytes:
+            return _response(
+                413, f"the body of {length} bytes exceeds {config.max_body_bytes}, the source's maxBodyBytes"
+            )
+        return self._busy("too much is on its way") if self._is_full(int(length)) else None
+
+    async def _body(self, request: Request) -> bytes | None:
+        """Return a body, None for one that is too large. What of it is here counts as waiting meanwhile."""
+        parts, size = [], 0
+        try:
+            async for part in request.stream():
+                size += len(part)
+                self._waiting_bytes += len(part)
+                if size > self._config.max_body_bytes:
+                    return None
+                parts.append(part)
+            return b"".join(parts)
+        finally:
+            self._waiting_bytes -= size
+
+    def _too_large(self, of: str = "") -> Response:
+        return _response(413, f"the body {of}exceeds {self._config.max_body_bytes} bytes, the source's maxBodyBytes")
+
+    def _record(self, request: Request, body: bytes) -> Record:
+        config, headers = self._config, request.headers
+        properties = {"path": request.url.path}
+        properties |= {f"query.{name}": value for name, value in request.query_params.items()}
+        properties |= {f"header.{name.lower()}": headers[name] for name in config.headers if name in headers}
+        key = headers.get(config.key_header) if config.key_header else None
+        return Record(body, key, properties, int(time.time() * 1000))
+
+    def _is_full(self, size: int) -> bool:
+        config = self._config
+        return self._waiting >= config.max_waiting or self._waiting_bytes + size > config.max_waiting_bytes
+
+    def _busy(self, text: str) -> Response:
+        return _response(503, text, {"Retry-After": str(self._config.retry_after)})
+
+    def _enqueue(self, record: Record, size: int) -> asyncio.Future[bool]:
+        """Leave a record for `take`, and return what says whether it is durable."""
+        loop = self._loop
+        answer: asyncio.Future[bool] = loop.create_future()
+        self._answers.add(answer)
+        self._waiting += 1
+        self._waiting_bytes += size
+
+        def settled(is_stored: bool) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(_settle, answer, is_stored)
+
+        def leave(_: object) -> None:
+            self._answers.discard(answer)
+            self._waiting -= 1
+            self._waiting_bytes -= size
+
+        answer.add_done_callback(leave)
+        record.acknowledge = lambda: settled(True)
+        record.fail = lambda: settled(False)
+        with self._changed:
+            self._queue.append(record)
+            self._changed.notify()
+        return answer
+
+
+def _settle(answer: asyncio.Future[bool], is_stored: bool) -> None:
+    if not answer.done():
+        answer.set_result(is_stored)
+
+
+def _fault_of(body: bytes) -> str:
+    try:
+        json.loads(body)
+    except (ValueError, RecursionError) as error:
+        return str(error) or type(error).__name__
+    return ""
+
+
+def _response(status: int, text: str, headers: dict[str, str] | None = None) -> Response:
+    from starlette.responses import Response
+
+    from ..web.answers import encode
+
+    name = "status" if status < 300 else "reason"
+    return Response(encode({name: text}), status, headers=headers, media_type="application/json")
