@@ -14,6 +14,7 @@ field, the definition that ``configdefinition`` answers, and the page of the doc
 from __future__ import annotations
 
 import dataclasses
+import re
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +26,12 @@ from ..errors import InvalidConfig
 _C = TypeVar("_C")
 _OPTION = "magnetar.option"
 MISSING = dataclasses.MISSING
+HIDDEN = "***"
+"""What is shown in place of a secret, and sent back for one that stays as it is."""
+_SECRET_WORDS = re.compile(
+    "passw|secret|token|credential|private.?key|api.?key|access.?key|jaas|authorization|cookie", re.IGNORECASE
+)
+"""Names of values that nobody has declared, and that are hidden to be on the safe side."""
 
 
 class _Option(NamedTuple):
@@ -142,7 +149,7 @@ def read_config(config: type[_C], given: Mapping[str, Any], secrets: Mapping[str
     Args:
         config: its class.
         given: the object; numbers and truth values may be texts, lists texts with commas, as Pulsar takes them.
-        secrets: values by name; one that has the key of a secret field is its value.
+        secrets: values by name, each of a secret field.
 
     Raises:
         InvalidConfig: a field is unknown, missing, given twice or not of its kind; the message names it and all others
@@ -152,18 +159,20 @@ def read_config(config: type[_C], given: Mapping[str, Any], secrets: Mapping[str
         return typing.cast("_C", dict(given))
     fields = fields_of(config)
     values: dict[str, Any] = {}
-    faults = list(_unknown(fields, given))
+    faults = [*_unknown(fields, given), *_misplaced(fields, secrets or {})]
     for field in fields:
         found = [key for key in (field.key, *field.aliases) if key in given]
         if len(found) > 1:
             faults.append(f"{found[0]} and {found[1]} are the same field; give one of them")
-        elif field.secret and secrets and field.key in secrets:
-            values[field.name] = secrets[field.key]
-        elif found and given[found[0]] is not None:
+            continue
+        if field.secret and secrets:
+            found = [key for key in (field.key, *field.aliases) if key in secrets] or found
+        source = secrets if field.secret and secrets and found and found[0] in secrets else given
+        if found and source[found[0]] is not None:
             try:
-                values[field.name] = _checked(field, _converted(field, given[found[0]]))
+                values[field.name] = _checked(field, _converted(field, source[found[0]]))
             except ValueError as error:
-                shown = "***" if field.secret else repr(given[found[0]])
+                shown = HIDDEN if field.secret else repr(source[found[0]])
                 faults.append(f"{found[0]} {error}, not {shown[:60]}")
         elif field.is_required:
             faults.append(f"{field.key} is missing: {field.help}")
@@ -177,8 +186,21 @@ def _unknown(fields: Sequence[Field], given: Mapping[str, Any]) -> Iterator[str]
     for key in given:
         if key not in known:
             near = get_close_matches(key, [field.key for field in fields], 1, 0.6)
-            others = f"did you mean {near[0]}?" if near else f"known are {', '.join(field.key for field in fields)}"
-            yield f"{key} is no field of it; {others}"
+            known_ones = ", ".join(field.key for field in fields) or "none"
+            yield f"{key} is no field of it; " + (f"did you mean {near[0]}?" if near else f"known are {known_ones}")
+
+
+def _misplaced(fields: Sequence[Field], secrets: Mapping[str, str]) -> Iterator[str]:
+    """Yield what is wrong with the names of secrets."""
+    by_key = {key: field for field in fields for key in (field.key, *field.aliases)}
+    secret = [field.key for field in fields if field.secret]
+    for key in secrets:
+        if key not in by_key:
+            near = get_close_matches(key, secret, 1, 0.6)
+            known = f"its secret fields are {', '.join(secret)}" if secret else "it has no secret fields"
+            yield f"secrets: {key} is no field of it; " + (f"did you mean {near[0]}?" if near else known)
+        elif not by_key[key].secret:
+            yield f"secrets: {key} is no secret; give it in configs"
 
 
 def _converted(field: Field, value: Any) -> Any:
@@ -229,10 +251,56 @@ def _checked(field: Field, value: Any) -> Any:
     return value
 
 
-def hidden(config: type[Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a configuration's JSON with ``***`` for the value of each secret field."""
-    secret = {key for field in fields_of(config) if field.secret for key in (field.key, *field.aliases)}
-    return {key: "***" if key in secret and value else value for key, value in given.items()}
+def hidden(config: type[Any] | None, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration's JSON with `HIDDEN` in place of secrets.
+
+    Args:
+        config: its class, whose secret fields are hidden; None if it is not known.
+        given: the JSON. Where no field says what a value is, as inside of objects, its name decides.
+    """
+    fields = fields_of(config) if config is not None else ()
+    known = {key: field for field in fields for key in (field.key, *field.aliases)}
+    answer = {}
+    for key, value in given.items():
+        is_secret = known[key].secret if key in known else _SECRET_WORDS.search(key) is not None
+        answer[key] = HIDDEN if is_secret and value not in (None, "") else _hidden_inside(value)
+    return answer
+
+
+def _hidden_inside(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_hidden_inside(item) for item in value]
+    return hidden(None, value) if isinstance(value, dict) else value
+
+
+def with_kept(sent: Mapping[str, Any], before: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return a JSON object with what was there before in each place where `HIDDEN` was sent back.
+
+    Args:
+        sent: the object.
+        before: the one that it replaces.
+        where: its name, for the error.
+
+    Raises:
+        InvalidConfig: there was nothing in one of these places.
+    """
+
+    def kept(value: Any, old: Any, path: str) -> Any:
+        if value == HIDDEN:
+            if old is None:
+                raise InvalidConfig(
+                    f"{path} is {HIDDEN}, which stands for a value that stays, and there is none; give it"
+                )
+            return old
+        if isinstance(value, dict):
+            olds = old if isinstance(old, dict) else {}
+            return {key: kept(item, olds.get(key), f"{path}.{key}") for key, item in value.items()}
+        if isinstance(value, list):
+            items = old if isinstance(old, list) and len(old) == len(value) else [None] * len(value)
+            return [kept(item, items[index], f"{path}[{index}]") for index, item in enumerate(value)]
+        return value
+
+    return {key: kept(value, before.get(key), f"{where}.{key}") for key, value in sent.items()}
 
 
 def definition(config: type[Any]) -> list[dict[str, Any]]:

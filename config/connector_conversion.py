@@ -135,6 +135,9 @@ def check_sink(config: SinkConfig) -> None:
 
 
 def _check_connector(config: ConnectorConfig, what: str) -> None:
+    for name, value in (config.secrets or {}).items():
+        if not isinstance(value, str):
+            raise InvalidConfig(f"secrets.{name} must be a text")
     if config.log_topic:
         check_topic("LogTopic", config.log_topic)
     check_amounts(config.parallelism or 0, config.resources or Resources(), what)

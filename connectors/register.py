@@ -61,16 +61,20 @@ class Definition(NamedTuple):
         name: under which it is created.
         description: the first line of the class's documentation.
         class_name: of the connector, ``package.module.Class``.
+        config_name: class of its configuration; empty where that is any object.
         kind: ``source`` or ``sink``.
         extra: as in `Built`.
+        aliases: as in `Built`.
         unverified: as in `Built`.
     """
 
     name: str
     description: str
     class_name: str
+    config_name: str
     kind: str
     extra: str
+    aliases: tuple[str, ...]
     unverified: str
 
 
@@ -100,21 +104,28 @@ def available(kind: str) -> list[Definition]:
     for name, built in BUILT_IN.items():
         if target := getattr(built, kind):
             connector = _load(f"{__package__}.{target}", name)
-            found[name] = _definition(name, kind, connector, built.extra, built.unverified)
+            found[name] = _definition(name, kind, connector, built)
     for point in entry_points(group=GROUP):
         try:
             connector = point.load()
         except Exception as error:  # noqa: BLE001  code of another package: whatever it raises
             _log.error("the connector %s of %s cannot be imported: %s", point.name, point.value, error)
             continue
-        if kind_of(connector) == kind and point.name not in found:
-            found[point.name] = _definition(point.name, kind, connector, "", "")
+        if isinstance(connector, type) and kind_of(connector) == kind and point.name not in found:
+            found[point.name] = _definition(point.name, kind, connector, Built())
     return [found[name] for name in sorted(found)]
 
 
-def _definition(name: str, kind: str, connector: type[Any], extra: str, unverified: str) -> Definition:
+def _definition(name: str, kind: str, connector: type[Any], built: Built) -> Definition:
     description = (connector.__doc__ or "").strip().partition("\n")[0]
-    return Definition(name, description, f"{connector.__module__}.{connector.__qualname__}", kind, extra, unverified)
+    config_name = "" if connector.config is dict else _name_of(connector.config)
+    return Definition(
+        name, description, _name_of(connector), config_name, kind, built.extra, built.aliases, built.unverified
+    )  # fmt: skip
+
+
+def _name_of(found: type[Any]) -> str:
+    return f"{found.__module__}.{found.__qualname__}"
 
 
 def _targets(kind: str) -> Iterator[tuple[str, str | EntryPoint]]:

@@ -34,6 +34,7 @@ LEFT_OUT: dict[range, str] = {
     range(201, 209): "limits, secrets, retries and windows come later",
     range(209, 211): "updateAuthData is refused: without authentication there is nothing that it could update",
     range(214, 235): "state, upload and download by path come later",
+    range(235, 236): "no connectors are installed where it was recorded",
     range(240, 248): "windows, schemas and patterns come later",
     range(249, 250): "compared in the tests of the config",
     range(254, 266): "state comes later; legacy paths",
@@ -55,6 +56,7 @@ DIFFERENT: dict[int, tuple[int, Any]] = {
 
 
 WORKER_LEFT_OUT: dict[range, str] = {
+    range(4, 5): "no connectors are installed where it was recorded",
     range(7, 8): "Pulsar's embedded worker answers the status of a drain with an error",
     range(10, 12): "Pulsar's embedded worker answers the status of a drain with an error",
     range(16, 17): "numbers of the Java virtual machine",
@@ -63,7 +65,7 @@ WORKER_LEFT_OUT: dict[range, str] = {
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(("name", "least"), [("functions.jsonl", 120), ("worker.jsonl", 15)])
+@pytest.mark.parametrize(("name", "least"), [("functions.jsonl", 120), ("worker.jsonl", 14)])
 async def test_answers_are_those_of_apache_pulsar(cluster: Cluster, name: str, least: int) -> None:
     compared = 0
     left_out = LEFT_OUT if name == "functions.jsonl" else WORKER_LEFT_OUT

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeVar
 
-from ...api.connector_config import read_config
+from ...api.connector_config import HIDDEN, hidden, read_config, with_kept
 from ...config import connector_conversion as connectors
 from ...config import conversion, rules
 from ...config.connector_config import ConnectorConfig, SinkConfig, SourceConfig
@@ -18,6 +19,7 @@ from ...wire.functions_pb2 import FunctionDetails, FunctionMetaData, FunctionSta
 from .status_json import instance_status, sink_status, source_status
 
 Json = Mapping[str, Any]
+_C = TypeVar("_C", bound=ConnectorConfig)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,18 +71,49 @@ def _check_sink(config: SinkConfig) -> None:
 
 def _check_configs(config: ConnectorConfig, kind: str) -> None:
     """Check what an installed connector is told; one that is uploaded says it in its status."""
+    _with_secrets_kept(config, {}, {})
     if name := connectors.built_in(config):
-        secrets = {key: str(value) for key, value in (config.secrets or {}).items()}
         try:
             connector = find(kind, name)()
         except InvalidConfig as exc:
             raise InvalidConfig(f"Built-in {kind} is not available: {exc}") from exc
+        class_name = config.class_name or ""
+        own = f"{type(connector).__module__}.{type(connector).__qualname__}"
+        if class_name and class_name != own and not class_name.startswith("org.apache.pulsar."):
+            raise InvalidConfig(f"className {class_name} is not the class of the installed {kind} {name}; leave it out")
         is_exact = config.processing_guarantees == EFFECTIVELY_ONCE
-        check_connector(connector, read_config(connector.config, config.configs or {}, secrets), is_exact=is_exact)
+        check_connector(
+            connector, read_config(connector.config, config.configs or {}, config.secrets), is_exact=is_exact
+        )
 
 
-def _shown(metadata: FunctionMetaData) -> Json:
-    return connectors.to_json(metadata.functionDetails)
+def _with_secrets_kept(sent: _C, configs: Json, secrets: Json) -> _C:
+    """Return a config with the values from before for what GET had hidden; refused where there were none."""
+    return replace(
+        sent,
+        configs=None if sent.configs is None else with_kept(sent.configs, configs, "configs"),
+        secrets=None if sent.secrets is None else with_kept(sent.secrets, secrets, "secrets"),
+    )
+
+
+def _merge(existing: Any, sent: Any) -> Any:
+    return connectors.merge(existing, _with_secrets_kept(sent, existing.configs or {}, existing.secrets or {}))
+
+
+def _shown(metadata: FunctionMetaData, kind: str) -> Json:
+    """Return a connector's config without its secrets."""
+    details = metadata.functionDetails
+    answer = connectors.to_json(details)
+    name = (details.sink if kind == "sink" else details.source).builtin
+    try:
+        config = find(kind, name).config if name else None
+    except InvalidConfig:  # it is not installed here any more
+        config = None
+    if answer.get("configs"):
+        answer["configs"] = hidden(config, answer["configs"])
+    if answer.get("secrets"):
+        answer["secrets"] = dict.fromkeys(answer["secrets"], HIDDEN)
+    return answer
 
 
 FUNCTION = Component(
@@ -90,11 +123,13 @@ FUNCTION = Component(
 )  # fmt: skip
 SOURCE = Component(
     "Source", FunctionDetails.SOURCE, connectors.read_source_config, _check_source, connectors.to_details,
-    connectors.from_details, connectors.merge, _shown, connectors.built_in, "/admin/v3/sources", source_status,
+    connectors.from_details, _merge, partial(_shown, kind="source"), connectors.built_in,
+    "/admin/v3/sources", source_status,
 )  # fmt: skip
 SINK = Component(
     "Sink", FunctionDetails.SINK, connectors.read_sink_config, _check_sink, connectors.to_details,
-    connectors.from_details, connectors.merge, _shown, connectors.built_in, "/admin/v3/sinks", sink_status,
+    connectors.from_details, _merge, partial(_shown, kind="sink"), connectors.built_in,
+    "/admin/v3/sinks", sink_status,
 )  # fmt: skip
 
 

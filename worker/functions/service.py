@@ -155,7 +155,7 @@ class Functions:
         component = self.component
         try:
             config = with_defaults(_named(component.read(deployment.config), name))
-            component.check(config)
+            await asyncio.to_thread(component.check, config)  # may import a connector
         except InvalidConfig as exc:
             raise RequestRefused(400, str(exc)) from exc
         await self.prerequisites.check_spark(component.to_details(config))
@@ -193,7 +193,7 @@ class Functions:
             config = component.merge(before, sent)
             has_package = deployment.upload is not None or bool(deployment.url)
             unchanged = config == before
-            component.check(config)
+            await asyncio.to_thread(component.check, config)  # may import a connector
             if unchanged and not has_package:
                 raise InvalidConfig("Update contains no change")
         except InvalidConfig as exc:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import resource
 import threading
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from ...web.call import Query, takes
 from ..cluster.hand_over import NO_LEADER
 from ..cluster.leadership import Leadership
 from ..cluster.scheduling import Scheduling
+from ..functions.definitions import KINDS, connector_definitions
 from ..functions.instances import Instances
 from .app import WorkerCall, WorkerRoutes
 
@@ -81,8 +83,8 @@ class ClusterRoutes:
         return as_json(found)
 
     async def connectors(self, _: WorkerCall) -> Response:
-        """Return the built-in connectors: none yet."""
-        return as_json([])
+        """Return the connectors that are installed."""
+        return as_json(await asyncio.to_thread(connector_definitions, *KINDS))
 
     async def rebalance(self, _: WorkerCall) -> Response:
         """Rebalance the instances; a worker that does not lead redirects to the leader."""

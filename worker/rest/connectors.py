@@ -10,12 +10,13 @@ from typing import Any
 from starlette.responses import Response
 
 from ...api.connector_config import definition
-from ...connectors.register import Definition, available, find
+from ...connectors.register import find
 from ...errors import InvalidConfig, RequestRefused
 from ...instance.identity import table_of
 from ...metadata.packages import PackageStore
 from ...web.answers import as_json
 from ...wire.functions_pb2 import RUNNING, STOPPED, FunctionState
+from ..functions.definitions import connector_definitions
 from ..functions.instances import Instances
 from ..functions.service import FunctionName, Functions
 from ..functions.state_tables import StateTables
@@ -70,16 +71,7 @@ class ConnectorRoutes:
 
     async def built_in(self, _: WorkerCall) -> Response:
         """Return the connectors that are installed."""
-        found = await asyncio.to_thread(available, self.kind)
-        return as_json([self._definition(one) for one in found])
-
-    def _definition(self, one: Definition) -> dict[str, str]:
-        answer = {"name": one.name, "description": one.description, f"{self.kind}Class": one.class_name}
-        if one.extra:
-            answer["extra"] = one.extra
-        if one.unverified:
-            answer["notVerified"] = one.unverified
-        return answer
+        return as_json(await asyncio.to_thread(connector_definitions, self.kind))
 
     async def config_definition(self, call: WorkerCall) -> Response:
         """Return the fields of an installed connector."""
@@ -123,10 +115,7 @@ class ConnectorRoutes:
 
     def get(self, call: WorkerCall) -> Response:
         """Return a connector's config; secrets are hidden."""
-        answer = dict(self.functions.component.to_json(self.functions.find(call.function)))
-        if answer.get("secrets"):
-            answer["secrets"] = dict.fromkeys(answer["secrets"], "***")
-        return as_json(answer)
+        return as_json(self.functions.component.to_json(self.functions.find(call.function)))
 
     def list_all(self, call: WorkerCall) -> Response:
         """Return the names of a namespace's connectors."""

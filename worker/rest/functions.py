@@ -22,6 +22,7 @@ from ...wire.functions_pb2 import RUNNING, STOPPED, FunctionMetaData, FunctionSt
 from ...wire.strict_json import NotJson, read_json
 from ..cluster.hand_over import REQUEST_ID_HEADER
 from ..functions.cursor_reset import CursorReset, read_target
+from ..functions.definitions import KINDS, connector_definitions
 from ..functions.instances import Instances
 from ..functions.log_stream import merged
 from ..functions.package_intake import package_id
@@ -64,7 +65,7 @@ class FunctionsRoutes:
         instance = f"{one}/{{instance_id}}"
         commands = {"start": self.start, "stop": self.stop, "restart": self.restart}
         return (
-            ("GET", f"{_BASE}/connectors", self.list_nothing),
+            ("GET", f"{_BASE}/connectors", self.connectors),
             ("GET", f"{_BASE}/builtins", self.list_nothing),
             ("POST", f"{_BASE}/builtins/reload", self.reload_nothing),
             ("POST", f"{_BASE}/upload", self.upload),
@@ -217,8 +218,12 @@ class FunctionsRoutes:
         """Answer once no instance of a stopped function runs on this worker; one worker asks another."""
         await self.instances.ended_here(call.function)
 
+    async def connectors(self, _: WorkerCall) -> Response:
+        """Return the connectors that are installed."""
+        return as_json(await asyncio.to_thread(connector_definitions, *KINDS))
+
     async def list_nothing(self, _: WorkerCall) -> Response:
-        """Return the built-in functions and connectors: none yet."""
+        """Return the built-in functions: none yet."""
         return as_json([])
 
     async def reload_nothing(self, _: WorkerCall) -> None:

@@ -1,0 +1,66 @@
+"""Configurations of connectors: secrets are read from their place, hidden, and kept when they come back hidden."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from magnetar.api.connector_config import HIDDEN, hidden, option, read_config, with_kept
+from magnetar.errors import InvalidConfig
+
+
+@dataclass
+class Config:
+    url: str = option("Where it is.")
+    password: str = option("Of the user.", default="", secret=True, aliases=("pw",))
+    retries: int = option("How often.", default=3, limits=(0, 10))
+    headers: dict[str, str] = option("Of requests.", default={})  # noqa: RUF009  it makes a field()
+
+
+def refusal(given: dict[str, object], secrets: dict[str, str] | None = None) -> str:
+    with pytest.raises(InvalidConfig) as caught:
+        read_config(Config, given, secrets)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("key", ["password", "pw"])
+def test_a_secret_goes_before_the_value_in_configs(key: str) -> None:
+    config = read_config(Config, {"url": "u", "password": "old"}, {key: "new"})
+    assert config.password == "new"
+
+
+def test_secrets_in_the_wrong_place_are_named() -> None:
+    assert refusal({"url": "u"}, {"passwort": "x"}) == "secrets: passwort is no field of it; did you mean password?"
+    assert refusal({"url": "u"}, {"token": "x"}) == ("secrets: token is no field of it; its secret fields are password")
+    assert refusal({"url": "u"}, {"retries": "3"}) == "secrets: retries is no secret; give it in configs"
+
+
+def test_every_fault_is_named_and_no_secret_shown() -> None:
+    reason = refusal({"password": 5, "retries": 11, "ulr": "u"})
+    assert reason == (
+        "ulr is no field of it; did you mean url?; url is missing: Where it is.;"
+        " password must be a text, not ***; retries must be at most 10, not 11"
+    )
+
+
+def test_secrets_are_hidden_by_field_and_elsewhere_by_name() -> None:
+    given = {"url": "u", "pw": "x", "password": "", "headers": {"Authorization": "x", "a": [{"apiKey": "x", "b": 1}]}}
+    assert hidden(Config, given) == {
+        "url": "u", "pw": HIDDEN, "password": "",
+        "headers": {"Authorization": HIDDEN, "a": [{"apiKey": HIDDEN, "b": 1}]},
+    }  # fmt: skip
+    assert hidden(None, {"dbPassword": "x", "sasl.jaas.config": "x", "name": "n"}) == {
+        "dbPassword": HIDDEN, "sasl.jaas.config": HIDDEN, "name": "n",
+    }  # fmt: skip
+
+
+def test_what_comes_back_hidden_is_kept() -> None:
+    before = {"pw": "x", "headers": {"Authorization": "y", "a": [{"apiKey": "z"}]}, "gone": 1}
+    sent = {"pw": HIDDEN, "headers": {"Authorization": HIDDEN, "a": [{"apiKey": HIDDEN}], "new": "1"}}
+    assert with_kept(sent, before, "configs") == {
+        "pw": "x", "headers": {"Authorization": "y", "a": [{"apiKey": "z"}], "new": "1"},
+    }  # fmt: skip
+    for wrong, path in (({"other": HIDDEN}, "configs.other"), ({"headers": {"b": HIDDEN}}, "configs.headers.b")):
+        with pytest.raises(InvalidConfig) as caught:
+            with_kept(wrong, before, "configs")
+        assert str(caught.value) == f"{path} is ***, which stands for a value that stays, and there is none; give it"

@@ -1,0 +1,35 @@
+"""The connectors that are installed on this worker, as ConnectorDefinition of Pulsar."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...connectors.register import available
+
+KINDS = ("source", "sink")
+
+
+def connector_definitions(*kinds: str) -> list[dict[str, Any]]:
+    """Return the definitions of all connectors that have one of these kinds. Blocking: modules are imported.
+
+    Ours are ``aliases``, other names under which it is known, ``extra``, what has to be installed for it as in
+    ``magnetar[kafka]``, and ``notVerified``, why it was never run against a real server.
+    """
+    by_name: dict[str, dict[str, Any]] = {}
+    wanted: set[str] = set()
+    for kind in KINDS:
+        for one in available(kind):
+            answer = by_name.setdefault(one.name, {"name": one.name, "description": one.description})
+            answer[f"{kind}Class"] = one.class_name
+            if one.config_name:
+                answer[f"{kind}ConfigClass"] = one.config_name
+            if one.aliases:
+                answer["aliases"] = list(one.aliases)
+            if one.extra:
+                answer["extra"] = one.extra
+            if one.unverified:
+                answer["notVerified"] = one.unverified
+            if kind in kinds:
+                wanted.add(one.name)
+                answer["description"] = one.description
+    return [by_name[name] for name in sorted(wanted)]
