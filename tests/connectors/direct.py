@@ -10,6 +10,8 @@ from magnetar.api.connector import Connector, Record, SinkContext, SourceContext
 from magnetar.api.connector_config import read_config
 from magnetar.instance.connectors.session import ConnectorSession
 
+from tests.support.waiting import wait_for
+
 
 class DirectContext(SourceContext, SinkContext):
     """A context with nothing behind it."""
@@ -71,6 +73,11 @@ class Direct:
         for record in records:
             if record.acknowledge is not None:
                 self.session.call(record.acknowledge)
+
+    def retried(self, times: int) -> str:
+        """Wait until a call was made again so often, and return what the status would say."""
+        wait_for(lambda: self.session.retries >= times, f"{times} retries")
+        return self.session.trouble
 
     def call(self, method: Callable[..., Any], *arguments: Any) -> Any:
         return self.session.call(method, *arguments)
