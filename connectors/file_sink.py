@@ -50,6 +50,13 @@ class FileSink(Sink):
 
     config = FileSinkConfig
 
+    def check(self, config: FileSinkConfig) -> None:
+        """See `Connector.check`."""
+        if "/" in config.file_prefix or "\0" in config.file_prefix:
+            raise InvalidConfig(
+                f"filePrefix {config.file_prefix!r} is no part of a name; outputDirectory takes folders"
+            )
+
     def batching(self, config: FileSinkConfig) -> Batching:
         """See `Sink.batching`."""
         return Batching(records=10_000, size=8 << 20, time_s=0.05)

@@ -1,15 +1,34 @@
-"""The sink ``http``: a request for each record."""
+"""The sink ``http``: a request for each record.
+
+The body is the value. Headers say the rest: ``PulsarTopic``, ``PulsarMessageId``, and where the record has them
+``PulsarKey``, ``PulsarEventTime`` (milliseconds since 1970) and ``PulsarProperties-<name>``. What a header cannot hold,
+and ``%``, is percent-encoded there as UTF-8.
+
+Several requests are on their way at once; one with a key begins when the one before it with that key is answered.
+A success (2xx) means that the record is kept. Answers that concern the record alone give it to the dead-letter topic:
+400, 409, 411, 413, 414, 422, 431. After all others the request is made again.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote, urlsplit
 
-from ..api.connector import Record, RecordRefused, Retry, Sink, SinkContext
+from ..api.connector import Batching, Record, RecordRefused, Retry, Sink, SinkContext
 from ..api.connector_config import option
+from ..errors import InvalidConfig
 
-_TRY_AGAIN = frozenset((408, 425, 429, 500, 502, 503, 504))
+_REFUSES_RECORD = frozenset((400, 409, 411, 413, 414, 422, 431))
+_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_TOKEN_SIGNS = "!#$&'*+^`|"
+_TEXT_SIGNS = "".join(chr(number) for number in range(0x20, 0x7F) if chr(number) != "%")
+_RETRY_AFTER_MAX_S = 300
+_ANSWER_CHARS_MAX = 200
 
 
 @dataclass
@@ -21,6 +40,7 @@ class HttpSinkConfig:
     http_method: str = option("Method of the requests.", default="POST", aliases=("method",))
     token: str = option("Sent as Authorization: Bearer.", default="", secret=True)
     timeout: float = option("Seconds for an answer.", default=30.0, limits=(0.01, 3600))
+    max_in_flight: int = option("Requests on their way at once.", default=16, limits=(1, 1000))
 
 
 class HttpSink(Sink):
@@ -28,42 +48,149 @@ class HttpSink(Sink):
 
     config = HttpSinkConfig
 
-    def open(self, config: HttpSinkConfig, context: SinkContext) -> None:
+    def __init__(self) -> None:
+        """Begin without an answer. Answers outlive a reconnection: what was answered is not sent again."""
+        self._answered: set[tuple[str, str]] = set()
+        self._refused: dict[tuple[str, str], str] = {}
+        self._clients: list[Any] = []
+
+    def check(self, config: HttpSinkConfig) -> None:
+        """See `Connector.check`."""
+        try:
+            parts = urlsplit(config.url)
+            is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            is_good = False
+        if not is_good or not config.url.isprintable() or " " in config.url:
+            raise InvalidConfig(f"url {config.url!r} is none such as https://host:port/path")
+        if not _TOKEN.fullmatch(config.http_method):
+            raise InvalidConfig(f"httpMethod {config.http_method!r} is none such as POST or PUT")
+        for name, text in config.headers.items():
+            if not _TOKEN.fullmatch(name):
+                raise InvalidConfig(f"headers: {name!r} is no name of a header")
+            if not isinstance(text, str) or not text.isascii() or not text.isprintable():
+                raise InvalidConfig(f"headers: the value of {name} must be a text of printable ASCII")
+        if not config.token.isascii() or not config.token.isprintable():
+            raise InvalidConfig("token must be a text of printable ASCII")
+
+    def not_effectively_once(self, config: HttpSinkConfig) -> str:
+        """See `Connector.not_effectively_once`."""
+        return "the sink http makes a request again where it is not known whether the first one was taken"
+
+    def batching(self, config: HttpSinkConfig) -> Batching:
+        """See `Sink.batching`."""
+        return Batching(records=500, size=4 << 20)
+
+    async def open(self, config: HttpSinkConfig, context: SinkContext) -> None:
         """See `Connector.open`."""
         import httpx  # a third of a second of imports, which other connectors need not pay
 
         self._config = config
-        headers = {"content-type": "application/json", **config.headers}
+        self._context = context
+        headers = {"content-type": "application/json"} | {name.lower(): text for name, text in config.headers.items()}
         if config.token:
             headers["authorization"] = f"Bearer {config.token}"
-        self._client = httpx.Client(headers=headers, timeout=config.timeout, trust_env=False)
-        self._errors: Any = httpx.HTTPError
+        # A client for each request on its way: one for all of them spends most of its time on choosing a connection.
+        tls = httpx.create_ssl_context(trust_env=False)
+        self._clients = [
+            httpx.AsyncClient(headers=headers, timeout=config.timeout, verify=tls, trust_env=False)
+            for _ in range(config.max_in_flight)
+        ]
+        self._errors: Any = (httpx.HTTPError, httpx.InvalidURL)
 
-    def write(self, record: Record) -> None:
-        """See `Sink.write`."""
-        value = record.value
-        body = value if isinstance(value, bytes | str) else json.dumps(value)
-        headers = {
-            "PulsarTopic": record.topic,
-            "PulsarMessageId": record.message_id,
-            **({"PulsarKey": record.key} if record.key is not None else {}),
-            **({"PulsarEventTime": str(record.event_time_ms)} if record.event_time_ms else {}),
-            **{f"PulsarProperties-{key}": text for key, text in record.properties.items()},
-        }
-        encoded = [(key.encode(), text.encode()) for key, text in headers.items()]
-        try:
-            answer = self._client.request(self._config.http_method, self._config.url, content=body, headers=encoded)
-        except self._errors as error:
-            raise Retry(f"{self._config.url}: {type(error).__name__}: {error}") from error
-        if answer.is_success:
-            return
-        text = f"{self._config.url} answered {answer.status_code}: {answer.text[:200]}"
-        if answer.status_code in _TRY_AGAIN:
-            after = answer.headers.get("retry-after", "")
-            raise Retry(text, float(after) if after.isdigit() else 0.0)
-        raise RecordRefused(text)
+    async def write_batch(self, records: Sequence[Record]) -> None:
+        """See `Sink.write_batch`."""
+        self._raise_refused(records)
+        trouble: list[Retry] = []
+        chains = iter(_chains([record for record in records if _id_of(record) not in self._answered]))
 
-    def close(self) -> None:
+        async def send_chains(client: Any) -> None:
+            for chain in chains:
+                for record in chain:
+                    if trouble:
+                        return
+                    try:
+                        await self._send(client, record)
+                    except Retry as error:
+                        trouble.append(error)
+
+        async with asyncio.TaskGroup() as tasks:
+            for client in self._clients[: len(records)]:
+                tasks.create_task(send_chains(client))
+        if trouble:
+            raise trouble[0]
+        self._raise_refused(records)
+        self._answered.clear()
+
+    async def close(self) -> None:
         """See `Connector.close`."""
-        if hasattr(self, "_client"):
-            self._client.close()
+        clients, self._clients = self._clients, []
+        for client in clients:
+            await client.aclose()
+
+    def _raise_refused(self, records: Sequence[Record]) -> None:
+        """Give away the first record that was refused; the next call comes without it."""
+        for index, record in enumerate(records):
+            if (cause := self._refused.pop(_id_of(record), None)) is not None:
+                raise RecordRefused(cause, index, index if self._are_answered(records[:index]) else 0)
+
+    def _are_answered(self, records: Sequence[Record]) -> bool:
+        return all(_id_of(record) in self._answered for record in records)
+
+    async def _send(self, client: Any, record: Record) -> None:
+        """Make the request of a record, and note what became of it.
+
+        Raises:
+            Retry: it is to be made again.
+        """
+        config, place = self._config, _id_of(record)
+        if self._context.is_stopping():
+            raise Retry("the instance is to stop")
+        try:
+            value = record.value
+            body = value if isinstance(value, bytes | str) else json.dumps(value)
+        except (TypeError, ValueError) as error:
+            self._refused[place] = f"the value cannot be sent: {error}"
+            return
+        try:
+            answer = await client.request(config.http_method, config.url, content=body, headers=_headers(record))
+        except self._errors as error:
+            raise Retry(f"{config.url}: {type(error).__name__}: {error}") from error
+        if answer.is_success:
+            self._answered.add(place)
+            return
+        text = f"{config.url} answered {answer.status_code}: {' '.join(answer.text[:_ANSWER_CHARS_MAX].split())}"
+        if answer.status_code in _REFUSES_RECORD:
+            self._refused[place] = text
+            return
+        after = answer.headers.get("retry-after", "")
+        raise Retry(text, min(float(after), _RETRY_AFTER_MAX_S) if after.isascii() and after.isdigit() else 0.0)
+
+
+def _id_of(record: Record) -> tuple[str, str]:
+    return record.topic, record.message_id
+
+
+def _chains(records: Sequence[Record]) -> Iterator[list[Record]]:
+    """Return the records of each key, in their order; each without a key by itself."""
+    chains: dict[object, list[Record]] = {}
+    for number, record in enumerate(records):
+        chains.setdefault(number if record.key is None else record.key, []).append(record)
+    yield from chains.values()
+
+
+def _headers(record: Record) -> list[tuple[str, str]]:
+    headers = [("PulsarTopic", _encoded(record.topic)), ("PulsarMessageId", record.message_id)]
+    if record.key is not None:
+        headers.append(("PulsarKey", _encoded(record.key)))
+    if record.event_time_ms:
+        headers.append(("PulsarEventTime", str(record.event_time_ms)))
+    for name, text in record.properties.items():
+        headers.append((f"PulsarProperties-{quote(name, safe=_TOKEN_SIGNS)}", _encoded(text)))
+    return headers
+
+
+def _encoded(text: str) -> str:
+    """Return a text as a header can hold it; blanks at its ends would be lost there."""
+    encoded = quote(text, safe=_TEXT_SIGNS)
+    return encoded if encoded == encoded.strip() else encoded.replace(" ", "%20")
