@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import pulsar
@@ -29,19 +30,21 @@ class Case(ABC):
             contain.
         class_name: of a connector that is uploaded, ``module.Class``; `connector` is then the name of the test only.
         package: files of one that is uploaded, by name.
-        seconds: that the long test may take.
+        count: how many records the suite gives this time, beside a bad one; known before `prepare`.
+        needs_extra: whether it needs an extra beside that of the connector, as a client of the test.
     """
 
     connector: ClassVar[str]
     server: ClassVar[type[RealServer] | None] = None
     largest: ClassVar[int] = 1_000_000
     processing_guarantees: ClassVar[str] = "ATLEAST_ONCE"
-    bad_configs: ClassVar[list[tuple[dict[str, Any], str]]] = []
+    bad_configs: ClassVar[Sequence[tuple[dict[str, Any], str]]] = ()
     class_name: ClassVar[str] = ""
-    package: ClassVar[Mapping[str, str]] = {}
-    seconds: ClassVar[float] = 120.0
+    package: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    needs_extra: ClassVar[bool] = False
 
     kind: ClassVar[str]
+    count: int = 0
 
     def __init__(self, server: Any, directory: Path) -> None:
         """Prepare nothing yet.

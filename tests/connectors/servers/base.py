@@ -30,6 +30,8 @@ class RealServer(ABC):
     Attributes:
         binary: the program that must be there, a name or a path; empty if nothing has to be installed.
         package: what brings it, as the message says where it is missing: ``apt-get install redis-server``.
+        drops_rights: whether the program itself becomes the user whose numbers it finds in MAGNETAR_TEST_UID and
+            MAGNETAR_TEST_GID: an interpreter of Python may be in a directory that only root may enter.
         user: who runs it where the tests run as root; ``nobody`` if there is no such user.
         ports_needed: how many ports it gets.
         start_timeout_s: until it takes requests.
@@ -41,6 +43,7 @@ class RealServer(ABC):
     binary: ClassVar[str] = ""
     package: ClassVar[str] = ""
     user: ClassVar[str] = "nobody"
+    drops_rights: ClassVar[bool] = False
     ports_needed: ClassVar[int] = 1
     start_timeout_s: ClassVar[float] = 90.0
     stop_timeout_s: ClassVar[float] = 30.0
@@ -124,17 +127,19 @@ class RealServer(ABC):
             command = [setpriv, "--pdeathsig", "KILL", *command]
         self._process = self._starter.submit(self._popen, command).result()
 
-        def is_ready() -> bool:
-            assert self._process is not None
-            if (code := self._process.poll()) is not None:
-                raise ServerFailed(f"{command} ended with {code}:\n{self.log_tail()}")
-            return self.is_ready()
+        process = self._process
 
+        def is_ready_or_ended() -> bool:
+            return process.poll() is not None or self.is_ready()
+
+        name = type(self).__name__
         try:
-            wait_for(is_ready, f"answer of {type(self).__name__}", self.start_timeout_s)
+            wait_for(is_ready_or_ended, f"answer of {name}", self.start_timeout_s)
         except AssertionError as error:
             self.kill()
             raise ServerFailed(f"{error}\n{self.log_tail()}") from error
+        if process.poll() is not None:
+            raise ServerFailed(f"{name} ended with {process.returncode}:\n{self.log_tail()}")
 
     def kill(self) -> None:
         """SIGKILL to it and to what it started; returns when all of it is gone."""
@@ -215,6 +220,9 @@ class RealServer(ABC):
             "env": {**os.environ, "HOME": str(self.directory), **self.environment()},
             "start_new_session": True,
         }
-        if account is not None:
+        if account is not None and self.drops_rights:
+            numbers = {"MAGNETAR_TEST_UID": str(account.pw_uid), "MAGNETAR_TEST_GID": str(account.pw_gid)}
+            options["env"] |= numbers
+        elif account is not None:
             options |= {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": ()}
         return options

@@ -1,0 +1,118 @@
+"""Every connector passes the same tests; see `scenarios`. A case in ``cases/`` is all that a connector adds."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from magnetar.connectors.register import BUILT_IN
+
+from tests.connectors.cases.base import Case, SinkCase, SourceCase
+from tests.connectors.scenarios import Place, Scenario, scenario_of
+from tests.support.instances import server
+from tests.support.servers import Server
+
+__all__ = ["server"]
+
+CASES = Path(__file__).parent / "cases"
+
+
+def found_cases() -> list[type[Case]]:
+    """Return the cases of all modules, those of one server beside each other, so that it is started once."""
+    found: list[type[Case]] = []
+    for path in sorted(CASES.glob("*.py")):
+        module = importlib.import_module(f"tests.connectors.cases.{path.stem}")
+        found += [
+            one
+            for one in vars(module).values()
+            if isinstance(one, type) and issubclass(one, SinkCase | SourceCase) and one.__module__ == module.__name__
+            if hasattr(one, "connector")
+        ]
+    return sorted(found, key=lambda one: (server_name(one), one.__name__))
+
+
+def server_name(case: type[Case]) -> str:
+    return case.server.__name__ if case.server is not None else ""
+
+
+def parameter(case: type[Case], *more: Any) -> Any:
+    """Return a case as pytest takes it; it is none of ``make test`` if it needs an extra or a server."""
+    built = BUILT_IN.get(case.connector)
+    needs_more = (built is not None and built.extra) or (case.server is not None and case.server.binary)
+    marks = [pytest.mark.xdist_group(server_name(case) or case.__name__)]
+    if needs_more or case.needs_extra:
+        marks.append(pytest.mark.connectors)
+    return pytest.param(case, *more, marks=marks, id="-".join([case.__name__, *(change_id(one) for one in more)]))
+
+
+def change_id(more: tuple[dict[str, Any], str]) -> str:
+    return "+".join(f"no {key}" if value is None else f"{key}={value}" for key, value in more[0].items())
+
+
+ALL = [parameter(case) for case in found_cases()]
+BAD = [parameter(case, bad) for case in found_cases() for bad in case.bad_configs]
+
+
+@pytest.fixture(scope="session")
+def targets() -> Iterator[Targets]:
+    targets = Targets()
+    yield targets
+    targets.close()
+
+
+class Targets:
+    """The server of the cases that run now; one at a time, as they are large."""
+
+    def __init__(self) -> None:
+        self._kind: type[Any] | None = None
+        self._running: Any = None
+        self._server: Any = None
+
+    def get(self, case: type[Case]) -> Any:
+        """Return a started server for a case, None if it needs none."""
+        if case.server is None:
+            return None
+        if case.server is not self._kind:
+            self.close()
+            self._running = case.server.running()
+            self._server = self._running.__enter__()
+            self._kind = case.server
+        return self._server
+
+    def close(self) -> None:
+        """Stop it."""
+        running, self._running, self._kind = self._running, None, None
+        if running is not None:
+            running.__exit__(None, None, None)
+
+
+@pytest.fixture
+def scenario(
+    case_type: type[Case], targets: Targets, server: Server, state_store: Server, tmp_path: Path
+) -> Iterator[Scenario[Any]]:
+    for name in ("case", "place"):
+        (tmp_path / name).mkdir()
+    case = case_type(targets.get(case_type), tmp_path / "case")
+    place = Place(server, str(state_store.addresses["stateStorageServiceUrl"]), tmp_path / "place")
+    scenario = scenario_of(case, place)
+    yield scenario
+    scenario.close()
+    case.close()
+
+
+@pytest.mark.parametrize("case_type", ALL)
+async def test_all_records_arrive_across_kills(scenario: Scenario[Any]) -> None:
+    await scenario.run_across_kills()
+
+
+@pytest.mark.parametrize("case_type", ALL)
+async def test_few_records_arrive_once_with_threads(scenario: Scenario[Any]) -> None:
+    await scenario.run_with_threads()
+
+
+@pytest.mark.parametrize(("case_type", "bad"), BAD)
+async def test_bad_config_is_answered_with_its_cause(scenario: Scenario[Any], bad: tuple[dict[str, Any], str]) -> None:
+    await scenario.run_with_bad_config(*bad)
