@@ -6,6 +6,7 @@
 #   make test-slow       many rounds of crashes                make bench   rates, latency, memory
 #   make race            orders of events, 15 minutes          make fuzz    hostile frames, 15 minutes
 #   make test-spark      Spark (installs 600 MB first)
+#   make test-connectors sources and sinks on real servers
 #   make test-pulsar     on an Apache Pulsar (CONTRIBUTING)    make generate   compile the .proto files
 #   make bench-against BASE=<commit>   which rows are slower than that commit's
 
@@ -15,6 +16,7 @@ BIN := $(VENV)/bin
 TYPES := .types/magnetar
 RUN_STAMP := $(VENV)/.installed
 DEV_STAMP := $(VENV)/.installed-dev
+CONNECTORS_STAMP := $(VENV)/.installed-connectors
 SPARK_STAMP := $(VENV)/.installed-spark
 PYTEST := $(BIN)/python -m pytest
 PARALLEL := -n 2 --dist loadfile
@@ -25,7 +27,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_BUILD_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-slow race fuzz test-spark test-pulsar pulsar-given check fmt bench bench-against generate clean tools
+.PHONY: help demo test test-slow race fuzz test-spark test-connectors test-pulsar pulsar-given check fmt bench bench-against generate clean tools
 
 help:
 	@sed -n '4,/^$$/s/^# *//p' Makefile
@@ -34,7 +36,7 @@ demo: $(RUN_STAMP)
 	@$(BIN)/magnetar demo --directory .demo $(if $(KEEP),--keep)
 
 test: $(DEV_STAMP)
-	$(PYTEST) $(PARALLEL) -m "not crash and not pulsar and not spark" $(ARGS)
+	$(PYTEST) $(PARALLEL) -m "not crash and not pulsar and not spark and not connectors" $(ARGS)
 
 # Spark's rounds of kills are among them where the extra is installed, which make test-spark does.
 test-slow: $(DEV_STAMP)
@@ -54,6 +56,11 @@ fuzz: $(DEV_STAMP)
 # Two processes, each with one JVM for all its tests: PySpark has one at a time in a process.
 test-spark: $(SPARK_STAMP)
 	$(PYTEST) $(PARALLEL) tests/spark -m "spark and not crash and not pulsar" --timeout 600 $(ARGS)
+
+# Sources and sinks on real servers, each of which the tests start on free ports; one that is not installed is skipped, and
+# with CI=1 fails. Tests of one server run in one process, which starts it once.
+test-connectors: $(CONNECTORS_STAMP)
+	$(PYTEST) -n 2 --dist loadgroup tests/connectors -m "connectors and not crash and not pulsar" --timeout 300 $(ARGS)
 
 # PULSAR names a program that starts one; without it MAGNETAR_TEST_PULSAR_URL and MAGNETAR_TEST_PULSAR_WEB_URL name one
 # that runs. Spark's tests are among them where the extra is installed (make test-spark does that), else they are skipped.
@@ -120,6 +127,11 @@ $(DEV_STAMP): pyproject.toml constraints.txt | $(BIN)/python $(TYPES)
 $(SPARK_STAMP): $(DEV_STAMP)
 	@echo "installing Spark and a Java for it into $(VENV) …"
 	@$(BIN)/python -m pip install --quiet --editable '.[dev,spark]' || $(call failed,installing the extra spark into $(VENV),pip)
+	@touch $@
+
+$(CONNECTORS_STAMP): $(DEV_STAMP)
+	@echo "installing the libraries of all connectors into $(VENV) …"
+	@$(BIN)/python -m pip install --quiet --editable '.[dev,all-connectors]' 'moto[server]' || $(call failed,installing the extra all-connectors into $(VENV),pip)
 	@touch $@
 
 $(BIN)/python: | tools

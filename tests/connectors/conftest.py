@@ -1,12 +1,21 @@
-"""The state store that keeps the positions of sources."""
+"""The state store that keeps the positions of sources, and which tests are collected."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
 from tests.support.servers import Server, running
+
+HERE = Path(__file__).parent
+LIBRARIES = (
+    "boto3", "confluent_kafka", "deltalake", "moto", "nats", "opensearchpy", "paho", "pika", "psycopg", "pyarrow",
+    "pyiceberg", "pymongo", "pymysql", "redis", "sqlalchemy", "websockets",
+)  # fmt: skip
+"""What the extra of all connectors brings, and ``make test-connectors`` beside it."""
 
 
 @pytest.fixture(scope="session")
@@ -15,8 +24,22 @@ def state_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Leave out files whose tests are all for ``make test-connectors`` where its libraries are not installed."""
+    if collection_path.suffix == ".py" and "\npytestmark = pytest.mark.connectors\n" in collection_path.read_text():
+        return True if any(find_spec(name) is None for name in LIBRARIES) else None
+    return None
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the tests of the conformance suite that need the same server beside each other; all others stay first."""
+    """Put the tests of the conformance suite that need the same server beside each other; all others stay first.
+
+    Where two processes share the tests (``--dist loadgroup``), those of another file stay in one of them.
+    """
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None and HERE in item.path.parents:
+            item.add_marker(pytest.mark.xdist_group(item.path.name))
 
     def server_of(item: pytest.Item) -> str:
         mark = item.get_closest_marker("xdist_group")

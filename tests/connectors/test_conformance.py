@@ -20,11 +20,19 @@ __all__ = ["server"]
 CASES = Path(__file__).parent / "cases"
 
 
-def found_cases() -> list[type[Case]]:
-    """Return the cases of all modules, those of one server beside each other, so that it is started once."""
+def found_cases(missing: list[str]) -> list[type[Case]]:
+    """Return the cases of all modules, those of one server beside each other, so that it is started once.
+
+    Args:
+        missing: gets the modules that cannot be imported, as ``make test`` does without the extra of connectors.
+    """
     found: list[type[Case]] = []
     for path in sorted(CASES.glob("*.py")):
-        module = importlib.import_module(f"tests.connectors.cases.{path.stem}")
+        try:
+            module = importlib.import_module(f"tests.connectors.cases.{path.stem}")
+        except ImportError as error:
+            missing.append(f"{path.name}: {error}")
+            continue
         found += [
             one
             for one in vars(module).values()
@@ -52,8 +60,10 @@ def change_id(more: tuple[dict[str, Any], str]) -> str:
     return "+".join(f"no {key}" if value is None else f"{key}={value}" for key, value in more[0].items())
 
 
-ALL = [parameter(case) for case in found_cases()]
-BAD = [parameter(case, bad) for case in found_cases() for bad in case.bad_configs]
+MISSING: list[str] = []
+FOUND = found_cases(MISSING)
+ALL = [parameter(case) for case in FOUND]
+BAD = [parameter(case, bad) for case in FOUND for bad in case.bad_configs]
 
 
 @pytest.fixture(scope="session")
@@ -101,6 +111,11 @@ def scenario(
     yield scenario
     scenario.close()
     case.close()
+
+
+@pytest.mark.connectors
+def test_all_cases_can_be_imported() -> None:
+    assert not MISSING
 
 
 @pytest.mark.parametrize("case_type", ALL)
