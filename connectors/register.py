@@ -50,6 +50,7 @@ BUILT_IN: Mapping[str, Built] = {
     "http": Built("http_source:HttpSource", "http_sink:HttpSink"),
     "redis": Built(sink="redis_sink:RedisSink", extra="redis"),
     "redis-streams": Built("redis_streams_source:RedisStreamsSource", extra="redis"),
+    "influxdb": Built(sink="influxdb_sink:InfluxdbSink"),
 }
 """By name; the modules are in this package."""
 

@@ -1,0 +1,235 @@
+"""The sink ``influxdb``: points, by the line protocol of InfluxDB 1 and 2.
+
+A point with the measurement, tags and time of another replaces it. So a record that comes again changes nothing if its
+time is its own; and two records of one time and the same tags are one point, which is why the time of an event, which
+is in milliseconds, is made unique by nanoseconds of the record's place in its topic.
+
+It was run against InfluxDB 1.6; its requests to InfluxDB 2 are not verified by a server.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+from ..api.connector import Batching, Record, RecordRefused, Retry, Sink, SinkContext
+from ..api.connector_config import option
+from ..errors import InvalidConfig
+from .documents import Outcome, Outcomes, document_of, halved
+
+_NANOSECONDS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+
+
+@dataclass
+class InfluxdbConfig:
+    """Where points go, and what they are made of."""
+
+    influxdb_url: str = option("Address of InfluxDB, such as http://localhost:8086.", aliases=("url",))
+    database: str = option("InfluxDB 1: the database.", default="")
+    username: str = option("InfluxDB 1: the user; empty for none.", default="", secret=True)
+    password: str = option("InfluxDB 1: of the user.", default="", secret=True)
+    retention_policy: str = option("InfluxDB 1: the retention policy; empty for the database's own.", default="")
+    consistency_level: Literal["ALL", "ANY", "ONE", "QUORUM"] = option(
+        "InfluxDB 1: how many nodes of a cluster must have the points.", default="ONE"
+    )
+    organization: str = option("InfluxDB 2: the organization.", default="")
+    bucket: str = option("InfluxDB 2: the bucket.", default="")
+    token: str = option("InfluxDB 2: of the access.", default="", secret=True)
+    precision: Literal["ns", "us", "ms", "s"] = option("Unit of times in values.", default="ns")
+    measurement: str = option(
+        "Measurement of values that have no measurement and fields of their own; all they have are fields then.",
+        default="",
+    )
+    tags: list[str] = option("Keys of such values that are tags instead of fields.", default=[])
+    timestamp_required: bool = option(
+        "Whether a record that has neither a timestamp in its value nor an event time is refused, instead of being"
+        " written with the time of the clock; EFFECTIVELY_ONCE needs it.",
+        default=False,
+    )
+    gzip_enable: bool = option("Whether requests are compressed.", default=False)
+    batch_size: int = option("Points of one request at most.", default=1000, limits=(1, 100_000))
+    batch_time_ms: int = option("Milliseconds to wait for more points.", default=100, limits=(0, 60_000))
+    timeout: float = option("Seconds for an answer.", default=30.0, limits=(0.01, 3600))
+
+
+class InfluxdbSink(Sink):
+    """Points in InfluxDB, of values {measurement, tags, fields, timestamp} or of any flat JSON objects."""
+
+    config = InfluxdbConfig
+
+    def __init__(self) -> None:
+        self._outcomes = Outcomes()
+
+    def check(self, config: InfluxdbConfig) -> None:
+        """See `Connector.check`."""
+        if not config.influxdb_url.startswith(("http://", "https://")):
+            raise InvalidConfig(f"influxdbUrl {config.influxdb_url!r} must begin with http:// or https://")
+        if bool(config.database) == bool(config.bucket):
+            raise InvalidConfig("give database, for InfluxDB 1, or bucket with organization and token, for InfluxDB 2")
+        if config.bucket and not config.organization:
+            raise InvalidConfig("organization is missing: a bucket of InfluxDB 2 belongs to one")
+        if config.tags and not config.measurement:
+            raise InvalidConfig("tags needs measurement: values that name their measurement name their tags too")
+
+    def not_effectively_once(self, config: InfluxdbConfig) -> str:
+        """See `Connector.not_effectively_once`."""
+        if config.timestamp_required:
+            return ""
+        return "a record without a time is written with that of the clock; set timestampRequired"
+
+    def batching(self, config: InfluxdbConfig) -> Batching:
+        """See `Sink.batching`."""
+        return Batching(config.batch_size, 4 << 20, config.batch_time_ms / 1000)
+
+    def open(self, config: InfluxdbConfig, context: SinkContext) -> None:
+        """See `Connector.open`."""
+        import httpx
+
+        self._config = config
+        headers = {"content-type": "text/plain; charset=utf-8"}
+        if config.gzip_enable:
+            headers["content-encoding"] = "gzip"
+        base = config.influxdb_url.rstrip("/")
+        if config.database:
+            given = {"db": config.database, "rp": config.retention_policy, "precision": "ns"}
+            given["consistency"] = config.consistency_level.lower()
+            self._url, auth = f"{base}/write", (config.username, config.password) if config.username else None
+        else:
+            given = {"org": config.organization, "bucket": config.bucket, "precision": "ns"}
+            self._url, auth = f"{base}/api/v2/write", None
+            if config.token:
+                headers["authorization"] = f"Token {config.token}"
+        self._parameters = {key: value for key, value in given.items() if value}
+        self._client = httpx.Client(headers=headers, timeout=config.timeout, trust_env=False, auth=auth)
+        self._errors: Any = httpx.HTTPError
+
+    def write_batch(self, records: Sequence[Record]) -> None:
+        """See `Sink.write_batch`."""
+        self._outcomes.write(records, self._write)
+
+    def close(self) -> None:
+        """See `Connector.close`."""
+        if hasattr(self, "_client"):
+            self._client.close()
+
+    def _write(self, records: Sequence[Record]) -> list[Outcome]:
+        outcomes: list[Outcome] = [None] * len(records)
+        lines: list[tuple[int, bytes]] = []
+        for index, record in enumerate(records):
+            try:
+                lines.append((index, line_of(record, self._config)))
+            except RecordRefused as error:
+                outcomes[index] = str(error)
+        if lines:
+            sent = halved(lines, self._send, lambda cause: True)
+            for (index, _), outcome in zip(lines, sent, strict=True):
+                outcomes[index] = outcome
+        return outcomes
+
+    def _send(self, lines: Sequence[tuple[int, bytes]]) -> Outcome:
+        """Write lines; a point that is sent again replaces itself, so they may be sent in other portions too."""
+        body = b"\n".join(line for _, line in lines)
+        content = gzip.compress(body, 1) if self._config.gzip_enable else body
+        try:
+            answer = self._client.post(self._url, params=self._parameters, content=content)
+        except self._errors as error:
+            return Retry(f"{self._url}: {type(error).__name__}: {error}")
+        if answer.is_success:
+            return None
+        text = f"{self._url} answered {answer.status_code}: {_cause(answer.text)}"
+        if answer.status_code in (400, 413, 422):
+            return text
+        after = answer.headers.get("retry-after", "")
+        return Retry(text, float(after) if after.isdigit() else 0.0)
+
+
+def _cause(answer: str) -> str:
+    try:
+        told = json.loads(answer)
+        return str(told.get("error") or told.get("message") or answer)[:300]
+    except (ValueError, AttributeError):
+        return " ".join(answer.split())[:300]
+
+
+def line_of(record: Record, config: InfluxdbConfig) -> bytes:
+    """Return a record as a line of the line protocol, with its time in nanoseconds."""
+    value = document_of(record)
+    when = _time_ns(value, record, config)
+    if isinstance(value.get("measurement"), str) and isinstance(value.get("fields"), dict):
+        measurement, fields, tags = value["measurement"], value["fields"], value.get("tags") or {}
+        if not isinstance(tags, dict):
+            raise RecordRefused("tags must be an object")
+    elif config.measurement:
+        measurement = config.measurement
+        tags = {key: value[key] for key in config.tags if key in value}
+        fields = {key: one for key, one in value.items() if key not in tags and key != "timestamp"}
+    else:
+        raise RecordRefused("the value has no measurement and fields, and the sink's measurement is not set")
+    head = [_name("measurement", measurement, ", ")]
+    head += [
+        f"{_name('tag', key, ',= ')}={_name('value of a tag', _tag(one), ',= ')}"
+        for key, one in sorted(tags.items())
+        if one is not None and one != ""
+    ]
+    body = [f"{_name('field', key, ',= ')}={_field(key, one)}" for key, one in fields.items() if one is not None]
+    if not body:
+        raise RecordRefused("a point needs a field that is not null")
+    try:
+        return f"{','.join(head)} {','.join(body)} {when}".encode()
+    except UnicodeEncodeError as error:
+        raise RecordRefused(f"the value is no UTF-8: {error.reason}") from error
+
+
+def _time_ns(value: dict[str, Any], record: Record, config: InfluxdbConfig) -> int:
+    given = value.get("timestamp")
+    if given is not None:
+        try:
+            when = int(given) * _NANOSECONDS[config.precision]
+        except (ValueError, TypeError, OverflowError) as error:
+            raise RecordRefused(f"timestamp {given!r} is no number of {config.precision}") from error
+        if isinstance(given, bool) or abs(when) >= 1 << 63:
+            raise RecordRefused(f"timestamp {given!r} is no time")
+        return when
+    if record.event_time_ms:
+        return record.event_time_ms * 1_000_000 + record.sequence % 1_000_000
+    if config.timestamp_required:
+        raise RecordRefused("the record has neither a timestamp in its value nor an event time")
+    return time.time_ns()
+
+
+def _tag(value: Any) -> str:
+    if isinstance(value, dict | list):
+        raise RecordRefused("a tag is a text, a number or a truth value")
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+@lru_cache(4096)
+def _name(what: str, text: str, special: str) -> str:
+    if not text or text.endswith("\\") or "\n" in text or "\r" in text:
+        raise RecordRefused(f"{what} {text!r} must not be empty, have a line break or end in a backslash")
+    for character in special:
+        text = text.replace(character, f"\\{character}")
+    return text
+
+
+def _field(key: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        if not -(1 << 63) <= value < 1 << 63:
+            raise RecordRefused(f"field {key}: {value} does not fit into 64 bits")
+        return f"{value}i"
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise RecordRefused(f"field {key} is no finite number")
+        return repr(value)
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        return f'"{escaped}"'
+    raise RecordRefused(f"field {key} is {type(value).__name__}; a field is a text, a number or a truth value")
