@@ -45,12 +45,19 @@ class Built(NamedTuple):
 BUILT_IN: Mapping[str, Built] = {
     "console": Built(sink="console_sink:ConsoleSink"),
     "cron": Built(source="cron_source:CronSource"),
+    "elasticsearch": Built(
+        sink="elasticsearch_sink:ElasticsearchSink",
+        extra="elasticsearch",
+        aliases=("elastic_search",),
+        unverified="it was run against OpenSearch 2.19, whose interface is the same; no Elasticsearch could be had",
+    ),
     "file": Built("file_source:FileSource", "file_sink:FileSink"),
     "generator": Built("generator_source:GeneratorSource", aliases=("data-generator",)),
     "http": Built("http_source:HttpSource", "http_sink:HttpSink"),
     "redis": Built(sink="redis_sink:RedisSink", extra="redis"),
     "redis-streams": Built("redis_streams_source:RedisStreamsSource", extra="redis"),
     "influxdb": Built(sink="influxdb_sink:InfluxdbSink"),
+    "opensearch": Built(sink="elasticsearch_sink:ElasticsearchSink", extra="elasticsearch"),
 }
 """By name; the modules are in this package."""
 

@@ -1,0 +1,338 @@
+"""The sink ``elasticsearch``, also ``opensearch``: documents, by the bulk interface.
+
+Every document has an id: the record's key, some of the value's fields, or else the record's place in its topic. So a
+record that comes again replaces its document, and nothing is there twice. Of a bulk request that is taken in part, the
+documents that are refused are given away, those that are put off are sent again, and the others stay.
+
+Pulsar's settings for a Java keystore, for the structured keys of its schemas and for its own retries are no fields of
+this one: certificates are PEM files, and what fails is tried again by the instance.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from ..api.connector import Batching, Record, RecordRefused, Retry, Sink, SinkContext
+from ..api.connector_config import option
+from ..errors import InvalidConfig
+from .documents import Outcome, Outcomes, document_of, halved
+from .libraries import need
+
+_ID_BYTES_MAX = 512
+_DATE = re.compile(r"%\{\+([^}]*)\}")
+_DATE_PARTS = {"yyyy": "%Y", "yy": "%y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "ss": "%S", "DDD": "%j"}
+_REFUSED = (400, 409, 413)
+"""Statuses that are the document's own fault; all others are that of the server or of the settings."""
+
+
+@dataclass
+class ElasticsearchConfig:
+    """Where documents go, and which ids they have."""
+
+    elastic_search_url: str = option(
+        "Addresses of nodes, with commas between them, such as http://localhost:9200.", aliases=("url",)
+    )
+    index_name: str = option(
+        "The index; %{+yyyy-MM-dd} in it is the date of the record's event, or of today. Empty for the topic's name.",
+        default="",
+    )
+    username: str = option("The user; empty for none.", default="", secret=True)
+    password: str = option("Of the user.", default="", secret=True)
+    token: str = option("Sent as Authorization: Bearer, instead of a user.", default="", secret=True)
+    api_key: str = option("Sent as Authorization: ApiKey, instead of a user.", default="", secret=True)
+    ca_file: str = option("PEM file of the certificates to trust; empty for those of the system.", default="")
+    verify_certificates: bool = option("Whether the server's certificate is checked.", default=True)
+    create_index_if_needed: bool = option("Whether an index that is not there is created.", default=False)
+    index_number_of_shards: int = option("Shards of such an index.", default=1, limits=(1, 1024))
+    index_number_of_replicas: int = option("Replicas of each of its shards.", default=0, limits=(0, 100))
+    key_ignore: bool = option("Whether the record's key is not used as the document's id.", default=True)
+    primary_fields: list[str] = option("Fields of the value that are the id; only with keyIgnore.", default=[])
+    id_hashing_algorithm: Literal["NONE", "SHA256", "SHA512"] = option("How ids are hashed.", default="NONE")
+    conditional_id_hashing: bool = option("Whether only ids of more than 512 bytes are hashed.", default=False)
+    null_value_action: Literal["IGNORE", "DELETE", "FAIL"] = option(
+        "Of a record without a value: leave it out, delete the document of its key, or refuse it.", default="IGNORE"
+    )
+    malformed_doc_action: Literal["FAIL", "IGNORE", "WARN"] = option(
+        "Of a document that is refused: give the record away, leave it out, or leave it out with a line in the log.",
+        default="FAIL",
+    )
+    strip_nulls: bool = option("Whether fields that are null are left out.", default=True)
+    strip_non_printable_characters: bool = option(
+        "Whether control, format and unassigned characters are left out of texts.", default=False
+    )
+    bulk_enabled: bool = option("Whether a request has many documents; else each has one.", default=True)
+    bulk_actions: int = option("Documents of a request at most.", default=1000, limits=(1, 10_000))
+    bulk_size_in_mb: int = option("MiB of a request at most.", default=5, limits=(1, 100))
+    bulk_flush_interval_in_ms: int = option("Milliseconds to wait for more.", default=100, limits=(0, 60_000))
+    compression_enabled: bool = option("Whether requests are compressed.", default=False)
+    socket_timeout_in_ms: int = option("Milliseconds for an answer.", default=60_000, limits=(1, 3_600_000))
+
+
+class ElasticsearchSink(Sink):
+    """Documents in an index of OpenSearch or Elasticsearch, of values that are JSON objects."""
+
+    config = ElasticsearchConfig
+
+    def __init__(self) -> None:
+        self._outcomes = Outcomes()
+
+    def check(self, config: ElasticsearchConfig) -> None:
+        """See `Connector.check`."""
+        for url in _urls(config):
+            if not url.startswith(("http://", "https://")):
+                raise InvalidConfig(f"elasticSearchUrl: {url!r} must begin with http:// or https://")
+        if bool(config.username or config.password) + bool(config.token) + bool(config.api_key) > 1:
+            raise InvalidConfig("give one of username with password, token and apiKey")
+        if config.primary_fields and not config.key_ignore:
+            raise InvalidConfig("primaryFields needs keyIgnore: true; a document has one id")
+        if config.null_value_action == "DELETE" and config.key_ignore:
+            raise InvalidConfig("nullValueAction DELETE needs keyIgnore: false; the key says what is to be deleted")
+        for part in (found[1] for found in _DATE.finditer(config.index_name)):
+            _date_format(part)
+        plain = _DATE.sub("", config.index_name)
+        if plain != plain.lower() or re.search(r'[\\/*?"<>|\s,#:]', plain) or plain.startswith(("-", "_", "+")):
+            raise InvalidConfig(
+                f'indexName {config.index_name!r} must be in lower case, without \\/*?"<>|,#: and spaces, and not begin'
+                " with -, _ or +"
+            )
+
+    def not_effectively_once(self, config: ElasticsearchConfig) -> str:
+        """See `Connector.not_effectively_once`."""
+        if _DATE.search(config.index_name):
+            return "a record without an event time that comes again may go to the index of another day"
+        return ""
+
+    def batching(self, config: ElasticsearchConfig) -> Batching:
+        """See `Sink.batching`."""
+        count = config.bulk_actions if config.bulk_enabled else 1
+        return Batching(count, config.bulk_size_in_mb << 20, config.bulk_flush_interval_in_ms / 1000)
+
+    def open(self, config: ElasticsearchConfig, context: SinkContext) -> None:
+        """See `Connector.open`."""
+        library = need("elasticsearch", "opensearchpy")
+        self._config = config
+        self._log = context.logger
+        self._seen: set[str] = set()
+        self._error: Any = library.exceptions.TransportError
+        headers = {}
+        if config.token or config.api_key:
+            headers["authorization"] = f"Bearer {config.token}" if config.token else f"ApiKey {config.api_key}"
+        options: dict[str, Any] = {}
+        if any(url.startswith("https://") for url in _urls(config)):
+            options = {"verify_certs": config.verify_certificates, "ssl_show_warn": False}
+            if config.ca_file:
+                options["ca_certs"] = config.ca_file
+        self._client = library.OpenSearch(
+            _urls(config),
+            http_auth=(config.username, config.password) if config.username else None,
+            headers=headers,
+            http_compress=config.compression_enabled,
+            timeout=config.socket_timeout_in_ms / 1000,
+            max_retries=0,
+            **options,
+        )
+
+    def write_batch(self, records: Sequence[Record]) -> None:
+        """See `Sink.write_batch`."""
+        self._outcomes.write(records, self._write)
+
+    def close(self) -> None:
+        """See `Connector.close`."""
+        if hasattr(self, "_client"):
+            self._client.close()
+
+    # -- actions --------------------------------------------------------------------------------------------------
+
+    def _write(self, records: Sequence[Record]) -> list[Outcome]:
+        outcomes: list[Outcome] = [None] * len(records)
+        actions: list[tuple[int, bytes]] = []
+        for index, record in enumerate(records):
+            try:
+                if (action := self._action(record)) is not None:
+                    actions.append((index, action))
+            except RecordRefused as error:
+                outcomes[index] = str(error)
+        if actions:
+            for (index, _), outcome in zip(actions, self._send(actions), strict=True):
+                outcomes[index] = self._malformed(outcome) if isinstance(outcome, str) else outcome
+        return outcomes
+
+    def _action(self, record: Record) -> bytes | None:
+        """Return the lines of a record in a bulk request, None for one that is left out."""
+        config = self._config
+        target = {"_index": self._index(record)}
+        if record.value in (None, b"", ""):
+            if config.null_value_action == "IGNORE":
+                return None
+            if config.null_value_action == "FAIL":
+                raise RecordRefused("the record has no value, and nullValueAction is FAIL")
+            if record.key is None:
+                raise RecordRefused("the record has neither a value nor a key that says what to delete")
+            return _encoded({"delete": {**target, "_id": self._hashed(record.key)}}) + b"\n"
+        document: Any = document_of(record)
+        target["_id"] = self._id(record, document)
+        if config.strip_nulls:
+            document = _without_nulls(document)
+        if config.strip_non_printable_characters:
+            document = _printable(document)
+        return b"%b\n%b\n" % (_encoded({"index": target}), _encoded(document))
+
+    def _index(self, record: Record) -> str:
+        name = self._config.index_name
+        if not name:
+            local = record.topic.rpartition("/")[2]
+            name = re.sub(r'[\\/*?"<>|\s,#:]', "_", local.lower()).lstrip("-_+")
+        elif "%" in name:
+            when = (
+                datetime.fromtimestamp(record.event_time_ms / 1000, UTC) if record.event_time_ms else datetime.now(UTC)
+            )
+            name = _DATE.sub(lambda found: when.strftime(_date_format(found[1])), name)
+        if self._config.create_index_if_needed and name not in self._seen:
+            self._create(name)
+        return name
+
+    def _create(self, name: str) -> None:
+        settings = {
+            "number_of_shards": self._config.index_number_of_shards,
+            "number_of_replicas": self._config.index_number_of_replicas,
+        }
+        try:
+            if not self._client.indices.exists(index=name):
+                self._client.indices.create(index=name, body={"settings": settings})
+        except self._error as error:
+            if "resource_already_exists_exception" not in str(error):  # another instance was faster
+                raise Retry(f"the index {name} cannot be created: {_cause(error)}") from error
+        if len(self._seen) >= 1000:  # names made of topics and dates
+            self._seen.clear()
+        self._seen.add(name)
+
+    def _id(self, record: Record, document: Mapping[str, Any]) -> str:
+        config = self._config
+        if config.primary_fields:
+            parts = [document.get(field) for field in config.primary_fields]
+            if None in parts:
+                raise RecordRefused(f"the value has no {config.primary_fields[parts.index(None)]}, a part of the id")
+            alone = parts[0] if len(parts) == 1 else None
+            return self._hashed(
+                alone if isinstance(alone, str) else _encoded(parts if len(parts) > 1 else alone).decode()
+            )
+        if not config.key_ignore and record.key is not None:
+            return self._hashed(record.key)
+        place = f"{record.topic}:{record.message_id}"
+        return place if len(place) <= _ID_BYTES_MAX else hashlib.sha256(place.encode()).hexdigest()
+
+    def _hashed(self, given: str) -> str:
+        config = self._config
+        data = given.encode(errors="surrogatepass")
+        if not data:
+            raise RecordRefused("the document's id is empty")
+        if config.id_hashing_algorithm == "NONE" or (config.conditional_id_hashing and len(data) <= _ID_BYTES_MAX):
+            return given
+        digest = hashlib.new(config.id_hashing_algorithm.lower(), data).digest()
+        return base64.b64encode(digest).rstrip(b"=").decode()
+
+    # -- requests -------------------------------------------------------------------------------------------------
+
+    def _send(self, actions: Sequence[tuple[int, bytes]]) -> list[Outcome]:
+        """Send actions, and return the outcome of each; a request that is refused as a whole is sent in halves."""
+        answers: dict[int, Outcome] = {}
+
+        def send(some: Sequence[tuple[int, bytes]]) -> Outcome:
+            try:
+                answer = self._client.transport.perform_request(
+                    "POST",
+                    "/_bulk",
+                    params={"filter_path": "errors,items.*.status,items.*.error"},
+                    headers={"content-type": "application/x-ndjson"},
+                    body=b"".join(action for _, action in some),
+                )
+            except self._error as error:
+                text = f"{self._config.elastic_search_url}: {_cause(error)}"
+                return text if error.status_code in _REFUSED else Retry(text)
+            if answer.get("errors"):
+                for (index, _), item in zip(some, answer["items"], strict=True):
+                    answers[index] = _outcome(next(iter(item.values())))
+            return None
+
+        common = halved(actions, send, lambda cause: True)
+        return [
+            answers.get(index) if outcome is None else outcome
+            for (index, _), outcome in zip(actions, common, strict=True)
+        ]  # fmt: skip
+
+    def _malformed(self, cause: str) -> str | None:
+        action = self._config.malformed_doc_action
+        if action == "FAIL":
+            return cause
+        if action == "WARN":
+            self._log.warning("a document is left out: %s", cause)
+        return None
+
+
+def _outcome(item: Mapping[str, Any]) -> Outcome:
+    status = int(item["status"])
+    error = item.get("error")
+    if error is None:
+        return None  # also of a document that was to be deleted and is not there
+    text = f"status {status}: {error.get('type')}: {error.get('reason')}"
+    if inner := error.get("caused_by"):
+        text += f": {inner.get('reason')}"
+    text = " ".join(text.split())[:500]
+    return text if status in _REFUSED else Retry(text)
+
+
+def _cause(error: Any) -> str:
+    """Return what a TransportError says, in a line."""
+    text = (
+        f"{type(error).__name__}: {error}"
+        if error.status_code == "N/A"
+        else f"status {error.status_code}: {error.error}"
+    )
+    info = error.info
+    if isinstance(info, dict) and isinstance(info.get("error"), dict):
+        text += f": {info['error'].get('reason')}"
+    return " ".join(text.split())[:500]
+
+
+def _urls(config: ElasticsearchConfig) -> list[str]:
+    return [url.strip() for url in config.elastic_search_url.split(",")]
+
+
+def _date_format(pattern: str) -> str:
+    """Return Java's pattern of a date as Python's; raises InvalidConfig for parts that are not known."""
+    parts = re.findall(r"[A-Za-z]+|[^A-Za-z]+", pattern)
+    for part in parts:
+        if part.isalpha() and part not in _DATE_PARTS:
+            raise InvalidConfig(
+                f"indexName: {part!r} of %{{+{pattern}}} is not known; known are {', '.join(_DATE_PARTS)}"
+            )
+    return "".join(_DATE_PARTS.get(part, part.replace("%", "%%")) for part in parts)
+
+
+def _encoded(value: Any) -> bytes:
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError as error:
+        raise RecordRefused(f"the value is no UTF-8: {error.reason}") from error
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(one) for key, one in value.items() if one is not None}
+    return [_without_nulls(one) for one in value] if isinstance(value, list) else value
+
+
+def _printable(value: Any) -> Any:
+    if isinstance(value, str):
+        return value if value.isprintable() else "".join(c for c in value if unicodedata.category(c)[0] != "C")
+    if isinstance(value, dict):
+        return {key: _printable(one) for key, one in value.items()}
+    return [_printable(one) for one in value] if isinstance(value, list) else value
