@@ -57,6 +57,12 @@ BUILT_IN: Mapping[str, Built] = {
     "redis": Built(sink="redis_sink:RedisSink", extra="redis"),
     "redis-streams": Built("redis_streams_source:RedisStreamsSource", extra="redis"),
     "influxdb": Built(sink="influxdb_sink:InfluxdbSink"),
+    "mongodb": Built(
+        sink="mongodb_sink:MongodbSink",
+        extra="mongodb",
+        aliases=("mongo",),
+        unverified="no MongoDB could be had; its decisions are tested without one",
+    ),
     "opensearch": Built(sink="elasticsearch_sink:ElasticsearchSink", extra="elasticsearch"),
 }
 """By name; the modules are in this package."""
