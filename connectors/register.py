@@ -45,6 +45,7 @@ class Built(NamedTuple):
 BUILT_IN: Mapping[str, Built] = {
     "console": Built(sink="console_sink:ConsoleSink"),
     "cron": Built(source="cron_source:CronSource"),
+    "delta": Built(sink="delta_sink:DeltaSink", extra="delta"),
     "elasticsearch": Built(
         sink="elasticsearch_sink:ElasticsearchSink",
         extra="elasticsearch",
@@ -56,6 +57,7 @@ BUILT_IN: Mapping[str, Built] = {
     "http": Built("http_source:HttpSource", "http_sink:HttpSink"),
     "redis": Built(sink="redis_sink:RedisSink", extra="redis"),
     "redis-streams": Built("redis_streams_source:RedisStreamsSource", extra="redis"),
+    "iceberg": Built(sink="iceberg_sink:IcebergSink", extra="iceberg"),
     "influxdb": Built(sink="influxdb_sink:InfluxdbSink"),
     "mongodb": Built(
         sink="mongodb_sink:MongodbSink",

@@ -1,0 +1,117 @@
+"""The sink ``delta``: rows of a Delta Lake table.
+
+A batch is one commit, so batches are large: many records or some seconds of them. With EFFECTIVELY_ONCE the commit
+carries, for each topic, the number of its last record as a transaction of the table's protocol (``txn``: app id and
+version), so that what is committed already is known when it comes again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..api.connector import Retry, SinkContext
+from ..api.connector_config import option
+from ..errors import InvalidConfig
+from .libraries import need
+from .table_sink import TableConfig, TableSink
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(kw_only=True)
+class DeltaConfig(TableConfig):
+    """Which table rows go to, and what becomes of its schema."""
+
+    table_path: str = option(
+        "The table: a directory, or an address such as s3://bucket/table.", aliases=("tableUri", "path")
+    )
+    storage_options: dict[str, str] = option(
+        "Settings of the storage, such as AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL.",
+        default={},
+        secret=True,
+    )
+    partition_by: list[str] = option("Columns by which a table that is created is partitioned.", default=[])
+
+
+class DeltaSink(TableSink):
+    """Rows of a Delta Lake table, of values that are JSON objects; each batch is a commit."""
+
+    config = DeltaConfig
+
+    def check(self, config: DeltaConfig) -> None:
+        """See `Connector.check`."""
+        super().check(config)
+        if config.schema and (missing := set(config.partition_by) - config.schema.keys()):
+            raise InvalidConfig(f"partitionBy: {sorted(missing)[0]} is no column of schema")
+        if not all(isinstance(value, str) for value in config.storage_options.values()):
+            raise InvalidConfig("storageOptions must have texts only")
+
+    def open(self, config: DeltaConfig, context: SinkContext) -> None:
+        """See `Connector.open`."""
+        self._library: Any = need("delta", "deltalake")
+        self._arrow: Any = need("delta", "pyarrow")
+        self._errors: Any = (self._library.exceptions.DeltaError, OSError)
+        self._config = config
+        self._table: Any = None
+        self.begin(config, context)
+
+    # -- the table ------------------------------------------------------------------------------------------------
+
+    def find(self) -> bool:
+        """See `TableSink.find`."""
+        path, options = self._config.table_path, self._config.storage_options
+        try:
+            if not self._library.DeltaTable.is_deltatable(path, options):
+                return False
+            self._table = self._library.DeltaTable(path, storage_options=options)
+        except self._errors as error:
+            raise Retry(_line(path, error)) from error
+        return True
+
+    def create(self, schema: pa.Schema) -> None:
+        """See `TableSink.create`."""
+        path = self._config.table_path
+        if missing := [name for name in self._config.partition_by if name not in schema.names]:
+            raise Retry(f"partitionBy: {missing[0]} is no field of the first batch; declare it by schema")
+        try:
+            self._table = self._library.DeltaTable.create(
+                path,
+                schema,
+                mode="ignore",
+                partition_by=self._config.partition_by or None,
+                storage_options=self._config.storage_options,
+            )
+        except self._errors as error:
+            raise Retry(_line(path, error)) from error
+
+    def columns(self) -> pa.Schema:
+        """See `TableSink.columns`."""
+        return self._arrow.schema(self._table.schema().to_arrow())
+
+    def stored(self, name: str) -> int:
+        """See `TableSink.stored`."""
+        version: int | None = self._table.transaction_version(name)
+        return -1 if version is None else version
+
+    def commit(self, rows: pa.Table, last: Mapping[str, int], added: pa.Schema) -> None:
+        """See `TableSink.commit`."""
+        library = self._library
+        transactions = [library.Transaction(app, version) for app, version in last.items()]
+        try:
+            library.write_deltalake(
+                self._table,
+                rows,
+                mode="append",
+                schema_mode="merge" if added.names else None,
+                storage_options=self._config.storage_options or None,
+                commit_properties=library.CommitProperties(app_transactions=transactions or None),
+            )
+        except self._errors as error:
+            raise Retry(_line(self._config.table_path, error)) from error
+
+
+def _line(path: str, error: Exception) -> str:
+    return f"{path}: {type(error).__name__}: {' '.join(str(error).split())[:400]}"

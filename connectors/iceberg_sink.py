@@ -1,0 +1,118 @@
+"""The sink ``iceberg``: rows of an Apache Iceberg table.
+
+A batch is one commit, so batches are large: many records or some seconds of them. With EFFECTIVELY_ONCE the commit also
+sets a property of the table for each topic, the number of its last record, so that what is committed already is known
+when it comes again. Properties of the table outlive its snapshots, which expire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..api.connector import Retry, SinkContext
+from ..api.connector_config import option
+from ..errors import InvalidConfig
+from .libraries import need
+from .table_sink import TableConfig, TableSink
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(kw_only=True)
+class IcebergConfig(TableConfig):
+    """Which table rows go to, and what becomes of its schema."""
+
+    table: str = option("The table with its namespace, such as sales.orders.", aliases=("tableName",))
+    catalog_name: str = option("Name of the catalog.", default="default")
+    catalog_properties: dict[str, str] = option(
+        "Settings of the catalog and of its storage, as PyIceberg has them: type (rest, sql, hive, glue), uri, warehouse,"
+        " credential, s3.endpoint, s3.access-key-id, s3.secret-access-key.",
+        secret=True,
+    )
+
+
+class IcebergSink(TableSink):
+    """Rows of an Iceberg table, of values that are JSON objects; each batch is a commit."""
+
+    config = IcebergConfig
+
+    def check(self, config: IcebergConfig) -> None:
+        """See `Connector.check`."""
+        super().check(config)
+        if not all(config.table.split(".")) or "." not in config.table:
+            raise InvalidConfig(f"table {config.table!r} must be a namespace and a name, such as sales.orders")
+        if not all(isinstance(value, str) for value in config.catalog_properties.values()):
+            raise InvalidConfig("catalogProperties must have texts only")
+
+    def open(self, config: IcebergConfig, context: SinkContext) -> None:
+        """See `Connector.open`."""
+        catalogs: Any = need("iceberg", "pyiceberg.catalog")
+        self._exceptions: Any = need("iceberg", "pyiceberg.exceptions")
+        self._config = config
+        self._table: Any = None
+        try:
+            self._catalog = catalogs.load_catalog(config.catalog_name, **config.catalog_properties)
+        except (ValueError, TypeError) as error:  # a type that does not exist, or a setting that is missing
+            raise InvalidConfig(f"catalogProperties: {_line(error)}") from error
+        except Exception as error:
+            raise Retry(f"the catalog {config.catalog_name}: {_line(error)}") from error
+        self.begin(config, context)
+
+    def close(self) -> None:
+        """See `Connector.close`."""
+        if hasattr(self, "_catalog"):
+            self._catalog.close()
+
+    # Catalogs and storages raise what their own libraries have: errors of requests, SQLAlchemy, botocore, Arrow. None
+    # of these is the fault of a record, so all of them are tried again.
+
+    def find(self) -> bool:
+        """See `TableSink.find`."""
+        try:
+            self._table = self._catalog.load_table(self._config.table)
+        except (self._exceptions.NoSuchTableError, self._exceptions.NoSuchNamespaceError):
+            return False
+        except Exception as error:
+            raise Retry(f"{self._config.table}: {_line(error)}") from error
+        return True
+
+    def create(self, schema: pa.Schema) -> None:
+        """See `TableSink.create`."""
+        try:
+            self._catalog.create_namespace_if_not_exists(self._config.table.rpartition(".")[0])
+            self._table = self._catalog.create_table_if_not_exists(self._config.table, schema)
+        except Exception as error:
+            raise Retry(f"{self._config.table} cannot be created: {_line(error)}") from error
+
+    def columns(self) -> pa.Schema:
+        """See `TableSink.columns`."""
+        schema: pa.Schema = self._table.schema().as_arrow()
+        return schema.remove_metadata()
+
+    def stored(self, name: str) -> int:
+        """See `TableSink.stored`."""
+        return int(self._table.properties.get(name, -1))
+
+    def commit(self, rows: pa.Table, last: Mapping[str, int], added: pa.Schema) -> None:
+        """See `TableSink.commit`."""
+        if last:
+            # PyIceberg would repeat the commit on top of another's, which may be the same records' of an instance that
+            # was taken for dead. What it reads of the table, and only that, says that it must not.
+            self._table.metadata.properties["commit.retry.num-retries"] = "0"
+        try:
+            with self._table.transaction() as transaction:
+                if added.names:
+                    with transaction.update_schema() as update:
+                        update.union_by_name(rows.schema)
+                transaction.append(rows)
+                if last:
+                    transaction.set_properties({name: str(number) for name, number in last.items()})
+        except Exception as error:
+            raise Retry(f"{self._config.table}: {_line(error)}") from error
+
+
+def _line(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:400]}"
