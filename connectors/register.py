@@ -66,6 +66,9 @@ BUILT_IN: Mapping[str, Built] = {
         unverified="no MongoDB could be had; its decisions are tested without one",
     ),
     "opensearch": Built(sink="elasticsearch_sink:ElasticsearchSink", extra="elasticsearch"),
+    "jdbc": Built(
+        sink="jdbc_sink:JdbcSink", extra="jdbc", aliases=("jdbc-postgres", "jdbc-mariadb", "jdbc-mysql", "jdbc-sqlite")
+    ),
 }
 """By name; the modules are in this package."""
 

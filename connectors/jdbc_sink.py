@@ -1,0 +1,367 @@
+"""The sink ``jdbc``: rows of a table of PostgreSQL, MariaDB, MySQL or SQLite.
+
+A value is a JSON object whose fields are columns; a column that it does not have keeps its default, or its value. A
+batch is one transaction. When the database refuses a batch, the row at fault is found by writing parts of it under
+savepoints; what was before it is committed, and it goes to the dead-letter topic alone.
+
+With EFFECTIVELY_ONCE the number of the last record that was written is kept in the same transaction, in a table of its
+own (`positionsTable`), so that what comes again is left out, whatever `insertMode` is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from ..api.connector import Batching, Record, RecordRefused, Retry, Sink, SinkContext
+from ..api.connector_config import option
+from ..errors import InvalidConfig
+from .sql_databases import away, connect, is_fault_of_row, make_engine, sqlalchemy_url, text_of
+from .sql_positions import Positions
+from .sql_tables import TABLES, Row, Unfit, Verb, create
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+_SHAPES_MAX = 1000
+_NOTHING: tuple[int, set[int]] = (-1, set())
+_CAUTIOUS_ROWS = 8
+"""Rows written at once behind a row that was refused, twice as many after each success: bad ones come in crowds."""
+
+
+@dataclass
+class JdbcSinkConfig:
+    """Which table, and what a record does to it."""
+
+    jdbc_url: str = option(
+        "Where the database is: jdbc:postgresql://host:5432/database, jdbc:mariadb://…, jdbc:mysql://…,"
+        " jdbc:sqlite:/path/file.db, or a URL of SQLAlchemy.",
+        aliases=("url",),
+    )
+    table_name: str = option("The table, or schema.table.", aliases=("table",))
+    user_name: str = option("Who connects; empty for the one that the URL names.", default="", secret=True)
+    password: str = option("Of that user.", default="", secret=True)
+    key: list[str] = option(
+        "Columns that a row is found by; UPSERT needs a primary key or unique constraint of just these.", default=[]
+    )
+    non_key: list[str] = option("Columns that UPSERT and UPDATE change; empty for all but the key.", default=[])
+    insert_mode: Literal["INSERT", "UPSERT", "UPDATE"] = option(
+        "INSERT adds rows; UPSERT adds a row or changes the one of its key; UPDATE changes rows that are there, and"
+        " nothing where there is none.",
+        default="INSERT",
+    )
+    null_value_action: Literal["FAIL", "DELETE"] = option(
+        "What a record without a value does. DELETE: the row of its key goes; the key is the column's value as text, or"
+        " a JSON object where there are several key columns. FAIL: it is refused.",
+        default="FAIL",
+    )
+    envelope: Literal["none", "change"] = option(
+        "change: values are changes as postgres-cdc and Debezium write them, with op, before and after; c, r and u"
+        " write the row after, d deletes the row before.",
+        default="none",
+    )
+    exclude_non_declared_fields: bool = option(
+        "Whether only the columns of key and nonKey are written. Else a field that is no column is refused.",
+        default=False,
+    )
+    create_table: dict[str, str] = option(
+        "Columns of the table, made if there is none: types by name, of SQL or integer, number, text, boolean, bytes,"
+        " json, timestamp and date; the key becomes its primary key. Empty: the table must be there.",
+        default={},
+    )
+    batch_size: int = option("Rows of one transaction at most.", default=1000, limits=(1, 10_000))
+    timeout_ms: int = option(
+        "Milliseconds to wait for more records once there is one; 0 to write what is there.",
+        default=0,
+        limits=(0, 60_000),
+    )
+    use_transactions: bool = option("Whether a batch is a transaction; else each row is, which is slow.", default=True)
+    use_jdbc_batch: bool = option(
+        "Whether a statement writes many rows; else each has its own, which is slow.", default=True
+    )
+    positions_table: str = option(
+        "With EFFECTIVELY_ONCE: the table that keeps up to where topics are written; it is made if need be.",
+        default="magnetar_positions",
+    )
+
+
+class _Shape(NamedTuple):
+    """What the fields of a value mean.
+
+    Attributes:
+        columns: that they are.
+        cause: why they cannot be written; empty if they can.
+    """
+
+    columns: tuple[str, ...]
+    cause: str
+
+
+class JdbcSink(Sink):
+    """Rows of a table of PostgreSQL, MariaDB, MySQL or SQLite; inserts, upserts, updates and deletes."""
+
+    config = JdbcSinkConfig
+    _connection: Connection | None = None
+
+    def check(self, config: JdbcSinkConfig) -> None:
+        """See `Connector.check`."""
+        kind = sqlalchemy_url(config.jdbc_url).partition(":")[0].partition("+")[0]
+        if kind not in TABLES:
+            raise InvalidConfig(f"jdbcUrl is of {kind}, and known are {', '.join(TABLES)}")
+        if not config.table_name:
+            raise InvalidConfig("tableName must name a table")
+        wants_key = {
+            f"insertMode {config.insert_mode}": config.insert_mode != "INSERT",
+            "nullValueAction DELETE": config.null_value_action == "DELETE",
+            "envelope change": config.envelope == "change",
+        }
+        for setting, wants in wants_key.items():
+            if wants and not config.key:
+                raise InvalidConfig(f"key must name columns, because of {setting}")
+        if config.envelope == "change" and config.insert_mode != "UPSERT":
+            raise InvalidConfig(f"envelope change needs insertMode UPSERT, not {config.insert_mode}")
+        if both := set(config.key) & set(config.non_key):
+            raise InvalidConfig(f"nonKey names {sorted(both)[0]}, which is in key too")
+        if config.exclude_non_declared_fields and not (config.key or config.non_key):
+            raise InvalidConfig("excludeNonDeclaredFields writes the columns of key and nonKey; give nonKey")
+        if config.create_table and (absent := [name for name in config.key if name not in config.create_table]):
+            raise InvalidConfig(f"createTable has no column {absent[0]}, which is in key")
+        if not all(isinstance(kind, str) and kind for kind in config.create_table.values()):
+            raise InvalidConfig("createTable must have a type for each column, as a text")
+
+    def not_effectively_once(self, config: JdbcSinkConfig) -> str:
+        """See `Connector.not_effectively_once`."""
+        if not config.use_transactions:
+            return "useTransactions is false, so rows and position cannot be written together; set it to true"
+        return "" if config.positions_table else "positionsTable is empty; give a name"
+
+    def batching(self, config: JdbcSinkConfig) -> Batching:
+        """See `Sink.batching`."""
+        return Batching(config.batch_size, 4 << 20, config.timeout_ms / 1000)
+
+    # -- opening ------------------------------------------------------------------------------------------------------
+
+    def open(self, config: JdbcSinkConfig, context: SinkContext) -> None:
+        """See `Connector.open`."""
+        engine = make_engine("jdbc", sqlalchemy_url(config.jdbc_url), config.user_name, config.password)
+        import sqlalchemy
+
+        self._config = config
+        self._engine = engine
+        self._errors = (sqlalchemy.exc.StatementError, sqlalchemy.exc.DBAPIError)
+        self._shapes: dict[tuple[str, ...], _Shape] = {}
+        self._rows_max = config.batch_size if config.use_jdbc_batch and config.use_transactions else 1
+        self._at_once = self._rows_max
+        connection = self._connection = connect(engine)
+        if not config.use_transactions:
+            connection.execution_options(isolation_level="AUTOCOMMIT")
+        try:
+            with connection.begin():
+                if config.create_table:
+                    create(connection, config.table_name, config.create_table, config.key)
+                kind = TABLES[engine.dialect.name]
+                self._table = kind(connection, config.table_name, config.key, config.non_key)
+                if context.is_exact and not self._table.is_transactional:
+                    raise Retry(f"the table {config.table_name} is of an engine without transactions; use InnoDB")
+                self._positions = (
+                    Positions(connection, config.positions_table, context.incarnation) if context.is_exact else None
+                )
+        except self._errors as error:
+            raise away(engine, error) from error
+
+    def close(self) -> None:
+        """See `Connector.close`."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+            self._engine.dispose()
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    def write_batch(self, records: Sequence[Record]) -> None:
+        """See `Sink.write_batch`."""
+        assert self._connection is not None
+        refused, count = "", len(records)
+        rows: list[Row] = []
+        places: list[int] = []
+        try:
+            with self._connection.begin():
+                before = self._written_before(records)
+                for index, record in enumerate(records):
+                    sequence, refusals = before.get(record.topic, _NOTHING)
+                    if record.sequence <= sequence and self._positions is not None:
+                        if record.sequence not in refusals:
+                            continue
+                        refused, count = "it was refused before", index
+                        break
+                    try:
+                        rows.append(self._row(record))
+                    except Unfit as unfit:
+                        refused, count = str(unfit), index
+                        break
+                    places.append(index)
+                written, cause = self._write(rows)
+                if cause:
+                    refused, count = cause, places[written]
+                if self._positions is not None:
+                    if refused:
+                        before[records[count].topic][1].add(records[count].sequence)
+                    self._positions.keep(records[: count + bool(refused)], before)
+        except self._errors as error:
+            raise away(self._engine, error) from error
+        if refused:
+            raise RecordRefused(refused, count, count)
+
+    def _written_before(self, records: Sequence[Record]) -> dict[str, tuple[int, set[int]]]:
+        """Return by topic the number of the last record that is written, and the numbers of those refused."""
+        if self._positions is None:
+            return {}
+        return {topic: self._positions.written(topic) for topic in sorted({record.topic for record in records})}
+
+    def _write(self, rows: Sequence[Row]) -> tuple[int, str]:
+        """Write rows up to the first that is refused; return how many, and why that one is."""
+        done = failed_end = 0
+        size = self._at_once
+        while done < len(rows):
+            chunk = rows[done : done + size]
+            cause = self._try(chunk)
+            if not cause:
+                done += len(chunk)
+                size = max(1, (failed_end - done) // 2) if done < failed_end else min(size * 2, self._rows_max)
+            elif len(chunk) == 1:
+                self._at_once = min(_CAUTIOUS_ROWS, self._rows_max)
+                return done, cause
+            else:
+                failed_end = done + len(chunk)
+                size = len(chunk) // 2
+        self._at_once = max(size, self._at_once)
+        return done, ""
+
+    def _try(self, rows: Sequence[Row]) -> str:
+        """Write rows, all or none; return why they are refused, empty if they are written."""
+        assert self._connection is not None
+        try:
+            if not self._config.use_transactions:
+                self._write_in_layers(rows)
+                return ""
+            with self._connection.begin_nested():
+                self._write_in_layers(rows)
+                if self._table.is_deferring:
+                    self._connection.exec_driver_sql("SET CONSTRAINTS ALL IMMEDIATE")
+        except self._errors as error:
+            if not is_fault_of_row(self._engine.dialect.name, error):
+                raise
+            return text_of(error)
+        except (ValueError, OverflowError) as error:  # a value that the driver cannot send
+            return text_of(error)
+        return ""
+
+    def _write_in_layers(self, rows: Sequence[Row]) -> None:
+        """Write rows, by verb and columns together; one whose key occurs again waits until the first is written."""
+        groups: dict[tuple[Verb, tuple[str, ...]], list[Row]] = {}
+        keys: set[tuple[str, ...]] = set()
+        for row in rows:
+            if row.key:
+                if row.key in keys:
+                    self._write_groups(groups)
+                    groups, keys = {}, set()
+                keys.add(row.key)
+            groups.setdefault(row[:2], []).append(row)
+        self._write_groups(groups)
+
+    def _write_groups(self, groups: dict[tuple[Verb, tuple[str, ...]], list[Row]]) -> None:
+        for group in groups.values():
+            self._table.write(group)
+
+    # -- rows ---------------------------------------------------------------------------------------------------------
+
+    def _row(self, record: Record) -> Row:
+        """Return what a record does. Raises Unfit."""
+        value: Any = record.value
+        if value is None or value in (b"", ""):
+            return self._deletion(record)
+        text = ""
+        try:
+            if isinstance(value, bytes):
+                value = value.decode()
+            if isinstance(value, str):
+                text = value
+                value = json.loads(value, parse_constant=_no_number, parse_float=self._table.number)
+        except (ValueError, RecursionError) as error:
+            raise Unfit(f"the value is no JSON: {error}") from None
+        if not isinstance(value, dict):
+            raise Unfit(f"the value is {type(value).__name__}, and a row is an object whose fields are columns")
+        if self._config.envelope == "change":
+            return self._change(value)
+        return self._written(self._config.insert_mode, value, text)
+
+    def _written(self, verb: Verb, value: dict[str, Any], text: str = "") -> Row:
+        fields = tuple(value)
+        shape = self._shapes.get(fields)
+        if shape is None:
+            if len(self._shapes) >= _SHAPES_MAX:
+                self._shapes.clear()
+            shape = self._shapes[fields] = self._shape(fields)
+        if shape.cause:
+            raise Unfit(shape.cause)
+        key = tuple([str(value[name]) for name in self._table.key])
+        if "None" in key and verb != "INSERT" and None in [value[name] for name in self._table.key]:
+            raise Unfit(f"the key {', '.join(self._table.key)} is null")
+        return Row(verb, shape.columns, value, text or _json(value), key)
+
+    def _shape(self, fields: tuple[str, ...]) -> _Shape:
+        config, table = self._config, self._table
+        columns = fields
+        if config.exclude_non_declared_fields:
+            columns = tuple(name for name in fields if name in config.key or name in config.non_key)
+        if absent := [name for name in table.key if name not in columns]:
+            return _Shape((), f"the value has no field {absent[0]}, which is in key")
+        if unknown := [name for name in columns if name not in table.columns]:
+            return _Shape(
+                (), f"the table {config.table_name} has no column {unknown[0]}; add it, or set excludeNonDeclaredFields"
+            )
+        if not columns or (config.insert_mode == "UPDATE" and set(columns) <= set(table.key)):
+            return _Shape((), "the value has no field to write")
+        return _Shape(columns, "")
+
+    def _deletion(self, record: Record) -> Row:
+        if self._config.null_value_action == "FAIL":
+            raise Unfit("it has no value, and nullValueAction is FAIL")
+        key = self._table.key
+        if record.key is None:
+            raise Unfit("it has neither value nor key, and nullValueAction DELETE needs the key")
+        values: Any = {key[0]: record.key}
+        if len(key) > 1:
+            try:
+                values = json.loads(record.key)
+            except ValueError:
+                values = None
+            if not isinstance(values, dict):
+                raise Unfit(f"its key is no JSON object with {', '.join(key)}")
+        return self._deleted(values, "its key")
+
+    def _deleted(self, values: dict[str, Any], whose: str) -> Row:
+        key = self._table.key
+        if absent := [name for name in key if name not in values]:
+            raise Unfit(f"{whose} has no {absent[0]}, which is in key")
+        found = {name: values[name] for name in key}
+        return Row("DELETE", key, found, _json(found), tuple(map(str, found.values())))
+
+    def _change(self, value: dict[str, Any]) -> Row:
+        verb = value.get("op")
+        row = value.get("before" if verb == "d" else "after")
+        if verb not in ("c", "r", "u", "d") or not isinstance(row, dict):
+            raise Unfit(
+                f"the value is no change of a row: its op is {verb!r}, and it must be c, r, u or d, with the row"
+            )
+        return self._deleted(row, "before") if verb == "d" else self._written("UPSERT", row)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=float)
+
+
+def _no_number(text: str) -> float:
+    raise ValueError(f"{text} is no number of JSON")

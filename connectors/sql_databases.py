@@ -1,0 +1,198 @@
+"""Connections to SQL databases, and what their errors mean."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+
+from ..api.connector import Retry
+from ..errors import InvalidConfig
+from .libraries import need
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine
+
+CONNECT_S = 10
+STATEMENT_S = 60
+"""How long a statement may take: one that waits for another's lock any longer is tried again."""
+
+_DRIVERS = {
+    "postgresql": "postgresql+psycopg",
+    "postgres": "postgresql+psycopg",
+    "mariadb": "mysql+pymysql",
+    "mysql": "mysql+pymysql",
+    "sqlite": "sqlite",
+}
+_JDBC_PARAMETERS = {
+    "user": "user",
+    "password": "password",
+    "sslmode": "sslmode",
+    "sslrootcert": "sslrootcert",
+    "ApplicationName": "application_name",
+    "applicationName": "application_name",
+    "options": "options",
+}
+"""Parameters of JDBC URLs that mean the same here, and their names."""
+
+
+def sqlalchemy_url(text: str, key: str = "jdbcUrl") -> str:
+    """Return a URL as SQLAlchemy has it: of ``jdbc:postgresql://…`` and the like, or of what is one already.
+
+    Args:
+        text: the URL.
+        key: the field that it is the value of.
+
+    Raises:
+        InvalidConfig: it is none.
+    """
+    is_jdbc = text.startswith("jdbc:")
+    scheme, _, rest = text.removeprefix("jdbc:").partition(":")
+    examples = "jdbc:postgresql://host:5432/database, jdbc:mariadb://host:3306/database, jdbc:sqlite:/path/file.db"
+    if not rest or (is_jdbc and scheme not in _DRIVERS):
+        raise InvalidConfig(f"{key} {_without_password(text)!r} is no URL of a database such as {examples}")
+    if scheme == "sqlite":
+        if is_jdbc:
+            rest = f"///{rest}"
+        if not rest.startswith("///") or not rest.partition("?")[0].strip("/") or ":memory:" in rest:
+            raise InvalidConfig(f"{key} {text!r} names no file; give jdbc:sqlite:/path/file.db")
+        return f"sqlite:{rest}"
+    try:
+        split = urlsplit(f"x:{rest}")
+        _ = split.port  # raises where it is no number
+    except ValueError as error:
+        raise InvalidConfig(f"{key} {_without_password(text)!r} is no URL: {error}") from None
+    if not split.hostname or not split.path.strip("/"):
+        raise InvalidConfig(f"{key} {_without_password(text)!r} needs a host and a database, as in {examples}")
+    if is_jdbc:
+        rest = _without_jdbc(rest, split.query, key)
+    return f"{_DRIVERS.get(scheme, scheme)}:{rest}"
+
+
+def _without_jdbc(rest: str, query: str, key: str) -> str:
+    """Return what is behind the scheme, with the parameters that JDBC has as SQLAlchemy has them."""
+    parameters: dict[str, str] = {}
+    for name, value in parse_qsl(query, keep_blank_values=True):
+        if name == "currentSchema":
+            parameters["options"] = f"-csearch_path={value}"
+        elif name == "ssl":
+            parameters["sslmode"] = "require" if value == "true" else "prefer"
+        elif name in _JDBC_PARAMETERS:
+            parameters[_JDBC_PARAMETERS[name]] = value
+        else:
+            known = ", ".join(["currentSchema", "ssl", *_JDBC_PARAMETERS])
+            raise InvalidConfig(f"{key}: the parameter {name} is not known; known are {known}")
+    user, password = parameters.pop("user", ""), parameters.pop("password", "")
+    place = rest.partition("?")[0]
+    if user:
+        login = quote(user, safe="") + (f":{quote(password, safe='')}" if password else "")
+        place = f"//{login}@{place.removeprefix('//').rpartition('@')[2]}"
+    return place + (f"?{urlencode(parameters, quote_via=quote)}" if parameters else "")
+
+
+def _without_password(text: str) -> str:
+    place, _, _ = text.partition("?")
+    before, at, behind = place.rpartition("@")
+    return f"{before.partition('//')[0]}//***@{behind}" if at else place
+
+
+def make_engine(connector: str, url: str, user: str, password: str) -> Engine:
+    """Return an engine that is not connected yet.
+
+    Args:
+        connector: the name of the connector.
+        url: as `sqlalchemy_url` returns it.
+        user: whose connections it makes; empty for the one that the URL names.
+        password: of that user.
+
+    Raises:
+        InvalidConfig: a library is missing.
+    """
+    sqlalchemy = need("jdbc", "sqlalchemy", connector)
+    made = sqlalchemy.make_url(url)
+    if user:
+        made = made.set(username=user)
+    if password:
+        made = made.set(password=password)
+    arguments: dict[str, Any] = {}
+    kind = made.get_backend_name()
+    if made.drivername == "postgresql+psycopg":
+        need("jdbc", "psycopg", connector)
+        arguments = {"connect_timeout": CONNECT_S, "tcp_user_timeout": STATEMENT_S * 1000}
+    elif made.drivername == "mysql+pymysql":
+        need("jdbc", "pymysql", connector)
+        arguments = {"connect_timeout": CONNECT_S, "read_timeout": STATEMENT_S, "write_timeout": STATEMENT_S}
+    elif kind == "sqlite":
+        arguments = {"timeout": 5.0, "isolation_level": None}
+    try:
+        engine: Engine = sqlalchemy.create_engine(made, connect_args=arguments, poolclass=sqlalchemy.NullPool)
+    except (ImportError, sqlalchemy.exc.ArgumentError) as error:
+        raise InvalidConfig(f"{made.drivername} cannot be used: {error}; install its driver") from error
+    if kind == "sqlite":
+        # The module's own transactions begin too late for a look at what another one has written.
+        sqlalchemy.event.listen(engine, "begin", _begin)
+    return engine
+
+
+def _begin(connection: Connection) -> None:
+    if connection.get_execution_options().get("isolation_level") != "AUTOCOMMIT":
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def connect(engine: Engine) -> Connection:
+    """Return a connection whose statements end after `STATEMENT_S` and refuse what does not fit a column.
+
+    Raises:
+        Retry: the database is away, or refuses the user.
+    """
+    import sqlalchemy
+
+    try:
+        connection = engine.connect()
+        if engine.dialect.name == "postgresql":
+            connection.exec_driver_sql(f"SET statement_timeout = '{STATEMENT_S}s'")
+        elif engine.dialect.name in ("mysql", "mariadb"):
+            connection.exec_driver_sql(
+                "SET SESSION time_zone = '+00:00', sql_mode = CONCAT(@@sql_mode, ',STRICT_ALL_TABLES')"
+            )
+        connection.commit()
+    except sqlalchemy.exc.DBAPIError as error:
+        raise away(engine, error) from error
+    return connection
+
+
+def away(engine: Engine, error: Exception) -> Retry:
+    """Return what to raise where a database does not do what it is asked, whatever the record."""
+    url = engine.url
+    place = url.database if engine.dialect.name == "sqlite" else f"{url.host}:{url.port or ''}/{url.database}"
+    return Retry(f"{engine.dialect.name} {place}: {text_of(error)}")
+
+
+def text_of(error: Exception) -> str:
+    """Return what a database said, in one line."""
+    original = getattr(error, "orig", None) or error
+    arguments = original.args
+    is_numbered = len(arguments) > 1 and isinstance(arguments[0], int)
+    text = f"{arguments[1]} ({arguments[0]})" if is_numbered else str(original) or type(original).__name__
+    return " ".join(text.split())[:500]
+
+
+_MYSQL_REFUSALS = frozenset(
+    (1048, 1062, 1136, 1216, 1217, 1264, 1265, 1292, 1300, 1364, 1365, 1366, 1367, 1406, 1411, 1416, 1426)
+) | frozenset((1438, 1451, 1452, 1557, 1586, 1644, 1690, 1761, 1762, 3140, 3156, 3819, 4025, 4038))
+"""Errors of MariaDB and MySQL that are about the values of a row."""
+
+
+def is_fault_of_row(dialect: str, error: Exception) -> bool:
+    """Return whether an error of a driver says that a row will never be taken."""
+    original = getattr(error, "orig", None) or error
+    if dialect == "postgresql":
+        state = getattr(original, "sqlstate", None)
+        if state is None:  # what psycopg itself cannot send, such as a NUL in a text
+            return type(original).__name__ == "DataError"
+        return state[:2] in ("22", "23", "44", "54") or state in ("21000", "42804", "P0001")
+    if dialect in ("mysql", "mariadb"):
+        number = original.args[0] if original.args else 0
+        if not isinstance(number, int):  # what PyMySQL itself cannot send, such as an infinite number
+            return True
+        return number in _MYSQL_REFUSALS or type(original).__name__ == "DataError"
+    return type(original).__name__ in ("IntegrityError", "DataError", "OverflowError")

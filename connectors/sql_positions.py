@@ -1,0 +1,86 @@
+"""Up to where the topics of a sink are written, kept in the target's own transaction: what comes again is left out.
+
+The row of a topic is locked before anything is written. So of two instances, one of which was frozen and replaced, the
+one that is late finds what the other has written.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ..api.connector import Record
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+_REFUSED_MAX = 1000
+
+
+class Positions:
+    """The rows of one sink in a table of positions.
+
+    A record that was refused is remembered, so that it is refused again if it comes again: it may not have reached the
+    dead-letter topic yet.
+    """
+
+    def __init__(self, connection: Connection, table: str, sink: str) -> None:
+        """Make the table, unless it is there.
+
+        Args:
+            connection: an open one.
+            table: its name.
+            sink: whose rows they are; one of the same name that is created later is another one.
+        """
+        dialect = connection.dialect.name
+        self._connection = connection
+        self._sink = sink
+        self._lock = " FOR UPDATE" if dialect != "sqlite" else ""
+        self._mark = "?" if dialect == "sqlite" else "%s"
+        is_mysql = dialect in ("mysql", "mariadb")
+        # In MariaDB it has the row locked at once, where IGNORE would lock it for readers first, and meet another one.
+        self._conflict = "ON DUPLICATE KEY UPDATE sequence = sequence" if is_mysql else "ON CONFLICT DO NOTHING"
+        self._known: set[str] = set()
+        mark = "`" if is_mysql else '"'
+        self._table = ".".join(mark + part.replace(mark, mark * 2) + mark for part in table.split("."))
+        text = "varchar({}) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin" if is_mysql else "varchar({})"
+        end = " ENGINE=InnoDB" if is_mysql else ""
+        connection.exec_driver_sql(
+            f"CREATE TABLE IF NOT EXISTS {self._table} (sink {text.format(255)} NOT NULL,"
+            f" topic {text.format(500)} NOT NULL, sequence bigint NOT NULL, refused text NOT NULL,"
+            f" PRIMARY KEY (sink, topic)){end}"
+        )
+
+    def written(self, topic: str) -> tuple[int, set[int]]:
+        """Return the number of a topic's last record that is written, and those refused before; the row is locked."""
+        parameters = (self._sink, topic)
+        mark = self._mark
+        if topic not in self._known:
+            self._connection.exec_driver_sql(
+                f"INSERT INTO {self._table} (sink, topic, sequence, refused)"
+                f" VALUES ({mark}, {mark}, -1, '[]') {self._conflict}",
+                parameters,
+            )
+        sequence, refused = self._connection.exec_driver_sql(
+            f"SELECT sequence, refused FROM {self._table} WHERE sink = {mark} AND topic = {mark}{self._lock}",
+            parameters,
+        ).one()
+        return int(sequence), set(json.loads(refused))
+
+    def keep(self, records: Sequence[Record], before: Mapping[str, tuple[int, set[int]]]) -> None:
+        """Keep that records are written, or refused.
+
+        Args:
+            records: they.
+            before: what `written` said of their topics, and in its sets the numbers of all that were refused.
+        """
+        mark = self._mark
+        for topic, sequence in {record.topic: record.sequence for record in records}.items():
+            last, refused = before[topic]
+            numbers = json.dumps(sorted(refused)[-_REFUSED_MAX:])
+            self._connection.exec_driver_sql(
+                f"UPDATE {self._table} SET sequence = {mark}, refused = {mark} WHERE sink = {mark} AND topic = {mark}",
+                (max(last, sequence), numbers, self._sink, topic),
+            )
+            self._known.add(topic)

@@ -1,0 +1,392 @@
+"""A table that rows are written to: its columns, and the statements of each database that write many rows at once.
+
+PostgreSQL gets the rows of a statement as one JSON text, which it takes apart itself, so that numbers keep all their
+digits and every type is read by the column's own rules. The drivers of MariaDB, MySQL and SQLite get a list of tuples,
+which PyMySQL makes one statement of and SQLite runs in its own process.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+
+from ..api.connector import Retry
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+Verb: TypeAlias = Literal["INSERT", "UPSERT", "UPDATE", "DELETE"]
+
+
+class Row(NamedTuple):
+    """What one record does to the table.
+
+    Attributes:
+        verb: what is done.
+        columns: that are given; of DELETE the key's.
+        values: by column.
+        text: an object with at least these columns, as JSON.
+        key: values of the key columns, as texts; empty where rows have no key.
+    """
+
+    verb: Verb
+    columns: tuple[str, ...]
+    values: Mapping[str, Any]
+    text: str
+    key: tuple[str, ...]
+
+
+class Column(NamedTuple):
+    """A column of the table.
+
+    Attributes:
+        type: as the database names it, without a length.
+        kind: how its values are made: ``text``, ``bytes``, ``time``, ``json``, or ``plain`` for as they are.
+    """
+
+    type: str
+    kind: str
+
+
+class Unfit(ValueError):
+    """A value is none that its column could take."""
+
+
+class Table(ABC):
+    """A table of one database.
+
+    Attributes:
+        columns: by name, those that can be written.
+        is_deferring: whether it has constraints that may be looked at only by the commit.
+        is_transactional: whether what was written goes with its transaction.
+    """
+
+    columns: Mapping[str, Column]
+    is_deferring = False
+    is_transactional = True
+    quote_mark = '"'
+
+    def __init__(self, connection: Connection, name: str, key: Sequence[str], settable: Sequence[str]) -> None:
+        """Read the columns.
+
+        Args:
+            connection: an open one.
+            name: of the table, with a schema and a dot before it or without.
+            key: its key columns.
+            settable: those that UPSERT and UPDATE change; empty for all but the key.
+
+        Raises:
+            Retry: there is no such table, or it has no such column.
+        """
+        self.key = tuple(key)
+        self._settable = settable
+        self._connection = connection
+        self.name, self.columns = self._read(name)
+        if not self.columns:
+            raise Retry(f"the database has no table {name}; create it, or give createTable its columns")
+        if absent := [column for column in (*key, *settable) if column not in self.columns]:
+            raise Retry(f"the table {name} has no column {absent[0]}; it has {', '.join(self.columns)}")
+        self._check_key(name)
+        self._statements: dict[tuple[str, tuple[str, ...]], str] = {}
+
+    def number(self, text: str) -> Any:
+        """Return the value of a number with a point or an exponent, of its text. Raises ValueError."""
+        return float(text)
+
+    @abstractmethod
+    def _read(self, name: str) -> tuple[str, Mapping[str, Column]]:
+        """Return the name as statements have it, and the columns; none if there is no such table."""
+
+    def _check_key(self, name: str) -> None:  # noqa: B027  of most there is nothing to do
+        """Raise Retry if an upsert would not go by the key; PostgreSQL and SQLite say it themselves."""
+
+    @abstractmethod
+    def write(self, rows: Sequence[Row]) -> None:
+        """Write rows that have the same verb and columns, and each another key."""
+
+    @abstractmethod
+    def _upsert(self, columns: Sequence[str], changed: Sequence[str]) -> str:
+        """Return what is behind an INSERT that changes the row that is there."""
+
+    def quoted(self, name: str) -> str:
+        """Return a name as statements have it; a percent sign would be taken for a parameter."""
+        mark = self.quote_mark
+        return mark + name.replace(mark, mark * 2).replace("%", "%%") + mark
+
+    def _list(self, columns: Sequence[str], form: str = "{}", joint: str = ", ") -> str:
+        return joint.join(form.replace("{}", self.quoted(column)) for column in columns)
+
+    def _changed(self, columns: Sequence[str]) -> list[str]:
+        """Return the columns that UPSERT and UPDATE change, of those that are given."""
+        return [
+            column for column in columns
+            if column not in self.key and (not self._settable or column in self._settable)
+        ]  # fmt: skip
+
+    def _execute(self, statement: str, parameters: Any) -> None:
+        self._connection.exec_driver_sql(statement, parameters)
+
+
+class PostgresTable(Table):
+    """A table of PostgreSQL."""
+
+    def _read(self, name: str) -> tuple[str, Mapping[str, Column]]:
+        quoted = ".".join(f'"{part}"' for part in name.split("."))
+        oid, shown = self._connection.exec_driver_sql(
+            "SELECT r::oid, r::text FROM coalesce(to_regclass(%s), to_regclass(%s)) AS r", (quoted, name)
+        ).one()
+        rows = self._connection.exec_driver_sql(
+            "SELECT attname, format_type(atttypid, -1), atttypid = 'bytea'::regtype FROM pg_attribute"
+            " WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped AND attgenerated = '' ORDER BY attnum",
+            (oid or 0,),
+        )
+        columns = {name: Column(kind, "bytes" if is_bytes else "plain") for name, kind, is_bytes in rows}
+        (self.is_deferring,) = self._connection.exec_driver_sql(
+            "SELECT count(*) > 0 FROM pg_constraint WHERE conrelid = %s AND condeferrable", (oid or 0,)
+        ).one()
+        return (shown or name).replace("%", "%%"), columns
+
+    def write(self, rows: Sequence[Row]) -> None:
+        """See `Table.write`."""
+        verb, columns = rows[0].verb, rows[0].columns
+        statement = self._statements.get((verb, columns))
+        if statement is None:
+            statement = self._statements[verb, columns] = self._statement(verb, columns)
+        self._execute(statement, ("[" + ",".join([row.text for row in rows]) + "]",))
+
+    def _statement(self, verb: str, columns: Sequence[str]) -> str:
+        types = {name: "text" if self.columns[name].kind == "bytes" else self.columns[name].type for name in columns}
+        shape = ", ".join(f"{self.quoted(name)} {kind}" for name, kind in types.items())
+        rows = f"json_to_recordset(%s::json) AS x({shape})"
+        values = {
+            name: f"decode(x.{self.quoted(name)}, 'base64')"
+            if self.columns[name].kind == "bytes"
+            else f"x.{self.quoted(name)}"
+            for name in columns
+        }
+        matched = " AND ".join(f"t.{self.quoted(name)} = {values[name]}" for name in self.key if name in values)
+        if verb == "DELETE":
+            return f"DELETE FROM {self.name} AS t USING {rows} WHERE {matched}"
+        if verb == "UPDATE":
+            changes = ", ".join(f"{self.quoted(name)} = {values[name]}" for name in self._changed(columns))
+            return f"UPDATE {self.name} AS t SET {changes} FROM {rows} WHERE {matched}"
+        insert = f"INSERT INTO {self.name} ({self._list(columns)}) SELECT {', '.join(values.values())} FROM {rows}"
+        return insert if verb == "INSERT" else insert + self._upsert(columns, self._changed(columns))
+
+    def _upsert(self, columns: Sequence[str], changed: Sequence[str]) -> str:
+        if not changed:
+            return f" ON CONFLICT ({self._list(self.key)}) DO NOTHING"
+        return f" ON CONFLICT ({self._list(self.key)}) DO UPDATE SET {self._list(changed, '{} = excluded.{}')}"
+
+
+class TupleTable(Table):
+    """A table of a database whose driver takes many tuples of parameters for one statement."""
+
+    mark = "%s"
+
+    has_decimals = False
+
+    def number(self, text: str) -> Any:
+        """See `Table.number`; there is no infinite one."""
+        number = float(text)
+        if math.isinf(number):
+            raise ValueError(f"the number {text} is too large")
+        return Decimal(text) if self.has_decimals else number
+
+    def write(self, rows: Sequence[Row]) -> None:
+        """See `Table.write`."""
+        verb, columns = rows[0].verb, rows[0].columns
+        order = columns if verb in ("INSERT", "UPSERT") else (*self._changed(columns), *self.key)
+        if verb == "DELETE":
+            order = self.key
+        statement = self._statements.get((verb, columns))
+        if statement is None:
+            statement = self._statements[verb, columns] = self._statement(verb, columns)
+        made = [_MAKERS[self.columns[name].kind] for name in order]
+        pairs = list(zip(order, made, strict=True))
+        self._execute(statement, [tuple([make(row.values[name]) for name, make in pairs]) for row in rows])
+
+    def _statement(self, verb: str, columns: Sequence[str]) -> str:
+        matched = self._list(self.key, f"{{}} = {self.mark}", " AND ")
+        if verb == "DELETE":
+            return f"DELETE FROM {self.name} WHERE {matched}"
+        if verb == "UPDATE":
+            return f"UPDATE {self.name} SET {self._list(self._changed(columns), f'{{}} = {self.mark}')} WHERE {matched}"
+        marks = ", ".join([self.mark] * len(columns))
+        insert = f"INSERT INTO {self.name} ({self._list(columns)}) VALUES ({marks})"
+        return insert if verb == "INSERT" else insert + self._upsert(columns, self._changed(columns))
+
+
+_OF_TABLE = "WHERE table_schema = coalesce(%s, DATABASE()) AND table_name = %s"
+
+
+class MySqlTable(TupleTable):
+    """A table of MariaDB or MySQL."""
+
+    quote_mark = "`"
+
+    def _read(self, name: str) -> tuple[str, Mapping[str, Column]]:
+        schema, dot, table = name.rpartition(".")
+        place = (schema, table) if dot else (None, table)
+        rows = self._connection.exec_driver_sql(
+            "SELECT column_name, data_type, extra LIKE '%%GENERATED' FROM information_schema.columns"
+            f" {_OF_TABLE} ORDER BY ordinal_position",
+            place,
+        ).all()
+        self.has_decimals = any(kind == "decimal" for _, kind, _ in rows)
+        checks = self._connection.exec_driver_sql(
+            "SELECT constraint_name FROM information_schema.check_constraints"
+            " WHERE constraint_schema = coalesce(%s, DATABASE()) AND check_clause LIKE 'json_valid(%%'"
+            + (" AND table_name = %s" if self._connection.dialect.is_mariadb else " AND %s <> ''"),
+            place,
+        )
+        of_json = {constraint for (constraint,) in checks}
+        columns = {
+            column: Column(kind, "json" if kind == "json" or column in of_json else _MYSQL_KINDS.get(kind, "plain"))
+            for column, kind, is_generated in rows
+            if not is_generated
+        }
+        engines = self._connection.exec_driver_sql(f"SELECT engine FROM information_schema.tables {_OF_TABLE}", place)
+        self.is_transactional = engines.scalar() in ("InnoDB", "ROCKSDB", "ndbcluster")
+        return ".".join(map(self.quoted, (schema, table) if dot else (table,))), columns
+
+    def _check_key(self, name: str) -> None:
+        """See `Table`; an upsert goes by whatever key is there, so it must be the one that is meant."""
+        if not self.key:
+            return
+        schema, _, table = name.rpartition(".")
+        parts = self._connection.exec_driver_sql(
+            f"SELECT index_name, column_name FROM information_schema.statistics {_OF_TABLE} AND non_unique = 0",
+            (schema or None, table),
+        )
+        keys: dict[str, set[str]] = {}
+        for index, column in parts:
+            keys.setdefault(index, set()).add(column)
+        if set(self.key) not in keys.values():
+            raise Retry(f"the table {name} has no unique key of {', '.join(self.key)}; create one")
+
+    def _upsert(self, columns: Sequence[str], changed: Sequence[str]) -> str:
+        changed = changed or self.key[:1]
+        return f" ON DUPLICATE KEY UPDATE {self._list(changed, '{} = VALUES({})')}"
+
+
+class SqliteTable(TupleTable):
+    """A table of SQLite, which takes values of any type unless the table is STRICT."""
+
+    mark = "?"
+
+    def quoted(self, name: str) -> str:
+        """See `Table.quoted`; a percent sign is nothing special here."""
+        return '"' + name.replace('"', '""') + '"'
+
+    def _read(self, name: str) -> tuple[str, Mapping[str, Column]]:
+        rows = self._connection.exec_driver_sql("SELECT name, type, hidden FROM pragma_table_xinfo(?)", (name,))
+        columns = {
+            column: Column(kind, "bytes" if "BLOB" in kind.upper() else "plain")
+            for column, kind, hidden in rows
+            if hidden in (0, 1)
+        }
+        return self.quoted(name), columns
+
+    def _upsert(self, columns: Sequence[str], changed: Sequence[str]) -> str:
+        if not changed:
+            return f" ON CONFLICT ({self._list(self.key)}) DO NOTHING"
+        return f" ON CONFLICT ({self._list(self.key)}) DO UPDATE SET {self._list(changed, '{} = excluded.{}')}"
+
+
+TABLES: Mapping[str, type[Table]] = {
+    "postgresql": PostgresTable,
+    "mysql": MySqlTable,
+    "mariadb": MySqlTable,
+    "sqlite": SqliteTable,
+}
+"""By the name of SQLAlchemy's dialect."""
+
+_MYSQL_KINDS = {
+    **dict.fromkeys(("date", "datetime", "timestamp"), "time"),
+    **dict.fromkeys(("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"), "bytes"),
+    **dict.fromkeys(("char", "varchar", "tinytext", "text", "mediumtext", "longtext"), "text"),
+}
+
+
+def _plain(value: Any) -> Any:
+    return _json(value) if isinstance(value, dict | list) else value
+
+
+def _text(value: Any) -> Any:
+    return value if value is None or isinstance(value, str) else _json(value)
+
+
+def _json(value: Any) -> Any:
+    return None if value is None else json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=float)
+
+
+def _bytes(value: Any) -> Any:
+    if value is None:
+        return None
+    try:
+        return base64.b64decode(value, validate=True)
+    except (TypeError, ValueError, binascii.Error) as error:
+        raise Unfit(f"bytes are given as base64, and this is none: {error}") from None
+
+
+def _time(value: Any) -> Any:
+    if value is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(value)
+    except (TypeError, ValueError):
+        raise Unfit(f"a time is given as ISO text, and this is none: {str(value)[:60]!r}") from None
+    return moment if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None)
+
+
+_MAKERS: Mapping[str, Callable[[Any], Any]] = {
+    "plain": _plain, "text": _text, "json": _json, "bytes": _bytes, "time": _time
+}  # fmt: skip
+
+
+_TYPES = {
+    "integer": ("bigint", "bigint", "integer"),
+    "number": ("double precision", "double", "real"),
+    "text": ("text", "longtext", "text"),
+    "boolean": ("boolean", "boolean", "boolean"),
+    "bytes": ("bytea", "longblob", "blob"),
+    "json": ("jsonb", "json", "text"),
+    "timestamp": ("timestamptz", "datetime(6)", "text"),
+    "date": ("date", "date", "text"),
+}
+"""Types that `create` knows in all databases: of PostgreSQL, of MariaDB and MySQL, of SQLite."""
+
+
+def create(connection: Connection, name: str, columns: Mapping[str, str], key: Sequence[str]) -> None:
+    """Make a table, unless there is one of that name.
+
+    Args:
+        connection: an open one.
+        name: of the table.
+        columns: types by name: those of all databases (integer, number, text, boolean, bytes, json, timestamp, date),
+            or whatever the database itself knows.
+        key: columns of the primary key; empty for none.
+    """
+    dialect = connection.dialect.name
+    place = {"postgresql": 0, "sqlite": 2}.get(dialect, 1)
+    mark = "`" if place == 1 else '"'
+
+    def quoted(text: str) -> str:
+        return mark + text.replace(mark, mark * 2) + mark
+
+    parts = []
+    for column, given in columns.items():
+        kind = _TYPES[given.lower()][place] if given.lower() in _TYPES else given
+        parts.append(f"{quoted(column)} {'varchar(255)' if kind == 'longtext' and column in key else kind}")
+    if key:
+        parts.append(f"PRIMARY KEY ({', '.join(map(quoted, key))})")
+    shown = quoted(name) if dialect == "sqlite" else ".".join(map(quoted, name.split(".")))
+    connection.exec_driver_sql(f"CREATE TABLE IF NOT EXISTS {shown} ({', '.join(parts)})".replace("%", "%%"))

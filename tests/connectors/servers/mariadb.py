@@ -1,0 +1,69 @@
+"""A MariaDB."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from .base import RealServer
+
+
+def _program(name: str) -> str:
+    return shutil.which(name) or next((str(at) for at in (Path("/usr/sbin") / name,) if at.exists()), name)
+
+
+class MariaDb(RealServer):
+    """A MariaDB with the database ``test``, whose user ``root`` needs no password."""
+
+    binary = _program("mariadbd")
+    package = "apt-get install mariadb-server"
+    user = "mysql"
+    database: ClassVar[str] = "test"
+
+    def prepare(self) -> None:
+        """See `RealServer.prepare`."""
+        install = _program("mariadb-install-db")
+        flags = ["--no-defaults", f"--datadir={self.directory / 'data'}", "--auth-root-authentication-method=normal"]
+        self.run(install, *flags, "--skip-test-db")
+
+    def command(self) -> Sequence[str]:
+        """See `RealServer.command`."""
+        return [
+            _program("mariadbd"),
+            "--no-defaults",
+            f"--datadir={self.directory / 'data'}",
+            "--bind-address=127.0.0.1",
+            f"--port={self.port}",
+            f"--socket={self.directory / 's.sock'}",
+            f"--pid-file={self.directory / 'mariadb.pid'}",
+            "--character-set-server=utf8mb4",
+            "--innodb-buffer-pool-size=64M",
+        ]
+
+    def is_ready(self) -> bool:
+        """See `RealServer.is_ready`."""
+        with self._connect() as connection, connection.cursor() as cursor:
+            cursor.execute(f"CREATE DATABASE IF NOT EXISTS {self.database}")
+        return True
+
+    @property
+    def jdbc_url(self) -> str:
+        """As Pulsar's connector takes it."""
+        return f"jdbc:mariadb://127.0.0.1:{self.port}/{self.database}"
+
+    def execute(self, *statements: str) -> Sequence[tuple[Any, ...]]:
+        """Run statements, each in a transaction of its own, and return the rows of the last one."""
+        rows: Sequence[tuple[Any, ...]] = ()
+        with self._connect() as connection, connection.cursor() as cursor:
+            cursor.execute(f"USE {self.database}")
+            for statement in statements:
+                cursor.execute(statement)
+                rows = cursor.fetchall()
+        return rows
+
+    def _connect(self) -> Any:
+        import pymysql
+
+        return pymysql.connect(host="127.0.0.1", port=self.port, user="root", charset="utf8mb4", autocommit=True)

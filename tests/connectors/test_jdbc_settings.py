@@ -1,0 +1,73 @@
+"""What the sink ``jdbc`` says of its settings before it asks any database."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from magnetar.api.connector_config import read_config
+from magnetar.connectors.jdbc_sink import JdbcSink
+from magnetar.connectors.sql_databases import sqlalchemy_url
+from magnetar.errors import InvalidConfig
+
+
+@pytest.mark.parametrize(
+    ("given", "made"),
+    [
+        ("jdbc:postgresql://h:5/d?user=u&password=p%40&ssl=true", "postgresql+psycopg://u:p%40@h:5/d?sslmode=require"),
+        ("jdbc:mariadb://h/d", "mysql+pymysql://h/d"),
+        ("jdbc:mysql://h:3306/d", "mysql+pymysql://h:3306/d"),
+        ("jdbc:sqlite:/a/b.db", "sqlite:////a/b.db"),
+        ("postgresql://u:p@h/d", "postgresql+psycopg://u:p@h/d"),
+        ("postgresql+psycopg://h/d", "postgresql+psycopg://h/d"),
+        ("sqlite:////a/b.db", "sqlite:////a/b.db"),
+    ],
+)
+def test_url_becomes_that_of_sqlalchemy(given: str, made: str) -> None:
+    assert sqlalchemy_url(given) == made
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ("", "is no URL of a database"),
+        ("jdbc:oracle:thin:@h", "is no URL of a database"),
+        ("jdbc:postgresql://h:port/d", "Port could not be cast"),
+        ("jdbc:postgresql://h:5432", "needs a host and a database"),
+        ("jdbc:postgresql://u:geheim@:5/d", "needs a host"),
+        ("jdbc:postgresql://h/d?socketTimeout=5", "the parameter socketTimeout is not known"),
+        ("jdbc:sqlite::memory:", "names no file"),
+    ],
+)
+def test_malformed_url_is_refused_without_its_password(given: str, text: str) -> None:
+    with pytest.raises(InvalidConfig, match=text) as caught:
+        sqlalchemy_url(given)
+    assert "geheim" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"key": "id", "nonKey": "id"}, "nonKey names id, which is in key too"),
+        ({"excludeNonDeclaredFields": True}, "give nonKey"),
+        ({"nullValueAction": "DELETE"}, "because of nullValueAction DELETE"),
+        ({"envelope": "change", "key": "id"}, "needs insertMode UPSERT"),
+        ({"createTable": {"a": "integer"}, "key": "id"}, "createTable has no column id"),
+        ({"createTable": {"a": 5}}, "createTable must have a type"),
+        ({"jdbcUrl": "oracle+oracledb://h/d"}, "jdbcUrl is of oracle"),
+        ({"tableName": ""}, "tableName must name a table"),
+    ],
+)
+def test_settings_that_do_not_go_together_are_refused(change: dict[str, Any], text: str) -> None:
+    sink = JdbcSink()
+    given = {"jdbcUrl": "jdbc:sqlite:/x.db", "tableName": "t", **change}
+    with pytest.raises(InvalidConfig, match=text):
+        sink.check(read_config(sink.config, given))
+
+
+def test_only_transactions_are_effectively_once() -> None:
+    sink = JdbcSink()
+    given = {"jdbcUrl": "jdbc:sqlite:/x.db", "tableName": "t"}
+    assert sink.not_effectively_once(read_config(sink.config, given)) == ""
+    assert "useTransactions" in sink.not_effectively_once(read_config(sink.config, {**given, "useTransactions": False}))
+    assert "positionsTable" in sink.not_effectively_once(read_config(sink.config, {**given, "positionsTable": ""}))
