@@ -48,7 +48,7 @@ def sqlalchemy_url(text: str, key: str = "jdbcUrl") -> str:
     is_jdbc = text.startswith("jdbc:")
     scheme, _, rest = text.removeprefix("jdbc:").partition(":")
     examples = "jdbc:postgresql://host:5432/database, jdbc:mariadb://host:3306/database, jdbc:sqlite:/path/file.db"
-    if not rest or (is_jdbc and scheme not in _DRIVERS):
+    if (not rest.startswith("//") and scheme != "sqlite") or (is_jdbc and scheme not in _DRIVERS):
         raise InvalidConfig(f"{key} {_without_password(text)!r} is no URL of a database such as {examples}")
     if scheme == "sqlite":
         if is_jdbc:
