@@ -69,6 +69,7 @@ BUILT_IN: Mapping[str, Built] = {
     "jdbc": Built(
         sink="jdbc_sink:JdbcSink", extra="jdbc", aliases=("jdbc-postgres", "jdbc-mariadb", "jdbc-mysql", "jdbc-sqlite")
     ),
+    "kafka": Built("kafka_source:KafkaSource", "kafka_sink:KafkaSink", extra="kafka"),
 }
 """By name; the modules are in this package."""
 

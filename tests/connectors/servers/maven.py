@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from xml.sax.saxutils import escape
 
+import pytest
+
 CACHE = Path(os.environ.get("MAGNETAR_TEST_CACHE") or f"/var/tmp/magnetar-test-cache-{os.getuid()}")
 """Where downloads stay. Whoever servers run as must be able to read it, which is not so below a user's home."""
 TIMEOUT_S = 900.0
@@ -24,6 +26,16 @@ class DownloadFailed(AssertionError):
 def is_there() -> bool:
     """Whether Java programs can be downloaded and run here."""
     return all(shutil.which(program) for program in ("java", "mvn"))
+
+
+def require() -> None:
+    """Skip the test where `is_there` is not so; fail where everything must be there."""
+    if is_there():
+        return
+    reason = "no java or no mvn on this machine: apt-get install openjdk-17-jre-headless maven"
+    if os.environ.get("CI"):
+        pytest.fail(reason)
+    pytest.skip(reason)
 
 
 def jars(name: str, artifacts: Sequence[str], repositories: Sequence[str] = ()) -> Path:

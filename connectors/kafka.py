@@ -1,0 +1,301 @@
+"""What the source and the sink ``kafka`` have in common: the settings of a connection, and a look at the topic."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from logging import Logger
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from ..api.connector import Retry
+from ..api.connector_config import option
+from ..errors import InvalidConfig
+from .libraries import need
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError
+
+BASE64_NAMES = "__kafka_base64"
+"""Property with the names of those that are base64 because their bytes are no UTF-8, with commas between them."""
+BASE64_KEY = "__kafka_base64_key"
+"""Property of a message whose key is base64; its value is ``true``."""
+ASK_S = 3.0
+"""For one question to Kafka, such as whether the topic is there."""
+
+_AWAY_S = 1.0
+"""How long a client may look for brokers, none of which can be reached."""
+_JAAS = re.compile(r"\s*[\w.]*?(\w+)\s+(?:required|requisite|sufficient|optional)\b(.*?);?\s*", re.DOTALL)
+_NAMES_IN_JAVA = {"fetch.max.wait.ms": "fetch.wait.max.ms"}
+_NOT_HERE = {
+    "sasl.jaas.config": "give saslJaasConfig, which is kept as a secret",
+    "sasl.password": "give saslPassword, which is kept as a secret",
+    "ssl.key.password": "its value would be shown; give a key without a password in a file that is protected",
+    "plugin.library.paths": "it loads code into the instance",
+    "enable.auto.offset.store": "what is stored are the offsets of records that are durable",
+    "partition.assignment.strategy": "the connector has range and roundrobin",
+    "group.protocol": "the connector is a member of a classic group",
+    "transactional.id": "the connector writes without transactions",
+    "delivery.report.only.error": "the connector sets it",
+}
+
+
+@dataclass(kw_only=True)
+class KafkaConfig:
+    """Where Kafka is, and how to be let in."""
+
+    bootstrap_servers: str = option("Brokers to begin with, host:port with commas between them.")
+    topic: str = option("The topic in Kafka; it must be there.")
+    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = option(
+        "How connections are protected.", default="PLAINTEXT"
+    )
+    sasl_mechanism: Literal["", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] = option(
+        "How the connector says who it is; empty for PLAIN if there is a user.", default=""
+    )
+    sasl_jaas_config: str = option(
+        "Kafka's way to give user and password: …LoginModule required username=\"u\" password=\"p\";",
+        default="",
+        secret=True,
+    )  # fmt: skip
+    sasl_username: str = option("The user; instead of saslJaasConfig.", default="")
+    sasl_password: str = option("The user's password; instead of saslJaasConfig.", default="", secret=True)
+    ssl_enabled_protocols: str = option("Refused: the newest TLS that both sides have is taken.", default="")
+    ssl_endpoint_identification_algorithm: str = option(
+        "https: the certificate must be that of the host; empty: it need not.", default="https"
+    )
+    ssl_truststore_location: str = option(
+        "File with the certificates, in PEM, that sign those of brokers; empty for those of the system.", default=""
+    )
+    ssl_truststore_password: str = option("Refused: a PEM file has none.", default="", secret=True)
+
+    def check_connection(self) -> None:
+        """Refuse what cannot be done, naming the field.
+
+        Raises:
+            InvalidConfig: what cannot be, and what to do instead.
+        """
+        for server in filter(None, map(str.strip, self.bootstrap_servers.split(","))):
+            host, colon, port = server.rpartition("://")[2].rpartition(":")
+            if not (host and colon and port.isdecimal() and 0 < int(port) < 65536):
+                raise InvalidConfig(f"bootstrapServers: {server!r} is not host:port")
+        if not self.bootstrap_servers.strip(" ,"):
+            raise InvalidConfig("bootstrapServers is empty; give host:port")
+        if not re.fullmatch(r"[\w.-]{1,249}", self.topic, re.ASCII) or self.topic in (".", ".."):
+            raise InvalidConfig(f"topic: {self.topic[:60]!r} is no name of a topic; it has letters, digits, . _ and -")
+        if self.ssl_enabled_protocols:
+            raise InvalidConfig("sslEnabledProtocols: the newest TLS that both sides have is taken; leave it out")
+        if self.ssl_endpoint_identification_algorithm not in ("", "https"):
+            raise InvalidConfig("sslEndpointIdentificationAlgorithm must be https or empty")
+        if re.search(r"\.(jks|p12|pfx|keystore|truststore)$", self.ssl_truststore_location, re.IGNORECASE):
+            raise InvalidConfig(
+                f"sslTruststoreLocation: {self.ssl_truststore_location} is a Java store; give a PEM file:"
+                " keytool -exportcert -rfc -keystore STORE -alias NAME -file ca.pem"
+            )
+        if self.ssl_truststore_password:
+            raise InvalidConfig("sslTruststorePassword: a PEM file has none; leave it out")
+        user, _ = self.login()
+        if user and not self.security_protocol.startswith("SASL"):
+            raise InvalidConfig(f"securityProtocol {self.security_protocol} sends no user; give SASL_SSL")
+        if self.security_protocol.startswith("SASL") and not user and self.sasl_mechanism != "OAUTHBEARER":
+            raise InvalidConfig(f"securityProtocol {self.security_protocol} needs a user; give saslJaasConfig")
+
+    def login(self) -> tuple[str, str]:
+        """Return user and password; empty if there are none.
+
+        Raises:
+            InvalidConfig: they are given twice, or by a login module that is not known here.
+        """
+        if not self.sasl_jaas_config:
+            return self.sasl_username, self.sasl_password
+        if self.sasl_username or self.sasl_password:
+            raise InvalidConfig("saslJaasConfig and saslUsername or saslPassword are the same; give one of them")
+        remedy = "give saslUsername and saslPassword"
+        if not (found := _JAAS.fullmatch(self.sasl_jaas_config)):
+            raise InvalidConfig(f'saslJaasConfig is not: …LoginModule required username="…" password="…"; {remedy}')
+        module, options = found.groups()
+        if module not in ("PlainLoginModule", "ScramLoginModule"):
+            raise InvalidConfig(
+                f"saslJaasConfig: {module} is not known here, PlainLoginModule and ScramLoginModule are; for"
+                " OAUTHBEARER give sasl.oauthbearer.* as properties"
+            )
+        try:
+            given = dict(part.split("=", 1) for part in shlex.split(options))
+            return given["username"], given["password"]
+        except (ValueError, KeyError):
+            raise InvalidConfig(f"saslJaasConfig has no username and password; {remedy}") from None
+
+    def connection(self) -> dict[str, Any]:
+        """Return the settings as librdkafka names them."""
+        settings: dict[str, Any] = {
+            "bootstrap.servers": self.bootstrap_servers,
+            "security.protocol": self.security_protocol,
+            "socket.keepalive.enable": True,
+            "reconnect.backoff.max.ms": 1000,
+            "log_level": 2,  # a line for each of many attempts to connect; `Connection` keeps the last
+        }
+        user, password = self.login()
+        if self.security_protocol.startswith("SASL"):
+            settings["sasl.mechanism"] = self.sasl_mechanism or "PLAIN"
+            if user:
+                settings |= {"sasl.username": user, "sasl.password": password}
+        if self.security_protocol.endswith("SSL"):
+            settings["ssl.endpoint.identification.algorithm"] = self.ssl_endpoint_identification_algorithm or "none"
+            if self.ssl_truststore_location:
+                settings["ssl.ca.location"] = self.ssl_truststore_location
+        return settings
+
+
+def library() -> Any:
+    """Return the library. Raises InvalidConfig if it is not installed."""
+    return need("kafka", "confluent_kafka")
+
+
+def properties_of(key: str, given: Mapping[str, Any], refused: Mapping[str, str]) -> dict[str, str]:
+    """Return properties of a client as librdkafka takes them.
+
+    Args:
+        key: of the option that they come from.
+        given: what it says.
+        refused: names of properties that options stand for, or that cannot be set, and what to do instead.
+
+    Raises:
+        InvalidConfig: one of them cannot be set.
+    """
+    settings = {}
+    for name, value in given.items():
+        if reason := refused.get(name) or _NOT_HERE.get(name):
+            raise InvalidConfig(f"{key}: {name}: {reason}")
+        if name.endswith("_cb") or name in ("error_cb", "on_commit", "logger"):
+            raise InvalidConfig(f"{key}: {name} is code; it cannot be set")
+        settings[_NAMES_IN_JAVA.get(name, name)] = str(value).lower() if isinstance(value, bool) else str(value)
+    return settings
+
+
+def check_properties(key: str, make: str, settings: Mapping[str, str]) -> None:
+    """Refuse properties that the library does not know, by making a client that connects to nobody.
+
+    Nothing is checked where the library is not installed; files are not looked for.
+
+    Raises:
+        InvalidConfig: the library's reason, which names the property.
+    """
+    try:
+        kafka = library()
+    except InvalidConfig:
+        return
+    given = {name: value for name, value in settings.items() if "location" not in name}
+    client_type = getattr(kafka, make)
+    try:
+        client = client_type({"log_level": 0, **given, **({"group.id": "check"} if make == "Consumer" else {})})
+    except (kafka.KafkaException, TypeError, ValueError) as error:
+        raise InvalidConfig(
+            f"{key}: {cause_of(error)}; the names are those of librdkafka's CONFIGURATION.md"
+        ) from error
+    if make == "Consumer":
+        client.close()
+
+
+def cause_of(error: BaseException) -> str:
+    """Return what happened, in one line."""
+    first = error.args[0] if error.args else error
+    text = first.str() if hasattr(first, "str") else str(first)
+    return " ".join(str(text).split())
+
+
+class Topic(NamedTuple):
+    """What Kafka says of a topic.
+
+    Attributes:
+        id: another one for each topic that ever has the name; empty if Kafka does not tell.
+        partitions: how many.
+        is_compacted: whether only the last record of a key stays.
+        largest: bytes of a batch of records at most; 0 if that is not known.
+    """
+
+    id: str
+    partitions: int
+    is_compacted: bool
+    largest: int
+
+
+class Connection:
+    """What a client says of its connections, which it makes again and again by itself.
+
+    Attributes:
+        trouble: the last that went wrong; empty if nothing did since `forget`.
+        is_away: whether no broker can be reached.
+    """
+
+    def __init__(self, config: KafkaConfig, logger: Logger) -> None:
+        """Prepare for the clients that are given `failed` as their ``error_cb``."""
+        self.trouble = ""
+        self.is_away = False
+        self._config = config
+        self._log = logger
+
+    def failed(self, error: KafkaError) -> None:
+        """Keep what a client says; called by it, on the thread that polls it."""
+        if error.name() == "_ALL_BROKERS_DOWN":
+            self.is_away = True
+            self.trouble = self.trouble or cause_of(Exception(error))
+        else:
+            self.trouble = cause_of(Exception(error))
+
+    def forget(self) -> None:
+        """Take it that all is well."""
+        self.trouble = ""
+        self.is_away = False
+
+    def away(self, error: BaseException | str) -> Retry:
+        """Return the error that says that Kafka is away."""
+        text = error if isinstance(error, str) else cause_of(error)
+        known = f" ({self.trouble})" if self.trouble and self.trouble not in text else ""
+        return Retry(f"Kafka at {self._config.bootstrap_servers}: {text}{known}")
+
+    def describe(self, kafka: Any) -> Topic:
+        """Ask Kafka for the topic.
+
+        Raises:
+            Retry: Kafka is away, lets nobody in, or has no such topic.
+            InvalidConfig: no client can be made of the settings.
+        """
+        admin = need("kafka", "confluent_kafka.admin")
+        settings = {**self._config.connection(), "error_cb": self.failed}
+        name = self._config.topic
+        try:
+            client = admin.AdminClient(settings)
+        except kafka.KafkaException as error:
+            raise InvalidConfig(cause_of(error)) from error
+        (asked,) = client.describe_topics(kafka.TopicCollection([name]), request_timeout=ASK_S).values()
+        try:
+            found = self._answer(client, asked)
+        except kafka.KafkaException as error:
+            if error.args[0].code() == kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
+                servers = self._config.bootstrap_servers
+                raise Retry(
+                    f"Kafka at {servers} has no topic {name}; make it: kafka-topics.sh --create --topic {name}"
+                    f" --bootstrap-server {servers}"
+                ) from error
+            raise self.away(error) from error
+        resource = admin.ConfigResource(admin.ConfigResource.Type.TOPIC, name)
+        (asked,) = client.describe_configs([resource], request_timeout=ASK_S).values()
+        try:
+            entries = {key: entry.value or "" for key, entry in self._answer(client, asked).items()}
+        except kafka.KafkaException as error:  # it may be that nobody is told
+            self._log.info("Kafka does not tell the settings of topic %s: %s", name, cause_of(error))
+            entries = {}
+        topic_id = "" if found.topic_id is None else str(found.topic_id)
+        compacted = "compact" in entries.get("cleanup.policy", "")
+        return Topic(topic_id, len(found.partitions), compacted, int(entries.get("max.message.bytes") or 0))
+
+    def _answer(self, client: Any, asked: Future[Any]) -> Any:
+        began_s = time.monotonic()
+        while not asked.done():
+            client.poll(0.05)  # calls `failed`
+            taken_s = time.monotonic() - began_s
+            if taken_s > 2 * ASK_S or (self.is_away and taken_s > _AWAY_S):
+                raise self.away("no broker can be reached" if self.is_away else f"no answer for {2 * ASK_S:g} s")
+        return asked.result()

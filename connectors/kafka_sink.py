@@ -1,0 +1,247 @@
+"""The sink ``kafka``: records to a topic of Apache Kafka.
+
+A batch is written when Kafka has confirmed each of its records. Keys go to the partitions where Kafka's own Java
+client puts them, and the order within a partition is kept. What was confirmed of a batch that has to be given again is
+remembered, and not sent again. A record is there twice if the instance is killed between the confirmation and the
+acknowledgement, or if the broker ends between storing and confirming it.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ..api.connector import Batching, Record, RecordRefused, Sink, SinkContext
+from ..api.connector_config import option
+from ..errors import InvalidConfig
+from .kafka import BASE64_KEY, BASE64_NAMES, Connection, KafkaConfig, cause_of, check_properties, library, properties_of
+
+_JAVA = "org.apache.kafka.common.serialization."
+_PROPERTIES = "producerConfigProperties"
+_REFUSED = {
+    "key.serializer": "give keySerializerClass",
+    "value.serializer": "give valueSerializerClass",
+    "enable.idempotence": "it is so with acks all",
+}
+_WINS = frozenset(("bootstrap.servers", "acks", "request.required.acks", "batch.size", "message.max.bytes"))
+"""Properties that options stand for: the options win, as Pulsar has it."""
+_AWAY_S = 2.0
+"""How long nothing is confirmed, with no broker in reach, until the sink says that Kafka is away."""
+_STALLED_S = 60.0
+"""The same with brokers in reach."""
+_OVERHEAD_BYTES = 512
+"""Of a batch of one record, at most, without its headers."""
+_REFUSALS = (
+    "MSG_SIZE_TOO_LARGE", "INVALID_MSG", "INVALID_MSG_SIZE", "INVALID_RECORD", "INVALID_TIMESTAMP",
+    "RECORD_LIST_TOO_LARGE", "POLICY_VIOLATION",
+)  # fmt: skip
+
+
+@dataclass(kw_only=True)
+class KafkaSinkConfig(KafkaConfig):
+    """Where records go, and how."""
+
+    acks: Literal["all", "-1", "1", "0"] = option(
+        "Who confirms a record: all, the replicas that are in sync, or 1, the leader. 0 is refused.", default="all"
+    )
+    batch_size: int = option("Bytes of a batch to one partition at most.", default=16_384, limits=(1, 100_000_000))
+    max_request_size: int = option(
+        "Bytes of a request at most; a record that is larger is refused.",
+        default=1_048_576,
+        limits=(1000, 1_000_000_000),
+    )
+    key_serializer_class: str = option("StringSerializer or ByteArraySerializer.", default=f"{_JAVA}StringSerializer")
+    value_serializer_class: str = option(
+        "ByteArraySerializer or StringSerializer: the bytes as they are.", default=f"{_JAVA}ByteArraySerializer"
+    )
+    producer_config_properties: dict[str, Any] = option(
+        "More settings of the producer, by the names of librdkafka.", default={}
+    )  # fmt: skip
+    copy_headers_enabled: bool = option("Whether properties become headers.", default=False)
+
+
+class KafkaSink(Sink):
+    """Records to a topic of Apache Kafka, confirmed batch by batch."""
+
+    config = KafkaSinkConfig
+
+    def __init__(self) -> None:
+        """Connect to nobody; what was confirmed is remembered over a new `open`."""
+        self._confirmed: set[tuple[str, str]] = set()
+        self._producer: Any = None
+
+    def check(self, config: KafkaSinkConfig) -> None:
+        """See `Connector.check`."""
+        config.check_connection()
+        if config.acks == "0":
+            raise InvalidConfig("acks 0: nobody would confirm what is written; give all, or 1")
+        for key, given in (
+            ("keySerializerClass", config.key_serializer_class),
+            ("valueSerializerClass", config.value_serializer_class),
+        ):
+            if given.removeprefix(_JAVA) not in ("StringSerializer", "ByteArraySerializer"):
+                raise InvalidConfig(
+                    f"{key}: {given} cannot be had; give StringSerializer or ByteArraySerializer, and a transform"
+                    " function for the rest"
+                )
+        check_properties(_PROPERTIES, "Producer", self._properties(config))
+
+    def not_effectively_once(self, config: KafkaSinkConfig) -> str:
+        """See `Connector.not_effectively_once`."""
+        return "a record that comes again is a second record in Kafka"
+
+    @staticmethod
+    def _properties(config: KafkaSinkConfig) -> dict[str, str]:
+        found = properties_of(_PROPERTIES, config.producer_config_properties, _REFUSED)
+        return {name: value for name, value in found.items() if name not in _WINS}
+
+    def batching(self, config: KafkaSinkConfig) -> Batching:
+        """See `Sink.batching`."""
+        return Batching(records=5000, size=4 << 20)
+
+    def open(self, config: KafkaSinkConfig, context: SinkContext) -> None:
+        """See `Connector.open`."""
+        kafka = self._kafka = library()
+        self._config = config
+        self._context = context
+        self._connection = Connection(config, context.logger)
+        topic = self._connection.describe(kafka)
+        properties = self._properties(config)
+        self._needs_key = topic.is_compacted
+        self._largest = config.max_request_size
+        if topic.largest and not {"compression.type", "compression.codec"} & properties.keys():
+            # What Kafka would refuse takes those beside it along, so it is not sent.
+            self._largest = min(self._largest, topic.largest)
+        settings = {
+            "partitioner": "murmur2_random",
+            "linger.ms": 5,
+            **properties,
+            **config.connection(),
+            "acks": config.acks,
+            "enable.idempotence": config.acks in ("all", "-1"),
+            "batch.size": config.batch_size,
+            "message.max.bytes": config.max_request_size,
+            "delivery.report.only.error": True,
+            "error_cb": self._connection.failed,
+        }
+        try:
+            self._producer = kafka.Producer(settings)
+        except kafka.KafkaException as error:
+            raise InvalidConfig(cause_of(error)) from error
+
+    def write_batch(self, records: Sequence[Record]) -> None:
+        """See `Sink.write_batch`."""
+        messages = [self._message(record, index) for index, record in enumerate(records)]
+        done = self._confirmed
+        left = [index for index, record in enumerate(records) if (record.topic, record.message_id) not in done]
+        failed = self._send({index: messages[index] for index in left})
+        refused = [index for index in sorted(failed) if failed[index].name() in _REFUSALS]
+        if not failed:
+            done.clear()
+            return
+        done.update((records[index].topic, records[index].message_id) for index in left if index not in failed)
+        for index in refused:
+            # A batch is refused as a whole: the one at fault is that which is refused alone too.
+            if not (alone := self._send({index: messages[index]})):
+                done.add((records[index].topic, records[index].message_id))
+            elif alone[index].name() in _REFUSALS:
+                raise RecordRefused(f"Kafka refuses it: {cause_of(Exception(alone[index]))}", index)
+            else:
+                failed[index] = alone[index]
+        others = [error for error in failed.values() if error.name() not in _REFUSALS]
+        if others:
+            raise self._connection.away(f"{len(others)} records are not confirmed: {cause_of(Exception(others[0]))}")
+        done.clear()
+
+    def _send(self, messages: Mapping[int, dict[str, Any]]) -> dict[int, Any]:
+        """Send messages, wait until it is known what became of each, and return the errors of those that failed."""
+        kafka, producer, topic = self._kafka, self._producer, self._config.topic
+        failed: dict[int, Any] = {}
+
+        def report(index: int) -> Any:
+            def delivered(error: Any, _message: Any) -> None:
+                if error is not None:
+                    failed[index] = error
+
+            return delivered
+
+        for index, message in messages.items():
+            try:
+                producer.produce(topic, on_delivery=report(index), **message)
+            except BufferError:
+                self._wait(producer)
+                producer.produce(topic, on_delivery=report(index), **message)
+            except kafka.KafkaException as error:
+                failed[index] = error.args[0]
+        self._wait(producer)
+        return failed
+
+    def _wait(self, producer: Any) -> None:
+        """Wait until nothing is on its way; what does not move is taken back, and counts as failed."""
+        left, moved_s = len(producer), time.monotonic()
+        while now := producer.flush(0.1):
+            if now != left:
+                left, moved_s = now, time.monotonic()
+            waited_s = time.monotonic() - moved_s
+            gives_up = self._connection.is_away or self._context.is_stopping()
+            if waited_s > _STALLED_S or (gives_up and waited_s > _AWAY_S):
+                producer.purge()
+                producer.flush(_AWAY_S)
+                return
+        self._connection.forget()
+
+    def _message(self, record: Record, index: int) -> dict[str, Any]:
+        """Return what `produce` takes. Raises RecordRefused for what Kafka would refuse."""
+        value, key = _as_bytes(record.value, index), None if record.key is None else record.key.encode()
+        properties = dict(record.properties)
+        if key is not None and properties.pop(BASE64_KEY, "") == "true":
+            key = _unpacked(key.decode(), BASE64_KEY, index)
+        if key is None and self._needs_key:
+            raise RecordRefused(f"it has no key, and topic {self._config.topic} is compacted", index)
+        headers: list[tuple[str, bytes]] = []
+        if self._config.copy_headers_enabled:
+            packed = properties.pop(BASE64_NAMES, "").split(",")
+            headers = [
+                (name, _unpacked(text, name, index) if name in packed else text.encode())
+                for name, text in properties.items()
+                if not name.startswith("__kafka_")
+            ]
+        size = len(value or b"") + len(key or b"") + sum(len(name) + len(text) + 10 for name, text in headers)
+        if size + _OVERHEAD_BYTES > self._largest:
+            raise RecordRefused(f"it has {size} bytes, and a batch of {self._largest} is the largest", index)
+        message: dict[str, Any] = {"value": value, "key": key}
+        if headers:
+            message["headers"] = headers
+        if 0 < record.event_time_ms < 1 << 63:
+            message["timestamp"] = record.event_time_ms
+        return message
+
+    def close(self) -> None:
+        """See `Connector.close`."""
+        if self._producer is not None:
+            producer, self._producer = self._producer, None
+            producer.purge()
+            producer.flush(1.0)
+
+
+def _as_bytes(value: Any, index: int) -> bytes | None:
+    if value is None or isinstance(value, bytes):
+        return value
+    try:
+        if isinstance(value, str):
+            return value.encode()
+        return json.dumps(value, ensure_ascii=False).encode()
+    except (TypeError, ValueError) as error:
+        raise RecordRefused(f"the value is no bytes, no text and no JSON: {error}", index) from error
+
+
+def _unpacked(text: str, name: str, index: int) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise RecordRefused(f"property {name} is no base64: {error}", index) from error

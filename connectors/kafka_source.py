@@ -1,0 +1,409 @@
+"""The source ``kafka``: records of a topic of Apache Kafka.
+
+The instances of a source are members of one group, among which Kafka divides the partitions; the order within a
+partition is kept. With ``partition`` there is one partition, one instance and no group.
+
+Position: for each partition the offset behind what was read. It is kept with the source, and committed to the group
+once records are durable, which is what tools show as lag and what another instance goes on from. Where somebody else
+has set the group's offset, an operator with ``kafka-consumer-groups.sh`` or the consumer that was there before, it is
+taken; a commit of our own is known by its metadata. A topic that was deleted and made anew is read from its beginning.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal
+
+from ..api.connector import Record, Retry, Source, SourceContext
+from ..api.connector_config import option
+from ..errors import InvalidConfig, MagnetarError
+from .kafka import (
+    ASK_S,
+    BASE64_KEY,
+    BASE64_NAMES,
+    Connection,
+    KafkaConfig,
+    cause_of,
+    check_properties,
+    library,
+    properties_of,
+)
+
+READ_MAX = 2000
+"""Records that one `read` returns."""
+_WAIT_S = 0.3
+_PROBE_S = 1.0
+_OURS = "magnetar"
+"""Metadata of the offsets that are committed here."""
+_JAVA = "org.apache.kafka.common.serialization."
+_PROPERTIES = "consumerConfigProperties"
+_REFUSED = {
+    "enable.auto.commit": "give autoCommitEnabled",
+    "auto.commit.interval.ms": "give autoCommitIntervalMs",
+    "auto.offset.reset": "give autoOffsetReset",
+    "key.deserializer": "give keyDeserializationClass",
+    "value.deserializer": "give valueDeserializationClass",
+    "max.poll.records": f"a read returns {READ_MAX} records at most",
+    "group.instance.id": "the source has one for each instance",
+    "enable.partition.eof": "the source has no use for the end of a partition",
+}
+_WINS = frozenset(
+    ("bootstrap.servers", "group.id", "fetch.min.bytes", "session.timeout.ms", "heartbeat.interval.ms")
+)  # fmt: skip
+"""Properties that options stand for: the options win, as Pulsar has it."""
+
+
+@dataclass(kw_only=True)
+class KafkaSourceConfig(KafkaConfig):
+    """What is read, and how."""
+
+    group_id: str = option("The group whose members share the partitions.")
+    partition: int = option(
+        "Read this partition alone, without the group: the same records in the same order each time, as"
+        " EFFECTIVELY_ONCE needs. -1: what the group gives.",
+        default=-1,
+        limits=(-1, None),
+    )
+    fetch_min_bytes: int = option(
+        "Bytes that a broker waits for before it answers.", default=1, limits=(1, 100_000_000)
+    )
+    auto_commit_enabled: bool = option(
+        "true: offsets of durable records are committed every autoCommitIntervalMs; false: at once.", default=True
+    )
+    auto_commit_interval_ms: int = option(
+        "Milliseconds between two commits.", default=5000, limits=(1, 86_400_000)
+    )  # fmt: skip
+    session_timeout_ms: int = option(
+        "Milliseconds without a sign of life after which a member is thrown out.", default=30_000, limits=(1, 3_600_000)
+    )
+    heartbeat_interval_ms: int = option("Milliseconds between two signs of life.", default=3000, limits=(1, 3_600_000))
+    auto_offset_reset: Literal["earliest", "latest", "none"] = option(
+        "Where to begin without an offset, or with one that Kafka no longer has; none: the source ends with an error.",
+        default="earliest",
+    )
+    key_deserialization_class: str = option(
+        "StringDeserializer: keys are texts, base64 where their bytes are no UTF-8 (property __kafka_base64_key);"
+        " ByteArrayDeserializer: always base64.",
+        default=f"{_JAVA}StringDeserializer",
+    )
+    value_deserialization_class: str = option(
+        "ByteArrayDeserializer or StringDeserializer: the bytes as they are; others are refused, use a SerDe.",
+        default=f"{_JAVA}ByteArrayDeserializer",
+    )
+    consumer_config_properties: dict[str, Any] = option(
+        "More settings of the consumer, by the names of librdkafka.", default={}
+    )  # fmt: skip
+    copy_headers_enabled: bool = option(
+        "Whether headers become properties, with __kafka_topic, __kafka_partition and __kafka_offset.", default=False
+    )
+
+
+@dataclass(slots=True, eq=False)
+class _Read:
+    """Offsets behind what one `read` returned."""
+
+    offsets: Mapping[int, int]
+    is_durable: bool = False
+
+
+@dataclass(slots=True)
+class _Stand:
+    """Where the source stands.
+
+    Attributes:
+        topic_id: of the topic that the offsets are of.
+        offsets: by partition.
+        taken: offsets of the group that somebody else had set, and that were gone on from.
+    """
+
+    topic_id: str = ""
+    offsets: dict[int, int] = field(default_factory=dict)
+    taken: dict[int, int] = field(default_factory=dict)
+
+
+class KafkaSource(Source):
+    """Records of a topic of Apache Kafka, as a member of a group or from one partition."""
+
+    config = KafkaSourceConfig
+
+    def __init__(self) -> None:
+        """Stand nowhere; what was read is remembered over a new `open`."""
+        self._stand: _Stand | None = None
+        self._consumer: Any = None
+
+    def check(self, config: KafkaSourceConfig) -> None:
+        """See `Connector.check`."""
+        config.check_connection()
+        if not config.group_id:
+            raise InvalidConfig("groupId is empty; give the name of a group")
+        if config.heartbeat_interval_ms >= config.session_timeout_ms:
+            raise InvalidConfig("heartbeatIntervalMs must be less than sessionTimeoutMs, a third of it at most")
+        for key, given in (
+            ("keyDeserializationClass", config.key_deserialization_class),
+            ("valueDeserializationClass", config.value_deserialization_class),
+        ):
+            if given.removeprefix(_JAVA) not in ("StringDeserializer", "ByteArrayDeserializer"):
+                raise InvalidConfig(
+                    f"{key}: {given} cannot be had; give StringDeserializer or ByteArrayDeserializer, and a SerDe or a"
+                    " transform function for the rest"
+                )
+        check_properties(_PROPERTIES, "Consumer", self._properties(config))
+
+    def not_effectively_once(self, config: KafkaSourceConfig) -> str:
+        """See `Connector.not_effectively_once`."""
+        if config.partition >= 0:
+            return ""
+        return (
+            "Kafka gives the records of several partitions in another order each time; give partition, with a source"
+            " for each partition"
+        )
+
+    @staticmethod
+    def _properties(config: KafkaSourceConfig) -> dict[str, str]:
+        found = properties_of(_PROPERTIES, config.consumer_config_properties, _REFUSED)
+        return {name: value for name, value in found.items() if name not in _WINS}
+
+    def open(self, config: KafkaSourceConfig, context: SourceContext) -> None:
+        """See `Connector.open`."""
+        kafka = self._kafka = library()
+        self._config = config
+        self._log = context.logger
+        self._is_exact = context.is_exact
+        self._connection = Connection(config, context.logger)
+        self._reads: deque[_Read] = deque()
+        self._keeps_text = config.key_deserialization_class.endswith("StringDeserializer")
+        self._names: dict[int, str] = {}
+        self._error: Any = None
+        if config.partition >= 0 and context.parallelism > 1:
+            raise InvalidConfig("partition is one partition, and it has one reader: parallelism must be 1")
+        topic = self._connection.describe(kafka)
+        self._stand = self._found_again(topic.id, context.position)
+        settings = {
+            "fetch.queue.backoff.ms": 10,  # a second, if it is not set, in which nothing is fetched
+            "queued.max.messages.kbytes": 32_768,
+            "max.poll.interval.ms": max(300_000, config.session_timeout_ms),
+            **self._properties(config),
+            **config.connection(),
+            "group.id": config.group_id,
+            # Whoever comes back under this name takes the place of a member that was killed, at once.
+            "group.instance.id": f"{context.name}-{context.instance_id}",
+            "fetch.min.bytes": config.fetch_min_bytes,
+            "session.timeout.ms": config.session_timeout_ms,
+            "heartbeat.interval.ms": config.heartbeat_interval_ms,
+            "auto.offset.reset": {"none": "error"}.get(config.auto_offset_reset, config.auto_offset_reset),
+            "enable.auto.commit": config.auto_commit_enabled and config.partition < 0,
+            "auto.commit.interval.ms": config.auto_commit_interval_ms,
+            "enable.auto.offset.store": False,
+            "partition.assignment.strategy": "range,roundrobin",
+            "error_cb": self._connection.failed,
+        }
+        try:
+            self._consumer = kafka.Consumer(settings)
+            if config.partition < 0:
+                self._consumer.subscribe([config.topic], on_assign=self._assigned)
+                return
+            if config.partition >= topic.partitions:
+                raise InvalidConfig(
+                    f"partition {config.partition}: topic {config.topic} has the partitions 0 to {topic.partitions - 1}"
+                )
+            if topic.is_compacted and self._is_exact:
+                raise InvalidConfig(
+                    f"partition: topic {config.topic} is compacted, and EFFECTIVELY_ONCE needs all records again"
+                )
+            self._assigned(self._consumer, [kafka.TopicPartition(config.topic, config.partition)])
+        except kafka.KafkaException as error:
+            code = error.args[0].code()
+            if code in (kafka.KafkaError._INVALID_ARG, kafka.KafkaError._SSL):
+                raise InvalidConfig(cause_of(error)) from error
+            raise self._connection.away(error) from error
+
+    def _found_again(self, topic_id: str, position: Any) -> _Stand:
+        stand = self._stand
+        if stand is None and position:
+            stand = _Stand(
+                position["topicId"], *({int(n): at for n, at in position[k].items()} for k in ("offsets", "taken"))
+            )
+        if stand is None:
+            return _Stand(topic_id)
+        if stand.topic_id == topic_id or not (stand.topic_id and topic_id):
+            return stand
+        if self._is_exact:
+            raise MagnetarError(
+                f"topic {self._config.topic} was deleted and made anew; delete the source and create it anew to read it"
+            )
+        self._log.warning("topic %s was deleted and made anew; it is read from its beginning", self._config.topic)
+        return _Stand(topic_id)
+
+    # -- partitions -------------------------------------------------------------------------------------------------
+
+    def _assigned(self, consumer: Any, partitions: Sequence[Any]) -> None:
+        """Begin with partitions where they stand; called by `consume`, and with `partition` once."""
+        config, stand = self._config, self._stand
+        assert stand is not None
+        begins = []
+        committed = consumer.committed(list(partitions), timeout=ASK_S)
+        for one in committed:
+            if one.error is not None:
+                raise self._connection.away(cause_of(Exception(one.error)))
+            start = self._start(stand, one)
+            low, high = consumer.get_watermark_offsets(one, timeout=ASK_S)
+            if start is None or not low <= start <= high:
+                start = self._reset(one.partition, start, low, high)
+                stand.offsets[one.partition] = start
+            begins.append(self._kafka.TopicPartition(config.topic, one.partition, start, _OURS))
+        consumer.assign(begins)
+        self._log.info(
+            "reads %s", ", ".join(f"partition {at.partition} from {at.offset}" for at in begins) or "nothing"
+        )
+        if config.auto_offset_reset == "latest" and begins and config.partition < 0:
+            consumer.commit(offsets=begins, asynchronous=True)  # what comes now is read even if it stops before
+
+    def _start(self, stand: _Stand, committed: Any) -> int | None:
+        """Return where to begin with a partition; None if nobody knows."""
+        known = stand.offsets.get(committed.partition)
+        offset: int = committed.offset
+        if offset < 0 or (self._config.partition >= 0 and known is not None):
+            return known
+        if committed.metadata != _OURS and stand.taken.get(committed.partition) != offset:
+            stand.taken[committed.partition] = stand.offsets[committed.partition] = offset
+            return offset
+        return offset if known is None else max(offset, known)
+
+    def _reset(self, partition: int, start: int | None, low: int, high: int) -> int:
+        """Return where to begin with a partition whose offset is not known, or is none of it."""
+        policy = self._config.auto_offset_reset
+        what = f"partition {partition} of topic {self._config.topic}"
+        if start is not None:
+            lost = f"{what} has the offsets {low} to {high}, and the source stands at {start}"
+            if policy == "none" or self._is_exact:
+                raise MagnetarError(f"{lost}; records may be lost. Delete the source and create it anew to go on")
+            self._log.error("%s; records may be lost, it goes on by autoOffsetReset %s", lost, policy)
+        elif policy == "none":
+            raise MagnetarError(f"{what} has no offset of group {self._config.group_id}, and autoOffsetReset is none")
+        return high if policy == "latest" else low
+
+    # -- records ----------------------------------------------------------------------------------------------------
+
+    def read(self) -> Sequence[Record] | None:
+        """See `Source.read`."""
+        kafka = self._kafka
+        try:
+            # A call waits until it has all that it may return: the first is for one, the second for what is there.
+            messages = [] if self._error is not None else self._consumer.consume(1, _WAIT_S)
+            if not messages:
+                self._look_after()
+                return None
+            messages += self._consumer.consume(READ_MAX - 1, 0)
+        except kafka.KafkaException as error:
+            raise self._connection.away(error) from error
+        records: list[Record] = []
+        offsets: dict[int, int] = {}
+        for message in messages:
+            if message.error() is not None:
+                self._error = message.error()
+                continue
+            partition = message.partition()
+            offsets[partition] = message.offset() + 1
+            records.append(self._record(message, partition))
+        if not records:
+            return None
+        self._connection.forget()
+        assert self._stand is not None
+        self._stand.offsets.update(offsets)
+        read = _Read(offsets)
+        self._reads.append(read)
+        records[-1].acknowledge = partial(self._durable, read)
+        return records
+
+    def _record(self, message: Any, partition: int) -> Record:
+        key = message.key()
+        properties: dict[str, str] = {}
+        text: str | None = None
+        if self._config.copy_headers_enabled:
+            properties = self._headers(message)
+        if key is not None:
+            text = _as_text(key) if self._keeps_text else None
+            if text is None:
+                text = base64.b64encode(key).decode()
+                properties[BASE64_KEY] = "true"
+        kind, time_ms = message.timestamp()
+        name = self._names.get(partition) or self._names.setdefault(partition, str(partition))
+        return Record(message.value(), text, properties, time_ms if kind and time_ms > 0 else 0, partition=name)
+
+    def _headers(self, message: Any) -> dict[str, str]:
+        properties = {
+            "__kafka_topic": message.topic(),
+            "__kafka_partition": str(message.partition()),
+            "__kafka_offset": str(message.offset()),
+        }
+        no_texts = []
+        for name, value in message.headers() or ():
+            text = "" if value is None else _as_text(value)
+            if text is None:
+                no_texts.append(name)
+                text = base64.b64encode(value).decode()
+            properties[name] = text
+        if no_texts:
+            properties[BASE64_NAMES] = ",".join(no_texts)
+        return properties
+
+    def _look_after(self) -> None:
+        """Find out whether there is nothing to read, or nobody to read from."""
+        if self._error is not None:
+            text = cause_of(Exception(self._error))
+            if self._error.code() == self._kafka.KafkaError._AUTO_OFFSET_RESET:
+                raise MagnetarError(f"{text}, and autoOffsetReset is none")
+            raise self._connection.away(text)
+        if not self._connection.trouble:
+            return
+        found = self._consumer.list_topics(self._config.topic, timeout=_PROBE_S).topics[self._config.topic]
+        if found.error is not None:
+            raise self._connection.away(cause_of(Exception(found.error)))
+        if any(partition.leader < 0 for partition in found.partitions.values()):
+            raise self._connection.away("a partition has no leader")
+        self._connection.forget()
+
+    def snapshot(self) -> dict[str, Any]:
+        """See `Source.snapshot`."""
+        stand = self._stand
+        assert stand is not None
+        return {"topicId": stand.topic_id, "offsets": dict(stand.offsets), "taken": dict(stand.taken)}
+
+    def _durable(self, read: _Read) -> None:
+        """Commit what is durable up to here."""
+        read.is_durable = True
+        offsets: dict[int, int] = {}
+        while self._reads and self._reads[0].is_durable:
+            offsets.update(self._reads.popleft().offsets)
+        if not offsets or self._config.partition >= 0:
+            return
+        mine = {one.partition for one in self._consumer.assignment()}
+        kafka, topic = self._kafka, self._config.topic
+        places = [kafka.TopicPartition(topic, number, at, _OURS) for number, at in offsets.items() if number in mine]
+        if not places:
+            return
+        try:
+            if self._config.auto_commit_enabled:
+                self._consumer.store_offsets(offsets=places)
+            else:
+                self._consumer.commit(offsets=places, asynchronous=True)
+        except kafka.KafkaException as error:
+            raise Retry(f"offsets were not committed: {cause_of(error)}") from error
+
+    def close(self) -> None:
+        """See `Connector.close`."""
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None and not self._connection.trouble:
+            consumer.close()
+        # Where Kafka is away a close would wait for the session to end: the client ends with the object.
+
+
+def _as_text(data: bytes) -> str | None:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return None
