@@ -95,6 +95,20 @@ class ConnectorConfig:
         "customRuntimeOptions", TEXT, 'JSON text, such as {"runtimeEnv":"thread"}.',
         flags="--custom-runtime-options", record="customRuntimeOptions", compare=False,
     )  # fmt: skip
+    transform_function: str | None = option(
+        "transformFunction", TEXT,
+        "Code of the transform function of an installed connector: a .py, .zip or .whl file. That of an uploaded one is"
+        " in its archive.",
+        flags="--transform-function", compare=False,
+    )  # fmt: skip
+    transform_function_class_name: str | None = option(
+        "transformFunctionClassName", CLEARABLE_TEXT, "module.Class or module.function that each record goes through.",
+        flags="--transform-function-classname", record="className",
+    )  # fmt: skip
+    transform_function_config: str | None = option(
+        "transformFunctionConfig", CLEARABLE_TEXT, "What the transform function finds as its user config, as JSON.",
+        flags="--transform-function-config", record="userConfig",
+    )  # fmt: skip
     runtime_flags: str | None = option(
         "runtimeFlags", TEXT, "Flags for the runtime.",
         flags="--runtime-flags", record="runtimeFlags", refused=NOT_YET,
@@ -157,11 +171,13 @@ class SinkConfig(ConnectorConfig):
         flags="--subs-position", default="Latest", record="source.subscriptionPosition",
     )  # fmt: skip
     max_message_retries: int | None = option(
-        "maxMessageRetries", INTEGER, "How often a failing message is tried again.",
+        "maxMessageRetries", INTEGER,
+        "How often a refused message is tried again before it goes to the dead-letter topic; one that makes the sink"
+        " fail counts as refused where this is more than 0.",
         flags="--max-redeliver-count", record="retryDetails.maxMessageRetries",
     )  # fmt: skip
     dead_letter_topic: str | None = option(
-        "deadLetterTopic", TEXT, "Where messages go that the sink refuses.",
+        "deadLetterTopic", TEXT, "Where messages go that the sink refuses; by default each topic's TOPIC-NAME-DLQ.",
         flags="--dead-letter-topic", record="retryDetails.deadLetterTopic",
     )  # fmt: skip
     retain_ordering: bool | None = option(
@@ -183,7 +199,8 @@ class SinkConfig(ConnectorConfig):
         flags="--timeout-ms", record="source.timeoutMs", refused=NOT_YET,
     )  # fmt: skip
     negative_ack_redelivery_delay_ms: int | None = option(
-        "negativeAckRedeliveryDelayMs", INTEGER, "Delay before a failed message comes again.",
+        "negativeAckRedeliveryDelayMs", INTEGER,
+        "Milliseconds before a refused message is tried again; by default from 100 on, doubled each time.",
         flags="--negative-ack-redelivery-delay-ms", record="source.negativeAckRedeliveryDelayMs",
     )  # fmt: skip
     cleanup_subscription: bool | None = option(
@@ -200,10 +217,6 @@ _OTHERS = (
     Field("topicToSerdeClassName", TEXT_MAP, "Topic to SerDe class, JSON.", "--custom-serde-inputs"),
     Field("topicToSchemaType", OBJECT, "Topic to schema, as JSON.", "--custom-schema-inputs", refused=NOT_YET),
     Field("topicToSchemaProperties", OBJECT, "Properties of schemas, as JSON.", refused=NOT_YET),
-    Field("transformFunction", TEXT, "A function that each record goes through.", "--transform-function",
-          refused=NOT_YET),
-    Field("transformFunctionClassName", TEXT, "Its class.", "--transform-function-classname", refused=NOT_YET),
-    Field("transformFunctionConfig", TEXT, "Its config, as JSON.", "--transform-function-config", refused=NOT_YET),
 )  # fmt: skip
 
 SOURCE_FIELDS = (*fields_of(SourceConfig), *(one for one in _OTHERS if one.name == "sourceType"))

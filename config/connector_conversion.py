@@ -131,6 +131,12 @@ def check_sink(config: SinkConfig) -> None:
         )
     if config.dead_letter_topic:
         check_topic("DeadLetter", config.dead_letter_topic)
+    for name, number in (
+        ("maxMessageRetries", config.max_message_retries),
+        ("negativeAckRedeliveryDelayMs", config.negative_ack_redelivery_delay_ms),
+    ):
+        if number is not None and number < 0:
+            raise InvalidConfig(f"{name} must be 0 or more, not {number}")
     _check_connector(config, "Sink")
 
 
@@ -141,8 +147,31 @@ def _check_connector(config: ConnectorConfig, what: str) -> None:
     if config.log_topic:
         check_topic("LogTopic", config.log_topic)
     check_amounts(config.parallelism or 0, config.resources or Resources(), what)
+    _check_transform(config)
     for name, reason in _unsupported(config):
         raise InvalidConfig(f"{name}: {reason}")
+
+
+def _check_transform(config: ConnectorConfig) -> None:
+    class_name, code = config.transform_function_class_name, config.transform_function
+    if not class_name:
+        for name, value in (("transformFunction", code), ("transformFunctionConfig", config.transform_function_config)):
+            if value:
+                raise InvalidConfig(f"{name} is of a transform function; give its transformFunctionClassName too")
+        return
+    if code and not built_in(config):
+        raise InvalidConfig(
+            "transformFunction is for installed connectors: put the function into the connector's own archive, and give"
+            " transformFunctionClassName alone"
+        )
+    if code and ("://" in code or code.startswith("builtin")):
+        raise InvalidConfig(f"transformFunction {code[:80]} is not fetched from there; upload the file")
+    try:
+        settings = json.loads(config.transform_function_config or "{}")
+    except ValueError as error:
+        raise InvalidConfig(f"transformFunctionConfig is no JSON: {error}") from error
+    if not isinstance(settings, dict):
+        raise InvalidConfig("transformFunctionConfig must be a JSON object")
 
 
 def _unsupported(config: ConnectorConfig) -> Iterator[tuple[str, str]]:
@@ -162,7 +191,7 @@ def to_details(config: SourceConfig | SinkConfig) -> FunctionDetails:
     is_sink = isinstance(config, SinkConfig)
     values = to_message(config)
     values |= {
-        "className": IDENTITY,
+        "className": config.transform_function_class_name or IDENTITY,
         "componentType": "SINK" if is_sink else "SOURCE",
         "runtime": "PYTHON",
         "autoAck": True,
@@ -186,6 +215,8 @@ def from_details(details: FunctionDetails) -> SourceConfig | SinkConfig:
     return replace(
         config,
         configs=config.configs or {},
+        transform_function_class_name=None if details.className == IDENTITY else details.className or None,
+        transform_function_config=details.userConfig or None,
         archive=BUILT_IN + name if name else None,
         parallelism=details.parallelism,
         resources=Resources(cpu=details.resources.cpu, ram=details.resources.ram, disk=details.resources.disk),

@@ -163,7 +163,10 @@ class RuntimeManager:
 
     async def _make_spec(self, key: str, assignment: Assignment) -> InstanceSpec:
         metadata = assignment.instance.functionMetaData
-        package = await self._fetch_package(metadata.packageLocation)
+        has_transform = metadata.HasField("transformFunctionPackageLocation")  # of an installed connector
+        package = await self._fetch_package(
+            metadata.transformFunctionPackageLocation if has_transform else metadata.packageLocation
+        )
         async with self._log_changes:
             await asyncio.to_thread(_begin_incarnation, self.log_file(key).parent, metadata.functionUuid)
         return InstanceSpec(

@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 
+from ..config.connector_config import BUILT_IN
 from ..errors import MagnetarError
 from ..membership.manager import Member, parse_member, participants, read_roster
 from ..wire.functions_pb2 import FunctionMetaData
@@ -33,7 +34,7 @@ def check_namespace(namespace: str, topic_stats: Mapping[str, Any], functions: I
     names = [
         metadata.functionDetails.name
         for metadata in functions
-        if not metadata.packageLocation.packagePath.startswith(PACKAGE_PREFIX)
+        if not metadata.packageLocation.packagePath.startswith((PACKAGE_PREFIX, BUILT_IN))
     ]
     if not workers and not names:
         return

@@ -40,7 +40,7 @@ from .functions.cursor_reset import CursorReset
 from .functions.deletion import SubscriptionCleanup, Termination
 from .functions.instances import Instances
 from .functions.package_cleanup import PackageCleanup
-from .functions.package_intake import PACKAGE_PREFIX, PackageIntake
+from .functions.package_intake import PACKAGE_PREFIX, PackageIntake, code_location
 from .functions.package_topics import PackageTopics
 from .functions.prerequisites import Prerequisites
 from .functions.runs import Runs
@@ -152,7 +152,7 @@ class Parts:
             self._instances.notice_change()
 
     def _named_packages(self) -> set[str]:
-        paths = {metadata.packageLocation.packagePath for metadata in self.metadata.all()}
+        paths = {code_location(metadata).packagePath for metadata in self.metadata.all()}
         return {path.removeprefix(PACKAGE_PREFIX) for path in paths}
 
     async def _join(self, name: str, on_active_change: Callable[[bool], None]) -> Participation:

@@ -68,6 +68,8 @@ def _make_group(kind: str, flags: Flags) -> click.Group:
         archive = str(config.get("archive") or "")
         if archive and not archive.startswith(BUILT_IN):
             parts |= package_part(archive, "--archive")
+        elif transform := str(config.get("transformFunction") or ""):
+            parts |= package_part(transform, "--transform-function")
         return path, parts
 
     options = config_options(flags, f"--{kind}-config-file", f"--{kind}ConfigFile")

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 import pytest
 from magnetar.api.connector import Record, Sink, Source
 from magnetar.api.connector_config import option
+from magnetar.config.connector_conversion import IDENTITY
 from magnetar.config.rules import with_defaults
 from magnetar.errors import InvalidConfig
 from magnetar.instance.connectors.loading import check_connector
-from magnetar.worker.functions.components import SINK, SOURCE
+from magnetar.wire.functions_pb2 import FunctionMetaData
+from magnetar.worker.functions.components import SINK, SOURCE, Component
 
 
 @dataclass
@@ -68,3 +70,45 @@ def test_create_asks_an_installed_connector() -> None:
     json |= {"configs": {"schedule": "* * * * * *"}, "processingGuarantees": "EFFECTIVELY_ONCE"}
     with pytest.raises(InvalidConfig, match="processingGuarantees: it cannot be EFFECTIVELY_ONCE"):
         SOURCE.check(with_defaults(SOURCE.read(json)))
+
+
+CREATE: dict[str, object] = {"tenant": "t", "namespace": "n", "name": "s", "sinkType": "console", "inputs": ["in"]}
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"transformFunction": "t.py"}, "transformFunction is of a transform function; give its"),
+        ({"transformFunctionConfig": "{}"}, "transformFunctionConfig is of a transform function; give its"),
+        ({"transformFunctionClassName": "t.f", "transformFunctionConfig": "{"}, "transformFunctionConfig is no JSON"),
+        ({"transformFunctionClassName": "t.f", "transformFunctionConfig": "[]"}, "must be a JSON object"),
+        ({"transformFunctionClassName": "t.f", "transformFunction": "http://x/y.py"}, "is not fetched from there"),
+        (
+            {"sinkType": None, "archive": "a.py", "transformFunctionClassName": "t.f", "transformFunction": "t.py"},
+            "put the function into the connector's own archive",
+        ),
+        ({"maxMessageRetries": -1}, "maxMessageRetries must be 0 or more, not -1"),
+        ({"negativeAckRedeliveryDelayMs": -1}, "negativeAckRedeliveryDelayMs must be 0 or more, not -1"),
+    ],
+)
+def test_settings_of_transform_functions_and_retries_are_refused_by_name(change: dict[str, object], text: str) -> None:
+    with pytest.raises(InvalidConfig) as refused:
+        SINK.check(with_defaults(SINK.read(CREATE | change)))
+    assert text in str(refused.value)
+
+
+@pytest.mark.parametrize("component", [SINK, SOURCE])
+def test_transform_functions_are_kept_in_the_record(component: Component) -> None:
+    of_source = {"sourceType": "generator", "topicName": "out", "sinkType": None, "inputs": None}
+    json = CREATE | (of_source if component is SOURCE else {})
+    transform = {"transformFunctionClassName": "t.f", "transformFunctionConfig": '{"a": 1}'}
+    config = with_defaults(component.read(json | transform))
+    component.check(config)
+    details = component.to_details(config)
+    assert (details.className, details.userConfig) == ("t.f", '{"a": 1}')
+    shown = component.to_json(FunctionMetaData(functionDetails=details))
+    assert {name: shown[name] for name in transform} == transform
+    without = component.merge(component.from_details(details), component.read(json | dict.fromkeys(transform, "")))
+    plain = component.to_details(without)
+    assert (plain.className, plain.userConfig) == (IDENTITY, "")
+    assert component.from_details(plain).transform_function_class_name is None

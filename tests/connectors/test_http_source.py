@@ -31,6 +31,7 @@ def port() -> Iterator[int]:
     """A port that no other test is given."""
     reserved = Reserved(1)
     yield reserved.numbers[0]
+    del reserved
 
 
 @pytest.fixture
@@ -139,7 +140,7 @@ async def test_senders_are_refused_by_name(port: int, http: httpx.AsyncClient) -
     assert (await answer(Authorization="Bearer geheimß".encode()))[0] == 401
     assert (await answer(content="x" * 101)) == (
         413,
-        "the body of 101 bytes exceeds 100 bytes, the source's maxBodyBytes",
+        "the body of 101 bytes exceeds 100, the source's maxBodyBytes",
     )
     assert (await answer(content=chunks()))[0] == 413
     assert (await answer(content="{no json")) == (

@@ -88,3 +88,9 @@ async def test_broker_that_is_not_there_is_named_with_the_remedy(broker: Broker,
     assert text.startswith(f"no broker answers at {urls[which]}: ")
     assert text.endswith(f"; start one (magnetar broker) or correct --{which.replace('_', '-')}")
     assert "\n" not in text
+
+
+def test_installed_connectors_are_no_strangers() -> None:
+    ours = FunctionMetaData(packageLocation=PackageLocationMetaData(packagePath="builtin://file"))
+    ours.functionDetails.name = "archive"
+    check_namespace("public/functions", {}, [ours])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+from functools import partial
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from ...config.connector_config import BUILT_IN, ConnectorConfig, SinkConfig
@@ -12,7 +13,7 @@ from ...config.function_config import SPARK, FunctionConfig
 from ...errors import PackageError, RequestRefused
 from ...metadata.packages import PackageStore, Upload
 from ...metadata.packages_extract import SUFFIXES
-from ...wire.functions_pb2 import PackageLocationMetaData
+from ...wire.functions_pb2 import FunctionMetaData, PackageLocationMetaData
 from ..cluster.hand_over import Deadline
 from .connector_check import connector_class
 from .package_check import check_package
@@ -56,6 +57,21 @@ class PackageIntake:
         location = PackageLocationMetaData(packagePath=PACKAGE_PREFIX + upload.package_id, originalFileName=name)
         return location, class_name
 
+    async def keep_transform(
+        self, upload: Upload, file_name: str | None, config: ConnectorConfig, deadline: Deadline
+    ) -> PackageLocationMetaData:
+        """Check the package of an installed connector's transform function and make it durable; raises as `keep`."""
+        class_name = config.transform_function_class_name or ""
+        name = _package_name(file_name or config.transform_function or "", class_name)
+        check = partial(check_package, class_name=class_name)
+        await asyncio.to_thread(check, await self._packages.unpack(upload, name))
+        await deadline.ask(lambda: self._packages.keep(upload, name))
+        return PackageLocationMetaData(packagePath=PACKAGE_PREFIX + upload.package_id, originalFileName=name)
+
+    async def check_transform(self, location: PackageLocationMetaData, class_name: str) -> None:
+        """Check the package of a transform function against another class; raises PackageError."""
+        await asyncio.to_thread(check_package, await self.fetch(location), class_name)
+
     async def keep_named(self, upload: Upload, location: PackageLocationMetaData, deadline: Deadline) -> None:
         """Make sure that a package is there after a record names it.
 
@@ -89,6 +105,12 @@ def built_in_location(name: str) -> PackageLocationMetaData:
 def is_built_in(location: PackageLocationMetaData) -> bool:
     """Return whether a record is of an installed connector."""
     return location.packagePath.startswith(BUILT_IN)
+
+
+def code_location(metadata: FunctionMetaData) -> PackageLocationMetaData:
+    """Return where the code of a record is; of an installed connector that of its transform function, if it has one."""
+    has_transform = metadata.HasField("transformFunctionPackageLocation")
+    return metadata.transformFunctionPackageLocation if has_transform else metadata.packageLocation
 
 
 def package_id(location: PackageLocationMetaData) -> str:
@@ -126,6 +148,8 @@ def _check(package: Path, config: FunctionConfig | ConnectorConfig) -> str:
     """Return the class of a package that a config means. Blocking. Raises PackageError."""
     class_name = config.class_name or ""
     if isinstance(config, ConnectorConfig):
+        if config.transform_function_class_name:
+            check_package(package, config.transform_function_class_name)
         return connector_class(package, class_name, "sink" if isinstance(config, SinkConfig) else "source")
     check_package(package, class_name, installs=config.runtime_env == SPARK)
     return class_name
@@ -138,9 +162,11 @@ def _bare(path: str) -> str:
 
 def _file_name(sent: str | None, config: FunctionConfig | ConnectorConfig) -> str:
     """Return the package's bare name; a module is found by it, so an upload without a name takes that of `py`."""
-    name = _bare(sent or config.file_name or "")
-    if not name:
-        name = (config.class_name or "").split(".")[0] + ".py"
+    return _package_name(sent or config.file_name or "", config.class_name or "")
+
+
+def _package_name(given: str, class_name: str) -> str:
+    name = _bare(given) or class_name.split(".")[0] + ".py"
     if not name.endswith(SUFFIXES) or name in SUFFIXES:
         raise RequestRefused(400, f"the package {name} is not a {', '.join(SUFFIXES)} file; give one of these")
     if not name.isprintable() or len(name.encode()) > NAME_BYTES_MAX:

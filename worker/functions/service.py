@@ -20,7 +20,7 @@ from ...wire.functions_pb2 import RUNNING, STOPPED, FunctionMetaData, FunctionSt
 from ..cluster.broker_admin import BrokerAdmin
 from ..cluster.hand_over import NO_LEADER, Deadline, HandOver
 from .components import FUNCTION, Component
-from .package_intake import PackageIntake, built_in_location, url_refusal
+from .package_intake import PackageIntake, built_in_location, code_location, url_refusal
 from .prerequisites import Prerequisites
 
 LOOK_TIMEOUT_S = 5.0
@@ -140,7 +140,7 @@ class Functions:
                 metadata = await make_record(name, deployment, deadline)
             await self._submit(metadata, deadline)
             if deployment.upload is not None:
-                await self.packages.keep_named(deployment.upload, metadata.packageLocation, deadline)
+                await self.packages.keep_named(deployment.upload, code_location(metadata), deadline)
 
     async def _new_record(self, name: FunctionName, deployment: Deployment, deadline: Deadline) -> FunctionMetaData:
         if not await deadline.ask(lambda: self.admin.has_tenant(name.tenant)):
@@ -168,6 +168,7 @@ class Functions:
             version=0,
             createTime=time.time_ns() // 1_000_000,
             functionUuid=uuid.uuid4().hex,
+            transformFunctionPackageLocation=await self._keep_transform(deployment, config, deadline, None),
         )
         await deadline.ask(lambda: self.prerequisites.prepare_output(metadata.functionDetails))
         await deadline.ask(lambda: self.prerequisites.prepare_inputs(metadata.functionDetails))
@@ -205,6 +206,10 @@ class Functions:
         metadata = _next_version(existing)
         metadata.functionDetails.CopyFrom(component.to_details(config))
         metadata.packageLocation.CopyFrom(location)
+        transform = await self._keep_transform(deployment, config, deadline, existing)
+        metadata.ClearField("transformFunctionPackageLocation")
+        if transform is not None:
+            metadata.transformFunctionPackageLocation.CopyFrom(transform)
         for instance_id in [key for key in metadata.instanceStates if key >= (config.parallelism or 1)]:
             del metadata.instanceStates[instance_id]
         await deadline.ask(lambda: self.prerequisites.prepare_output(metadata.functionDetails))
@@ -288,7 +293,7 @@ class Functions:
     ) -> tuple[PackageLocationMetaData | None, Any]:
         """Check a package and make it durable; None if the request brings none. The config names its class then."""
         if name := self.component.built_in(config):
-            if deployment.upload is not None or deployment.url:
+            if (deployment.upload is not None and not config.transform_function_class_name) or deployment.url:
                 raise RequestRefused(400, f"{name} is installed; leave the package out, or the type")
             return built_in_location(name), config
         if deployment.url:
@@ -297,6 +302,23 @@ class Functions:
             return None, config
         location, class_name = await self.packages.keep(deployment.upload, deployment.file_name, config, deadline)
         return location, replace(config, class_name=class_name)
+
+    async def _keep_transform(
+        self, deployment: Deployment, config: Any, deadline: Deadline, existing: FunctionMetaData | None
+    ) -> PackageLocationMetaData | None:
+        """Return where the transform function of an installed connector is, None if it has none."""
+        if not self.component.built_in(config) or not config.transform_function_class_name:
+            return None
+        if deployment.upload is not None:
+            return await self.packages.keep_transform(deployment.upload, deployment.file_name, config, deadline)
+        if existing is None or not existing.HasField("transformFunctionPackageLocation"):
+            raise RequestRefused(
+                400, "transformFunctionClassName: the function's package is not provided; upload it as data"
+            )
+        await self.packages.check_transform(
+            existing.transformFunctionPackageLocation, config.transform_function_class_name
+        )
+        return existing.transformFunctionPackageLocation
 
 
 def _next_version(existing: FunctionMetaData) -> FunctionMetaData:

@@ -260,9 +260,13 @@ class FunctionsRoutes:
         """Return a function's package as it was uploaded."""
         metadata = self.functions.find(call.function)
         if call.request.query_params.get("transform-function") == "true":
-            raise RequestRefused(400, f"Function {call.function.name} has no transform function")
+            if not metadata.HasField("transformFunctionPackageLocation"):
+                raise RequestRefused(400, f"Function {call.function.name} has no transform function")
+            location = metadata.transformFunctionPackageLocation
+        else:
+            location = metadata.packageLocation
         try:
-            path = await self.packages.assemble(package_id(metadata.packageLocation))
+            path = await self.packages.assemble(package_id(location))
         except PackageError as exc:
             raise RequestRefused(500, str(exc)) from exc
         remove = BackgroundTask(asyncio.to_thread, path.unlink, missing_ok=True)
