@@ -31,11 +31,14 @@ from ...client.producers.outgoing import OutgoingEntry, encode_entry
 from ...errors import InvalidConfig
 from ...wire.pulsar_api_pb2 import KeyValue, SingleMessageMetadata
 from ..acks.publisher import Ticket
+from ..batch_call import Failure
 from ..gate import Gate, runs_within
 from ..publish_request import MESSAGE_BYTES_MAX, MessageOptions, PublishRequest
 from ..stopping import InstanceStopping
 from .positions import Kept
+from .records import text_of
 from .session import AWAY, ConnectorSession
+from .transform import Transform
 from .values import encoded
 
 IDLE_S = 0.05
@@ -137,10 +140,15 @@ class SourceReader:
         self._serde = serde
         self._compression = compression
         self._outlet = outlet
+        self._transform: Transform | None = None
         self._settled: deque[ReadBatch] = deque()
         self._at = Kept()
         self._to: Destination
         self._is_at_end = False
+
+    def use(self, transform: Transform | None) -> None:
+        """Have records go through a function before they are encoded."""
+        self._transform = transform
 
     def begin(self, kept: Kept, destination: Destination) -> None:
         """Say where to begin, and where records go; before the first read (from any thread)."""
@@ -209,7 +217,8 @@ class SourceReader:
 
     def _encode(self, batch: ReadBatch, first: int) -> None:
         """Make entries of the records of a batch, the first of which has the number ``first``."""
-        for run in self._plain_run(batch.records, first) or self._runs(batch, first):
+        records = self._transformed(batch.records)
+        for run in self._plain_run(records, first) or self._runs(batch, records, first):
             payloads = run.payloads
             headers = run.headers if any(run.headers) else None
             batch.size += sum(map(len, payloads))
@@ -222,9 +231,22 @@ class SourceReader:
                 )
                 batch.entries.append((run.partition, entry))
 
-    def _plain_run(self, records: Sequence[Record], first: int) -> list[_Run]:
+    def _transformed(self, records: Sequence[Record]) -> Sequence[Record | None]:
+        """Return what is sent of records, None for one that is dropped."""
+        if self._transform is None:
+            return records
+        failures: list[Failure] = []
+        outputs = self._transform.outputs(records, failures)
+        for failure in failures:
+            self._outlet.leave_out(f"a record is left out: {text_of(failure.error)}")
+        return outputs
+
+    def _plain_run(self, given: Sequence[Record | None], first: int) -> list[_Run]:
         """Return records as one run if nothing is odd about any of them; else none."""
         stored = self._to.stored
+        records = [record for record in given if record is not None]
+        if len(records) < len(given):
+            return []
         if len(stored) > 1 or first <= stored[0] or any(record.topic for record in records):
             return []
         try:
@@ -237,13 +259,13 @@ class SourceReader:
             return []
         return [] if max(map(len, payloads)) > MESSAGE_BYTES_MAX else [_Run(0, first, payloads, headers)]
 
-    def _runs(self, batch: ReadBatch, first: int) -> Iterator[_Run]:
+    def _runs(self, batch: ReadBatch, records: Sequence[Record | None], first: int) -> Iterator[_Run]:
         """Yield records in runs, one by one, without those that are stored, and those that cannot be sent."""
         stored, is_exact = self._to.stored, self._to.is_exact
         open_runs: dict[int, _Run] = {}
-        for number, record in enumerate(batch.records, first):
-            message = self._message(record)
-            if message is None:
+        for number, record in enumerate(records, first):
+            message = None if record is None else self._message(record)
+            if record is None or message is None:
                 continue
             payload, header = message
             if record.topic:

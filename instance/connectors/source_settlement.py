@@ -40,12 +40,13 @@ from ..function_context import instance_logger
 from ..function_thread import Calls, FunctionThread, Item, Maker
 from ..function_thread import Source as Input
 from ..gate import Gate
-from ..identity import producer_name
+from ..identity import producer_name, table_of
 from ..loading.loader import Home, load_serde
 from ..output_headers import HeaderMaker
 from ..ports import NumberedOutput, Output
 from ..publish_request import PublishRequest
 from ..state.session import StateSession
+from ..state.writer import StateLink
 from ..stats import now_ms
 from ..stopping import InstanceStopping
 from .context import InstanceContext
@@ -53,11 +54,14 @@ from .loading import load_connector
 from .positions import Positions
 from .session import ConnectorSession
 from .source import Destination, ReadBatch, SourceReader
+from .transform import load_transform
 from .values import BytesSerDe
 
 ON_THE_WAY_MAX = 50_000  # records
 ON_THE_WAY_BYTES_MAX = 64 * 1024 * 1024
 _START_S = 0.2
+STATE_GRACE_S = 1.0
+"""For the state store to answer a connector that is to stop."""
 _LAST_S = 1.5
 """How long the last records are waited for when the instance ends, so that they can be acknowledged."""
 _BUSY_PAUSE_S = 0.1
@@ -77,6 +81,7 @@ class SourceSettlement:
         self._positions = Positions(core)
         self._outputs: list[Output] = []
         self._session: ConnectorSession | None = None
+        self._link: StateLink | None = None
         self._context: InstanceContext
         self._reader: SourceReader
         self._may_read = threading.Event()
@@ -116,6 +121,8 @@ class SourceSettlement:
         serde = load_serde(home, name) if name else BytesSerDe()
         compression = compression_of(spec)
         reader = self._reader = SourceReader(source, session, serde, compression, self)
+        context.state = self.session()
+        reader.use(load_transform(spec, home, core.stats, self, context.state))
 
         def take_position() -> None:
             context.position = reader.at.position
@@ -139,6 +146,14 @@ class SourceSettlement:
             return
         if count := self._reader.read():
             thread.stats.total.received += count
+        if self._link is not None:
+            changes, is_taken = self._link.take(ends_unit=True)
+            if changes is not None and is_taken:
+                self._link.store(changes, self._changes_stored)
+
+    def _changes_stored(self, error: BaseException | None) -> None:
+        if error is not None:
+            self._core.report("ERROR", f"what the source put into its state is not stored: {error}")
 
     def _close_source(self) -> None:
         session = self._session
@@ -311,7 +326,11 @@ class SourceSettlement:
 
     def session(self) -> StateSession | None:
         """See `ports.Settlement`."""
-        return None
+        spec = self._core.spec
+        if not spec.state_url:
+            return None
+        self._link = StateLink(spec.state_url, table_of(spec.metadata), spec.key, self._core.report)
+        return self._link.session
 
     def publish(self, request: PublishRequest) -> None:
         """See `function_context.Outside`."""
@@ -326,7 +345,13 @@ class SourceSettlement:
 
     def trouble(self) -> str:
         """See `ports.Settlement`."""
-        return (self._session.trouble if self._session is not None else "") or self._positions.trouble or self._busy
+        troubles = (
+            "" if self._session is None else self._session.trouble,
+            self._positions.trouble,
+            "" if self._link is None else self._link.trouble(),
+            self._busy,
+        )
+        return next(filter(None, troubles), "")
 
     def tick(self) -> None:
         """See `ports.Settlement`."""
@@ -337,6 +362,8 @@ class SourceSettlement:
         self._may_read.set()
         if self._session is not None:
             self._session.request_stop()
+        if self._link is not None:
+            self._core.loop.call_later(STATE_GRACE_S, self._link.stop_function)
 
     async def settle(self, unprocessed: Sequence[Item]) -> None:
         """See `ports.Settlement`."""
@@ -348,6 +375,8 @@ class SourceSettlement:
         self._is_broken = True  # what is not stored yet is given up
         await self._publisher.close()
         await self._tasks.close()
+        if self._link is not None:
+            await asyncio.to_thread(self._link.close)
         await asyncio.gather(*(output.close() for output in self._outputs))
         await self._positions.close()
 

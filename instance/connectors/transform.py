@@ -5,7 +5,7 @@ It gets a record's value and returns another one, or a `Record` to change key an
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -51,7 +51,7 @@ class Transform:
             if output is not None
         ]
 
-    def outputs(self, records: list[Record], failures: list[Failure]) -> list[Record | None]:
+    def outputs(self, records: Sequence[Record], failures: list[Failure]) -> list[Record | None]:
         """Return what is sent of the records of a source, None for one that is dropped or failed."""
         outputs = self._calls.call([record.value for record in records], range(len(records)), failures)
         return [
