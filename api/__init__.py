@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         SinkContext,
         Source,
         SourceContext,
+        Trigger,
     )
     from .connector_config import option
 
@@ -49,6 +50,7 @@ __all__ = [
     "StateRefused",
     "StateStoreFailed",
     "StateUnavailable",
+    "Trigger",
     "option",
 ]
 
@@ -58,7 +60,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of the packa
         {
             ".connector": [
                 "BatchSource", "Batching", "EndOfInput", "Record", "RecordRefused", "Retry", "Sink", "SinkContext",
-                "Source", "SourceContext",
+                "Source", "SourceContext", "Trigger",
             ],
             ".connector_config": ["option"],
         },

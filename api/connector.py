@@ -250,6 +250,24 @@ class BatchSource(Connector, ABC):
         """Return the next record of the task, or a batch of them; None when there are no more."""
 
 
+class Trigger(ABC):
+    """Says when a batch source discovers its tasks; made for instance 0, without arguments.
+
+    Attributes:
+        is_first: whether it also does when the source was created, updated, or started again.
+    """
+
+    is_first: bool = False
+
+    @abstractmethod
+    def open(self, config: Mapping[str, Any]) -> None:
+        """Take ``discoveryTriggererConfig``."""
+
+    @abstractmethod
+    def next_after(self, moment_s: float) -> float | None:
+        """Return the next time behind a moment, both in seconds since 1970; None if there is none."""
+
+
 class Sink(Connector):
     """Takes records out. It has `write` or `write_batch`.
 

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from ..errors import InvalidConfig
 from ..wire.functions_pb2 import FunctionDetails
+from .batch_source import check_batch, check_batch_update, joined, parted
 from .connector_config import (
     BUILT_IN,
     SINK_FIELDS_BY_NAME,
@@ -108,6 +109,8 @@ def check_source(config: SourceConfig) -> None:
             f"processingGuarantees: a source is at least once always, so {config.processing_guarantees} makes no sense;"
             " leave it out, or use EFFECTIVELY_ONCE where the source has positions"
         )
+    if config.batch_source_config is not None:
+        check_batch(config.batch_source_config)
     _check_connector(config, "Source")
 
 
@@ -204,6 +207,8 @@ def to_details(config: SourceConfig | SinkConfig) -> FunctionDetails:
         values["subscriptionPosition"] = values["source"]["subscriptionPosition"]
     else:
         values["sink"]["forwardSourceMessageProperty"] = True
+        batch, class_name = config.batch_source_config, config.class_name
+        values["source"]["configs"] = json.dumps(joined(config.configs or {}, batch, class_name))
     return FunctionDetails(**values)
 
 
@@ -212,9 +217,12 @@ def from_details(details: FunctionDetails) -> SourceConfig | SinkConfig:
     is_sink = details.componentType == FunctionDetails.SINK
     config = from_message(SinkConfig, details) if is_sink else from_message(SourceConfig, details)
     name = (details.sink if is_sink else details.source).builtin
+    configs, batch = parted(config.configs or {})
+    if isinstance(config, SourceConfig):
+        config = replace(config, batch_source_config=batch)
     return replace(
         config,
-        configs=config.configs or {},
+        configs=configs,
         transform_function_class_name=None if details.className == IDENTITY else details.className or None,
         transform_function_config=details.userConfig or None,
         archive=BUILT_IN + name if name else None,
@@ -240,6 +248,14 @@ def merge(existing: _C, sent: _C) -> _C:
         InvalidConfig: the update alters what cannot be altered.
     """
     check_fixed(existing, sent)
+    if isinstance(existing, SourceConfig) and isinstance(sent, SourceConfig):
+        check_batch_update(existing.batch_source_config, sent.batch_source_config)
+        is_exact = existing.processing_guarantees == EFFECTIVELY_ONCE
+        if is_exact and sent.parallelism not in (None, existing.parallelism):
+            raise InvalidConfig(
+                "parallelism: that of a source with EFFECTIVELY_ONCE stays, as each instance has its own position;"
+                " delete the source and create it again"
+            )
     resources = existing.resources
     if resources is not None and sent.resources is not None:
         resources = overlay(resources, sent.resources)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SchemaEvolution: TypeAlias = Literal["REFUSE", "IGNORE", "MERGE"]
-_NOTHING = (None, [], {})
+_NOTHING: tuple[object, ...] = (None, [], {})
 TYPES = ("string", "long", "int", "double", "float", "boolean", "timestamp", "date", "binary", "decimal(P,S)")
 
 

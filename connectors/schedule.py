@@ -11,8 +11,6 @@ from __future__ import annotations
 from datetime import datetime
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from cronsim import CronSim, CronSimError
-
 from ..errors import InvalidConfig
 
 _MACROS = {
@@ -40,6 +38,8 @@ class Schedule:
         Raises:
             InvalidConfig: it is none, it never comes true, or there is no such time zone.
         """
+        from cronsim import CronSimError  # not of every process that knows of batch sources
+
         parts = _MACROS.get(expression.strip().lower(), expression).replace("?", "*").split()
         if len(parts) not in (5, 6):
             raise InvalidConfig(
@@ -62,6 +62,8 @@ class Schedule:
 
     def next_after(self, moment: datetime) -> datetime | None:
         """Return the first time behind a moment, None if there is none in the next fifty years."""
+        from cronsim import CronSim
+
         times = CronSim(self._text, moment.astimezone(self.zone))
         if self._both_days:
             times.day_and = True

@@ -23,7 +23,7 @@ PUBLIC: dict[str, set[str]] = {
     "magnetar.api": {
         "Context", "Function", "FunctionMessageId", "IdentitySerDe", "PickleSerDe", "SerDe",
         "BatchSource", "Batching", "EndOfInput", "Record", "RecordRefused", "Retry", "Sink", "SinkContext", "Source",
-        "SourceContext", "option", "StateRefused", "StateStoreFailed", "StateUnavailable",
+        "SourceContext", "option", "StateRefused", "StateStoreFailed", "StateUnavailable", "Trigger",
     },
     "magnetar.client": {
         "EARLIEST", "LATEST", "MessageId",

@@ -6,9 +6,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from ...api.connector import Connector
+from ...api.connector import BatchSource, Connector, Trigger
 from ...api.connector_config import read_config
+from ...config.batch_source import check_batch, parted, trigger_of
 from ...connectors.register import find, kind_of
+from ...connectors.triggers import BUILT_IN_TRIGGERS
 from ...errors import FunctionLoadError, InvalidConfig
 from ...wire.functions_pb2 import EFFECTIVELY_ONCE
 from ..loading.loader import Home, find_object
@@ -36,16 +38,62 @@ def load_connector(spec: InstanceSpec, home: Home, kind: str) -> tuple[Connector
             connector = find_object(home, module_name, attribute, f"className {part.className!r}")
             if not isinstance(connector, type) or kind_of(connector) != kind:
                 raise InvalidConfig(f"{part.className} is no subclass of {kind.capitalize()}")
-        config = read_config(connector.config, json.loads(part.configs) if part.configs else {}, secrets)
+        configs, batch = parted(json.loads(part.configs) if part.configs else {})
+        config = read_config(connector.config, configs, secrets)
         made = connector()
+        check_batching(connector, batch)
         check_connector(made, config, is_exact=spec.details.processingGuarantees == EFFECTIVELY_ONCE)
     except InvalidConfig as error:
         raise FunctionLoadError(str(error)) from error
     return made, config, secrets
 
 
+def check_batching(connector: type[Connector], batch: Mapping[str, Any] | None) -> None:
+    """Raise InvalidConfig if a batch source has no `batchSourceConfig`, or another connector has one."""
+    is_batch = issubclass(connector, BatchSource)
+    if is_batch and batch is None:
+        raise InvalidConfig(
+            f"{connector.__name__} is a BatchSource: give batchSourceConfig, such as"
+            ' {"discoveryTriggererClassName": "immediate"}'
+        )
+    if not is_batch and batch is not None:
+        raise InvalidConfig(f"{connector.__name__} is no BatchSource: leave batchSourceConfig out")
+    if batch is not None:
+        check_batch(batch)
+        name, given = trigger_of(batch)
+        if name in BUILT_IN_TRIGGERS:
+            BUILT_IN_TRIGGERS[name]().open(given)
+
+
+def load_trigger(spec: InstanceSpec, home: Home) -> Trigger:
+    """Return what says when a batch source discovers its tasks.
+
+    Raises:
+        FunctionLoadError: there is no such trigger, or it does not take what it is told.
+    """
+    _, batch = parted(json.loads(spec.details.source.configs))
+    name, given = trigger_of(batch or {})
+    kind: Any = BUILT_IN_TRIGGERS.get(name)
+    if kind is None:
+        module_name, _, attribute = name.rpartition(".")
+        kind = find_object(home, module_name, attribute, f"discoveryTriggererClassName {name!r}")
+        if not isinstance(kind, type) or not issubclass(kind, Trigger):
+            raise FunctionLoadError(f"discoveryTriggererClassName: {name} is no subclass of Trigger")
+    trigger: Trigger = kind()
+    try:
+        trigger.open(given)
+    except InvalidConfig as error:
+        raise FunctionLoadError(f"discoveryTriggererConfig: {error}") from error
+    return trigger
+
+
 def check_connector(connector: Connector, config: Any, *, is_exact: bool) -> None:
     """Raise InvalidConfig if a connector does not take its configuration, or not with EFFECTIVELY_ONCE."""
     connector.check(config)
+    if is_exact and isinstance(connector, BatchSource):
+        raise InvalidConfig(
+            "processingGuarantees: a batch source cannot be EFFECTIVELY_ONCE: a task whose instance dies is begun anew;"
+            " use ATLEAST_ONCE"
+        )
     if is_exact and (reason := connector.not_effectively_once(config)):
         raise InvalidConfig(f"processingGuarantees: it cannot be EFFECTIVELY_ONCE: {reason}; use ATLEAST_ONCE")

@@ -119,9 +119,9 @@ class ConnectorSession:
                     self._was_opened = True
                     self.opening += 1
                     self.before_open()
-                    self._run(self._connector.open, self._config, self._context)
+                    self.run(self._connector.open, self._config, self._context)
                     self.is_open = True
-                result = self._run(method, *arguments)
+                result = self.run(method, *arguments)
             except AWAY as error:
                 after_s = error.after_s if isinstance(error, Retry) else 0.0
                 self._failed(error, tries)
@@ -143,7 +143,7 @@ class ConnectorSession:
             self.call(lambda: None)
             self._trouble, self._tries = trouble, tries
         try:
-            self._run(method, *arguments)
+            self.run(method, *arguments)
         except AWAY as error:
             self._tries += 1
             self._failed(error, self._tries)
@@ -167,7 +167,7 @@ class ConnectorSession:
         if not self.is_open or opening != self.opening:
             return
         try:
-            self._run(method)
+            self.run(method)
         except AWAY as error:
             self.lost(error)
 
@@ -195,8 +195,9 @@ class ConnectorSession:
         self.retries += 1
         self._close()
 
-    def _run(self, method: Callable[..., Any], *arguments: Any) -> Any:
-        self._at_hand = (getattr(method, "__name__", "a method"), time.monotonic())
+    def run(self, method: Callable[..., Any], *arguments: Any) -> Any:
+        """Call something, plain or asynchronous, once; whatever it raises is raised. One call may make another."""
+        before, self._at_hand = self._at_hand, (getattr(method, "__name__", "a method"), time.monotonic())
         try:
             result = method(*arguments)
             if not inspect.isawaitable(result):
@@ -205,14 +206,14 @@ class ConnectorSession:
                 self._loop = asyncio.new_event_loop()
             return self._loop.run_until_complete(_awaited(result))
         finally:
-            self._at_hand = None
+            self._at_hand = before
 
     def _close(self) -> None:
         if not self._was_opened:
             return
         self.is_open = self._was_opened = False
         try:
-            self._run(self._connector.close)
+            self.run(self._connector.close)
         except Exception as error:  # noqa: BLE001  whatever a connector raises; it is given up anyway
             self._log.warning("closing failed: %s: %s", type(error).__name__, error)
 

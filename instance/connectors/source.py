@@ -121,7 +121,11 @@ class Destination:
 
 
 class SourceReader:
-    """Reads a source, on its thread."""
+    """Reads a source, on its thread.
+
+    Attributes:
+        finished: called after each read; returns what to call on the event loop when all that was read is durable.
+    """
 
     def __init__(
         self, source: Source, session: ConnectorSession, serde: SerDe, compression: Compression, outlet: Outlet
@@ -145,6 +149,7 @@ class SourceReader:
         self._at = Kept()
         self._to: Destination
         self._is_at_end = False
+        self.finished: Callable[[], Callable[[], None] | None] = lambda: None
 
     def use(self, transform: Transform | None) -> None:
         """Have records go through a function before they are encoded."""
@@ -190,10 +195,11 @@ class SourceReader:
         except AWAY as error:  # nothing of it was handed over: it is read again
             self._session.lost(error)
             return 0
-        if count or text != self._at.text:
+        then = self.finished()
+        if count or text != self._at.text or then is not None:
             first = self._at.records
             kept = self._at._replace(text=text, records=first + count)
-            batch = ReadBatch(records, kept, self._session.opening)
+            batch = ReadBatch(records, kept, self._session.opening, then=then)
             if count:
                 self._encode(batch, first)
             if not self._outlet.gate.enter(count, batch.size):

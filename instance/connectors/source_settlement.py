@@ -14,12 +14,13 @@ from dataclasses import replace
 from functools import partial
 from typing import cast
 
-from ...api.connector import Source
+from ...api.connector import BatchSource, Source
 from ...api.message_id import FunctionMessageId
 from ...api.serde import IdentitySerDe
 from ...client.consumers.received import ReceivedEntry
 from ...client.deduplication import memory_guard, switch_on
 from ...client.producers.routing import key_partition
+from ...config.batch_source import is_batch
 from ...errors import (
     ClosedError,
     ConnectionLost,
@@ -49,8 +50,9 @@ from ..state.session import StateSession
 from ..state.writer import StateLink
 from ..stats import now_ms
 from ..stopping import InstanceStopping
+from .batch_source import TaskReader, TaskTopic
 from .context import InstanceContext
-from .loading import load_connector
+from .loading import load_connector, load_trigger
 from .positions import Positions
 from .session import ConnectorSession
 from .source import Destination, ReadBatch, SourceReader
@@ -78,6 +80,7 @@ class SourceSettlement:
         self.gate = Gate(ON_THE_WAY_MAX, ON_THE_WAY_BYTES_MAX)
         self._is_exact = core.spec.details.processingGuarantees == EFFECTIVELY_ONCE
         self._publisher = Publisher(core)
+        self._task_topic = TaskTopic(core) if is_batch(core.spec.details) else None
         self._positions = Positions(core)
         self._outputs: list[Output] = []
         self._session: ConnectorSession | None = None
@@ -113,10 +116,15 @@ class SourceSettlement:
                 " workers its address as stateStorageServiceUrl: bk://host:port, or use ATLEAST_ONCE"
             )
         connector, config, secrets = load_connector(spec, home, "source")
-        source = cast(Source, connector)
+        if isinstance(connector, BatchSource):
+            source: Source = self._task_reader(connector, home)
+        else:
+            source = cast(Source, connector)
         logger = instance_logger(spec)
         context = self._context = InstanceContext(spec, core.stats, logger, secrets, self._is_stopping)
         session = self._session = ConnectorSession(source, config, context, logger)
+        if isinstance(source, TaskReader):
+            source.use(session)
         name = spec.details.sink.serDeClassName
         serde = load_serde(home, name) if name else BytesSerDe()
         compression = compression_of(spec)
@@ -128,6 +136,8 @@ class SourceSettlement:
             context.position = reader.at.position
 
         session.before_open = take_position
+        if isinstance(source, TaskReader):
+            reader.finished = source.finished
         return Calls(
             batch_call=BatchCall(lambda value: None, None, IdentitySerDe()),
             context=None,
@@ -138,6 +148,12 @@ class SourceSettlement:
             produce=self._produce,
             close=self._close_source,
         )
+
+    def _task_reader(self, batch: BatchSource, home: Home) -> TaskReader:
+        spec = self._core.spec
+        trigger = None if spec.instance_id else load_trigger(spec, home)
+        assert self._task_topic is not None
+        return TaskReader(batch, trigger, self._task_topic, spec.metadata.version)
 
     # -- on the connector's thread --------------------------------------------------------------------------------
 
@@ -193,6 +209,8 @@ class SourceSettlement:
             await asyncio.to_thread(switch_on, core.spec.admin_url, topic)
         for partition in await core.endpoints.partitions(topic):
             self._outputs.append(await self._open_output(partition))
+        if self._task_topic is not None:
+            await self._task_topic.open()
         core.opening = "position of the source"
         kept, count = await self._positions.load(), len(self._outputs)
         if self._is_exact and kept.partitions not in (0, count):
@@ -368,6 +386,8 @@ class SourceSettlement:
     async def settle(self, unprocessed: Sequence[Item]) -> None:
         """See `ports.Settlement`."""
         await self._idle.wait()
+        if self._task_topic is not None:
+            await self._task_topic.flush()
         await self._positions.flush()
 
     async def close(self) -> None:
@@ -377,6 +397,8 @@ class SourceSettlement:
         await self._tasks.close()
         if self._link is not None:
             await asyncio.to_thread(self._link.close)
+        if self._task_topic is not None:
+            await self._task_topic.close()
         await asyncio.gather(*(output.close() for output in self._outputs))
         await self._positions.close()
 

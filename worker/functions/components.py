@@ -14,7 +14,7 @@ from ...config.connector_config import ConnectorConfig, SinkConfig, SourceConfig
 from ...config.function_config import EFFECTIVELY_ONCE
 from ...connectors.register import find
 from ...errors import InvalidConfig
-from ...instance.connectors.loading import check_connector
+from ...instance.connectors.loading import check_batching, check_connector
 from ...wire.functions_pb2 import FunctionDetails, FunctionMetaData, FunctionStatus
 from .status_json import instance_status, sink_status, source_status
 
@@ -62,6 +62,8 @@ class Component:
 def _check_source(config: SourceConfig) -> None:
     connectors.check_source(config)
     _check_configs(config, "source")
+    if name := connectors.built_in(config):
+        check_batching(find("source", name), config.batch_source_config)
 
 
 def _check_sink(config: SinkConfig) -> None:

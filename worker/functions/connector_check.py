@@ -110,3 +110,27 @@ def _may_be(tree: ast.Module, name: str, kind: str) -> bool:
         return True
     bases = set(_ancestors(classes, name))
     return bool(bases - _OTHERS) or not bases.isdisjoint(_BASES[kind])
+
+
+def check_batching(package: Path, class_name: str, *, is_batch: bool) -> None:
+    """Refuse a BatchSource without `batchSourceConfig`, and a Source with it, as far as the source shows. Blocking.
+
+    Args:
+        package: as in `connector_class`.
+        class_name: what that returned.
+        is_batch: whether there is a `batchSourceConfig`.
+
+    Raises:
+        PackageError: it is one of both.
+    """
+    module, _, name = class_name.rpartition(".")
+    file = find_module(package, module)
+    classes = _classes(parse(file, package)) if file is not None else {}
+    bases = set(_ancestors(classes, name)) if name in classes else set()
+    if "BatchSource" in bases and not is_batch:
+        raise PackageError(
+            f"Source class {class_name} is a BatchSource: give batchSourceConfig, such as"
+            ' {"discoveryTriggererClassName": "immediate"}'
+        )
+    if "Source" in bases and is_batch:
+        raise PackageError(f"Source class {class_name} is no BatchSource: leave batchSourceConfig out")

@@ -15,6 +15,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 
+from ...config.batch_source import is_batch, task_topic
 from ...errors import ConnectionLost
 from ...instance.identity import lock_name
 from ...metadata.functions import fqfn
@@ -92,6 +93,8 @@ class SubscriptionCleanup:
             MagnetarError: the broker does not answer, or refuses.
         """
         source = metadata.functionDetails.source
+        if is_batch(metadata.functionDetails):
+            await self._admin.delete_topic(task_topic(metadata.functionDetails))
         if not source.cleanupSubscription:
             return
         name, subscription = fqfn(metadata), subscription_of(metadata.functionDetails)

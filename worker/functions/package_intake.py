@@ -8,14 +8,14 @@ import re
 from functools import partial
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
-from ...config.connector_config import BUILT_IN, ConnectorConfig, SinkConfig
+from ...config.connector_config import BUILT_IN, ConnectorConfig, SinkConfig, SourceConfig
 from ...config.function_config import SPARK, FunctionConfig
 from ...errors import PackageError, RequestRefused
 from ...metadata.packages import PackageStore, Upload
 from ...metadata.packages_extract import SUFFIXES
 from ...wire.functions_pb2 import FunctionMetaData, PackageLocationMetaData
 from ..cluster.hand_over import Deadline
-from .connector_check import connector_class
+from .connector_check import check_batching, connector_class
 from .package_check import check_package
 
 PACKAGE_PREFIX = "package-"
@@ -147,10 +147,14 @@ def url_refusal(url: str) -> str:
 def _check(package: Path, config: FunctionConfig | ConnectorConfig) -> str:
     """Return the class of a package that a config means. Blocking. Raises PackageError."""
     class_name = config.class_name or ""
-    if isinstance(config, ConnectorConfig):
-        if config.transform_function_class_name:
-            check_package(package, config.transform_function_class_name)
-        return connector_class(package, class_name, "sink" if isinstance(config, SinkConfig) else "source")
+    if isinstance(config, ConnectorConfig) and config.transform_function_class_name:
+        check_package(package, config.transform_function_class_name)
+    if isinstance(config, SinkConfig):
+        return connector_class(package, class_name, "sink")
+    if isinstance(config, SourceConfig):
+        class_name = connector_class(package, class_name, "source")
+        check_batching(package, class_name, is_batch=bool(config.batch_source_config))
+        return class_name
     check_package(package, class_name, installs=config.runtime_env == SPARK)
     return class_name
 

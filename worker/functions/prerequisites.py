@@ -83,6 +83,12 @@ class Prerequisites:
         topic, admin_url = details.sink.topic, self._config.admin_url
         if not topic or (details.processingGuarantees != EFFECTIVELY_ONCE and not is_spark(details)):
             return
+        if details.componentType == FunctionDetails.SOURCE and not self._config.state_url:
+            raise RequestRefused(
+                400,
+                "EFFECTIVELY_ONCE keeps the position of a source in the state store, and there is none; set"
+                " stateStorageServiceUrl in the worker's configuration, or use ATLEAST_ONCE",
+            )
         if not self._config.state_url and (count := await asyncio.to_thread(partitions_of, admin_url, topic)):
             raise RequestRefused(
                 400,

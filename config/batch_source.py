@@ -1,0 +1,83 @@
+"""`batchSourceConfig`: how a batch source discovers its tasks, where a record keeps it, and the names that follow.
+
+In a record it is part of the source's configs, under two keys of its own, as Pulsar keeps it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import InvalidConfig
+from ..wire.functions_pb2 import FunctionDetails
+
+CONFIG_KEY = "__BATCHSOURCECONFIGS__"
+CLASS_KEY = "__BATCHSOURCECLASSNAME__"
+_TRIGGER, _TRIGGER_CONFIG = "discoveryTriggererClassName", "discoveryTriggererConfig"
+
+IMMEDIATE, CRON = "immediate", "cron"
+TRIGGERS: Mapping[str, str] = {
+    IMMEDIATE: IMMEDIATE,
+    CRON: CRON,
+    "org.apache.pulsar.io.batchdiscovery.ImmediateTriggerer": IMMEDIATE,
+    "org.apache.pulsar.io.batchdiscovery.CronTriggerer": CRON,
+}
+"""The triggers that come with it, by all their names; any other name is a class of the package."""
+
+
+def trigger_of(batch: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    """Return the name of the trigger and its config."""
+    name = batch[_TRIGGER]
+    return TRIGGERS.get(name, name), batch.get(_TRIGGER_CONFIG) or {}
+
+
+def check_batch(batch: Mapping[str, Any]) -> None:
+    """Raise InvalidConfig for a `batchSourceConfig` that is none."""
+    name = batch.get(_TRIGGER)
+    if not name:
+        raise InvalidConfig("BatchSourceConfig does not specify Discovery Trigger ClassName")
+    if unknown := sorted(batch.keys() - {_TRIGGER, _TRIGGER_CONFIG}):
+        raise InvalidConfig(f"batchSourceConfig has no field {unknown[0]}; it has {_TRIGGER} and {_TRIGGER_CONFIG}")
+    if not isinstance(name, str) or (name not in TRIGGERS and "." not in name):
+        raise InvalidConfig(
+            f"batchSourceConfig: {_TRIGGER} is {IMMEDIATE}, {CRON}, or module.Class of a Trigger, not {name!r}"
+        )
+    if not isinstance(batch.get(_TRIGGER_CONFIG) or {}, dict):
+        raise InvalidConfig(f"batchSourceConfig: {_TRIGGER_CONFIG} must be an object")
+
+
+def check_batch_update(existing: Mapping[str, Any] | None, sent: Mapping[str, Any] | None) -> None:
+    """Raise InvalidConfig where an update makes a batch source of another, or takes another trigger."""
+    if bool(existing) != bool(sent):
+        raise InvalidConfig("Sources cannot be update between regular sources and batchsource")
+    if existing and sent and TRIGGERS.get(sent.get(_TRIGGER, ""), sent.get(_TRIGGER)) != trigger_of(existing)[0]:
+        raise InvalidConfig("DiscoverTriggerer class cannot be updated for batchsources")
+
+
+def joined(configs: Mapping[str, Any], batch: Mapping[str, Any] | None, class_name: str | None) -> dict[str, Any]:
+    """Return the configs of a record."""
+    if not batch:
+        return dict(configs)
+    return {**configs, CONFIG_KEY: json.dumps(batch), CLASS_KEY: class_name or ""}
+
+
+def parted(configs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """Return what the connector is told, and the `batchSourceConfig`, of the configs of a record."""
+    own = {key: value for key, value in configs.items() if key not in (CONFIG_KEY, CLASS_KEY)}
+    return own, json.loads(configs[CONFIG_KEY]) if CONFIG_KEY in configs else None
+
+
+def is_batch(details: FunctionDetails) -> bool:
+    """Return whether a record is one of a batch source."""
+    return details.componentType == FunctionDetails.SOURCE and CONFIG_KEY in json.loads(details.source.configs or "{}")
+
+
+def task_topic(details: FunctionDetails) -> str:
+    """Return the topic of a batch source's tasks."""
+    return f"persistent://{details.tenant}/{details.namespace}/{details.name}-intermediate"
+
+
+def task_subscription(details: FunctionDetails) -> str:
+    """Return the subscription by which the instances share the tasks."""
+    return f"BatchSourceExecutor-{details.tenant}/{details.namespace}/{details.name}"

@@ -1,0 +1,57 @@
+"""When batch sources discover their tasks: at once, or at the times of a cron expression."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from ..api.connector import Trigger
+from ..api.connector_config import option, read_config
+from ..config.batch_source import CRON, IMMEDIATE
+from .schedule import Schedule
+
+
+@dataclass
+class _NoConfig:
+    """Of the trigger ``immediate``: it is told nothing."""
+
+
+class ImmediateTrigger(Trigger):
+    """Discovers once: when the source was created, updated, or started again by somebody."""
+
+    is_first = True
+
+    def open(self, config: Mapping[str, Any]) -> None:
+        """See `Trigger.open`."""
+        read_config(_NoConfig, config)
+
+    def next_after(self, moment_s: float) -> float | None:
+        """See `Trigger.next_after`."""
+        return None
+
+
+@dataclass
+class CronTriggerConfig:
+    """Of the trigger ``cron``."""
+
+    cron: str = option("Cron expression of five fields, or of Spring's six.", key="__CRON__", aliases=("cron",))
+    time_zone: str = option("Name of the time zone of the expression.", default="UTC")
+
+
+class CronTrigger(Trigger):
+    """Discovers at the times of a cron expression; what passes while nothing runs is left out."""
+
+    def open(self, config: Mapping[str, Any]) -> None:
+        """See `Trigger.open`."""
+        given = read_config(CronTriggerConfig, config)
+        self._schedule = Schedule(given.cron, given.time_zone, field="__CRON__")
+
+    def next_after(self, moment_s: float) -> float | None:
+        """See `Trigger.next_after`."""
+        due = self._schedule.next_after(datetime.fromtimestamp(moment_s, UTC))
+        return None if due is None else due.timestamp()
+
+
+BUILT_IN_TRIGGERS: Mapping[str, type[Trigger]] = {IMMEDIATE: ImmediateTrigger, CRON: CronTrigger}

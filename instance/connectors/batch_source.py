@@ -1,0 +1,215 @@
+"""A batch source as a source: takes a task, reads it to its end, and takes the next.
+
+The tasks are messages of a topic that the instances share: `TaskTopic`. Instance 0 discovers them, between two reads.
+One is acknowledged when all records of it are durable, and before that nobody else has it; the tasks of an instance
+that dies are begun anew elsewhere.
+
+Position: the version of the source's record for which tasks were discovered at the beginning. An instance that is
+started again after a crash does not discover them again; one whose source was updated, or stopped and started, does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import TimeoutError as NotYet
+from typing import Any
+
+from ...api.connector import BatchSource, ConnectorContext, EndOfInput, Position, Read, Source, Trigger
+from ...client.config import ConsumerConfig, ProducerConfig
+from ...client.consumers.received import Message
+from ...config.batch_source import task_subscription, task_topic
+from ...tasks import TaskSet
+from ..core import InstanceCore
+from ..stopping import InstanceStopping
+from .session import ConnectorSession
+
+_WAIT_S = 0.2
+"""How long a read waits for a task."""
+_EVENT = "discoveredEvent"
+_TIME = "produceTime"
+
+
+class TaskTopic:
+    """The topic of a batch source's tasks, as one instance sees it; on the event loop but for `poll` and `publish`."""
+
+    def __init__(self, core: InstanceCore) -> None:
+        """Prepare; nothing is opened yet."""
+        self._core = core
+        self._topic = task_topic(core.spec.details)
+        self._tasks = TaskSet(f"tasks of {core.spec.key}")
+        self._wanted = asyncio.Event()
+        self._is_asked_for = False
+        self._taken: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._consumer: Any = None
+        self._producer: Any = None
+
+    async def open(self) -> None:
+        """Open the topic.
+
+        Raises:
+            MagnetarError: the broker refuses it.
+        """
+        core = self._core
+        core.opening = f"topic of tasks {self._topic}"
+        config = ConsumerConfig(type="Shared", initial_position="Earliest", receiver_queue_size=0, guard=core.guard)
+        self._consumer = await core.client.subscribe(self._topic, task_subscription(core.spec.details), config)
+        if core.spec.instance_id == 0:
+            config_of_producer = ProducerConfig(batching=False, send_timeout_ms=0, guard=core.guard)
+            self._producer = await core.client.create_producer(self._topic, config_of_producer)
+        self._tasks.start(self._take(), "take tasks", core.failed)
+
+    async def _take(self) -> None:
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            self._taken.put(await self._consumer.receive())
+
+    def done(self, task: Message) -> None:
+        """Take note that all records of a task are durable."""
+        self._consumer.ack(task)
+
+    async def flush(self) -> None:
+        """Wait until what was acknowledged is on its way. Cancellation: safe."""
+        if self._consumer is not None:
+            await self._consumer.flush_acks()
+
+    async def close(self) -> None:
+        """Close; the task at hand comes again elsewhere."""
+        await self._tasks.close()
+        if self._consumer is not None:
+            await self._consumer.close()
+        if self._producer is not None:
+            await self._producer.close()
+
+    # -- on the connector's thread --------------------------------------------------------------------------------
+
+    def poll(self) -> Message | None:
+        """Return the next task, None if none comes soon."""
+        if not self._is_asked_for:
+            self._is_asked_for = True
+            self._core.mailbox.post(self._wanted.set)
+        try:
+            task = self._taken.get(timeout=_WAIT_S)
+        except queue.Empty:
+            return None
+        self._is_asked_for = False
+        return task
+
+    def publish(self, tasks: Sequence[bytes], event: str, is_stopping: Callable[[], bool]) -> None:
+        """Store tasks; returns when they are durable.
+
+        Raises:
+            InstanceStopping: the instance is to stop before that.
+            MagnetarError: the broker refuses one.
+        """
+        storing = asyncio.run_coroutine_threadsafe(self._store(tasks, event), self._core.loop)
+        while not is_stopping():
+            try:
+                storing.result(_WAIT_S)
+            except NotYet:
+                if storing.done():
+                    raise
+            else:
+                return
+        storing.cancel()
+        raise InstanceStopping
+
+    async def _store(self, tasks: Sequence[bytes], event: str) -> None:
+        properties = {_EVENT: event, _TIME: str(time.time_ns() // 1_000_000)}
+        stored: list[asyncio.Future[Any]] = []
+        for task in tasks:
+            await self._producer.ready()
+            stored.append(self._producer.send_nowait(task, properties=properties))
+        await asyncio.gather(*stored)
+
+
+class TaskReader(Source):
+    """A batch source in the place of a source; on the connector's thread."""
+
+    def __init__(self, batch: BatchSource, trigger: Trigger | None, topic: TaskTopic, version: int) -> None:
+        """Prepare.
+
+        Args:
+            batch: what to read.
+            trigger: says when tasks are discovered; None in an instance that discovers none.
+            topic: of the tasks.
+            version: of the source's record.
+        """
+        self._batch = batch
+        self._trigger = trigger
+        self._topic = topic
+        self._version = version
+        self._session: ConnectorSession
+        self._log: logging.Logger
+        self._task: Message | None = None
+        self._is_prepared = False
+        self._done: Message | None = None
+        self._discovered: int | None = None
+        self._due_s: float | None = None
+
+    def use(self, session: ConnectorSession) -> None:
+        """Take what calls the connector's methods, plain or asynchronous."""
+        self._session = session
+
+    def open(self, config: Any, context: ConnectorContext) -> None:
+        """See `Connector.open`."""
+        self._log = context.logger
+        self._is_prepared = False  # a task at hand is begun anew
+        self._discovered = (context.position or {}).get("discovered")
+        self._plan()
+        self._session.run(self._batch.open, config, context)
+
+    def close(self) -> None:
+        """See `Connector.close`."""
+        self._session.run(self._batch.close)
+
+    def read(self) -> Read:
+        """See `Source.read`."""
+        if self._trigger is not None and self._discover_if_due(self._trigger):
+            return None  # that it was done is kept before a task can end the instance
+        if self._task is None:
+            self._task = self._topic.poll()
+            self._is_prepared = False
+        if self._task is None:
+            return None
+        if not self._is_prepared:
+            self._session.run(self._batch.prepare, self._task.data)
+            self._is_prepared = True
+        try:
+            found: Read = self._session.run(self._batch.read)
+        except EndOfInput:
+            found = None
+        if found is None:
+            self._done, self._task = self._task, None
+        return found
+
+    def finished(self) -> Callable[[], None] | None:
+        """Return what to call when all that was read is durable, if a task has come to its end since the last call."""
+        task, self._done = self._done, None
+        return None if task is None else lambda: self._topic.done(task)
+
+    def snapshot(self) -> Position:
+        """See `Source.snapshot`."""
+        return None if self._discovered is None else {"discovered": self._discovered}
+
+    def _discover_if_due(self, trigger: Trigger) -> bool:
+        """Discover tasks if it is time, and return whether it was."""
+        is_first = trigger.is_first and self._discovered != self._version
+        if not is_first and (self._due_s is None or time.time() < self._due_s):
+            return False
+        found: Iterable[bytes] = self._session.run(self._batch.discover)
+        tasks = [task.encode() if isinstance(task, str) else bytes(task) for task in found]
+        self._topic.publish(tasks, "start" if is_first else "trigger", lambda: self._session.is_stopping)
+        self._log.info("discovered %d tasks", len(tasks))
+        if is_first:
+            self._discovered = self._version
+        self._plan()
+        return True
+
+    def _plan(self) -> None:
+        """Find out when tasks are discovered next; a time that passes during a discovery is left out."""
+        self._due_s = None if self._trigger is None else self._trigger.next_after(time.time())
