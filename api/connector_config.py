@@ -185,7 +185,7 @@ def _unknown(fields: Sequence[Field], given: Mapping[str, Any]) -> Iterator[str]
     known = [key for field in fields for key in (field.key, *field.aliases)]
     for key in given:
         if key not in known:
-            near = get_close_matches(key, [field.key for field in fields], 1, 0.6)
+            near = get_close_matches(key, known, 1, 0.6)
             known_ones = ", ".join(field.key for field in fields) or "none"
             yield f"{key} is no field of it; " + (f"did you mean {near[0]}?" if near else f"known are {known_ones}")
 
@@ -316,7 +316,7 @@ def definition(config: type[Any]) -> list[dict[str, Any]]:
                 "help": field.help,
             }
             | ({"choices": list(field.choices)} if field.choices else {})
-            | ({"aliases": list(field.aliases)} if field.aliases else {}),
+            | ({"aliases": aliases} if (aliases := [one for one in field.aliases if one != field.name]) else {}),
         }
         for field in fields_of(config)
     ]

@@ -54,13 +54,15 @@ def _variable(path: str) -> str:
     return "flag_" + path.replace(".", "__")
 
 
-def build_config(flags: Flags, config_file: str | None, given: Mapping[str, str | None]) -> dict[str, Any]:
-    """Return the config of the file with the given flags laid over it.
+def build_config(
+    flags: Flags, config_file: str | Mapping[str, Any] | None, given: Mapping[str, str | None]
+) -> dict[str, Any]:
+    """Return the config of the file, or its content, with the given flags laid over it.
 
     Raises:
         Failure: the file is unreadable, or a flag's text is not of its kind.
     """
-    config = read_config_file(config_file) if config_file else {}
+    config = read_config_file(config_file) if isinstance(config_file, str) else dict(config_file or {})
     for path, field in flags:
         text = given.get(_variable(path))
         if text is None:

@@ -53,7 +53,7 @@ class LazyGroup(Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import and return a command, None if there is none of that name."""
-        entry = self.entries.get(cmd_name)
+        entry = self.entries.get(ALIASES.get(cmd_name, cmd_name))
         if entry is None:
             return None
         command = getattr(importlib.import_module(f".{entry.module}", __package__), entry.attribute)
@@ -90,6 +90,8 @@ COMMANDS = {
 }
 
 
+ALIASES = {"source": "sources", "sink": "sinks"}
+"""Other names of commands, which Pulsar has too; they do not stand in the help."""
 NOT_HERE = (
     "bookies", "broker-stats", "localrun", "packages", "proxy", "read", "resource-quotas", "resourcegroups", "schemas",
     "tokens", "transactions", "websocket",

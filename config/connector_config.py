@@ -214,7 +214,8 @@ _OTHERS = (
     Field("sourceType", TEXT, "Name of an installed source.", "-t --source-type"),
     Field("inputs", TEXTS, "Input topics, separated by commas.", "-i --inputs"),
     Field("topicsPattern", TEXT, "Pattern of input topics.", "--topics-pattern --topicsPattern", refused=NOT_YET),
-    Field("topicToSerdeClassName", TEXT_MAP, "Topic to SerDe class, JSON.", "--custom-serde-inputs"),
+    Field("topicToSerdeClassName", TEXT_MAP, "Topic to SerDe class, JSON.",
+          "--custom-serde-inputs --customSerdeInputs"),
     Field("topicToSchemaType", OBJECT, "Topic to schema, as JSON.", "--custom-schema-inputs", refused=NOT_YET),
     Field("topicToSchemaProperties", OBJECT, "Properties of schemas, as JSON.", refused=NOT_YET),
 )  # fmt: skip

@@ -104,7 +104,7 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("service",),
     ),
     "cli": (
-        ("failure", "settings", "rest", "output", "config_flags"),
+        ("failure", "settings", "rest", "output", "config_flags", "instance_logs", "local_run"),
         ("main",),
         ("topics",),
         ("functions", "messages", "servers"),

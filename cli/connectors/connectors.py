@@ -1,21 +1,22 @@
-"""``magnetar sources`` and ``magnetar sinks``: create, change, watch and remove connectors."""
+"""``magnetar sources`` and ``magnetar sinks``: create, change, watch and remove connectors, or run them here."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from operator import itemgetter
 from typing import Any
 
 import click
 
-from ...config.connector_config import BUILT_IN, SINK_FLAGS, SOURCE_FLAGS
-from ..config_flags import Flags, build_config, config_options
+from ...config.connector_config import SINK_FLAGS, SOURCE_FLAGS
+from ..config_flags import Flags
 from ..failure import Failure, Group
-from ..functions.functions import package_part
 from ..functions.target import DEFAULT_NAMESPACE, DEFAULT_TENANT
-from ..output import Table
+from ..instance_logs import log_options, print_log
+from ..local_run import local_run_options, run_in_foreground, service_url_of
 from ..rest import Admin, Call, Names, Record, Subject, rest_command, segment
+from ..settings import current
+from .tables import available_table, fields_table, status_table
+from .target import Kind
 
 _EXAMPLES = {
     "source": "magnetar sources create --name lines --source-type file \\\n"
@@ -25,140 +26,122 @@ _EXAMPLES = {
 }
 
 
-def _make_group(kind: str, flags: Flags) -> click.Group:
+def _make_group(name: str, flags: Flags) -> click.Group:
     """Return the group of commands for sources or sinks.
 
     Args:
-        kind: ``source`` or ``sink``.
+        name: ``source`` or ``sink``.
         flags: of the config.
     """
-    base, title = f"/admin/v3/{kind}s", kind.capitalize()
+    group = Group(f"{name}s", help=f"Create, change and watch {name}s.")
+    kind = Kind(name, flags)
+    _add_deployment(group, kind)
+    _add_local_run(group, kind)
+    _add_lists(group, kind)
+    _add_control(group, kind)
+    return group
 
-    @click.group(f"{kind}s", cls=Group, help=f"Create, change and watch {kind}s.")
-    def group() -> None: ...
 
-    def find(tenant: str | None, namespace: str | None, name: str | None) -> str:
-        if not name:
-            raise Failure(f"which {kind}? Give --name (and --tenant, --namespace)")
-        return f"{base}/{segment(tenant or DEFAULT_TENANT)}/{segment(namespace or DEFAULT_NAMESPACE)}/{segment(name)}"
-
-    def find_instance(instance_id: int | None, **target: str | None) -> str:
-        path = find(**target)
-        return path if instance_id is None else f"{path}/{instance_id}"
-
-    def names(command: Callable[..., Any]) -> Callable[..., Any]:
-        for option in (
-            click.option("--name", help=f"Name of the {kind}."),
-            click.option("--namespace", help=f"Namespace of the {kind} (default: default)."),
-            click.option("--tenant", help=f"Tenant of the {kind} (default: public)."),
-        ):
-            command = option(command)
-        return command
-
-    def one_instance(command: Callable[..., Any]) -> Callable[..., Any]:
-        return names(click.option("--instance-id", type=int, help="Only this instance.")(command))
-
-    def prepare(given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-        """Return the path and the parts of a request to create or update."""
-        target = {flag: given.pop(flag) for flag in ("tenant", "namespace", "name")}
-        config = build_config(flags, given.pop("config_file"), given)
-        config |= {flag: value for flag, value in target.items() if value}
-        path = find(config.get("tenant"), config.get("namespace"), config.get("name"))
-        parts: dict[str, Any] = {f"{kind}Config": (None, json.dumps(config), "application/json")}
-        archive = str(config.get("archive") or "")
-        if archive and not archive.startswith(BUILT_IN):
-            parts |= package_part(archive, "--archive")
-        elif transform := str(config.get("transformFunction") or ""):
-            parts |= package_part(transform, "--transform-function")
-        return path, parts
-
-    options = config_options(flags, f"--{kind}-config-file", f"--{kind}ConfigFile")
+def _add_deployment(group: click.Group, kind: Kind) -> None:
+    name = kind.name
     attributes: dict[str, Any] = {"has_output": False}
 
-    @rest_command(group, epilog="\b\n" + _EXAMPLES[kind], help=f"Deploy a {kind}.", **attributes)
-    @names
-    @options
+    @rest_command(group, epilog="\b\n" + _EXAMPLES[name], help=f"Deploy a {name}.", **attributes)
+    @kind.names
+    @kind.options
     def create(rest: Admin, /, **given: Any) -> str:
-        path, parts = prepare(given)
+        is_named = bool(given["name"])
+        config = kind.config(given, is_new=True)
+        if not config.get("archive") and not config.get(f"{name}Type"):
+            raise Failure(
+                f"no code given: add --{name}-type NAME (`magnetar {name}s available-{name}s` lists them) or"
+                " --archive FILE (a .py, .zip or .whl file)"
+            )
+        path, parts = kind.request(config)
         rest.send_parts("POST", path, parts)
+        if not is_named:
+            click.echo(f"the {name} is called {config['name']}", err=True)
         return "Created successfully"
 
-    @rest_command(group, help=f"Change a {kind}; options that are not given stay unchanged.", **attributes)
-    @names
-    @options
-    def update(rest: Admin, /, **given: Any) -> str:
-        path, parts = prepare(given)
-        parts["updateOptions"] = (None, "{}", "application/json")
+    @rest_command(group, help=f"Change a {name}; options that are not given stay unchanged.", **attributes)
+    @kind.names
+    @kind.options
+    @click.option("--update-auth-data", is_flag=True, help="Renew its credentials (refused: there are none).")
+    def update(rest: Admin, /, update_auth_data: bool, **given: Any) -> str:
+        path, parts = kind.request(kind.config(given, is_new=False))
+        parts["updateOptions"] = (None, json.dumps({"updateAuthData": update_auth_data}), "application/json")
         rest.send_parts("PUT", path, parts)
         return "Updated successfully"
 
-    @rest_command(group, "list", help=f"List the {kind}s of a namespace.")
+
+def _add_local_run(group: click.Group, kind: Kind) -> None:
+    @group.command("localrun", help=f"Run a {kind.name} here, in the foreground, without a worker.")
+    @kind.names
+    @kind.options
+    @local_run_options
+    @click.pass_context
+    def localrun(
+        ctx: click.Context, /, broker_service_url: str | None, state_storage_service_url: str | None, **given: Any
+    ) -> None:
+        from .local import local_connector  # with it come the libraries of a worker
+
+        settings = current(ctx)
+        service_url = service_url_of(broker_service_url, settings)
+        config = kind.config(given, is_new=True)
+        local = local_connector(kind.name, config, service_url, settings.admin_url, state_storage_service_url or "")
+        details = local.details
+        run_in_foreground(local, f"{kind.name} {details.tenant}/{details.namespace}/{details.name}")
+
+
+def _add_lists(group: click.Group, kind: Kind) -> None:
+    name, base = kind.name, kind.base
+
+    @rest_command(group, "list", help=f"List the {name}s of a namespace.")
     @click.option("--tenant", default=DEFAULT_TENANT, show_default=True)
     @click.option("--namespace", default=DEFAULT_NAMESPACE, show_default=True)
     def list_all(rest: Admin, /, tenant: str, namespace: str) -> Names:
         return Names(sorted(rest.get(f"{base}/{segment(tenant)}/{segment(namespace)}")))
 
-    @rest_command(group, f"available-{kind}s", help=f"List the {kind}s that are installed.")
+    @rest_command(group, f"available-{name}s", help=f"List the {name}s that are installed.")
     def list_available(rest: Admin, /) -> Record:
-        return Record(rest.get(f"{base}/builtin{kind}s"), _available_table)
+        return Record(rest.get(f"{base}/builtin{name}s"), available_table)
 
-    @rest_command(group, "config-definition", help=f"Show the fields of an installed {kind}.")
-    @click.argument("name")
-    def config_definition(rest: Admin, /, name: str) -> Record:
-        return Record(rest.get(f"{base}/builtin{kind}s/{segment(name)}/configdefinition"), _fields_table)
+    @rest_command(group, "config-definition", help=f"Show the fields of an installed {name}.")
+    @click.argument("connector", metavar="NAME")
+    def config_definition(rest: Admin, /, connector: str) -> Record:
+        return Record(rest.get(f"{base}/builtin{name}s/{segment(connector)}/configdefinition"), fields_table)
 
-    Subject(lambda **target: find(**target), [names]).commands(
-        group,
-        Call("delete", "DELETE", "", f"Stop a {kind} and remove it.", "Deleted successfully"),
-        Call("get", "GET", "", f"Show a {kind}'s config."),
+    reload = Call(
+        "reload", "POST", f"/reloadBuiltIn{name.capitalize()}s", f"Look for installed {name}s anew.", "Reloaded"
     )
-    Subject(find_instance, [one_instance]).commands(
-        group,
-        Call(
-            "status", "GET", "/status", f"Show a {kind}'s status: whether it runs, its counters, its last errors.",
-            show=lambda status: Record(status, _status_table if "instances" in status else None),
-        ),
-        Call("start", "POST", "/start", f"Start a stopped {kind}.", "Started successfully"),
-        Call("stop", "POST", "/stop", f"Stop a {kind}; it keeps its place.", "Stopped successfully"),
-        Call("restart", "POST", "/restart", f"Stop and start a {kind}.", "Restarted successfully"),
+    Subject(lambda: base, []).commands(group, reload)
+
+
+def _add_control(group: click.Group, kind: Kind) -> None:
+    name = kind.name
+    status = Call(
+        "status", "GET", "/status", f"Show a {name}'s status: whether it runs, its counters, its last errors.",
+        show=lambda found: Record(found, status_table if "instances" in found else None),
     )  # fmt: skip
-    Subject(lambda: base, []).commands(
-        group, Call("reload", "POST", f"/reloadBuiltIn{title}s", f"Look for installed {kind}s anew.", "Reloaded")
+    Subject(kind.path, [kind.names]).commands(
+        group,
+        Call("delete", "DELETE", "", f"Stop a {name} and remove it.", "Deleted successfully"),
+        Call("get", "GET", "", f"Show a {name}'s config; secrets are hidden."),
     )
-    return group
+    Subject(kind.instance_path, [kind.instances]).commands(
+        group,
+        status,
+        status._replace(name="getstatus", hidden=True),
+        Call("start", "POST", "/start", f"Start a stopped {name}.", "Started successfully"),
+        Call("stop", "POST", "/stop", f"Stop a {name}; it keeps its place.", "Stopped successfully"),
+        Call("restart", "POST", "/restart", f"Stop and start a {name}.", "Restarted successfully"),
+    )
 
-
-def _available_table(found: list[dict[str, str]]) -> Table:
-    rows = [(one["name"], one["description"], one.get("extra", ""), one.get("notVerified", "")) for one in found]
-    return Table(("name", "description", "extra", "not verified"), rows)
-
-
-def _fields_table(fields: list[dict[str, Any]]) -> Table:
-    rows = []
-    for field in fields:
-        about = field["attributes"]
-        default = "required" if about["required"] else json.dumps(about["defaultValue"])
-        rows.append((field["fieldName"], field["typeName"], default, about["help"]))
-    return Table(("field", "type", "default", "meaning"), rows)
-
-
-def _status_table(status: dict[str, Any]) -> Table:
-    rows, errors = [], []
-    for instance in status["instances"]:
-        found = instance["status"]
-        latest = [found[name] for name in found if name.startswith("latest")]
-        newest = max((one for some in latest for one in some), key=itemgetter("timestampMs"), default=None)
-        error = found["error"] or (newest["exceptionString"].strip() if newest else "")
-        counts = {name: count for name, count in found.items() if name.startswith("num") and name != "numRestarts"}
-        failed = sum(count for name, count in counts.items() if name.endswith("Exceptions"))
-        read = counts.get("numReadFromPulsar", counts.get("numReceivedFromSource"))
-        written = counts.get("numWrittenToSink", counts.get("numWritten"))
-        state = "running" if found["running"] else "down"
-        rows.append((instance["instanceId"], state, read, written, failed, found["numRestarts"], found["workerId"]))
-        if error:
-            errors.append(f"{instance['instanceId']}: {error.splitlines()[-1]}")
-    title = f"{status['numRunning']} of {status['numInstances']} instances running"
-    return Table(("instance", "state", "read", "written", "errors", "restarts", "worker"), rows, title, errors)
+    @rest_command(group, has_output=False, help=f"Print what a {name}'s instances logged.")
+    @kind.instances
+    @log_options
+    def logs(rest: Admin, /, instance_id: int | None, tail: int, follow: bool, **target: str | None) -> None:
+        print_log(rest, kind.instance_path(instance_id, **target), tail, follow=follow)
 
 
 sources = _make_group("source", SOURCE_FLAGS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import click
 from ...config.function_config import FUNCTION_FLAGS
 from ..config_flags import build_config
 from ..failure import Failure, Group
+from ..instance_logs import log_options, print_log
 from ..output import Table
 from ..rest import Admin, Call, Names, Record, Subject, rest_command, segment
 from .state import putstate, querystate
@@ -199,22 +199,10 @@ Subject(find_path, [instance_options]).commands(
 
 @rest_command(functions, has_output=False)
 @instance_options
-@click.option(
-    "--tail",
-    type=click.IntRange(0),
-    default=100,
-    show_default=True,
-    help="Number of lines to show from the end of the log.",
-)
-@click.option("-f", "--follow", is_flag=True, help="Follow the log.")
+@log_options
 def logs(rest: Admin, /, instance_id: int | None, tail: int, follow: bool, **target: str | None) -> None:
     """Print what a function's instances logged: print, logging and tracebacks."""
-    path = f"{find_path(instance_id, **target)}/logs"
-    out = sys.stdout.buffer
-    with rest.stream(path, {"tail": tail, "follow": follow}) as pieces:
-        for piece in pieces:
-            out.write(piece)
-            out.flush()
+    print_log(rest, find_path(instance_id, **target), tail, follow=follow)
 
 
 @rest_command(functions)

@@ -243,6 +243,9 @@ async def test_what_comes_while_a_sink_is_stopped_is_written_later(cluster: Clus
 
     await producer.send(b"first")
     await eventually(written, "first message")
+    for logs in (f"{path}/logs", f"{path}/0/logs"):
+        assert "first" in (await cluster.http.get(logs)).text
+    assert (await cluster.http.get(f"{path}/1/logs")).status_code == 400
     for change in ("stop", "update"):
         if change == "stop":
             assert (await cluster.http.post(f"{path}/stop")).status_code == 204

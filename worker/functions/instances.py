@@ -282,7 +282,14 @@ class Instances:
         return list(self._owners(name))
 
     async def read_log(
-        self, name: FunctionName, instance_id: int, lines: int, prefix: bytes, *, is_following: bool
+        self,
+        name: FunctionName,
+        instance_id: int,
+        lines: int,
+        prefix: bytes,
+        *,
+        is_following: bool,
+        component: Component = FUNCTION,
     ) -> AsyncIterator[bytes]:
         """Yield the last lines of an instance's log, from the worker that has it."""
         owner = self._owners(name).get(instance_id)
@@ -295,7 +302,7 @@ class Instances:
             member = (await self._membership.roster()).member(owner)
             if member is None:
                 raise RequestRefused(503, f"worker {owner} is not there")
-            url = f"{member.url}{_path(name, instance_id, 'logs')}"
+            url = f"{member.url}{_path(name, instance_id, 'logs', base=component.path)}"
             options: dict[str, str | int] = {"tail": lines, "follow": str(is_following).lower()}
             timeout = httpx.Timeout(PEER_TIMEOUT_S, read=None if is_following else PEER_TIMEOUT_S)
             async with self._http.stream("GET", url, params=options, timeout=timeout) as response:

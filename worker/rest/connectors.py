@@ -15,6 +15,7 @@ from ...errors import InvalidConfig, RequestRefused
 from ...instance.identity import table_of
 from ...metadata.packages import PackageStore
 from ...web.answers import as_json
+from ...web.call import takes
 from ...wire.functions_pb2 import RUNNING, STOPPED, FunctionState
 from ..functions.definitions import connector_definitions
 from ..functions.instances import Instances
@@ -22,6 +23,7 @@ from ..functions.service import FunctionName, Functions
 from ..functions.state_tables import StateTables
 from .app import WorkerCall, WorkerRoutes
 from .functions import Deploy, check_options, deployment_of
+from .logs import FOLLOW, TAIL, stream_logs
 from .multipart import Part, json_part, read_form
 
 
@@ -64,6 +66,8 @@ class ConnectorRoutes:
         yield "GET", one, self.get
         yield "GET", f"{one}/status", self.status
         yield "GET", f"{instance}/status", self.instance_status
+        yield "GET", f"{one}/logs", self.logs
+        yield "GET", f"{instance}/logs", self.instance_logs
         for path in (one, instance):
             yield "POST", f"{path}/start", self.start
             yield "POST", f"{path}/stop", self.stop
@@ -127,12 +131,26 @@ class ConnectorRoutes:
 
     async def instance_status(self, call: WorkerCall) -> Response:
         """Return the status of one instance."""
-        name, number = self._existing(call), call.instance_id("status")
-        parallelism = self.functions.find(name).functionDetails.parallelism
-        if not 0 <= number < parallelism:
+        name, number = self._instance(call, "status")
+        return as_json(await self.instances.instance_status(name, number, self.functions.component))
+
+    @takes(TAIL, FOLLOW)
+    async def logs(self, call: WorkerCall) -> Response:
+        """Return the last lines of all instances' logs."""
+        return stream_logs(self.instances, call, self._existing(call), self.functions.component)
+
+    @takes(TAIL, FOLLOW)
+    async def instance_logs(self, call: WorkerCall) -> Response:
+        """Return the last lines of one instance's log."""
+        name, number = self._instance(call, "logs")
+        return stream_logs(self.instances, call, name, self.functions.component, number)
+
+    def _instance(self, call: WorkerCall, what: str) -> tuple[FunctionName, int]:
+        name, number = self._existing(call), call.instance_id(what)
+        if not 0 <= number < self.functions.find(name).functionDetails.parallelism:
             title = self.functions.component.title
             raise RequestRefused(400, f"{title} {name.name} doesn't have instance with id {number}")
-        return as_json(await self.instances.instance_status(name, number, self.functions.component))
+        return name, number
 
     async def start(self, call: WorkerCall) -> None:
         """Start one instance or all."""

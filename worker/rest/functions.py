@@ -9,7 +9,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 from starlette.background import BackgroundTask
-from starlette.responses import FileResponse, Response, StreamingResponse
+from starlette.responses import FileResponse, Response
 
 from ...config.conversion import to_json
 from ...errors import PackageError, RequestRefused
@@ -21,10 +21,10 @@ from ...web.call import Query, takes
 from ...wire.functions_pb2 import RUNNING, STOPPED, FunctionMetaData, FunctionState
 from ...wire.strict_json import NotJson, read_json
 from ..cluster.hand_over import REQUEST_ID_HEADER
+from ..functions.components import FUNCTION
 from ..functions.cursor_reset import CursorReset, read_target
 from ..functions.definitions import KINDS, connector_definitions
 from ..functions.instances import Instances
-from ..functions.log_stream import merged
 from ..functions.package_intake import package_id
 from ..functions.prerequisites import is_spark
 from ..functions.runs import Runs
@@ -32,14 +32,13 @@ from ..functions.service import Deployment, FunctionName, Functions
 from ..functions.state_tables import StateTables
 from ..functions.trigger import Trigger
 from .app import ONE_FUNCTION, WorkerCall, WorkerRoutes
+from .logs import FOLLOW, TAIL, stream_logs
 from .multipart import Form, Part, json_part, read_form
 
 TARGET_BYTES_MAX = 4096
 """Of the body that names where to reset cursors to."""
 _TRIGGER_PARTS = {"data", "dataStream", "topic"}
 _BASE = "/admin/v3/functions"
-_TAIL = Query("tail", int, 100)
-_FOLLOW = Query("follow", bool, False)
 _NO_WAIT = Query("noWait", bool, False)
 _RUN_ID = Query("runId", str)
 _PATH = Query("path", str, "")
@@ -281,31 +280,16 @@ class FunctionsRoutes:
             raise RequestRefused(400, f"the request is not JSON: {exc}") from exc
         await self.cursors.run(call.function, target)
 
-    @takes(_TAIL, _FOLLOW)
+    @takes(TAIL, FOLLOW)
     async def logs(self, call: WorkerCall) -> Response:
         """Return the last lines of all instances' logs."""
-        tail, is_following = _TAIL.of(call), _FOLLOW.of(call)
-        function = self._existing(call)
-        numbers = self.instances.assigned(function)
-        if not numbers:
-            raise RequestRefused(400, f"{function} has not been assigned yet")
-        return await self._stream(function, numbers, tail, is_following=is_following)
+        return stream_logs(self.instances, call, self._existing(call), FUNCTION)
 
-    @takes(_TAIL, _FOLLOW)
+    @takes(TAIL, FOLLOW)
     async def instance_logs(self, call: WorkerCall) -> Response:
         """Return the last lines of one instance's log."""
-        tail, is_following = _TAIL.of(call), _FOLLOW.of(call)
         function, number = self._instance(call, "logs")
-        return await self._stream(function, [number], tail, is_following=is_following)
-
-    async def _stream(self, name: FunctionName, numbers: list[int], tail: int, *, is_following: bool) -> Response:
-        if tail < 0:
-            raise RequestRefused(400, f"tail {tail} must be 0 or more lines")
-        streams = []
-        for number in numbers:
-            prefix = b"[%d] " % number if len(numbers) > 1 else b""
-            streams.append(self.instances.read_log(name, number, tail, prefix, is_following=is_following))
-        return StreamingResponse(merged(streams), media_type="text/plain; charset=utf-8")
+        return stream_logs(self.instances, call, function, FUNCTION, number)
 
 
 def check_options(options: Mapping[str, Any]) -> None:

@@ -1,0 +1,116 @@
+"""Which connector a command is about, and the config that a file and flags make together."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from ...config.connector_config import BUILT_IN, SINK_FIELDS_BY_NAME, SOURCE_FIELDS_BY_NAME
+from ..config_flags import Flags, build_config, config_options, read_config_file
+from ..failure import Failure, nearest
+from ..functions.functions import package_part
+from ..functions.target import DEFAULT_NAMESPACE, DEFAULT_TENANT
+from ..rest import segment
+
+
+class Kind:
+    """Sources or sinks, as commands know them.
+
+    Attributes:
+        name: ``source`` or ``sink``.
+        base: path of all.
+        options: gives a command the flags of the config.
+    """
+
+    def __init__(self, name: str, flags: Flags) -> None:
+        self.name = name
+        self.base = f"/admin/v3/{name}s"
+        self.options = config_options(flags, f"--{name}-config-file", f"--{name}ConfigFile")
+        self._flags = flags
+        self._fields = SINK_FIELDS_BY_NAME if name == "sink" else SOURCE_FIELDS_BY_NAME
+
+    def path(self, tenant: str | None, namespace: str | None, name: str | None) -> str:
+        """Return the REST path of one. Raises Failure without a name."""
+        if not name:
+            raise Failure(f"which {self.name}? Give --name (and --tenant, --namespace)")
+        parts = (tenant or DEFAULT_TENANT, namespace or DEFAULT_NAMESPACE, name)
+        return "/".join((self.base, *map(segment, parts)))
+
+    def instance_path(self, instance_id: int | None, **target: str | None) -> str:
+        """Return the REST path of one, or of one of its instances."""
+        path = self.path(**target)
+        return path if instance_id is None else f"{path}/{instance_id}"
+
+    def names(self, command: Callable[..., Any]) -> Callable[..., Any]:
+        """Give a command ``--tenant``, ``--namespace`` and ``--name``."""
+        for option in (
+            click.option("--name", help=f"Name of the {self.name}."),
+            click.option("--namespace", help=f"Namespace of the {self.name} (default: default)."),
+            click.option("--tenant", help=f"Tenant of the {self.name} (default: public)."),
+        ):
+            command = option(command)
+        return command
+
+    def instances(self, command: Callable[..., Any]) -> Callable[..., Any]:
+        """Give a command the flags of `names`, and ``--instance-id``."""
+        return self.names(click.option("--instance-id", type=int, help="Only this instance.")(command))
+
+    def config(self, given: dict[str, Any], *, is_new: bool) -> dict[str, Any]:
+        """Return the config that file and flags make together; one that is new gets a name if it has none.
+
+        A file has a whole config, as at Pulsar, or the connector's own fields only, which become its ``configs``.
+
+        Raises:
+            Failure: the file or a flag is wrong.
+        """
+        target = {flag: given.pop(flag) for flag in ("tenant", "namespace", "name")}
+        path = given.pop("config_file")
+        content = read_config_file(path) if path else {}
+        is_short = bool(content) and not any(key in self._fields for key in content)
+        config = build_config(self._flags, {} if is_short else self._checked(content, path), given)
+        if is_short:  # the flag's fields replace the file's, and no place of two is forgotten
+            config["configs"] = content | (config.get("configs") or {})
+        config |= {flag: value for flag, value in target.items() if value}
+        if is_new and not config.get("name"):
+            config["name"] = self._name_of(config)
+        return config
+
+    def _checked(self, content: dict[str, Any], path: str) -> dict[str, Any]:
+        for key in content:
+            if key not in self._fields:
+                own = next(one for one in content if one in self._fields)
+                raise Failure(
+                    f"config file {path}: {key} is no field of a {self.name.capitalize()}Config"
+                    f"{nearest(str(key), self._fields)}, as {own} is; put the fields of the connector itself below"
+                    " configs"
+                )
+        return content
+
+    def _name_of(self, config: dict[str, Any]) -> str:
+        """Return the name of a connector that was given none: its type or class, and its topic.
+
+        Raises:
+            Failure: there is nothing to make one of.
+        """
+        archive = str(config.get("archive") or "").removeprefix(BUILT_IN)
+        what = str(config.get(f"{self.name}Type") or config.get("className") or "").rpartition(".")[2]
+        what = what or archive.rpartition("/")[2].partition(".")[0]
+        topics = [config.get("topicName"), *(config.get("inputs") or ()), *(config.get("inputSpecs") or ())]
+        topic = next((str(one) for one in topics if one), "").rpartition("/")[2]
+        if not what or not topic:
+            raise Failure(f"which {self.name}? Give --name (and --tenant, --namespace)")
+        return f"{what}-{topic}"
+
+    def request(self, config: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        """Return path and parts of a request to create or update. Raises Failure if the code cannot be read."""
+        path = self.path(config.get("tenant"), config.get("namespace"), config.get("name"))
+        parts: dict[str, Any] = {f"{self.name}Config": (None, json.dumps(config), "application/json")}
+        archive = str(config.get("archive") or "")
+        if archive and not archive.startswith(BUILT_IN):
+            parts |= package_part(archive, "--archive")
+        elif transform := str(config.get("transformFunction") or ""):
+            parts |= package_part(transform, "--transform-function")
+        return path, parts

@@ -1,0 +1,100 @@
+"""`localrun`: its flags, and instances in the foreground until Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..wire.printable import printable
+from .failure import Failure
+from .settings import Settings
+
+if TYPE_CHECKING:
+    from ..runtime.local import LocalRun
+
+_REFUSED = {
+    "--client-auth-plugin --clientAuthPlugin": "authentication is not supported yet",
+    "--client-auth-params --clientAuthParams": "authentication is not supported yet",
+    "--tls-trust-cert-path --tls_trust_cert_path": "TLS is not supported yet",
+    "--secrets-provider-classname": "secrets are given with --secrets or in the config file",
+    "--secrets-provider-config": "secrets are given with --secrets or in the config file",
+    "--metrics-port-start": "metrics of a local run are not served yet",
+}
+_REFUSED_SWITCHES = {
+    "--use-tls --use_tls": "TLS is not supported yet",
+    "--tls-allow-insecure --tls_allow_insecure": "TLS is not supported yet",
+    "--hostname-verification-enabled --hostname_verification_enabled": "TLS is not supported yet",
+}
+"""Flags of Pulsar's that are refused by name, and why."""
+
+
+def local_run_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the flags of a local run."""
+    for names, reason in _REFUSED.items():
+        command = _refused(names, reason)(command)
+    for names, reason in _REFUSED_SWITCHES.items():
+        command = _refused(names, reason, is_flag=True)(command)
+    for option in (
+        click.option(
+            "--state-storage-service-url", metavar="URL",
+            help="State store, bk://host:port; without one a source keeps no position.",
+        ),
+        click.option(
+            "--broker-service-url", "--brokerServiceUrl", "broker_service_url", metavar="URL",
+            help="Address of the broker; else --service-url before the command.",
+        ),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+def _refused(names: str, reason: str, **attributes: Any) -> Callable[..., Any]:
+    def refuse(_: click.Context, parameter: click.Parameter, value: Any) -> None:
+        if value:
+            raise Failure(f"{parameter.opts[0]} is refused: {reason}; leave it out")
+
+    return click.option(*names.split(), hidden=True, expose_value=False, callback=refuse, **attributes)
+
+
+def service_url_of(given: str | None, settings: Settings) -> str:
+    """Return the broker's address.
+
+    Raises:
+        Failure: it is none of the protocol.
+    """
+    url = given or settings.service_url
+    if not url.startswith("pulsar://"):
+        raise Failure(f"--broker-service-url {url!r} does not begin with pulsar://, the only protocol supported so far")
+    return url.rstrip("/")
+
+
+def run_in_foreground(local: LocalRun, what: str) -> None:
+    """Run instances until SIGINT or SIGTERM, with their logs on standard output and what is wrong on standard error.
+
+    Args:
+        local: what to run.
+        what: names it, ``source public/default/lines``.
+    """
+    prefixes = local.details.parallelism > 1
+
+    def show(number: int, line: str) -> None:
+        click.echo(printable(f"[{number}] {line}" if prefixes else line))
+
+    def warn(number: int, trouble: str) -> None:
+        said, traceback, frames = trouble.partition("Traceback (most recent call last):")
+        line = said + frames.splitlines()[-1] if traceback else trouble.splitlines()[-1]
+        click.echo(printable(f"magnetar: instance {number}: {line}"), err=True)
+
+    async def serve() -> None:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for which in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(which, stop.set)
+        await local.run(stop, show, warn)
+
+    click.echo(f"{what} runs here with {local.details.parallelism} instances, until Ctrl-C", err=True)
+    asyncio.run(serve())

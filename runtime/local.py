@@ -1,0 +1,144 @@
+"""Instances in the foreground: those of one component, without a worker, until they are stopped.
+
+They are run by a `RuntimeManager` as on a worker, with its restarts, from a record that nobody has stored. What they
+need on disk is in a temporary directory. No lock keeps a second one of the same name from running: that is the
+caller's choice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import PackageError
+from ..instance.logs.file import LogFollower
+from ..metadata.packages_extract import SUFFIXES, extract
+from ..wire.functions_pb2 import Assignment, FunctionDetails, FunctionMetaData, Instance
+from .interface import Runtime
+from .manager import InstanceEnvironment, RuntimeManager
+from .process.runtime import ProcessRuntime
+from .thread.runtime import ThreadRuntime
+
+POLL_S = 0.2
+"""How often new lines of logs and changes of status are looked for."""
+WORKER_ID = "localrun"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalRun:
+    """What is run, and where.
+
+    Attributes:
+        details: the record of the component.
+        package: its code, a .py, .zip or .whl file; None for an installed connector.
+        service_url: of the broker.
+        admin_url: of the broker's REST interface.
+        state_url: of the state store; empty for none.
+    """
+
+    details: FunctionDetails
+    package: Path | None
+    service_url: str
+    admin_url: str
+    state_url: str = ""
+
+    async def run(
+        self, stop: asyncio.Event, show: Callable[[int, str], None], warn: Callable[[int, str], None]
+    ) -> None:
+        """Run all instances until ``stop`` is set.
+
+        Args:
+            stop: ends them.
+            show: called with the number of an instance and a line of its log.
+            warn: called with the number of an instance and why it does not go on, whenever that changes.
+
+        Raises:
+            PackageError: the package cannot be used.
+
+        Cancellation: stops the instances.
+        """
+        directory = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="magnetar-localrun-"))
+        try:
+            package = await asyncio.to_thread(unpacked, self.package, directory) if self.package else Path()
+            await self._run(package, directory, stop, show, warn)
+        finally:
+            await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
+
+    async def _run(
+        self,
+        package: Path,
+        directory: Path,
+        stop: asyncio.Event,
+        show: Callable[[int, str], None],
+        warn: Callable[[int, str], None],
+    ) -> None:
+        environment = InstanceEnvironment(
+            worker_id=WORKER_ID, service_url=self.service_url, admin_url=self.admin_url, state_url=self.state_url,
+            data_dir=directory,
+        )  # fmt: skip
+        is_process = '"process"' in self.details.customRuntimeOptions
+        runtime: Runtime = ProcessRuntime() if is_process else ThreadRuntime(self.service_url)
+
+        async def fetch(_: object) -> Path:
+            return package
+
+        manager = RuntimeManager({"process" if is_process else "thread": runtime}, fetch, environment)
+        metadata = FunctionMetaData(functionDetails=self.details)
+        name = f"{self.details.tenant}/{self.details.namespace}/{self.details.name}"
+        assignments = {
+            f"{name}:{number}": Assignment(
+                instance=Instance(functionMetaData=metadata, instanceId=number), workerId=WORKER_ID
+            )
+            for number in range(self.details.parallelism)
+        }
+        followers = [LogFollower(manager.log_file(key)) for key in assignments]
+        troubles = [""] * len(assignments)
+
+        async def look() -> None:
+            for number, (key, follower) in enumerate(zip(assignments, followers, strict=True)):
+                for line in (await asyncio.to_thread(follower.read)).splitlines():
+                    show(number, line)
+                trouble = (await manager.status(key)).failureException
+                if trouble != troubles[number]:
+                    troubles[number] = trouble
+                    if trouble:
+                        warn(number, trouble)
+
+        try:
+            await manager.apply(assignments)
+            while not stop.is_set():
+                await look()
+                try:
+                    async with asyncio.timeout(POLL_S):
+                        await stop.wait()
+                except TimeoutError:
+                    pass
+        finally:
+            await manager.close()
+        for number, follower in enumerate(followers):
+            for line in (await asyncio.to_thread(follower.read)).splitlines():
+                show(number, line)
+
+
+def unpacked(package: Path, directory: Path) -> Path:
+    """Return a package as instances take it: a .py file as it is, an archive as the directory of its modules. Blocking.
+
+    Args:
+        package: the file.
+        directory: where archives are extracted to.
+
+    Raises:
+        PackageError: it is none, or cannot be read.
+    """
+    if not package.is_file():
+        raise PackageError(f"there is no file {package}")
+    if package.suffix not in SUFFIXES:
+        raise PackageError(f"the package {package.name} is not a {', '.join(SUFFIXES)} file; give one of these")
+    if package.suffix == ".py":
+        return package.resolve()
+    extract(package, directory / "package", package.name)
+    return directory / "package"

@@ -1,0 +1,44 @@
+"""Logs of instances, as answers that go on as long as they are read."""
+
+from __future__ import annotations
+
+from starlette.responses import Response, StreamingResponse
+
+from ...errors import RequestRefused
+from ...web.call import Query
+from ..functions.components import Component
+from ..functions.instances import Instances
+from ..functions.log_stream import merged
+from ..functions.service import FunctionName
+from .app import WorkerCall
+
+TAIL = Query("tail", int, 100)
+FOLLOW = Query("follow", bool, False)
+
+
+def stream_logs(
+    instances: Instances, call: WorkerCall, name: FunctionName, component: Component, number: int | None = None
+) -> Response:
+    """Return the last lines of the logs of all assigned instances, or of one.
+
+    Args:
+        instances: who has them.
+        call: the request, with `TAIL` and `FOLLOW`.
+        name: of the component.
+        component: its kind.
+        number: of the instance; None for all.
+
+    Raises:
+        RequestRefused: 400, there are none.
+    """
+    tail, is_following = TAIL.of(call), FOLLOW.of(call)
+    numbers = instances.assigned(name) if number is None else [number]
+    if not numbers:
+        raise RequestRefused(400, f"{name} has not been assigned yet")
+    if tail < 0:
+        raise RequestRefused(400, f"tail {tail} must be 0 or more lines")
+    streams = []
+    for one in numbers:
+        prefix = b"[%d] " % one if len(numbers) > 1 else b""
+        streams.append(instances.read_log(name, one, tail, prefix, is_following=is_following, component=component))
+    return StreamingResponse(merged(streams), media_type="text/plain; charset=utf-8")
