@@ -1,0 +1,17 @@
+"""What an order is worth: the function between the webhooks and the Parquet files."""
+
+import json
+
+
+def total(order):
+    """Return shop, number, total and how many articles of an order."""
+    order = json.loads(order)
+    items = order["items"]
+    return json.dumps(
+        {
+            "shop": order["shop"],
+            "order": order["order"],
+            "articles": sum(item["count"] for item in items),
+            "total": round(sum(item["count"] * item["price"] for item in items), 2),
+        }
+    )
