@@ -127,6 +127,10 @@ class Unit:
         for entry, indexes in zip(self.entries, self._indexes, strict=True):
             yield from ((entry, index) for index in indexes)
 
+    def parts(self) -> Iterator[tuple[int, ReceivedEntry, Sequence[int]]]:
+        """Yield each entry with its first position and the indexes that have positions."""
+        return zip(self._starts, self.entries, self._indexes, strict=True)
+
     def locate(self, position: int) -> tuple[ReceivedEntry, int]:
         """Return the entry and index of a position."""
         number = bisect_right(self._starts, position) - 1

@@ -45,29 +45,40 @@ def records_of(unit: Unit, serde: SerDe, failures: list[Failure], *, is_exact: b
     """
     values = decoded(unit.messages, serde, failures)
     failed = {failure.position: failure for failure in failures}
-    first: dict[int, int | None] = {}
     records: list[Placed] = []
-    for position, (entry, index) in enumerate(unit.places()):
-        if id(entry) not in first:
-            first[id(entry)] = _first_number(entry, is_exact)
-        header = entry.metadata if entry.headers is None else entry.headers[index]
-        value = values[position]
-        if header.null_value:
-            value = None
-            if position in failed:
-                failures.remove(failed.pop(position))
+    for start, entry, indexes in unit.parts():
         if entry.metadata.num_chunks_from_msg > 1:
             error = ProtocolError(
                 "a piece of a chunked message, which sinks do not put together; publish without chunking"
             )
-            failures.append(Failure(position, error, Blame.SYSTEM))
-        elif position not in failed:
-            number = first[id(entry)]
-            properties = {pair.key: pair.value for pair in header.properties} if header.properties else {}
-            key = header.partition_key if header.HasField("partition_key") else None
-            record = Record(value, key, properties, header.event_time, entry.topic, str(message_id_of(entry, index)))
-            record.sequence = 0 if number is None else number + index
-            records.append(Placed(position, record))
+            places = range(start, start + len(indexes))
+            failures += [Failure(position, error, Blame.SYSTEM) for position in places if position not in failed]
+            continue
+        first, topic, headers = _first_number(entry, is_exact), entry.topic, entry.headers
+        text, is_batch = str(entry.message_id), entry.is_batch
+        for position, index in enumerate(indexes, start):
+            header: Any = entry.metadata if headers is None else headers[index]
+            value = values[position]
+            if header.null_value:
+                value = None
+                if position in failed:
+                    failures.remove(failed.pop(position))
+            if position in failed:
+                continue
+            records.append(
+                Placed(
+                    position,
+                    Record(
+                        value,
+                        header.partition_key if header.HasField("partition_key") else None,
+                        {pair.key: pair.value for pair in header.properties} if header.properties else {},
+                        header.event_time,
+                        topic,
+                        f"{text}:{index}" if is_batch else text,
+                        sequence=0 if first is None else first + index,
+                    ),
+                )
+            )
     return records
 
 
