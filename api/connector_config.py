@@ -14,7 +14,6 @@ field, the definition that ``configdefinition`` answers, and the page of the doc
 from __future__ import annotations
 
 import dataclasses
-import re
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,10 +27,6 @@ _OPTION = "magnetar.option"
 MISSING = dataclasses.MISSING
 HIDDEN = "***"
 """What is shown in place of a secret, and sent back for one that stays as it is."""
-_SECRET_WORDS = re.compile(
-    "passw|secret|token|credential|private.?key|api.?key|access.?key|jaas|authorization|cookie", re.IGNORECASE
-)
-"""Names of values that nobody has declared, and that are hidden to be on the safe side."""
 
 
 class _Option(NamedTuple):
@@ -249,58 +244,6 @@ def _checked(field: Field, value: Any) -> Any:
     if most is not None and value > most:
         raise ValueError(f"must be at most {most:g}")
     return value
-
-
-def hidden(config: type[Any] | None, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a configuration's JSON with `HIDDEN` in place of secrets.
-
-    Args:
-        config: its class, whose secret fields are hidden; None if it is not known.
-        given: the JSON. Where no field says what a value is, as inside of objects, its name decides.
-    """
-    fields = fields_of(config) if config is not None else ()
-    known = {key: field for field in fields for key in (field.key, *field.aliases)}
-    answer = {}
-    for key, value in given.items():
-        is_secret = known[key].secret if key in known else _SECRET_WORDS.search(key) is not None
-        answer[key] = HIDDEN if is_secret and value not in (None, "") else _hidden_inside(value)
-    return answer
-
-
-def _hidden_inside(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_hidden_inside(item) for item in value]
-    return hidden(None, value) if isinstance(value, dict) else value
-
-
-def with_kept(sent: Mapping[str, Any], before: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return a JSON object with what was there before in each place where `HIDDEN` was sent back.
-
-    Args:
-        sent: the object.
-        before: the one that it replaces.
-        where: its name, for the error.
-
-    Raises:
-        InvalidConfig: there was nothing in one of these places.
-    """
-
-    def kept(value: Any, old: Any, path: str) -> Any:
-        if value == HIDDEN:
-            if old is None:
-                raise InvalidConfig(
-                    f"{path} is {HIDDEN}, which stands for a value that stays, and there is none; give it"
-                )
-            return old
-        if isinstance(value, dict):
-            olds = old if isinstance(old, dict) else {}
-            return {key: kept(item, olds.get(key), f"{path}.{key}") for key, item in value.items()}
-        if isinstance(value, list):
-            items = old if isinstance(old, list) and len(old) == len(value) else [None] * len(value)
-            return [kept(item, items[index], f"{path}[{index}]") for index, item in enumerate(value)]
-        return value
-
-    return {key: kept(value, before.get(key), f"{where}.{key}") for key, value in sent.items()}
 
 
 def definition(config: type[Any]) -> list[dict[str, Any]]:

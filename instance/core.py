@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+from ..api.connector_secrets import Hiding
 from ..client.client import AsyncClient
 from ..client.config import Guard
 from ..tasks import TaskSet, call_in, settle
@@ -54,6 +55,7 @@ class InstanceCore:
         client: connects to the broker.
         endpoints: opens inputs and outputs.
         guard: of everything that is opened; None without an instance lock.
+        hiding: takes secrets out of what log and status show.
         stats: its counters.
         log: takes what the instance has to say.
         loop: its event loop.
@@ -78,8 +80,10 @@ class InstanceCore:
         self.client = client
         self.endpoints = endpoints
         self.guard = guard
-        self.stats = InstanceStats(time.monotonic())
+        self.hiding = Hiding()
+        self.stats = InstanceStats(time.monotonic(), self.hiding)
         self.log = instance_log
+        instance_log.hiding = self.hiding
         self.loop = asyncio.get_running_loop()
         self.mailbox = Mailbox(self._action_failed)
         self.tasks = TaskSet(f"instance {spec.key}")
@@ -90,7 +94,7 @@ class InstanceCore:
 
     def end(self, reason: str) -> None:
         """Stop the instance, for a reason that is shown; an empty one if it was asked to."""
-        settle(self.ended, encodable(reason))
+        settle(self.ended, self.hiding(encodable(reason)))
 
     def failed(self, error: BaseException) -> None:
         """End the instance for a failure of a part of it, which nothing else would show."""

@@ -124,12 +124,14 @@ class InstanceStats:
         trouble: says in one line what keeps a running instance from going on; empty if nothing does.
     """
 
-    def __init__(self, now_s: float) -> None:
+    def __init__(self, now_s: float, hiding: Callable[[str], str] = str) -> None:
         """Begin counting.
 
         Args:
             now_s: any rising clock, the same that `minute_passed` is given.
+            hiding: takes out of a text what is not to be shown.
         """
+        self._hiding = hiding
         self.total = Counters()
         self.last_invocation_ms = 0
         self.trouble: Callable[[], str] = str
@@ -153,13 +155,13 @@ class InstanceStats:
         """Count an exception of the function."""
         with self._lock:
             self.total.user_exceptions += 1
-            self._latest_user.append(occurrence(encodable(text), now_ms))
+            self._latest_user.append(occurrence(self._hiding(encodable(text)), now_ms))
 
     def system_exception(self, text: str, now_ms: int, count: int = 1) -> None:
         """Count a failure around the function: decoding, sending."""
         with self._lock:
             self.total.system_exceptions += count
-            self._latest_system.append(occurrence(encodable(text), now_ms))
+            self._latest_system.append(occurrence(self._hiding(encodable(text)), now_ms))
 
     def record(self, metric: str, value: float) -> str:
         """Add a value to a metric of the user's.
@@ -234,7 +236,7 @@ class InstanceStats:
             total = self.total.copy()
             latest_user, latest_system = list(self._latest_user), list(self._latest_system)
         return FunctionStatus(
-            failureException=encodable(self.trouble()),
+            failureException=self._hiding(encodable(self.trouble())),
             numReceived=total.received,
             numSuccessfullyProcessed=total.processed,
             numUserExceptions=total.user_exceptions,

@@ -8,6 +8,7 @@ caller's choice.
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -26,6 +27,8 @@ from .thread.runtime import ThreadRuntime
 POLL_S = 0.2
 """How often new lines of logs and changes of status are looked for."""
 WORKER_ID = "localrun"
+_COUNT = re.compile(r"\d+ (try|tries)")
+"""What changes in the status of an instance that waits, and is no news."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,8 +106,9 @@ class LocalRun:
                 for line in (await asyncio.to_thread(follower.read)).splitlines():
                     show(number, line)
                 trouble = (await manager.status(key)).failureException
-                if trouble != troubles[number]:
-                    troubles[number] = trouble
+                kind = _COUNT.sub("", trouble)
+                if kind != troubles[number]:
+                    troubles[number] = kind
                     if trouble:
                         warn(number, trouble)
 

@@ -60,7 +60,7 @@ class LoadedSink:
     def load(self, home: Home, rules: Rules, state: StateSession | None) -> Calls:
         """Make the sink; it is opened once the instance has its lock."""
         spec, stats = self._core.spec, self._core.stats
-        connector, config, secrets = load_connector(spec, home, "sink")
+        connector, config, secrets = load_connector(self._core, home, "sink")
         sink = cast(Sink, connector)
         logger = instance_logger(spec)
         context = self.context = InstanceContext(spec, stats, logger, secrets, self.is_stopping)

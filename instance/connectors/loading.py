@@ -8,26 +8,28 @@ from typing import Any
 
 from ...api.connector import BatchSource, Connector, Trigger
 from ...api.connector_config import read_config
+from ...api.connector_secrets import secret_values
 from ...config.batch_source import check_batch, parted, trigger_of
 from ...connectors.register import find, kind_of
 from ...connectors.triggers import BUILT_IN_TRIGGERS
 from ...errors import FunctionLoadError, InvalidConfig
 from ...wire.functions_pb2 import EFFECTIVELY_ONCE
+from ..core import InstanceCore
 from ..loading.loader import Home, find_object
-from ..spec import InstanceSpec
 
 
-def load_connector(spec: InstanceSpec, home: Home, kind: str) -> tuple[Connector, Any, Mapping[str, str]]:
-    """Return a connector, its configuration and its secrets.
+def load_connector(core: InstanceCore, home: Home, kind: str) -> tuple[Connector, Any, Mapping[str, str]]:
+    """Return a connector, its configuration and its secrets, which neither log nor status show from now on.
 
     Args:
-        spec: of the instance.
+        core: of the instance.
         home: where the code of one that is uploaded is imported.
         kind: ``source`` or ``sink``.
 
     Raises:
         FunctionLoadError: there is no such connector, or it does not take what it is told.
     """
+    spec = core.spec
     part = spec.details.sink if kind == "sink" else spec.details.source
     secrets = json.loads(spec.details.secretsMap) if spec.details.secretsMap else {}
     try:
@@ -39,6 +41,7 @@ def load_connector(spec: InstanceSpec, home: Home, kind: str) -> tuple[Connector
             if not isinstance(connector, type) or kind_of(connector) != kind:
                 raise InvalidConfig(f"{part.className} is no subclass of {kind.capitalize()}")
         configs, batch = parted(json.loads(part.configs) if part.configs else {})
+        core.hiding.hide(secret_values(connector.config, configs, secrets))
         config = read_config(connector.config, configs, secrets)
         made = connector()
         check_batching(connector, batch)

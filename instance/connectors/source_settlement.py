@@ -115,7 +115,7 @@ class SourceSettlement:
                 "EFFECTIVELY_ONCE keeps the position of a source in the state store, and this worker knows none; give"
                 " workers its address as stateStorageServiceUrl: bk://host:port, or use ATLEAST_ONCE"
             )
-        connector, config, secrets = load_connector(spec, home, "source")
+        connector, config, secrets = load_connector(core, home, "source")
         if isinstance(connector, BatchSource):
             source: Source = self._task_reader(connector, home)
         else:

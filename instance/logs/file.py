@@ -34,6 +34,7 @@ class InstanceLog:
 
     Attributes:
         observers: are told level and text of each piece, bounded, from the writing thread; used for the log topic.
+        hiding: takes out of a text what is not to be shown.
     """
 
     def __init__(self, path: Path, *, file_bytes_max: int = FILE_BYTES_MAX) -> None:
@@ -45,6 +46,7 @@ class InstanceLog:
         """
         self.path = path
         self.observers: list[Observer] = []
+        self.hiding: Callable[[str], str] = str
         self._file_bytes_max = file_bytes_max
         self._lock = threading.RLock()
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -67,7 +69,7 @@ class InstanceLog:
             text: of any length; see `bounded_lines` for the bounds.
             to_file_only: observers are not told, for it is about them.
         """
-        lines = bounded_lines(text)
+        lines = bounded_lines(self.hiding(text))
         now = datetime.now(UTC).isoformat(timespec="milliseconds")[:-6]
         block = "".join([f"{now}Z {level} {line}\n" for line in lines])
         data = block.encode("utf-8", "backslashreplace")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
-from magnetar.api.connector_config import HIDDEN, hidden, option, read_config, with_kept
+from magnetar.api.connector_config import HIDDEN, option, read_config
+from magnetar.api.connector_secrets import Hiding, hidden, secret_values, with_kept
 from magnetar.errors import InvalidConfig
 
 
@@ -64,3 +65,21 @@ def test_what_comes_back_hidden_is_kept() -> None:
         with pytest.raises(InvalidConfig) as caught:
             with_kept(wrong, before, "configs")
         assert str(caught.value) == f"{path} is ***, which stands for a value that stays, and there is none; give it"
+
+
+def test_passwords_in_urls_are_hidden_and_kept_too() -> None:
+    before = {"url": "postgresql://me:pa$$word@db:5432/shop", "all": ["amqp://a:bcde@f/", "a:b@c"]}
+    shown = hidden(Config, before)
+    assert shown == {"url": "postgresql://me:***@db:5432/shop", "all": ["amqp://a:***@f/", "a:b@c"]}
+    assert with_kept(shown, before, "configs") == before
+    with pytest.raises(InvalidConfig) as caught:
+        with_kept({"url": "postgresql://me:***@other/shop"}, before, "configs")
+    assert str(caught.value) == "configs.url has *** in place of a password, and another URL before; give it"
+
+
+def test_secrets_are_taken_out_of_texts() -> None:
+    given = {"url": "a://b:hushurl@c", "password": "hushfield", "headers": {"Cookie": "hushcookie", "a": "b"}}
+    hide = Hiding()
+    hide.hide(secret_values(Config, given, {"x": "hushsecret", "short": "abc"}))
+    text = "hushurl, hushfield, hushcookie, hushsecret, abc, b and a"
+    assert hide(text) == "***, ***, ***, ***, abc, b and a"

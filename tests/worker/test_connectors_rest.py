@@ -220,6 +220,51 @@ async def test_an_uploaded_source_runs_and_says_what_is_wrong_with_it(cluster: C
     })  # fmt: skip
 
 
+LEAKY = """
+from dataclasses import dataclass
+from magnetar.api import Retry, Source, option
+
+@dataclass
+class LeakyConfig:
+    url: str = option("Where it is.")
+    password: str = option("Of the user.", secret=True)
+
+class Leaky(Source):
+    config = LeakyConfig
+
+    def open(self, config, context):
+        print("connecting to", config.url, "with", config.password)
+        context.logger.warning("password %s", context.secret("password"))
+        raise Retry(f"{config.url} refuses {config.password}")
+
+    def read(self):
+        return None
+"""
+
+
+@pytest.mark.parametrize("runtime", ["thread", "process"])
+async def test_neither_status_nor_log_shows_secrets(cluster: Cluster, runtime: str) -> None:
+    config = {
+        "topicName": cluster.topic("leaks"), "runtimeEnv": runtime, "secrets": {"password": "hushhush"},
+        "configs": {"url": "amqp://me:hushurl@nowhere/"}, "parallelism": 1,
+    }  # fmt: skip
+    package = ("leaky.py", LEAKY.encode())
+    assert (await cluster.deploy_connector("POST", "sources", "leaks", config, package)).status_code == 204
+
+    async def trouble() -> str:
+        return str((await status_of(cluster, "sources/public/default/leaks"))[0]["error"])
+
+    async def is_retrying() -> bool:
+        said = await trouble()
+        return said.startswith("retrying") and said.endswith(": amqp://me:***@nowhere/ refuses ***")
+
+    await eventually(is_retrying, "trouble without a password")
+    log = (await cluster.http.get(f"{BASE}/sources/public/default/leaks/logs")).text
+    assert "hush" not in log
+    assert "connecting to amqp://me:***@nowhere/ with ***" in log
+    assert "password ***" in log
+
+
 async def test_a_sink_takes_its_subscription_with_it_unless_it_is_to_stay(cluster: Cluster) -> None:
     topic = cluster.topic("subscribed")
     url = f"{cluster.broker.web_url}/admin/v2/{topic.replace('://', '/')}/subscriptions"

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from ...api.connector_config import HIDDEN, hidden, read_config, with_kept
+from ...api.connector_config import HIDDEN, read_config
+from ...api.connector_secrets import hidden, with_kept
 from ...config import connector_conversion as connectors
 from ...config import conversion, rules
 from ...config.connector_config import ConnectorConfig, SinkConfig, SourceConfig

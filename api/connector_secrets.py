@@ -1,0 +1,115 @@
+"""Secrets in the configuration of a connector: hidden when it is shown, and kept when it comes back hidden."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ..errors import InvalidConfig
+from .connector_config import HIDDEN, fields_of
+
+_SECRET_WORDS = re.compile(
+    "passw|secret|token|credential|private.?key|api.?key|access.?key|jaas|authorization|cookie", re.IGNORECASE
+)
+"""Names of values that nobody has declared, and that are hidden to be on the safe side."""
+_PASSWORD_IN_URL = re.compile(r"(?P<user>://[^\s:/@]*:)(?P<password>[^\s/@]+)(?=@)")
+_SHORTEST = 4
+
+
+def hidden(config: type[Any] | None, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration's JSON with `HIDDEN` in place of secrets.
+
+    Args:
+        config: its class, whose secret fields are hidden; None if it is not known.
+        given: the JSON. Where no field says what a value is, as inside of objects, its name decides.
+    """
+    fields = fields_of(config) if config is not None else ()
+    known = {key: field for field in fields for key in (field.key, *field.aliases)}
+    answer = {}
+    for key, value in given.items():
+        is_secret = known[key].secret if key in known else _SECRET_WORDS.search(key) is not None
+        answer[key] = HIDDEN if is_secret and value not in (None, "") else _hidden_inside(value)
+    return answer
+
+
+def _hidden_inside(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_hidden_inside(item) for item in value]
+    if isinstance(value, str):
+        return _PASSWORD_IN_URL.sub(rf"\g<user>{HIDDEN}", value)
+    return hidden(None, value) if isinstance(value, dict) else value
+
+
+def _passwords(value: Any) -> list[str]:
+    return [found["password"] for found in _PASSWORD_IN_URL.finditer(value)] if isinstance(value, str) else []
+
+
+def secret_values(config: type[Any] | None, given: Mapping[str, Any], secrets: Mapping[str, str]) -> set[str]:
+    """Return the texts of a configuration that `hidden` hides, and the secrets."""
+    found = set(secrets.values())
+
+    def compare(value: Any, shown: Any) -> None:
+        if isinstance(value, dict) and isinstance(shown, dict):
+            for key, item in value.items():
+                compare(item, shown[key])
+        elif isinstance(value, list) and isinstance(shown, list):
+            for item, one in zip(value, shown, strict=True):
+                compare(item, one)
+        elif value != shown:
+            passwords = [] if shown == HIDDEN else _passwords(value)
+            found.update(passwords or [str(value)])
+
+    compare(given, hidden(config, given))
+    return found
+
+
+class Hiding:
+    """Puts `HIDDEN` in the place of secrets in texts; where there are none it costs nothing."""
+
+    def __init__(self) -> None:
+        self._secrets: tuple[str, ...] = ()
+
+    def hide(self, secrets: Iterable[str]) -> None:
+        """Hide these from now on; what is shorter than four characters would be found everywhere, and is not hidden."""
+        self._secrets = tuple(sorted((one for one in secrets if len(one) >= _SHORTEST), key=len, reverse=True))
+
+    def __call__(self, text: str) -> str:
+        """Return a text without secrets."""
+        for secret in self._secrets:
+            text = text.replace(secret, HIDDEN)
+        return text
+
+
+def with_kept(sent: Mapping[str, Any], before: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return a JSON object with what was there before in each place where `HIDDEN` was sent back.
+
+    Args:
+        sent: the object.
+        before: the one that it replaces.
+        where: its name, for the error.
+
+    Raises:
+        InvalidConfig: there was nothing in one of these places.
+    """
+
+    def kept(value: Any, old: Any, path: str) -> Any:
+        if value == HIDDEN:
+            if old is None:
+                raise InvalidConfig(
+                    f"{path} is {HIDDEN}, which stands for a value that stays, and there is none; give it"
+                )
+            return old
+        if HIDDEN in _passwords(value):
+            if _hidden_inside(old) != value:
+                raise InvalidConfig(f"{path} has {HIDDEN} in place of a password, and another URL before; give it")
+            return old
+        if isinstance(value, dict):
+            olds = old if isinstance(old, dict) else {}
+            return {key: kept(item, olds.get(key), f"{path}.{key}") for key, item in value.items()}
+        if isinstance(value, list):
+            items = old if isinstance(old, list) and len(old) == len(value) else [None] * len(value)
+            return [kept(item, items[index], f"{path}[{index}]") for index, item in enumerate(value)]
+        return value
+
+    return {key: kept(value, before.get(key), f"{where}.{key}") for key, value in sent.items()}
