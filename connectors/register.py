@@ -55,6 +55,9 @@ BUILT_IN: Mapping[str, Built] = {
     "file": Built("file_source:FileSource", "file_sink:FileSink"),
     "generator": Built("generator_source:GeneratorSource", aliases=("data-generator",)),
     "http": Built("http_source:HttpSource", "http_sink:HttpSink"),
+    "postgres-cdc": Built(
+        "postgres_cdc_source:PostgresCdcSource", extra="postgres-cdc", aliases=("debezium-postgres",)
+    ),
     "redis": Built(sink="redis_sink:RedisSink", extra="redis"),
     "redis-streams": Built("redis_streams_source:RedisStreamsSource", extra="redis"),
     "iceberg": Built(sink="iceberg_sink:IcebergSink", extra="iceberg"),

@@ -1,0 +1,384 @@
+"""The source ``postgres-cdc``: changes of the tables of a PostgreSQL, by logical replication.
+
+The server keeps its log for a slot until it hears that the records made of it are durable. So nothing is lost, whatever
+is killed; what was on its way comes again. The position is that of a change: the place in the log where its transaction
+was committed, and its number in it. What comes again and lies before the position is left out.
+
+The first time there is a snapshot: the rows of all tables at the place where the changes begin. It begins anew if it
+is interrupted. Slot and publication are made if they are missing; they stay when the source is deleted, and the server
+keeps its log for them: ``SELECT pg_drop_replication_slot('…')``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import secrets
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+from ..api.connector import Record, Retry, Source, SourceContext
+from ..api.connector_config import option
+from ..errors import InvalidConfig
+from .pgoutput import Begin, Commit, MalformedMessage, Origin, Relation, Type, decode, lsn_text
+from .postgres_changes import ChangeMaker, Envelope, Moment
+from .postgres_replication import (
+    LogStream,
+    Snapshot,
+    check_server,
+    command,
+    connect,
+    create_publication,
+    identifier,
+    lost_remedy,
+    primary_key,
+    published_tables,
+    slot_position,
+)
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+RECORDS_AT_ONCE = 1000
+BYTES_AT_ONCE = 1 << 20
+WAIT_S = 0.5
+"""How long a `read` that finds nothing waits."""
+READ_S = 1.0
+VALUE_BYTES_MAX = 5 * 1024 * 1024
+"""Of one record; a larger one has no place in a topic."""
+
+
+@dataclass
+class PostgresCdcConfig:
+    """Which database, which tables, and what is made of their changes."""
+
+    hostname: str = option("Of the server.", key="database.hostname", aliases=("host",))
+    user: str = option("A user with REPLICATION.", key="database.user", secret=True)
+    dbname: str = option("The database.", key="database.dbname", aliases=("database",))
+    port: int = option("Of the server.", key="database.port", default=5432, limits=(1, 65535))
+    password: str = option(
+        "Of the user.", key="database.password", default="", secret=True
+    )  # fmt: skip
+    sslmode: Literal["disable", "allow", "prefer", "require", "verify-ca", "verify-full"] = option(
+        "As in libpq.", key="database.sslmode", default="prefer"
+    )
+    tables: list[str] = option(
+        "Regular expressions of schema.table whose changes are read; empty for all.",
+        key="table.include.list",
+        aliases=("table.whitelist",),
+        default=[],
+    )
+    schemas: list[str] = option(
+        "The same of schemas.", key="schema.include.list", aliases=("schema.whitelist",), default=[]
+    )
+    snapshot_mode: Literal["initial", "never", "when_needed"] = option(
+        "initial: the rows that are there come first, as changes of op r; never: only changes from now on; when_needed:"
+        " initial, and again if the slot is gone.",
+        key="snapshot.mode",
+        aliases=("snapshotMode",),
+        default="initial",
+    )
+    slot: str = option(
+        "Name of the replication slot; empty for one made of the source's name. It is made if need be.",
+        key="slot.name",
+        default="",
+    )
+    publication: str = option(
+        "Name of the publication; empty for one made of the source's name. It is made if need be, of the tables of"
+        " table.include.list, or of all, which needs a superuser.",
+        key="publication.name",
+        default="",
+    )
+    plugin: Literal["pgoutput"] = option(
+        "The output plugin, which is the server's own.", key="plugin.name", default="pgoutput"
+    )
+    envelope: Literal["plain", "debezium"] = option(
+        "plain: op, before, after, table, lsn, ts; debezium: op, before, after, source, ts_ms.", default="plain"
+    )
+    server_name: str = option(
+        "What envelope debezium has as source.name.",
+        key="topic.prefix",
+        aliases=("database.server.name",),
+        default="",
+    )
+    tombstones: bool = option(
+        "Whether each delete is followed by a record of its key without a value.",
+        key="tombstones.on.delete",
+        default=False,
+    )
+    messages: bool = option("Whether messages of pg_logical_emit_message are records of op m.", default=False)
+
+
+@dataclass(slots=True)
+class _Batch:
+    """What one read returned.
+
+    Attributes:
+        end_lsn: up to where the log is not needed any more once the batch and those before it are durable.
+        is_durable: whether it is.
+    """
+
+    end_lsn: int
+    is_durable: bool = False
+
+
+@dataclass(slots=True)
+class _Progress:
+    """Where the source stands; it outlives connections.
+
+    Attributes:
+        position: behind what was read last: the commit's place, and the number of its changes; None before a snapshot.
+        end_lsn: behind the last whole transaction.
+        durable_lsn: up to where the log is not needed any more.
+        batches: on their way, in order.
+    """
+
+    position: tuple[int, int] | None
+    end_lsn: int = 0
+    durable_lsn: int = 0
+    batches: deque[_Batch] = field(default_factory=deque)
+
+    def settle(self) -> None:
+        """Take batches at the front that are durable for what they are."""
+        while self.batches and self.batches[0].is_durable:
+            self.durable_lsn = max(self.durable_lsn, self.batches.popleft().end_lsn)
+
+
+class PostgresCdcSource(Source):
+    """Changes of the tables of a PostgreSQL, by logical replication, with a snapshot before them."""
+
+    config = PostgresCdcConfig
+    _progress: _Progress | None = None
+    _sql: Connection[Any] | None = None
+    _stream: LogStream | None = None
+    _snapshot: Snapshot | None = None
+
+    def check(self, config: PostgresCdcConfig) -> None:
+        """See `Connector.check`."""
+        if config.slot and not re.fullmatch("[a-z0-9_]{1,63}", config.slot):
+            raise InvalidConfig(f"slot.name {config.slot!r} must be of lower case letters, digits and _, at most 63")
+        for key, patterns in (("table.include.list", config.tables), ("schema.include.list", config.schemas)):
+            for pattern in patterns:
+                try:
+                    re.compile(pattern)
+                except re.error as error:
+                    raise InvalidConfig(f"{key}: {pattern!r} is no regular expression: {error}") from None
+
+    def not_effectively_once(self, config: PostgresCdcConfig) -> str:
+        """See `Connector.not_effectively_once`."""
+        return (
+            "a snapshot that is interrupted begins anew with other rows, and the server's log may be gone behind the"
+            " position that was kept; by key nothing is there twice behind a sink that goes by keys, such as jdbc with"
+            " insertMode UPSERT"
+        )
+
+    # -- opening ------------------------------------------------------------------------------------------------------
+
+    def open(self, config: PostgresCdcConfig, context: SourceContext) -> None:
+        """See `Connector.open`."""
+        if context.parallelism > 1:
+            raise InvalidConfig(f"parallelism must be 1, not {context.parallelism}: a slot has one reader")
+        self._config, self._log = config, context.logger
+        if self._progress is None:
+            kept = context.position
+            self._progress = _Progress((kept["lsn"], kept["index"]) if kept else None)
+        progress = self._progress
+        default = "magnetar_" + re.sub("[^a-z0-9_]", "_", context.name.lower())
+        self._slot = slot = config.slot or default[:63]
+        self._publication = config.publication or default[:63]
+        self._conninfo = {
+            "host": config.hostname,
+            "port": config.port,
+            "user": config.user,
+            "password": config.password or None,
+            "dbname": config.dbname,
+            "sslmode": config.sslmode,
+        }
+        sql = self._sql = connect(self._conninfo)
+        check_server(sql)
+        create_publication(sql, self._publication, self._existing_tables(sql))
+        envelope = Envelope(
+            config.envelope == "debezium", config.server_name or config.dbname, config.dbname, config.tombstones
+        )
+        self._changes = ChangeMaker(envelope, self._is_wanted, partial(primary_key, sql))
+        self._in_transaction = False
+        self._index = self._skipped = 0
+        if slot_position(sql, slot) is None:
+            if progress.position is not None and config.snapshot_mode != "when_needed":
+                place = lsn_text(progress.position[0])
+                raise Retry(f"the slot {slot} is gone, and with it the changes since {place}: {lost_remedy(slot)}", 5.0)
+            progress.position = None
+            with contextlib.closing(connect(self._conninfo, is_replication=True)) as making:
+                command(making, f"CREATE_REPLICATION_SLOT {identifier(slot)} LOGICAL pgoutput NOEXPORT_SNAPSHOT")
+        if progress.position is None and config.snapshot_mode != "never":
+            self._snapshot = Snapshot(self._conninfo, f"{slot[:50]}_{secrets.token_hex(6)}")
+            self._rows = self._snapshot_records(self._snapshot)
+        else:
+            self._begin()
+
+    def _existing_tables(self, sql: Connection[Any]) -> list[tuple[str, str]] | None:
+        if not (self._config.tables or self._config.schemas):
+            return None
+        rows = command(
+            sql,
+            "SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+            " WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p' AND NOT c.relispartition"
+            " AND n.nspname NOT IN ('pg_catalog', 'information_schema') ORDER BY 1, 2",
+        )
+        tables = [(schema or "", name or "") for schema, name in rows]
+        return [table for table in tables if self._is_wanted(".".join(table))]
+
+    def _is_wanted(self, table: str) -> bool:
+        schema = table.partition(".")[0]
+        config = self._config
+        return (
+            not config.tables or any(re.fullmatch(pattern, table, re.IGNORECASE) for pattern in config.tables)
+        ) and (not config.schemas or any(re.fullmatch(pattern, schema, re.IGNORECASE) for pattern in config.schemas))
+
+    def _begin(self) -> None:
+        """Have the log sent."""
+        progress = self._progress
+        assert progress is not None
+        connection = connect(self._conninfo, is_replication=True)
+        options = {"proto_version": "1", "publication_names": identifier(self._publication)}
+        if self._config.messages:
+            options["messages"] = "true"
+        try:
+            start_lsn = progress.position[0] if progress.position else 0
+            # A transaction is sent if it was committed at the place or behind it.
+            self._stream = LogStream(connection, self._slot, start_lsn, options)
+        except BaseException:
+            connection.close()
+            raise
+
+    def close(self) -> None:
+        """See `Connector.close`."""
+        for it in (self._stream, self._snapshot, self._sql):
+            if it is not None:
+                it.close()
+        self._stream = self._snapshot = self._sql = None
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def read(self) -> list[Record] | None:
+        """See `Source.read`."""
+        if self._snapshot is not None:
+            return self._read_snapshot(self._snapshot)
+        stream, progress = self._stream, self._progress
+        assert stream is not None
+        assert progress is not None
+        before = progress.position, progress.end_lsn
+        try:
+            records = self._read_log(stream)
+            progress.settle()
+            if not progress.batches and not records and not self._in_transaction:
+                progress.durable_lsn = max(progress.durable_lsn, stream.seen_lsn, progress.end_lsn)
+            stream.tell(progress.durable_lsn)
+        except BaseException:
+            progress.position, progress.end_lsn = before  # what was read meanwhile is nobody's
+            raise
+        return self._on_their_way(records)
+
+    def _read_log(self, stream: LogStream) -> list[Record]:
+        records: list[Record] = []
+        size, until_s = 0, time.monotonic() + READ_S
+        while len(records) < RECORDS_AT_ONCE and size < BYTES_AT_ONCE and time.monotonic() < until_s:
+            data = stream.next(0.0 if records else WAIT_S)
+            if data is None:
+                break
+            for record in self._records(data):
+                size += len(record.value)
+                records.append(record)
+        return records
+
+    def _on_their_way(self, records: list[Record]) -> list[Record] | None:
+        assert self._progress is not None
+        records = [record for record in records if self._fits(record)]
+        if not records:
+            return None
+        batch = _Batch(self._progress.end_lsn)
+        self._progress.batches.append(batch)
+        durable = partial(setattr, batch, "is_durable", True)
+        for record in records:
+            record.acknowledge = durable
+        return records
+
+    def _fits(self, record: Record) -> bool:
+        if len(record.value) <= VALUE_BYTES_MAX:
+            return True
+        self._log.error(
+            "a change of %d bytes is left out, as a message has at most %d: %s…",
+            len(record.value), VALUE_BYTES_MAX, record.value[:200].decode("utf-8", "replace"),
+        )  # fmt: skip
+        return False
+
+    def _records(self, data: bytes) -> list[Record]:
+        """Return the records of a message of the log that is behind the position."""
+        progress = self._progress
+        assert progress is not None
+        try:
+            message = decode(data)
+        except MalformedMessage as error:
+            raise Retry(f"the server sent what is no message of pgoutput: {error}") from error
+        if isinstance(message, Commit):
+            self._in_transaction = False
+            progress.end_lsn = message.end_lsn
+            return []
+        records = self._changes.records(message)
+        if isinstance(message, Begin):
+            self._in_transaction = True
+            lsn, passed = progress.position or (0, 0)
+            self._index = 0
+            self._skipped = passed if message.commit_lsn == lsn else 0
+            if message.commit_lsn < lsn:
+                self._skipped = 1 << 62
+            return []
+        if isinstance(message, Relation | Type | Origin) or not self._in_transaction:
+            return records
+        self._index += 1
+        if self._index <= self._skipped:
+            return []
+        progress.position = (self._changes.moment.lsn, self._index)
+        return records
+
+    def snapshot(self) -> dict[str, int] | None:
+        """See `Source.snapshot`."""
+        position = self._progress.position if self._progress is not None else None
+        return None if position is None else {"lsn": position[0], "index": position[1]}
+
+    # -- the rows that are there --------------------------------------------------------------------------------------
+
+    def _read_snapshot(self, snapshot: Snapshot) -> list[Record] | None:
+        assert self._progress is not None
+        records = next(self._rows, None)
+        if records is not None:
+            return self._on_their_way(records)
+        self._snapshot = None
+        self._progress.position = (snapshot.lsn, 0)
+        self._log.info("the snapshot is complete; changes follow from %s on", lsn_text(snapshot.lsn))
+        self._begin()
+        return None
+
+    def _snapshot_records(self, snapshot: Snapshot) -> Iterator[list[Record]]:
+        """Yield the rows of all tables; behind the last ones the position is known."""
+        assert self._sql is not None
+        assert self._progress is not None
+        moment = Moment(snapshot.lsn, int(time.time() * 1000))
+        waiting: list[Record] | None = None
+        for relation in published_tables(self._sql, self._publication):
+            table = self._changes.table(relation)
+            if not table.is_wanted:
+                continue
+            self._log.info("reading the rows of %s", table.name)
+            for rows in snapshot.rows(relation, RECORDS_AT_ONCE):
+                if waiting is not None:
+                    yield waiting
+                waiting = [self._changes.snapshot_row(table, row, moment) for row in rows]
+        snapshot.close()  # the tables are free again
+        if waiting is not None:
+            self._progress.position = (snapshot.lsn, 0)
+            yield waiting
