@@ -356,6 +356,13 @@ class Consumer(_Blocking[AsyncConsumer | MergedConsumer]):
         """Acknowledge a message; waits for the broker if ``ack_receipts`` is on."""
         self._thread.call(_awaited(lambda: self._inner.ack(message)))
 
+    def acknowledge_all(self, messages: Sequence[Message]) -> None:
+        """Acknowledge many messages at once; waits for the broker if ``ack_receipts`` is on."""
+        self._thread.call(self._ack_all(messages))
+
+    async def _ack_all(self, messages: Sequence[Message]) -> None:
+        await asyncio.gather(*map(self._inner.ack, messages))
+
     def acknowledge_cumulative(self, message: Message | MessageId) -> None:
         """Acknowledge everything up to a message; waits for the broker if ``ack_receipts`` is on."""
         self._thread.call(_awaited(lambda: self._inner.ack_cumulative(message)))

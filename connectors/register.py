@@ -73,6 +73,7 @@ BUILT_IN: Mapping[str, Built] = {
         sink="jdbc_sink:JdbcSink", extra="jdbc", aliases=("jdbc-postgres", "jdbc-mariadb", "jdbc-mysql", "jdbc-sqlite")
     ),
     "kafka": Built("kafka_source:KafkaSource", "kafka_sink:KafkaSink", extra="kafka"),
+    "pulsar": Built("pulsar_source:PulsarSource", "pulsar_sink:PulsarSink"),
 }
 """By name; the modules are in this package."""
 

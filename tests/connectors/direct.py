@@ -21,6 +21,8 @@ class DirectContext(SourceContext, SinkContext):
         self.name = "public/default/connector"
         self.instance_id = instance_id
         self.parallelism = parallelism
+        self.incarnation = "public/default/connector@1"
+        self.is_exact = False
         self.logger = logging.getLogger("connector")
         self.state: dict[str, bytes] = {}
         self.metrics: dict[str, float] = {}

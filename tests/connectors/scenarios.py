@@ -251,7 +251,10 @@ class SinkScenario(Scenario[SinkCase]):
 
     def details(self, configs: dict[str, object]) -> dict[str, object]:
         sink = {**self.part(configs), "typeClassName": "none"}
-        return {"sink": sink, "componentType": functions_pb2.FunctionDetails.SINK}
+        # As create has it: one reader for each partition.
+        is_ordered = self.case.processing_guarantees == "EFFECTIVELY_ONCE"
+        source = {"subscriptionType": functions_pb2.FAILOVER if is_ordered else functions_pb2.SHARED}
+        return {"source": source, "sink": sink, "componentType": functions_pb2.FunctionDetails.SINK}
 
     async def give(self, records: list[tuple[int, str]]) -> None:
         case = self.case

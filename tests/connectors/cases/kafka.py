@@ -155,8 +155,9 @@ class KafkaSourceCase(KafkaCase, SourceCase):
 
 
 class KafkaPartitionSourceCase(KafkaSourceCase):
-    """One partition, read alone: the order is that of the topic."""
+    """One partition, read alone: each record once, in the order of the topic."""
 
+    processing_guarantees = "EFFECTIVELY_ONCE"
     partitions = 1
     is_ordered = True
     bad_configs: ClassVar[list[tuple[dict[str, object], str]]] = []

@@ -1,0 +1,192 @@
+"""The sink ``pulsar``: records to a topic of another cluster, Apache Pulsar or Magnetar.
+
+A batch is written when the other cluster has stored each of its messages. With EFFECTIVELY_ONCE a producer there is
+named after the sink and the topic that a record came from, and the sequence id is that of the record: a message that is
+sent again is dropped by the other cluster's deduplication, which is switched on for the topic and read back.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from ..api.connector import Batching, Record, RecordRefused, Sink, SinkContext
+from ..api.connector_config import option
+from ..client.blocking import Client, Producer
+from ..client.config import ProducerConfig
+from ..client.deduplication import DeduplicationOff, memory_guard, switch_on
+from ..errors import ConnectionLost, InvalidConfig, MagnetarError, MessageTooLarge
+from ..wire.message_id import MessageId
+from ..wire.topic_name import parse_topic_name
+from .pulsar_cluster import OPERATION_S, away, check_cluster, connected
+
+_SEND_S = 5.0
+
+
+@dataclass
+class PulsarSinkConfig:
+    """Where records go, and how."""
+
+    service_url: str = option("The other cluster, pulsar://host:port; several hosts with commas between them.")
+    topic: str = option("Its topic.", aliases=("topicName",))
+    admin_url: str = option(
+        "Its REST interface, http://host:port, by which deduplication is switched on; for EFFECTIVELY_ONCE only.",
+        default="",
+    )
+    compression_type: Literal["NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY"] = option("Of messages.", default="NONE")
+
+
+class PulsarSink(Sink):
+    """Records to a topic of another cluster, Apache Pulsar or Magnetar."""
+
+    config = PulsarSinkConfig
+
+    def __init__(self) -> None:
+        """Connect to nobody; what was stored is remembered over a new `open`."""
+        self._stored: set[tuple[str, str]] = set()
+        self._client: Client | None = None
+
+    def check(self, config: PulsarSinkConfig) -> None:
+        """See `Connector.check`."""
+        check_cluster(config.service_url, [config.topic], "topic")
+        if config.admin_url and not config.admin_url.startswith(("http://", "https://")):
+            raise InvalidConfig(f"adminUrl: {config.admin_url!r} is not http://host:port")
+
+    def not_effectively_once(self, config: PulsarSinkConfig) -> str:
+        """See `Connector.not_effectively_once`."""
+        return "" if config.admin_url else "deduplication of the other cluster is not known to be on; give adminUrl"
+
+    def batching(self, config: PulsarSinkConfig) -> Batching:
+        """See `Sink.batching`."""
+        return Batching(records=5000, size=4 << 20)
+
+    def open(self, config: PulsarSinkConfig, context: SinkContext) -> None:
+        """See `Connector.open`."""
+        self._config = config
+        self._context = context
+        self._producers: dict[str, Producer] = {}
+        if context.is_exact:
+            try:
+                switch_on(config.admin_url, parse_topic_name(config.topic).base.text)
+            except (DeduplicationOff, ConnectionLost) as error:
+                raise away(config.admin_url, error) from error
+        self._client, parts = connected(config.service_url, lambda client: client.get_topic_partitions(config.topic))
+        if context.is_exact and parts != [parse_topic_name(config.topic).text]:
+            raise InvalidConfig(
+                f"topic: {config.topic} has {len(parts)} partitions, among which a record that comes again has no place"
+                " of its own; for EFFECTIVELY_ONCE give one of them, or a topic without partitions"
+            )
+        if not context.is_exact:
+            self._producer("")
+
+    def _producer(self, source: str) -> Producer:
+        """Return the producer of records from a topic; there is one for all if they may come again."""
+        if (known := self._producers.get(source)) is not None:
+            return known
+        config, context = self._config, self._context
+        settings = ProducerConfig(
+            compression=config.compression_type,
+            max_pending_messages=5000,
+            block_if_queue_full=True,
+            send_timeout_ms=int(_SEND_S * 1000),
+        )
+        if source:
+            settings = replace(
+                settings,
+                name=f"{context.incarnation}/{source}",
+                batching=False,  # a batch that is cut otherwise the second time would be new in part
+                guard=memory_guard(config.admin_url, config.topic, timeout_s=OPERATION_S),
+            )
+        assert self._client is not None
+        try:
+            producer = self._producers[source] = self._client.create_producer(config.topic, settings)
+        except MagnetarError as error:
+            if isinstance(error, InvalidConfig):
+                raise
+            raise away(config.service_url, error) from error
+        return producer
+
+    def write_batch(self, records: Sequence[Record]) -> None:
+        """See `Sink.write_batch`."""
+        values = [_as_bytes(record.value, index) for index, record in enumerate(records)]
+        left = [index for index, record in enumerate(records) if (record.topic, record.message_id) not in self._stored]
+        failed = self._send({index: (records[index], values[index]) for index in left})
+        if not failed:
+            self._stored.clear()
+            return
+        self._stored.update((records[index].topic, records[index].message_id) for index in left if index not in failed)
+        for index in sorted(failed):
+            if isinstance(failed[index], MessageTooLarge | InvalidConfig):
+                raise RecordRefused(str(failed[index]), index)
+        raise away(self._config.service_url, failed[min(failed)])
+
+    def _send(self, messages: Mapping[int, tuple[Record, bytes]]) -> dict[int, MagnetarError]:
+        """Send messages, wait until it is known what became of each, and return the errors of those that failed."""
+        answers = _Answers(len(messages))
+        is_exact = self._context.is_exact
+        for index, (record, value) in messages.items():
+            producer = self._producer(record.topic if is_exact else "")
+            options: dict[str, Any] = {"properties": dict(record.properties)} if record.properties else {}
+            if record.key is not None:
+                options["key"] = record.key
+            if record.event_time_ms:
+                options["event_time_ms"] = record.event_time_ms
+            if is_exact:
+                options["sequence_id"] = record.sequence
+            try:
+                producer.send_async(value, answers.of(index), **options)
+            except MagnetarError as error:
+                answers.of(index)(error, None)
+        answers.wait()
+        return answers.failed
+
+    def close(self) -> None:
+        """See `Connector.close`."""
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+
+class _Answers:
+    """What became of the messages of a batch; told on the client's thread."""
+
+    def __init__(self, count: int) -> None:
+        self.failed: dict[int, MagnetarError] = {}
+        self._left = count
+        self._lock = threading.Lock()
+        self._all = threading.Event()
+        if not count:
+            self._all.set()
+
+    def of(self, index: int) -> Any:
+        """Return what is called with the answer for one of them."""
+
+        def answered(error: MagnetarError | None, _message_id: MessageId | None) -> None:
+            with self._lock:
+                self._left -= 1
+                if error is not None:
+                    self.failed[index] = error
+                if not self._left:
+                    self._all.set()
+
+        return answered
+
+    def wait(self) -> None:
+        """Wait until all are answered, which each is when its time is over."""
+        if not self._all.wait(3 * _SEND_S):
+            raise TimeoutError(f"{self._left} messages are not answered after {3 * _SEND_S:g} s")
+
+
+def _as_bytes(value: Any, index: int) -> bytes:
+    """Return a value as the payload; nothing for None, which deletes its key from a compacted topic."""
+    if value is None:
+        return b""
+    if isinstance(value, bytes):
+        return value
+    try:
+        return value.encode() if isinstance(value, str) else json.dumps(value, ensure_ascii=False).encode()
+    except (TypeError, ValueError) as error:
+        raise RecordRefused(f"the value is no bytes, no text and no JSON: {error}", index) from error

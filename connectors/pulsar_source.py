@@ -1,0 +1,165 @@
+"""The source ``pulsar``: messages of another cluster, Apache Pulsar or Magnetar.
+
+The instances share a subscription there. A message is acknowledged when its record is durable here; where the source or
+the other cluster ends in between, it comes again. Keys, properties and event times are kept.
+
+EFFECTIVELY_ONCE takes one topic without partitions, or one partition. The position is the last message that was read.
+What the subscription gives is always all behind what was acknowledged, which is never more than the position that is
+kept; so what is not behind the position was there before, and is left out. Messages must not expire there (message
+TTL): those behind would be taken for them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+from ..api.connector import Record, Source, SourceContext
+from ..api.connector_config import option
+from ..client.blocking import Client, Consumer
+from ..client.config import ConsumerConfig
+from ..client.consumers.received import Message
+from ..errors import InvalidConfig, MagnetarError
+from ..wire.topic_name import parse_topic_name
+from .pulsar_cluster import away, check_cluster, connected
+
+READ_MAX = 1000
+_WAIT_MS = 300
+_AWAY_S = 1.0
+"""How long the client may be without its broker until the source says so."""
+
+
+@dataclass
+class PulsarSourceConfig:
+    """Which topics are read, and how."""
+
+    service_url: str = option("The other cluster, pulsar://host:port; several hosts with commas between them.")
+    topics: list[str] = option("Its topics.", aliases=("topic", "topicName"))
+    subscription_name: str = option(
+        "The subscription there; empty for the source's name, tenant/namespace/name.", default=""
+    )
+    subscription_type: Literal["Exclusive", "Failover", "Shared", "Key_Shared"] = option(
+        "How instances share the messages; Failover keeps the order of each partition.", default="Failover"
+    )
+    subscription_position: Literal["Earliest", "Latest"] = option(
+        "Where a new subscription begins.", default="Earliest"
+    )  # fmt: skip
+    receiver_queue_size: int = option("Messages that are sent ahead at most.", default=1000, limits=(1, 100_000))
+
+
+class PulsarSource(Source):
+    """Messages of another cluster, Apache Pulsar or Magnetar, by a subscription."""
+
+    config = PulsarSourceConfig
+
+    def __init__(self) -> None:
+        """Connect to nobody."""
+        self._client: Client | None = None
+        self._consumer: Consumer | None = None
+
+    def check(self, config: PulsarSourceConfig) -> None:
+        """See `Connector.check`."""
+        check_cluster(config.service_url, config.topics, "topics")
+
+    def not_effectively_once(self, config: PulsarSourceConfig) -> str:
+        """See `Connector.not_effectively_once`."""
+        if len(config.topics) > 1:
+            return "several topics are not read in the same order again; give one of them in topics"
+        if config.subscription_type not in ("Exclusive", "Failover"):
+            return f"subscriptionType {config.subscription_type} keeps no order; give Failover"
+        return ""
+
+    def open(self, config: PulsarSourceConfig, context: SourceContext) -> None:
+        """See `Connector.open`."""
+        self._config = config
+        self._away_since_s: float | None = None
+        name = config.subscription_name or context.name
+        settings = ConsumerConfig(
+            type=config.subscription_type,
+            name=f"{context.name}-{context.instance_id}",
+            initial_position=config.subscription_position,
+            receiver_queue_size=config.receiver_queue_size,
+        )
+        self._is_exact = context.is_exact
+        self._behind: tuple[int, ...] = tuple(context.position or ())
+
+        def subscribe(client: Client) -> Consumer:
+            if context.is_exact:
+                self._check_exact(client, context)
+            return client.subscribe(config.topics, name, settings)
+
+        self._client, self._consumer = connected(config.service_url, subscribe)
+
+    def _check_exact(self, client: Client, context: SourceContext) -> None:
+        (topic,) = self._config.topics
+        parts = client.get_topic_partitions(topic)
+        if parts != [parse_topic_name(topic).text]:
+            raise InvalidConfig(
+                f"topics: {topic} has {len(parts)} partitions, which are not read in the same order again; for"
+                " EFFECTIVELY_ONCE have a source for each partition"
+            )
+        if context.parallelism > 1:
+            raise InvalidConfig("EFFECTIVELY_ONCE has one reader for a topic: parallelism must be 1")
+
+    def read(self) -> Sequence[Record] | None:
+        """See `Source.read`."""
+        consumer = self._consumer
+        assert consumer is not None
+        try:
+            messages = consumer.batch_receive(READ_MAX, _WAIT_MS)
+        except MagnetarError as error:
+            raise away(self._config.service_url, error) from error
+        if not messages:
+            self._look_after(consumer)
+            return None
+        if self._is_exact:
+            messages = [message for message in messages if _place(message) > self._behind]
+            if not messages:
+                return None
+            self._behind = _place(messages[-1])
+        records = [
+            Record(message.data, message.key, message.properties, message.event_time_ms, partition=message.topic)
+            for message in messages
+        ]
+        records[-1].acknowledge = partial(self._durable, consumer, messages)
+        return records
+
+    def _look_after(self, consumer: Consumer) -> None:
+        """Find out whether there is nothing to read, or nobody to read from."""
+        now_s = time.monotonic()
+        if consumer.is_connected:
+            self._away_since_s = None
+        elif self._away_since_s is None:
+            self._away_since_s = now_s
+        elif now_s - self._away_since_s > _AWAY_S:
+            raise away(self._config.service_url, "the connection to the broker is lost")
+
+    def _durable(self, consumer: Consumer, messages: Sequence[Message]) -> None:
+        if consumer is not self._consumer:
+            return  # they were read before a new `open`, and come again
+        try:
+            if self._is_exact:
+                consumer.acknowledge_cumulative(messages[-1])
+            else:
+                consumer.acknowledge_all(messages)
+        except MagnetarError as error:
+            raise away(self._config.service_url, error) from error
+
+    def snapshot(self) -> list[int] | None:
+        """See `Source.snapshot`."""
+        return list(self._behind) or None
+
+    def close(self) -> None:
+        """See `Connector.close`."""
+        client, self._client, self._consumer = self._client, None, None
+        if client is not None:
+            client.close()
+
+
+def _place(message: Message) -> tuple[int, ...]:
+    """Return what grows from message to message of a topic."""
+    ledger_id, entry_id, _, index, _ = message.message_id
+    return ledger_id, entry_id, index
