@@ -74,6 +74,7 @@ BUILT_IN: Mapping[str, Built] = {
     ),
     "kafka": Built("kafka_source:KafkaSource", "kafka_sink:KafkaSink", extra="kafka"),
     "pulsar": Built("pulsar_source:PulsarSource", "pulsar_sink:PulsarSink"),
+    "websocket": Built("websocket_source:WebsocketSource", extra="websocket"),
 }
 """By name; the modules are in this package."""
 

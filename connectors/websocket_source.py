@@ -1,0 +1,149 @@
+"""The source ``websocket``: messages that a server sends over a WebSocket.
+
+A WebSocket has no positions and no acknowledgements: what the server sends while nobody is connected is lost, and so is
+what was received and not yet durable when the source ends. Received messages are bounded; above that the connection is
+not read, and the server has to wait.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
+
+from ..api.connector import Record, Retry, Source, SourceContext
+from ..api.connector_config import option
+from ..errors import InvalidConfig
+from .libraries import need
+
+if TYPE_CHECKING:
+    from websockets.sync.client import ClientConnection
+
+READ_MAX = 1000
+_WAIT_S = 0.3
+_QUEUE_FRAMES = 64
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_VALUE = re.compile(r"[\t -~]*")
+
+
+@dataclass
+class WebsocketSourceConfig:
+    """Which server is listened to, and what it is told."""
+
+    url: str = option("Where the server is, ws://host/path or wss://host/path.")
+    headers: dict[str, str] = option("Headers of the request that opens the connection.", default={})
+    token: str = option("Sent as Authorization: Bearer.", default="", secret=True)
+    subscribe_message: str = option("Text that is sent when the connection is open; empty for none.", default="")
+    subprotocols: list[str] = option("Names of subprotocols to choose from.", default=[])
+    message_types: Literal["all", "text", "binary"] = option("Which messages are taken.", default="all")
+    max_message_size: int = option(
+        "Bytes of a message at most; a larger one ends the connection.", default=4 << 20, limits=(1, 1 << 30)
+    )
+    connect_timeout: float = option("Seconds for connecting.", default=10.0, limits=(0.1, 600))
+    ping_interval: float = option(
+        "Seconds between two pings, by which a server that is gone is noticed.", default=20.0, limits=(0.1, 3600)
+    )
+
+
+class WebsocketSource(Source):
+    """Messages that a server sends over a WebSocket; what it sends while nobody is connected is lost."""
+
+    config = WebsocketSourceConfig
+
+    def __init__(self) -> None:
+        """Connect to nobody."""
+        self._connection: ClientConnection | None = None
+        self._open = contextlib.ExitStack()
+
+    def check(self, config: WebsocketSourceConfig) -> None:
+        """See `Connector.check`."""
+        try:
+            parts = urlsplit(config.url)
+            is_whole = parts.scheme in ("ws", "wss") and bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            is_whole = False
+        if not is_whole:
+            raise InvalidConfig(f"url: {_without_password(config.url)!r} is not ws://host:port/path or wss://…")
+        if parts.fragment:
+            raise InvalidConfig("url has a fragment, #…, which a WebSocket cannot have; leave it out")
+        if parts.username or parts.password:
+            raise InvalidConfig("url holds a user or a password, which would be shown; give token, or a header")
+        for name, value in config.headers.items():
+            if not (_HEADER_NAME.fullmatch(name) and isinstance(value, str) and _HEADER_VALUE.fullmatch(value)):
+                raise InvalidConfig(f"headers: {name[:60]!r} is no header; its value is a line of ASCII")
+            if name.lower() == "authorization" and config.token:
+                raise InvalidConfig("headers: Authorization and token are the same; give one of them")
+
+    def not_effectively_once(self, config: WebsocketSourceConfig) -> str:
+        """See `Connector.not_effectively_once`."""
+        return "a WebSocket has no positions: nothing that was sent can be had again"
+
+    def open(self, config: WebsocketSourceConfig, context: SourceContext) -> None:
+        """See `Connector.open`."""
+        library = need("websocket", "websockets.exceptions")
+        client = need("websocket", "websockets.sync.client")
+        if context.parallelism > 1:
+            raise InvalidConfig("each instance would be sent every message: parallelism must be 1")
+        self._config = config
+        self._closed: Any = library.ConnectionClosed
+        self._log = context.logger
+        headers = dict(config.headers)
+        if config.token:
+            headers["Authorization"] = f"Bearer {config.token}"
+        try:
+            opening = client.connect(
+                config.url,
+                additional_headers=headers,
+                subprotocols=config.subprotocols or None,
+                open_timeout=config.connect_timeout,
+                close_timeout=1.0,
+                ping_interval=config.ping_interval,
+                ping_timeout=config.ping_interval,
+                max_size=config.max_message_size,
+                max_queue=_QUEUE_FRAMES,
+                proxy=None,
+            )
+            connection = self._connection = self._open.enter_context(opening)
+            if config.subscribe_message:
+                connection.send(config.subscribe_message)
+        except (OSError, library.WebSocketException) as error:
+            raise Retry(f"{config.url}: {_cause(error)}") from error
+
+    def read(self) -> Sequence[Record] | None:
+        """See `Source.read`."""
+        connection = self._connection
+        assert connection is not None
+        records: list[Record] = []
+        deadline_s = time.monotonic() + _WAIT_S
+        wanted = self._config.message_types
+        while len(records) < READ_MAX:
+            try:
+                # What is there is taken; only for the first it is waited.
+                message = connection.recv(0 if records else max(deadline_s - time.monotonic(), 0))
+            except TimeoutError:
+                break
+            except self._closed as error:
+                if records:
+                    break  # it is said again by the next read
+                raise Retry(f"{self._config.url}: the connection is closed: {_cause(error)}") from error
+            if wanted in ("all", "text" if isinstance(message, str) else "binary"):
+                records.append(Record(message))
+        return records or None
+
+    def close(self) -> None:
+        """See `Connector.close`."""
+        self._connection = None
+        self._open.close()
+
+
+def _cause(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _without_password(url: str) -> str:
+    before, at, after = url.rpartition("@")
+    return f"***@{after}" if at and before else url
