@@ -58,6 +58,8 @@ BUILT_IN: Mapping[str, Built] = {
     "postgres-cdc": Built(
         "postgres_cdc_source:PostgresCdcSource", extra="postgres-cdc", aliases=("debezium-postgres",)
     ),
+    "http": Built(sink="http_sink:HttpSink"),
+    "mqtt": Built("mqtt_source:MqttSource", "mqtt_sink:MqttSink", extra="mqtt"),
     "redis": Built(sink="redis_sink:RedisSink", extra="redis"),
     "redis-streams": Built("redis_streams_source:RedisStreamsSource", extra="redis"),
     "iceberg": Built(sink="iceberg_sink:IcebergSink", extra="iceberg"),

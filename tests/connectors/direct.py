@@ -62,11 +62,14 @@ class Direct:
     def write(self, records: list[Record]) -> None:
         self.session.call(self.connector.write_batch, records)
 
-    def read(self, count: int, reads_max: int = 200) -> list[Record]:
-        """Read until there are so many records, and acknowledge none of them."""
+    def read(self, count: int, *, acknowledges: bool = False, reads_max: int = 200) -> list[Record]:
+        """Read until there are so many records, and acknowledge all of them or none."""
         found: list[Record] = []
         for _ in range(reads_max):
-            found += self.session.call(self.connector.read) or ()
+            records: list[Record] = list(self.session.call(self.connector.read) or ())
+            found += records
+            if acknowledges:
+                self.acknowledge(records)
             if len(found) >= count:
                 return found
         raise AssertionError(f"{len(found)} of {count} records came: {found[:3]}")

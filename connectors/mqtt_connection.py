@@ -1,0 +1,265 @@
+"""What source and sink ``mqtt`` share: where the broker is, and a connection to it.
+
+The library is driven from the connector's own thread (`MqttConnection.turn`), so there is no other thread that could
+die unseen. The price: while the pipeline does not call for longer than one and a half keep-alive intervals, the broker
+ends the connection, and the next call opens it again.
+"""
+
+from __future__ import annotations
+
+import select
+import ssl
+import struct
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ..api.connector import Retry
+from ..api.connector_config import option
+from ..errors import InvalidConfig
+from .libraries import need
+
+FOR_EVER = 0xFFFF_FFFF
+_TEXT_MAX = 65_535  # bytes of a text in MQTT
+_TURNS_MAX = 1000  # packets of one call
+_PACKET_MAX = 268_435_455  # bytes of a message in MQTT
+
+
+@dataclass(kw_only=True)
+class MqttConfig:
+    """Where the broker is."""
+
+    server_host: str = option("Where the broker is.", aliases=("host",))
+    server_port: int = option("Its port.", default=1883, aliases=("port",), limits=(1, 65_535))
+    client_id: str = option(
+        "Name of the session at the broker; empty for one made of the connector's name. With more than one instance,"
+        " each adds its number.",
+        default="",
+    )
+    username: str = option("Name of the user.", default="", secret=True)
+    password: str = option("Of the user.", default="", secret=True)
+    protocol_version: Literal["5", "3.1.1"] = option(
+        "Of MQTT; in 3.1.1 messages have no properties, so records have none and no key.", default="5"
+    )
+    keep_alive_interval_sec: int = option(
+        "Seconds without a packet after which the connection is checked.", default=60, limits=(5, 65_535)
+    )
+    connection_timeout_ms: int = option(
+        "Milliseconds for connecting, and for an answer.", default=10_000, limits=(100, 600_000)
+    )
+    ssl_enabled: bool = option("Whether the connection is encrypted.", default=False)
+    ssl_ca_file: str = option("PEM file of the issuers to trust; empty for those of the system.", default="")
+    key_property: str = option("The user property that holds a record's key; empty for none.", default="pulsar-key")
+
+
+def check(config: MqttConfig) -> None:
+    """Raise InvalidConfig, naming the field, if settings do not fit together."""
+    if not config.server_host.strip() or "/" in config.server_host:
+        raise InvalidConfig(f"serverHost: {config.server_host!r} is no name or address of a host")
+    if config.password and not config.username:
+        raise InvalidConfig("password: it needs a username")
+    if config.ssl_ca_file and not config.ssl_enabled:
+        raise InvalidConfig("sslCaFile: it needs sslEnabled")
+    for key, text in (("clientId", config.client_id), ("keyProperty", config.key_property)):
+        if fault := fault_of(text):
+            raise InvalidConfig(f"{key} {fault}")
+
+
+def fault_of(text: str) -> str:
+    """Return why MQTT cannot hold a text; empty if it can."""
+    if "\0" in text:
+        return "has a zero character, which MQTT does not take"
+    length = len(text.encode(errors="surrogatepass"))
+    return f"has {length} bytes, and a text of MQTT at most {_TEXT_MAX}" if length > _TEXT_MAX else ""
+
+
+def properties_of(packet: str) -> Any:
+    """Return the library's properties of a packet of MQTT 5, none of them set."""
+    packets: Any = need("mqtt", "paho.mqtt.packettypes").PacketTypes
+    return need("mqtt", "paho.mqtt.properties").Properties(getattr(packets, packet))
+
+
+class MqttConnection:
+    """One connection, from `connect` to `close`.
+
+    Attributes:
+        session_present: whether the broker still had the session.
+        receive_maximum: unconfirmed messages that the broker takes.
+        packet_max: bytes of a message that it takes.
+        confirmed: message ids that it has answered, each with the reason if it refused; the user's to empty.
+    """
+
+    def __init__(
+        self, config: MqttConfig, client_id: str, clean: bool, on_message: Callable[[Any], None] | None = None
+    ) -> None:
+        """Prepare.
+
+        Args:
+            config: where the broker is.
+            client_id: of the session.
+            clean: whether to begin a new session.
+            on_message: takes messages, which then have to be acknowledged with `client.ack`.
+        """
+        self.session_present = False
+        self.receive_maximum = 65_535
+        self.packet_max = _PACKET_MAX
+        self.confirmed: list[tuple[int, str]] = []
+        self._config = config
+        self._where = f"{config.server_host}:{config.server_port}"
+        self._answer: str | None = None
+        self._granted: list[Any] | None = None
+        self._lost = ""
+        self._clean = clean
+        paho = need("mqtt", "paho.mqtt.client")
+        self.is_5 = config.protocol_version == "5"
+        more = {} if self.is_5 else {"clean_session": clean}
+        self.client = client = paho.Client(
+            paho.CallbackAPIVersion.VERSION2,
+            client_id,
+            protocol=paho.MQTTv5 if self.is_5 else paho.MQTTv311,
+            reconnect_on_failure=False,
+            manual_ack=True,
+            **more,
+        )
+        client.max_inflight_messages = 0  # the window is the sink's own
+        client.connect_timeout = config.connection_timeout_ms / 1000
+        if config.username:
+            client.username_pw_set(config.username, config.password or None)
+        if config.ssl_enabled:
+            try:
+                client.tls_set_context(ssl.create_default_context(cafile=config.ssl_ca_file or None))
+            except (OSError, ssl.SSLError) as error:
+                raise InvalidConfig(f"sslCaFile {config.ssl_ca_file!r} cannot be read: {error}") from error
+        client.on_connect = self._on_connect
+        client.on_disconnect = self._on_disconnect
+        client.on_subscribe = self._on_subscribe
+        client.on_publish = self._on_publish
+        if on_message is not None:
+            client.on_message = lambda _client, _data, message: on_message(message)
+
+    def connect(self, *, session_expiry_s: int = 0, receive_maximum: int = 0) -> None:
+        """Connect, and wait until the broker has accepted.
+
+        Args:
+            session_expiry_s: seconds that the broker keeps the session; MQTT 5 only.
+            receive_maximum: unacknowledged messages that it may send; 0 for its own limit; MQTT 5 only.
+
+        Raises:
+            Retry: it did not.
+        """
+        config, client = self._config, self.client
+        more: dict[str, Any] = {}
+        if self.is_5:
+            properties = properties_of("CONNECT")
+            properties.SessionExpiryInterval = session_expiry_s
+            if receive_maximum:
+                properties.ReceiveMaximum = receive_maximum
+            more = {"clean_start": self._clean, "properties": properties}
+        try:
+            client.connect(config.server_host, config.server_port, config.keep_alive_interval_sec, **more)
+        except (OSError, ValueError) as error:
+            raise Retry(f"{self._where}: {error}") from error
+        self._wait_for(lambda: self._answer is not None, "CONNACK")
+        if self._answer:
+            raise Retry(f"{self._where} refuses the connection: {self._answer}")
+
+    def subscribe(self, topics: list[str], qos: int) -> None:
+        """Subscribe, and wait until the broker has granted it."""
+        if self.is_5:
+            from paho.mqtt.subscribeoptions import SubscribeOptions
+
+            # Retained messages come once, not at each connection.
+            asked: list[Any] = [
+                (
+                    topic,
+                    SubscribeOptions(
+                        qos, retainHandling=SubscribeOptions.RETAIN_SEND_IF_NEW_SUB, retainAsPublished=True
+                    ),
+                )
+                for topic in topics
+            ]
+        else:
+            asked = [(topic, qos) for topic in topics]
+        self._granted = None
+        self.client.subscribe(asked)
+        self._wait_for(lambda: self._granted is not None, "SUBACK")
+        granted: list[Any] = self._granted or []
+        for topic, reason in zip(topics, granted, strict=False):
+            if reason.is_failure:
+                raise Retry(f"{self._where} refuses the subscription to {topic}: {reason}")
+
+    def turn(self, timeout_s: float) -> bool:
+        """Receive and send what there is; return whether something came.
+
+        Args:
+            timeout_s: how long to wait for it.
+
+        Raises:
+            Retry: the connection is lost.
+        """
+        client = self.client
+        found = False
+        for count in range(_TURNS_MAX):
+            self._raise_if_lost()
+            socket = client.socket()
+            if socket is None:
+                if not self._answer:
+                    raise Retry(f"{self._where}: the connection is lost")
+                return found  # refused
+            poll = select.poll()  # takes any descriptor, unlike select
+            poll.register(socket, select.POLLIN | (select.POLLOUT if client.want_write() else 0))
+            pending = getattr(socket, "pending", None)
+            is_pending = pending is not None and pending() > 0
+            ready = poll.poll(0 if count or is_pending else int(timeout_s * 1000))
+            events = ready[0][1] if ready else 0
+            if not events and not is_pending:
+                break
+            try:
+                if events & select.POLLOUT:
+                    client.loop_write()
+                if is_pending or events & ~select.POLLOUT:
+                    found = True
+                    client.loop_read()
+            except (ValueError, struct.error, IndexError) as error:
+                raise Retry(f"{self._where} sent what cannot be read: {error}") from error
+        client.loop_misc()
+        self._raise_if_lost()
+        return found
+
+    def _raise_if_lost(self) -> None:
+        if self._lost:
+            raise Retry(f"{self._where}: {self._lost}")
+
+    def _wait_for(self, is_there: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + self._config.connection_timeout_ms / 1000
+        while not is_there():
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                raise Retry(f"{self._where}: no {what} within {self._config.connection_timeout_ms} ms")
+            self.turn(min(left_s, 1.0))
+
+    def close(self) -> None:
+        """Say good-bye, and close the socket."""
+        self.client.disconnect()
+        self.client.loop_misc()
+        if (socket := self.client.socket()) is not None:
+            socket.close()
+
+    # -- what the library calls ---------------------------------------------------------------------------------------
+
+    def _on_connect(self, _client: Any, _data: Any, flags: Any, reason: Any, properties: Any) -> None:
+        self.session_present = bool(flags.session_present)
+        self.receive_maximum = getattr(properties, "ReceiveMaximum", self.receive_maximum)
+        self.packet_max = getattr(properties, "MaximumPacketSize", self.packet_max)
+        self._answer = str(reason) if reason.is_failure else ""
+
+    def _on_disconnect(self, _client: Any, _data: Any, _flags: Any, reason: Any, _properties: Any) -> None:
+        if self._answer is None or not self._answer:
+            self._lost = self._lost or f"the connection is lost: {reason}"
+
+    def _on_subscribe(self, _client: Any, _data: Any, _mid: int, reasons: list[Any], _properties: Any) -> None:
+        self._granted = reasons
+
+    def _on_publish(self, _client: Any, _data: Any, mid: int, reason: Any, _properties: Any) -> None:
+        self.confirmed.append((mid, str(reason) if reason.is_failure else ""))

@@ -1,0 +1,165 @@
+"""The source ``mqtt``: subscribes to topics, and confirms a message when its record is durable.
+
+The broker keeps the session, so what comes while the source is away is there when it is back. It sends no more than
+`maxInFlight` messages that are not confirmed; with QoS 0 nothing is confirmed, and what the source cannot take in time
+waits in the connection or is dropped by the broker.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from ..api.connector import Record, Source, SourceContext
+from ..api.connector_config import option
+from ..errors import InvalidConfig
+from .mqtt_connection import FOR_EVER, MqttConfig, MqttConnection, check, fault_of
+from .texts import text_of
+
+_WAIT_S = 0.5
+
+
+@dataclass(kw_only=True)
+class MqttSourceConfig(MqttConfig):
+    """Where the broker is, and what is read of it."""
+
+    topics: list[str] = option(
+        "Topics to subscribe to; + and # are wildcards. The record's property mqtt.topic names the topic.",
+        aliases=("topic",),
+    )
+    qos: int = option(
+        "1: the broker keeps a message until its record is durable; 0: it does not, and messages are lost when the"
+        " source or the broker is away.",
+        default=1,
+        limits=(0, 2),
+    )
+    max_in_flight: int = option(
+        "Messages that are not confirmed at most; in MQTT 3.1.1 the broker's own limit counts.",
+        default=5000,
+        limits=(1, 65_535),
+    )
+    session_expiry_seconds: int = option(
+        "Seconds that the broker keeps session and messages while the source is away; 4294967295 for ever, also when"
+        " the source is deleted. In MQTT 3.1.1 it is the broker's to say.",
+        default=FOR_EVER,
+        limits=(60, FOR_EVER),
+    )
+    batch_size: int = option("Messages of one read at most.", default=1000, limits=(1, 100_000))
+
+
+class MqttSource(Source):
+    """Messages of an MQTT broker."""
+
+    config = MqttSourceConfig
+
+    def __init__(self) -> None:
+        """Prepare."""
+        self._connection: MqttConnection | None = None
+        self._received: list[Any] = []
+        self._settled: list[tuple[int, int]] = []
+        self._generation = 0  # message ids mean something within one connection only
+        self._was_open = False
+
+    def check(self, config: MqttSourceConfig) -> None:
+        """See `Connector.check`."""
+        check(config)
+        if not config.topics:
+            raise InvalidConfig("topics is empty; it names what to subscribe to")
+        for topic in config.topics:
+            if fault := fault_of(topic) or _fault_of_filter(topic):
+                raise InvalidConfig(f"topics: {topic!r} {fault}")
+        if config.qos == 2:
+            raise InvalidConfig(
+                "qos: with 2 the library takes a message over before its record is durable, and a kill would lose it;"
+                " 1 loses nothing, and takes messages that were published with 2"
+            )
+
+    def not_effectively_once(self, config: MqttSourceConfig) -> str:
+        """See `Connector.not_effectively_once`."""
+        return "messages that are not yet confirmed when an instance is killed are sent again"
+
+    def open(self, config: MqttSourceConfig, context: SourceContext) -> None:
+        """See `Connector.open`."""
+        self._config = config
+        self._generation += 1
+        self._received, self._settled = [], []
+        name = config.client_id or f"magnetar-source-{context.name}"
+        topics = config.topics
+        if context.parallelism > 1:
+            # The instances share what comes.
+            topics = [f"$share/{name.replace('/', '-')}/{topic}" for topic in topics]
+        if context.parallelism > 1 or not config.client_id:
+            name = f"{name}-{context.instance_id}"
+        connection = self._connection = MqttConnection(config, name, False, self._on_message)
+        connection.connect(session_expiry_s=config.session_expiry_seconds, receive_maximum=config.max_in_flight)
+        if self._was_open and config.qos and not connection.session_present:
+            context.logger.error("the broker has lost the session: messages that it had not sent yet did not come")
+        connection.subscribe(topics, config.qos)
+        self._was_open = True
+
+    def _on_message(self, message: Any) -> None:
+        self._received.append(message)
+
+    def read(self) -> list[Record]:
+        """See `Source.read`."""
+        connection = self._connection
+        assert connection is not None
+        self._confirm()
+        deadline = time.monotonic() + _WAIT_S
+        while not self._received and (left_s := deadline - time.monotonic()) > 0:
+            connection.turn(left_s)
+        while len(self._received) < self._config.batch_size and connection.turn(0.0):
+            pass
+        size = self._config.batch_size
+        found, self._received = self._received[:size], self._received[size:]
+        return list(map(self._record, found))
+
+    def _record(self, message: Any) -> Record:
+        try:
+            topic = message.topic
+        except UnicodeDecodeError as error:
+            topic = text_of(error.object)
+        properties = {"mqtt.topic": topic}
+        if message.retain:
+            properties["mqtt.retain"] = "true"
+        pairs = getattr(message.properties, "UserProperty", ())
+        properties |= dict(pairs)
+        key = properties.pop(self._config.key_property, None)
+        settle = partial(self._settle, self._generation, message.mid, message.qos) if message.qos else None
+        return Record(bytes(message.payload), key, properties, acknowledge=settle)
+
+    def _settle(self, generation: int, mid: int, qos: int) -> None:
+        if generation == self._generation:
+            self._settled.append((mid, qos))
+
+    def _confirm(self) -> None:
+        assert self._connection is not None
+        settled, self._settled = self._settled, []
+        for mid, qos in settled:
+            self._connection.client.ack(mid, qos)
+
+    def close(self) -> None:
+        """See `Connector.close`."""
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        settled, self._settled = self._settled, []
+        for mid, qos in settled:
+            connection.client.ack(mid, qos)
+        connection.close()
+
+
+def _fault_of_filter(topic: str) -> str:
+    """Return why a text is no topic filter; empty if it is one."""
+    levels = topic.split("/")
+    if not topic:
+        return "is empty"
+    if topic.startswith("$share/"):
+        return "is a shared subscription; more than one instance share their messages by themselves"
+    if any("#" in level and (level != "#" or index < len(levels) - 1) for index, level in enumerate(levels)):
+        return "has a # that is not alone at the end"
+    if any("+" in level and level != "+" for level in levels):
+        return "has a + that is not alone between slashes"
+    return ""
