@@ -12,6 +12,7 @@ from typing import Any
 
 import paho.mqtt.client as paho
 import pulsar
+from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
@@ -19,7 +20,7 @@ from tests.connectors.cases.base import SinkCase, SourceCase
 from tests.connectors.servers.mosquitto import Mosquitto
 
 _TIMEOUT_S = 30.0
-_BAD = [
+_BAD: list[tuple[dict[str, Any], str]] = [
     ({"serverHost": None}, "serverHost is missing"),
     ({"serverHost": "mqtt://127.0.0.1"}, "serverHost: 'mqtt://127.0.0.1' is no name or address"),
     ({"serverPort": 1}, "Connection refused"),
@@ -35,14 +36,14 @@ class Client:
     """A client of the library with a thread of its own, which connects again by itself."""
 
     def __init__(self, server: Mosquitto, name: str, *, clean: bool = False, on_message: Any = None) -> None:
-        self.client = paho.Client(paho.CallbackAPIVersion.VERSION2, name, protocol=paho.MQTTv5)
+        self.client = paho.Client(CallbackAPIVersion.VERSION2, name, protocol=paho.MQTTv5)
         self.client.username_pw_set(server.username, server.password)
         self.client.reconnect_delay_set(1, 1)
         self.client.on_message = on_message
         self._connected, self._subscribed = threading.Event(), threading.Event()
         self.client.on_connect = lambda *_: self._connected.set()
         self.client.on_subscribe = lambda *_: self._subscribed.set()
-        properties = Properties(PacketTypes.CONNECT)
+        properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
         properties.SessionExpiryInterval = 0 if clean else 3600
         self.client.connect("127.0.0.1", server.port, clean_start=clean, properties=properties)
         self.client.loop_start()
@@ -82,7 +83,7 @@ class MqttSinkCase(SinkCase):
         """See `Case.configs`."""
         return _where(self.server_process) | {"topic": "out/ü"}
 
-    def bad_record(self) -> bytes:
+    def bad_record(self) -> bytes | None:
         """See `SinkCase.bad_record`."""
         return b"x" * Mosquitto.packet_max
 
@@ -157,7 +158,7 @@ class MqttSourceCase(SourceCase):
         feeder = Client(self.server_process, "feeder", clean=True)
         sent = []
         for number, text in records:
-            properties = Properties(PacketTypes.PUBLISH)
+            properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
             properties.UserProperty = [("number", str(number)), ("größe", str(len(text)))]
             if number % 10:
                 properties.UserProperty = ("pulsar-key", f"schlüssel-{number}")

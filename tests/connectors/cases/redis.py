@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pulsar
 
 from tests.connectors.cases.base import SinkCase, SourceCase
 from tests.connectors.servers.redis import RedisServer
 
-_BAD_HOSTS = [
+_BAD_HOSTS: list[tuple[dict[str, Any], str]] = [
     ({"redisHosts": None}, "redisHosts is missing"),
     ({"redisHosts": "redis://127.0.0.1"}, "redisHosts: 'redis://127.0.0.1' is no host:port"),
     ({"redisHosts": "127.0.0.1:1"}, "Connection refused"),
