@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import json
+import sqlite3
 import subprocess
 import sys
 import zipfile
@@ -154,3 +157,37 @@ def test_word_totals_are_shown_by_querystate(shell: Shell, runtime: str) -> None
     )  # fmt: skip
     for word, count in {"to": 2, "be": 2, "or": 1, "question": 1}.items():
         assert shell("functions", "querystate", "--name", name, "-k", word).json()["numberValue"] == count
+
+
+def test_connectors_bring_rows_of_one_table_into_another(shell: Shell, tmp_path: Path) -> None:
+    files = [tmp_path / "from.db", tmp_path / "to.db"]
+    for file in files:
+        with contextlib.closing(sqlite3.connect(file)) as database, database:
+            database.execute("CREATE TABLE notes (id INTEGER PRIMARY KEY, text TEXT)")
+    notes = [(number, f"note {number}") for number in range(500)]
+    with contextlib.closing(sqlite3.connect(files[0])) as database, database:
+        database.executemany(
+            "INSERT INTO notes VALUES (?, ?)", [(n, json.dumps({"id": n, "text": t})) for n, t in notes]
+        )
+    here = EXAMPLES / "connectors"
+    shell("sinks", "create", "--archive", str(here / "notes_sink.py"), "--classname", "notes_sink.NotesSink",
+          "--name", "keep-notes", "--inputs", "notes", "--sink-config", json.dumps({"database": str(files[1])}),
+          "--subs-position", "Earliest")  # fmt: skip
+    shell("sources", "create", "--archive", str(here / "notes_source.py"), "--classname", "notes_source.NotesSource",
+          "--name", "read-notes", "--destination-topic-name", "notes",
+          "--source-config", json.dumps({"database": str(files[0])}))  # fmt: skip
+
+    def are_there() -> bool:
+        with contextlib.closing(sqlite3.connect(files[1])) as database:
+            return database.execute("SELECT id, text FROM notes ORDER BY id").fetchall() == notes
+
+    wait_for(are_there, "all notes")
+
+
+@pytest.mark.parametrize("name", ["notes_source.py", "notes_sink.py"])
+def test_connectors_are_classes_of_less_than_twenty_lines(name: str) -> None:
+    tree = ast.parse((EXAMPLES / "connectors" / name).read_text())
+    connector = tree.body[-1]
+    assert isinstance(connector, ast.ClassDef)
+    lines = ast.unparse(connector).splitlines()
+    assert sum(bool(line.strip()) for line in lines) < 20

@@ -1,0 +1,39 @@
+"""A source: the rows of a table in SQLite, and those that are added.
+
+magnetar sources create --archive examples/connectors/notes_source.py --classname notes_source.NotesSource \
+    --name read-notes --destination-topic-name notes --source-config '{"database": "/tmp/notes.db"}'
+"""
+
+import sqlite3
+from dataclasses import dataclass
+
+from magnetar.api import Record, Retry, Source, option
+
+QUERY = "SELECT id, text FROM notes WHERE id > ? ORDER BY id LIMIT 1000"
+
+
+@dataclass
+class NotesConfig:
+    database: str = option("The file with the table notes (id INTEGER PRIMARY KEY, text TEXT).")
+
+
+class NotesSource(Source):
+    config = NotesConfig
+
+    def open(self, config, context):
+        self.database = sqlite3.connect(config.database, timeout=1)
+        self.last = -1 if context.position is None else context.position
+
+    def read(self):
+        try:
+            rows = self.database.execute(QUERY, [self.last]).fetchall()
+        except sqlite3.OperationalError as error:
+            raise Retry(f"notes cannot be read: {error}") from error
+        self.last = rows[-1][0] if rows else self.last
+        return [Record(text, key=str(number)) for number, text in rows]
+
+    def snapshot(self):
+        return self.last
+
+    def close(self):
+        self.database.close()
