@@ -3,31 +3,42 @@
 Records are written as lines to a file whose name begins with a dot and ends in ``.open``, and synced with each batch,
 so that a record is durable when its batch is written, whatever the format. When the file is large or old enough it is
 finished: what is Parquet or CSV is made of the lines, under another such name, and renamed to its final name, which
-nobody ever sees incomplete. What a killed instance left is finished when the next one begins.
+nobody ever sees incomplete. What a killed instance left is finished by the next one that begins, whichever its number;
+the lock on a file says that its writer lives. Names are ``<sink>-<instance>-<time>-<number>``, so that instances, and
+sinks of several names, share a directory.
 
-A record goes into a file twice if the instance is killed between the sync and the acknowledgement.
+A batch that could not be written whole, to a full disk for example, is taken back before it is tried again. A record is
+there twice if the instance is killed between the sync and the acknowledgement.
 """
 
 from __future__ import annotations
 
 import contextlib
 import csv
-import io
+import fcntl
+import itertools
 import json
 import os
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any, Literal, NoReturn
 
 from ..api.connector import Batching, Record, RecordRefused, Retry, Sink, SinkContext
 from ..api.connector_config import option
 from ..errors import InvalidConfig
+from .libraries import need
+from .lines_to_parquet import write_parquet
 
 _OPEN = ".open"
+_MADE = ".made"
 _ENDINGS = {"lines": ".txt", "json": ".jsonl", "csv": ".csv", "parquet": ".parquet"}
+COLUMNS_MAX = 1000
+"""Of a row of CSV or Parquet, and of all rows of a file."""
+_TAIL_BYTES = 1 << 16
 
 
 @dataclass
@@ -36,11 +47,18 @@ class FileSinkConfig:
 
     output_directory: str = option("The directory that files are written to; it is made if need be.", aliases=("path",))
     format: Literal["json", "lines", "csv", "parquet"] = option(
-        "json: a JSON value a line; lines: values as they are; csv, parquet: a row for each value, which is an object.",
-        default="json",
+        "json: a JSON value a line; lines: values as they are; csv, parquet: a row for each value.", default="json"
     )
-    roll_bytes: int = option("Bytes after which a file is finished.", default=128 << 20, limits=(1, None))
-    roll_records: int = option("Records after which a file is finished; 0 for no limit.", default=0, limits=(0, None))
+    value_type: Literal["json", "text"] = option(
+        "What values are. Of a text, json has a JSON string; csv and parquet have a column named value.", default="json"
+    )
+    with_metadata: bool = option(
+        "Whether rows have the columns __key, __topic, __messageId, __eventTime (milliseconds since 1970) and"
+        " __messageProperties, too; a value that is no object is then in a column named value.",
+        default=False,
+    )
+    roll_bytes: int = option("Bytes of lines that a file has at most.", default=128 << 20, limits=(1, None))
+    roll_records: int = option("Records that a file has at most; 0 for no limit.", default=0, limits=(0, None))
     roll_seconds: float = option("Seconds after which a file is finished.", default=60.0, limits=(0.1, 86_400))
     file_prefix: str = option("How the names of files begin; empty for the sink's name.", default="")
 
@@ -56,134 +74,215 @@ class FileSink(Sink):
             raise InvalidConfig(
                 f"filePrefix {config.file_prefix!r} is no part of a name; outputDirectory takes folders"
             )
+        if config.format == "lines" and config.with_metadata:
+            raise InvalidConfig("withMetadata needs another format: lines have no place for it")
+
+    def not_effectively_once(self, config: FileSinkConfig) -> str:
+        """See `Connector.not_effectively_once`."""
+        return "the sink file writes a record again whose acknowledgement was lost"
 
     def batching(self, config: FileSinkConfig) -> Batching:
         """See `Sink.batching`."""
-        return Batching(records=10_000, size=8 << 20, time_s=0.05)
+        return Batching(min(config.roll_records or 10_000, 10_000), min(config.roll_bytes, 8 << 20), time_s=0.05)
 
     def open(self, config: FileSinkConfig, context: SinkContext) -> None:
         """See `Connector.open`."""
         if config.format == "parquet":
-            _parquet()  # says what is missing before anything is taken
+            need("parquet", "pyarrow.parquet", "file")  # says what is missing before anything is taken
         self._config = config
         self._log = context.logger
         self._directory = Path(config.output_directory).expanduser()
-        name = config.file_prefix or context.name.rpartition("/")[2]
-        self._prefix = f"{name}-{context.instance_id}-"
+        self._name = config.file_prefix or context.name.rpartition("/")[2]
+        self._instance_id = context.instance_id
         self._file: IO[bytes] | None = None
         self._path = Path()
-        self._records = 0
+        self._bytes = self._records = 0  # that are synced
+        self._columns: set[str] = set()
         self._began_s = 0.0
-        self._serial = 0
+        self._has_left = False  # a file that could not be finished
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
-            for left in sorted(self._directory.glob(f".{self._prefix}*{_OPEN}")):
-                self._recover(left)
+            self._finish_left()
         except OSError as error:
-            raise Retry(f"{self._directory} cannot be written to: {error.strerror}") from error
+            self._away(error)
 
     def write_batch(self, records: Sequence[Record]) -> None:
         """See `Sink.write_batch`."""
-        lines = [self._line(record, index) for index, record in enumerate(records)]
+        lines: list[bytes] = []
+        refusal: RecordRefused | None = None
+        for index, record in enumerate(records):
+            try:
+                lines.append(self._line(record))
+            except (ValueError, TypeError, RecursionError) as error:
+                refusal = RecordRefused(f"the value is no {self._config.value_type}: {error}", index, index)
+                break
+            except RecordRefused as error:
+                refusal = RecordRefused(str(error), index, index)
+                break
         try:
-            file = self._file or self._begin()
-            file.write(b"".join(lines))
-            file.flush()
-            os.fsync(file.fileno())
-            self._records += len(records)
-            self._roll_if_due()
+            self._finish_behind()
+            if lines:
+                self._write(b"".join(lines), len(lines))
         except OSError as error:
-            self._give_up()
-            raise Retry(f"{self._directory} cannot be written to: {error.strerror}") from error
+            self._away(error)
+        if refusal is not None:
+            raise refusal
+        with contextlib.suppress(OSError):  # these records are written; the next call tries again, and says so
+            self._roll_if_due()
 
     def idle(self) -> None:
         """See `Sink.idle`."""
-        if self._file is not None:
+        try:
+            self._finish_behind()
             self._roll_if_due()
+        except OSError as error:
+            self._away(error)
 
     def close(self) -> None:
         """See `Connector.close`."""
-        if getattr(self, "_file", None) is not None:
+        if getattr(self, "_file", None) is None:
+            return
+        try:
             self._finish()
+        except OSError as error:
+            self._log.warning("%s stays until the sink is opened again: %s", self._path, error)
+
+    def _away(self, error: OSError) -> NoReturn:
+        raise Retry(f"{self._directory} cannot be written to: {error.strerror or error}") from error
 
     # -- lines ----------------------------------------------------------------------------------------------------
 
-    def _line(self, record: Record, index: int) -> bytes:
-        value = record.value
-        if self._config.format == "lines":
+    def _line(self, record: Record) -> bytes:
+        config, value = self._config, record.value
+        if config.format == "lines":
             data = value if isinstance(value, bytes) else str(value).encode()
             if b"\n" in data:
-                raise RecordRefused("the value has a line break, and format is lines; use json", index)
+                raise RecordRefused("the value has a line break, and format is lines; use json")
             return data + b"\n"
-        try:
-            if isinstance(value, bytes | str):
-                value = json.loads(value)
-            text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-            data = text.encode()
-        except (ValueError, TypeError) as error:
-            raise RecordRefused(f"the value is no JSON: {error}", index) from error
-        if self._config.format != "json" and not isinstance(value, dict):
-            kind = type(value).__name__
-            raise RecordRefused(f"a row of {self._config.format} is an object, and the value is {kind}", index)
-        return data + b"\n"
+        text = value.decode() if isinstance(value, bytes) else value
+        parsed = json.loads(text) if config.value_type == "json" and isinstance(text, str) else text
+        if config.with_metadata or config.format != "json":
+            if isinstance(parsed, dict):
+                parsed = dict(parsed)
+            elif config.with_metadata or config.value_type == "text":
+                parsed = {"value": parsed}
+            else:
+                kind = type(parsed).__name__
+                raise RecordRefused(f"a row of {config.format} is an object, and the value is {kind}")
+            if config.with_metadata:
+                parsed |= _metadata_of(record)
+            if config.format != "json":
+                self._add_columns(parsed)
+        elif parsed is not text and not any(sign in text for sign in ("\n", "\r", "\\u", "NaN", "Infinity")):
+            return f"{text.strip()}\n".encode()  # as it came: a number keeps its digits
+        return json.dumps(parsed, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode() + b"\n"
 
-    def _give_up(self) -> None:
-        """Leave the file that could not be written; what of it was synced is finished when the sink is opened again."""
-        if self._file is not None:
-            with contextlib.suppress(OSError):
-                self._file.close()
-            self._file = None
+    def _add_columns(self, row: dict[str, Any]) -> None:
+        if not row:
+            raise RecordRefused(f"a row of {self._config.format} has a field at least, and the value has none")
+        if not self._columns.issuperset(row):
+            if len(self._columns.union(row)) > COLUMNS_MAX:
+                raise RecordRefused(f"the rows of a file have {COLUMNS_MAX} different fields at most")
+            self._columns.update(row)
 
     # -- files ----------------------------------------------------------------------------------------------------
 
+    def _write(self, data: bytes, count: int) -> None:
+        """Write lines, whole and synced, or raise and leave none of them."""
+        config = self._config
+        if self._bytes and (
+            self._bytes + len(data) > config.roll_bytes
+            or (config.roll_records and self._records + count > config.roll_records)
+        ):
+            self._finish()
+        file = self._file or self._begin()
+        try:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[file.write(rest) :]
+            os.fsync(file.fileno())
+        except OSError:
+            with contextlib.suppress(OSError):
+                file.truncate(self._bytes)
+                file.seek(self._bytes)
+            raise
+        self._bytes += len(data)
+        self._records += count
+
     def _begin(self) -> IO[bytes]:
-        self._serial += 1
         now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")
-        self._path = self._directory / f".{self._prefix}{now}-{self._serial}{_OPEN}"
-        self._file = open(self._path, "xb")  # noqa: SIM115  it stays open until it rolls
-        self._records, self._began_s = 0, time.monotonic()
-        return self._file
+        ending = _ENDINGS[self._config.format]
+        for number in itertools.count(1):
+            name = f"{self._name}-{self._instance_id}-{now}-{number}{ending}"
+            self._path = self._directory / f".{name}{_OPEN}"
+            if not (self._directory / name).exists():
+                with contextlib.suppress(FileExistsError):
+                    file = open(self._path, "xb", buffering=0)  # noqa: SIM115  it stays open until it rolls
+                    break
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._file = file
+        self._bytes = self._records = 0
+        self._columns = set()
+        self._began_s = time.monotonic()
+        return file
 
     def _roll_if_due(self) -> None:
-        assert self._file is not None
         config = self._config
-        if (
-            self._file.tell() >= config.roll_bytes
+        if self._file is not None and (
+            self._bytes >= config.roll_bytes
             or (config.roll_records and self._records >= config.roll_records)
             or time.monotonic() - self._began_s >= config.roll_seconds
         ):
             self._finish()
 
     def _finish(self) -> None:
-        """Give the file its final name."""
+        """Give the file its final name; if that fails the next call tries again."""
         assert self._file is not None
-        self._file.close()
-        self._file = None
-        self._convert(self._path)
+        file, self._file = self._file, None
+        self._has_left = True
+        with file:  # the lock is kept until then
+            self._convert(self._path)
+        self._has_left = False
 
-    def _recover(self, left: Path) -> None:
-        """Finish a file of an instance that was killed: its whole lines are what was acknowledged, or comes again."""
-        with open(left, "r+b") as file:
-            content = file.read()
-            whole = content.rfind(b"\n") + 1
-            file.truncate(whole)
-            file.flush()
-            os.fsync(file.fileno())
-        if whole:
-            self._log.info("%s was left by an instance that was killed, and is finished now", left)
-            self._convert(left)
-        else:
-            left.unlink()
+    def _finish_behind(self) -> None:
+        if self._has_left:
+            self._finish_left()
+            self._has_left = False
+
+    def _finish_left(self) -> None:
+        """Finish what instances left that were killed: its whole lines are what was acknowledged, or comes again."""
+        endings = "|".join(map(re.escape, _ENDINGS.values()))
+        mine = re.compile(rf"\.{re.escape(self._name)}-\d+-\d{{8}}T\d{{6}}\.\d{{6}}-\d+({endings}){re.escape(_OPEN)}")
+        for entry in sorted(os.listdir(self._directory)):
+            if not mine.fullmatch(entry):
+                continue
+            left = self._directory / entry
+            with contextlib.suppress(FileNotFoundError), open(left, "r+b") as file:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    continue  # its writer lives
+                file.truncate(_end_of_lines(file))
+                os.fsync(file.fileno())
+                self._log.info("%s was left by an instance that was killed, and is finished now", left)
+                self._convert(left)
 
     def _convert(self, path: Path) -> None:
-        kind = self._config.format
-        final = path.with_name(path.name[1:].removesuffix(_OPEN) + _ENDINGS[kind])
+        """Make of a file of lines, which nobody else writes, what its name says, under its final name."""
+        if not path.stat().st_size:
+            path.unlink()
+            return
+        final = path.with_name(path.name[1:].removesuffix(_OPEN))
         made = path
-        if kind in ("csv", "parquet"):
-            made = path.with_name(path.name.removesuffix(_OPEN) + ".made")
-            (_write_csv if kind == "csv" else _write_parquet)(path, made)
-            with open(made, "rb") as file:
-                os.fsync(file.fileno())
+        if final.suffix in (".csv", ".parquet"):
+            made = path.with_name(path.name.removesuffix(_OPEN) + _MADE)
+            try:
+                (_write_csv if final.suffix == ".csv" else write_parquet)(path, made)
+                with open(made, "rb") as file:
+                    os.fsync(file.fileno())
+            except BaseException:
+                made.unlink(missing_ok=True)  # it may be what fills the disk
+                raise
         made.rename(final)
         descriptor = os.open(self._directory, os.O_RDONLY)
         try:
@@ -192,6 +291,28 @@ class FileSink(Sink):
             os.close(descriptor)
         if made != path:
             path.unlink()
+
+
+def _metadata_of(record: Record) -> dict[str, Any]:
+    return {
+        "__key": record.key,
+        "__topic": record.topic,
+        "__messageId": record.message_id,
+        "__eventTime": record.event_time_ms or None,
+        "__messageProperties": dict(record.properties) or None,
+    }
+
+
+def _end_of_lines(file: IO[bytes]) -> int:
+    """Return where the last whole line of a file ends."""
+    end = file.seek(0, os.SEEK_END)
+    while end:
+        begin = max(0, end - _TAIL_BYTES)
+        file.seek(begin)
+        if (found := file.read(end - begin).rfind(b"\n")) >= 0:
+            return begin + found + 1
+        end = begin
+    return 0
 
 
 def _write_csv(lines: Path, made: Path) -> None:
@@ -204,20 +325,8 @@ def _write_csv(lines: Path, made: Path) -> None:
         writer = csv.DictWriter(out, list(columns))
         writer.writeheader()
         for line in file:
-            row: dict[str, Any] = json.loads(line)
-            writer.writerow({key: json.dumps(v) if isinstance(v, dict | list) else v for key, v in row.items()})
+            writer.writerow({name: _cell(value) for name, value in json.loads(line).items()})
 
 
-def _write_parquet(lines: Path, made: Path) -> None:
-    arrow_json, parquet = _parquet()
-    options = arrow_json.ReadOptions(block_size=64 << 20)
-    parquet.write_table(arrow_json.read_json(io.BytesIO(lines.read_bytes()), read_options=options), made)
-
-
-def _parquet() -> tuple[Any, Any]:
-    try:
-        import pyarrow.json
-        import pyarrow.parquet
-    except ImportError as error:
-        raise InvalidConfig("format parquet needs pyarrow: pip install 'magnetar[parquet]'") from error
-    return pyarrow.json, pyarrow.parquet
+def _cell(value: Any) -> Any:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list | bool) else value

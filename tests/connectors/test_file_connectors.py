@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from pathlib import Path
 
 from magnetar.client.client import AsyncClient
@@ -46,6 +47,33 @@ async def test_file_sink_writes_json_lines_and_gives_bad_records_away(
     (refused,) = await receive(client, f"{topic}-in-f-DLQ", 1)
     assert refused.data == b"{no json"
     await instance.stop(10)
+    await runtime.close()
+
+
+async def test_file_sink_waits_while_the_disk_is_full_and_loses_nothing(
+    client: AsyncClient, server: Server, make_spec: MakeSpec, topic: str, tmp_path: Path
+) -> None:
+    runtime = ThreadRuntime(server.service_url)
+    instance = await runtime.start(sink_of(make_spec, {"path": str(tmp_path / "out"), "rollSeconds": 0.5}))
+    values = [json.dumps({"n": number, "text": "x" * 100}).encode() for number in range(5000)]
+
+    async def is_full() -> bool:
+        status = (await instance.status()).failureException
+        return "retrying (3 tries)" in status and "cannot be written to: File too large" in status
+
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, before[1]))
+    try:
+        await send_batches(client, f"{topic}-in", [values[begin : begin + 1000] for begin in range(0, 5000, 1000)])
+        await until(is_full)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    await no_backlog(server, f"{topic}-in")
+    await instance.stop(10)
+    files = sorted((tmp_path / "out").iterdir())
+    lines = [line for file in files for line in file.read_bytes().splitlines()]
+    assert lines == values
+    assert not any(file.name.startswith(".") for file in files)
     await runtime.close()
 
 

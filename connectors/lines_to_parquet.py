@@ -1,0 +1,207 @@
+"""Parquet files of JSON lines whose objects need not have the same fields, or the same types in a field.
+
+Design: Arrow reads the lines in blocks, twice, once for the types and once to write them, so that memory does not grow
+with the file. Where Arrow finds two types in one field, or numbers that it might round, Python reads the lines instead,
+several times slower. A field is then of the narrowest type that holds all its values: null gives way to everything,
+whole numbers to numbers, and all else that differs to texts, in which what is no text stands as JSON. A text is never
+taken for a time.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from .libraries import need
+
+BLOCK_BYTES = 8 << 20
+FIELDS_MAX = 1000
+"""Of an object inside a field, and of all a file's; an object of more stands as JSON."""
+DEPTH_MAX = 50
+"""Of lists and objects inside each other; what lies deeper stands as JSON."""
+_LARGE_NUMBER = re.compile(rb"[0-9]{16}")
+"""Numbers that Arrow might round are among these."""
+_INT64 = range(-(2**63), 2**63)
+_EXACT_IN_FLOAT = range(-(2**53), 2**53 + 1)
+
+
+class _NotPlain(Exception):
+    """Arrow cannot read the lines as they are meant."""
+
+
+def write_parquet(lines: Path, made: Path) -> None:
+    """Write the objects of a file of JSON lines as a Parquet file.
+
+    Args:
+        lines: one object a line, with a field at least; UTF-8.
+        made: is replaced if it is there.
+
+    Raises:
+        OSError: of the disk.
+        InvalidConfig: pyarrow is not installed.
+    """
+    arrow: Any = need("parquet", "pyarrow", "file")
+    try:
+        _write_by_arrow(arrow, lines, made)
+    except (_NotPlain, arrow.ArrowInvalid, arrow.ArrowNotImplementedError, arrow.ArrowTypeError):
+        _write_by_python(arrow, lines, made)
+
+
+def _blocks(lines: Path) -> Iterator[bytes]:
+    """Return the lines in blocks of whole ones."""
+    with open(lines, "rb") as file:
+        while block := file.read(BLOCK_BYTES):
+            yield block + file.readline()
+
+
+# -- by Arrow ---------------------------------------------------------------------------------------------------------
+
+
+def _write_by_arrow(arrow: Any, lines: Path, made: Path) -> None:
+    arrow_json, parquet = need("parquet", "pyarrow.json", "file"), need("parquet", "pyarrow.parquet", "file")
+
+    def read(block: bytes, **options: Any) -> Any:
+        sizes = arrow_json.ReadOptions(block_size=len(block) + 1, use_threads=False)
+        parsing = arrow_json.ParseOptions(**options)
+        return arrow_json.read_json(arrow.BufferReader(block), read_options=sizes, parse_options=parsing)
+
+    schema = arrow.schema([])
+    for block in _blocks(lines):
+        if _LARGE_NUMBER.search(block):
+            raise _NotPlain
+        found = arrow.schema([arrow.field(one.name, _without_times(arrow, one.type)) for one in read(block).schema])
+        schema = arrow.unify_schemas([schema, found], promote_options="permissive")
+    if sum(map(_leaves, schema.types)) > FIELDS_MAX:
+        raise _NotPlain
+    with parquet.ParquetWriter(made, schema) as out:
+        for block in _blocks(lines):
+            out.write_table(read(block, explicit_schema=schema, unexpected_field_behavior="error"))
+
+
+def _without_times(arrow: Any, kind: Any, depth: int = 0) -> Any:
+    """Return a type with texts in the place of times, which Arrow makes of texts that look like them."""
+    types = arrow.types
+    if depth > DEPTH_MAX:
+        raise _NotPlain
+    if types.is_timestamp(kind) or types.is_date(kind) or types.is_time(kind):
+        return arrow.string()
+    if types.is_list(kind):
+        return arrow.list_(_without_times(arrow, kind.value_type, depth + 1))
+    if types.is_struct(kind):
+        if not kind.num_fields:
+            raise _NotPlain  # Parquet has no objects without fields
+        return arrow.struct([arrow.field(one.name, _without_times(arrow, one.type, depth + 1)) for one in kind])
+    return kind
+
+
+def _leaves(kind: Any) -> int:
+    return sum(_leaves(kind.field(number).type) for number in range(kind.num_fields)) or 1
+
+
+# -- by Python --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _List:
+    """Lists of one kind."""
+
+    of: _Kind
+
+
+@dataclass(slots=True)
+class _Object:
+    """Objects, by the names of their fields."""
+
+    fields: dict[str, _Kind]
+
+
+_Kind: TypeAlias = "str | _List | _Object | None"
+"""None while nothing but null was seen; or bool, int, large int, float, text by their names."""
+
+
+def _write_by_python(arrow: Any, lines: Path, made: Path) -> None:
+    parquet = need("parquet", "pyarrow.parquet", "file")
+    whole = _Object({})
+    for block in _blocks(lines):
+        for line in block.splitlines():
+            for name, value in json.loads(line).items():
+                whole.fields[name] = _merged(whole.fields.get(name), _kind_of(value))
+    schema = arrow.schema([arrow.field(name, _type_of(arrow, kind)) for name, kind in whole.fields.items()])
+    with parquet.ParquetWriter(made, schema) as out:
+        for block in _blocks(lines):
+            rows = [_fitting(json.loads(line), whole) for line in block.splitlines()]
+            out.write_table(arrow.Table.from_pylist(rows, schema=schema))
+
+
+def _kind_of(value: Any, depth: int = 0) -> _Kind:
+    match value:
+        case None:
+            return None
+        case bool():
+            return "bool"
+        case int():
+            if value in _EXACT_IN_FLOAT:
+                return "int"
+            return "large int" if value in _INT64 else "text"
+        case float():
+            return "float"
+        case list() if depth < DEPTH_MAX:
+            kind: _Kind = None
+            for item in value:
+                kind = _merged(kind, _kind_of(item, depth + 1))
+            return _List(kind)
+        case dict() if depth < DEPTH_MAX and 0 < len(value) <= FIELDS_MAX:
+            return _Object({name: _kind_of(item, depth + 1) for name, item in value.items()})
+    return "text"
+
+
+def _merged(one: _Kind, other: _Kind) -> _Kind:
+    """Return the narrowest kind that holds both."""
+    match one, other:
+        case None, kind:
+            return kind
+        case kind, None:
+            return kind
+        case ("int", "large int") | ("large int", "int"):
+            return "large int"
+        case ("int", "float") | ("float", "int"):
+            return "float"
+        case _List(), _List():
+            return _List(_merged(one.of, other.of))
+        case _Object(), _Object():
+            names = one.fields | other.fields
+            if len(names) <= FIELDS_MAX:
+                return _Object({name: _merged(one.fields.get(name), other.fields.get(name)) for name in names})
+    return one if one == other else "text"
+
+
+def _type_of(arrow: Any, kind: _Kind) -> Any:
+    match kind:
+        case None:
+            return arrow.null()
+        case _List():
+            return arrow.list_(_type_of(arrow, kind.of))
+        case _Object():
+            return arrow.struct([arrow.field(name, _type_of(arrow, one)) for name, one in kind.fields.items()])
+    types = {"bool": arrow.bool_, "int": arrow.int64, "large int": arrow.int64, "float": arrow.float64}
+    return types.get(kind, arrow.string)()
+
+
+def _fitting(value: Any, kind: _Kind) -> Any:
+    """Return a value as its kind has it."""
+    if value is None:
+        return None
+    match kind:
+        case "text":
+            return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        case "float":
+            return float(value)
+        case _List():
+            return [_fitting(item, kind.of) for item in value]
+        case _Object():
+            return {name: _fitting(value.get(name), one) for name, one in kind.fields.items()}
+    return value
