@@ -28,8 +28,8 @@ class IcebergConfig(TableConfig):
     table: str = option("The table with its namespace, such as sales.orders.", aliases=("tableName",))
     catalog_name: str = option("Name of the catalog.", default="default")
     catalog_properties: dict[str, str] = option(
-        "Settings of the catalog and of its storage, as PyIceberg has them: type (rest, sql, hive, glue), uri, warehouse,"
-        " credential, s3.endpoint, s3.access-key-id, s3.secret-access-key.",
+        "Settings of the catalog and of its storage, as PyIceberg has them: type (rest, sql, hive, glue), uri,"
+        " warehouse, credential, s3.endpoint, s3.access-key-id, s3.secret-access-key.",
         secret=True,
     )
 

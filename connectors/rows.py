@@ -201,7 +201,14 @@ class RowReader:
                 ),
             )
             if table.schema != schema:
-                table = table.select(schema.names).cast(pa.schema([(f.name, f.type) for f in schema]))
+                wanted = pa.schema([(field.name, field.type) for field in schema])
+                read_table, table = table, table.select(schema.names).cast(wanted)
+                for field in schema:
+                    if (
+                        pa.types.is_date(field.type)
+                        and table[field.name].cast(pa.timestamp("s")) != read_table[field.name]
+                    ):
+                        return f"{field.name} is a date, and the value has a time of the day"
         except (pa.ArrowException, OverflowError) as error:
             return " ".join(str(error).split())[:300]
         for field in schema:

@@ -1,4 +1,4 @@
-"""What the sinks of table formats have in common: batches that are commits, schemas, and how far topics are committed."""
+"""What the sinks of table formats have in common: commits of batches, schemas, and how far topics are written."""
 
 from __future__ import annotations
 

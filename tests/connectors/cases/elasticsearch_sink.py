@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import httpx
 
@@ -19,7 +19,7 @@ class ElasticsearchSinkCase(SinkCase):
     server = OpenSearch
     is_exact = True
     seconds = 240.0
-    bad_configs = [
+    bad_configs: ClassVar[list[tuple[dict[str, Any], str]]] = [
         ({"elasticSearchUrl": None}, "elasticSearchUrl is missing"),
         ({"elasticSearchUrl": "localhost:9200"}, "elasticSearchUrl: 'localhost:9200' must begin with http://"),
         ({"elasticSearchUrl": "http://127.0.0.1:1"}, "retrying"),
@@ -70,7 +70,9 @@ class KeyedElasticsearchSinkCase(ElasticsearchSinkCase):
 
     connector = "elasticsearch"
     processing_guarantees = "EFFECTIVELY_ONCE"
-    bad_configs = [({"indexName": "a%{+yyyy}"}, "cannot be EFFECTIVELY_ONCE")]
+    bad_configs: ClassVar[list[tuple[dict[str, Any], str]]] = [
+        ({"indexName": "a%{+yyyy}"}, "cannot be EFFECTIVELY_ONCE")
+    ]
 
     def key(self, number: int) -> str | None:
         return f"schlüssel-{number}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, ClassVar
 
 from tests.connectors.cases.base import SinkCase
 
@@ -12,7 +13,7 @@ class IcebergSinkCase(SinkCase):
 
     connector = "iceberg"
     has_target = True
-    bad_configs = [
+    bad_configs: ClassVar[list[tuple[dict[str, Any], str]]] = [
         ({"table": None}, "table is missing"),
         ({"table": "orders"}, "table 'orders' must be a namespace and a name"),
         ({"catalogProperties": None}, "catalogProperties is missing"),
@@ -51,7 +52,7 @@ class IcebergSinkCase(SinkCase):
         from pyiceberg.catalog import load_catalog
         from pyiceberg.exceptions import NoSuchTableError
 
-        catalog = load_catalog("other", **self.properties())
+        catalog = load_catalog("default", **self.properties())
         try:
             rows = catalog.load_table("n.t").scan().to_arrow().to_pylist()
         except NoSuchTableError:
@@ -65,7 +66,7 @@ class ExactIcebergSinkCase(IcebergSinkCase):
     """By EFFECTIVELY_ONCE, into a table that is declared."""
 
     processing_guarantees = "EFFECTIVELY_ONCE"
-    bad_configs = []
+    bad_configs: ClassVar[list[tuple[dict[str, Any], str]]] = []
 
     def configs(self) -> dict[str, object]:
         return {**super().configs(), "schema": {"id": "long", "text": "string", "at": "timestamp"}}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, ClassVar
 
 import httpx
 
@@ -17,7 +17,7 @@ class InfluxdbSinkCase(SinkCase):
     connector = "influxdb"
     server = InfluxDb
     is_exact = True
-    bad_configs = [
+    bad_configs: ClassVar[list[tuple[dict[str, Any], str]]] = [
         ({"influxdbUrl": None}, "influxdbUrl is missing"),
         ({"influxdbUrl": "localhost:8086"}, "influxdbUrl 'localhost:8086' must begin with http://"),
         ({"bucket": "b"}, "give database, for InfluxDB 1, or bucket"),
