@@ -77,6 +77,7 @@ BUILT_IN: Mapping[str, Built] = {
     "kafka": Built("kafka_source:KafkaSource", "kafka_sink:KafkaSink", extra="kafka"),
     "pulsar": Built("pulsar_source:PulsarSource", "pulsar_sink:PulsarSink"),
     "websocket": Built("websocket_source:WebsocketSource", extra="websocket"),
+    "s3": Built("s3_source:S3Source", "s3_sink:S3Sink", extra="s3"),
 }
 """By name; the modules are in this package."""
 

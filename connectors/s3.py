@@ -1,0 +1,87 @@
+"""What the source and the sink ``s3`` have in common: where objects are, the client, and what its errors mean."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ..api.connector import Retry
+from ..api.connector_config import option
+from ..errors import InvalidConfig
+from .libraries import need
+
+
+@dataclass(kw_only=True)
+class S3Config:
+    """Where objects are, and who may see them."""
+
+    path: str = option("Bucket and prefix of the objects, such as s3://bucket/orders/.", aliases=("url",))
+    endpoint: str = option("Address of the service; empty for that of AWS.", default="")
+    region: str = option("Region of the bucket; empty for that of the environment.", default="")
+    access_key_id: str = option("The key's id; empty to look for a key as AWS's own tools do.", default="", secret=True)
+    secret_access_key: str = option("The key.", default="", secret=True)
+    session_token: str = option("Of a key that is valid for some time only.", default="", secret=True)
+    timeout: float = option("Seconds for a connection, and for an answer.", default=30.0, limits=(0.1, 3600))
+
+
+def bucket_and_prefix(config: S3Config) -> tuple[str, str]:
+    """Return the bucket, and how the names of its objects begin.
+
+    Raises:
+        InvalidConfig: ``path`` is none.
+    """
+    scheme, _, rest = config.path.partition("://")
+    bucket, _, prefix = rest.partition("/")
+    if scheme != "s3" or not bucket:
+        raise InvalidConfig(f"path {config.path!r} must be s3://bucket/prefix")
+    return bucket, prefix
+
+
+def check_s3(config: S3Config) -> None:
+    """Raise InvalidConfig if the settings of a client do not go together."""
+    bucket_and_prefix(config)
+    if bool(config.access_key_id) != bool(config.secret_access_key):
+        raise InvalidConfig("give accessKeyId and secretAccessKey, or neither")
+    if config.endpoint and not config.endpoint.startswith(("http://", "https://")):
+        raise InvalidConfig(f"endpoint {config.endpoint!r} must begin with http:// or https://")
+
+
+def make_client(config: S3Config) -> Any:
+    """Return a client; nothing is asked yet. What fails is not repeated by it: the instance does that."""
+    boto3: Any = need("s3", "boto3")
+    settings: Any = need("s3", "botocore.config")
+    session = boto3.session.Session(
+        aws_access_key_id=config.access_key_id or None,
+        aws_secret_access_key=config.secret_access_key or None,
+        aws_session_token=config.session_token or None,
+        region_name=config.region or None,
+    )
+    return session.client(
+        "s3",
+        endpoint_url=config.endpoint or None,
+        region_name=session.region_name or "us-east-1",
+        config=settings.Config(
+            connect_timeout=config.timeout,
+            read_timeout=config.timeout,
+            retries={"total_max_attempts": 1},
+            # Checksums in trailers are refused by many services that speak S3.
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+        ),
+    )
+
+
+@contextlib.contextmanager
+def retried(path: str) -> Iterator[None]:
+    """Make Retry of what the client raises: neither its errors nor the service's are the fault of a record."""
+    exceptions: Any = need("s3", "botocore.exceptions")
+    http: Any = need("s3", "urllib3.exceptions")
+    try:
+        yield
+    except exceptions.ClientError as error:
+        told = error.response.get("Error", {})
+        raise Retry(f"{path}: {told.get('Code')}: {' '.join(str(told.get('Message')).split())[:300]}") from error
+    except (exceptions.BotoCoreError, http.HTTPError, OSError) as error:
+        raise Retry(f"{path}: {type(error).__name__}: {' '.join(str(error).split())[:300]}") from error

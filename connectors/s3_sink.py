@@ -1,0 +1,204 @@
+"""The sink ``s3``: objects of JSON lines, lines, CSV or Parquet.
+
+A batch becomes one object for each topic, by one put, and is acknowledged when the object is there. So batches are
+large: many records, or some seconds of them.
+
+Objects are named ``<topic>/<last>-<sink>-<digest>``: the number of the last record, the sink's creation, and a digest
+of which records are inside. The same records give the same name. With EFFECTIVELY_ONCE the names say how far a topic is
+written: the first batch after a start lists those behind its first record, and leaves out what is there. That holds if
+objects stay in their place while the sink is not running.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import hashlib
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ..api.connector import Batching, Record, RecordRefused, Sink, SinkContext
+from ..api.connector_config import option
+from ..errors import InvalidConfig
+from .documents import document_of
+from .libraries import need
+from .rows import RowReader, inferred_schema
+from .s3 import S3Config, bucket_and_prefix, check_s3, make_client, retried
+
+_ENDINGS = {"json": ".jsonl", "lines": ".txt", "csv": ".csv", "parquet": ".parquet"}
+_NUMBER_DIGITS = 19  # of 2^63 - 1, so that names are in the order of their numbers
+
+
+@dataclass(kw_only=True)
+class S3SinkConfig(S3Config):
+    """What objects look like, and when one is written."""
+
+    format: Literal["json", "lines", "csv", "parquet"] = option(
+        "json: a JSON value a line; lines: values as they are; csv, parquet: a row for each value, which is an object.",
+        default="json",
+        aliases=("formatType",),
+    )
+    compression: Literal["none", "gzip"] = option(
+        "How json, lines and csv are compressed; Parquet compresses by itself.", default="none"
+    )
+    batch_size: int = option("Records of one object at most.", default=10_000, limits=(1, 10_000))
+    max_batch_bytes: int = option("Bytes of records of one object at most.", default=64 << 20, limits=(1, 1 << 30))
+    batch_time_ms: int = option("Milliseconds to wait for more.", default=10_000, limits=(0, 60_000))
+
+
+class S3Sink(Sink):
+    """Objects in a bucket of S3, complete from the moment they are seen; each batch is one."""
+
+    config = S3SinkConfig
+
+    def __init__(self) -> None:
+        self._rows = RowReader()
+
+    def check(self, config: S3SinkConfig) -> None:
+        """See `Connector.check`."""
+        check_s3(config)
+        if config.format == "parquet" and config.compression != "none":
+            raise InvalidConfig("compression is for json, lines and csv; Parquet compresses by itself")
+
+    def not_effectively_once(self, config: S3SinkConfig) -> str:
+        """See `Connector.not_effectively_once`."""
+        return ""
+
+    def batching(self, config: S3SinkConfig) -> Batching:
+        """See `Sink.batching`."""
+        return Batching(config.batch_size, config.max_batch_bytes, config.batch_time_ms / 1000)
+
+    def open(self, config: S3SinkConfig, context: SinkContext) -> None:
+        """See `Connector.open`."""
+        if config.format == "parquet":
+            need("s3", "pyarrow.parquet")
+        self._config = config
+        self._context = context
+        self._bucket, self._prefix = bucket_and_prefix(config)
+        self._sink = hashlib.blake2b(context.incarnation.encode(), digest_size=4).hexdigest()
+        self._written: dict[str, int] = {}
+        self._client = make_client(config)
+
+    def close(self) -> None:
+        """See `Connector.close`."""
+        if hasattr(self, "_client"):
+            self._client.close()
+
+    def write_batch(self, records: Sequence[Record]) -> None:
+        """See `Sink.write_batch`."""
+        is_parquet = self._config.format == "parquet"
+        if is_parquet:
+            self._rows.name_refused(records)
+        parts = [self._part(record, index) for index, record in enumerate(records)]
+        table = self._table(records, parts) if is_parquet else None  # all that is refused is named before a put
+        topics: dict[str, list[int]] = {}
+        for index, record in enumerate(records):
+            topics.setdefault(record.topic, []).append(index)
+        for topic, indexes in topics.items():
+            if chosen := self._unwritten(topic, records, indexes):
+                self._put(topic, [records[index] for index in chosen], self._body(parts, table, chosen))
+
+    def _table(self, records: Sequence[Record], parts: Sequence[dict[str, Any]]) -> Any:
+        schema = inferred_schema(parts)
+        if not schema.names:
+            raise RecordRefused("a row needs a field that is not null")
+        return self._rows.table(records, parts, schema)
+
+    def _unwritten(self, topic: str, records: Sequence[Record], indexes: Sequence[int]) -> Sequence[int]:
+        """Return which records of a topic are in no object yet."""
+        if not self._context.is_exact:
+            return indexes
+        if topic not in self._written:
+            self._written[topic] = self._last_written(self._directory(topic), records[indexes[0]].sequence)
+        before = self._written[topic]
+        return [index for index in indexes if records[index].sequence > before]
+
+    def _put(self, topic: str, records: Sequence[Record], body: bytes) -> None:
+        places = hashlib.blake2b(digest_size=8)
+        for record in records:
+            places.update(f"{record.message_id}\n".encode())
+        last = records[-1].sequence
+        ending = _ENDINGS[self._config.format] + (".gz" if self._config.compression == "gzip" else "")
+        name = f"{last:0{_NUMBER_DIGITS}d}-{self._sink}-{places.hexdigest()}{ending}"
+        with retried(self._config.path):
+            self._client.put_object(Bucket=self._bucket, Key=self._directory(topic) + name, Body=body)
+        if self._context.is_exact:
+            self._written[topic] = last
+
+    def _directory(self, topic: str) -> str:
+        """Return how the names of a topic's objects begin."""
+        place = topic.partition("://")[2] or topic
+        return f"{self._prefix.rstrip('/')}/{place}/".lstrip("/")
+
+    def _last_written(self, directory: str, first: int) -> int:
+        """Return the number of the last record of a topic that is in an object, if it is not before ``first``."""
+        last = -1
+        after = f"{directory}{first:0{_NUMBER_DIGITS}d}"
+        with retried(self._config.path):
+            pages = self._client.get_paginator("list_objects_v2").paginate(
+                Bucket=self._bucket, Prefix=directory, StartAfter=after
+            )
+            for page in pages:
+                for found in page.get("Contents", ()):
+                    number, _, rest = found["Key"][len(directory) :].partition("-")
+                    if rest.startswith(f"{self._sink}-") and number.isdigit():
+                        last = max(last, int(number))
+        return last
+
+    # -- what is inside -------------------------------------------------------------------------------------------
+
+    def _part(self, record: Record, index: int) -> Any:
+        """Return a record's line, or its object for a table.
+
+        Raises:
+            RecordRefused: its value is none.
+        """
+        value = record.value
+        kind = self._config.format
+        try:
+            if kind == "lines":
+                data = value if isinstance(value, bytes) else str(value).encode()
+                if b"\n" in data:
+                    raise RecordRefused("the value has a line break, and format is lines; use json")
+                return data
+            if kind != "json":
+                document = document_of(record)
+                json.dumps(document, ensure_ascii=False).encode()  # no UTF-8
+                return document
+            if isinstance(value, bytes | str):
+                value = json.loads(value)
+            return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+        except RecordRefused as error:
+            raise RecordRefused(str(error), index) from error
+        except (ValueError, TypeError, RecursionError) as error:
+            raise RecordRefused(f"the value is no JSON: {error}", index) from error
+
+    def _body(self, parts: Sequence[Any], table: Any, chosen: Sequence[int]) -> bytes:
+        if table is not None:
+            from pyarrow import parquet
+
+            out = io.BytesIO()
+            parquet.write_table(table.take(list(chosen)), out)
+            return out.getvalue()
+        some = [parts[index] for index in chosen]
+        body = _csv_of(some) if self._config.format == "csv" else b"\n".join([*some, b""])
+        return gzip.compress(body, 6, mtime=0) if self._config.compression == "gzip" else body
+
+
+def _csv_of(documents: Sequence[dict[str, Any]]) -> bytes:
+    """Return objects as CSV; the columns are all keys, in the order of their appearance."""
+    columns = dict.fromkeys(key for document in documents for key in document)
+    out = io.StringIO(newline="")
+    writer = csv.DictWriter(out, list(columns))
+    writer.writeheader()
+    for document in documents:
+        writer.writerow(
+            {
+                key: json.dumps(one, ensure_ascii=False) if isinstance(one, dict | list) else one
+                for key, one in document.items()
+            }
+        )
+    return out.getvalue().encode()

@@ -1,0 +1,292 @@
+"""The source ``s3``: objects of a bucket, or files of a directory, as lines, JSON, CSV or Parquet.
+
+A batch source: a discovery lists what is under the prefix, each object that is new is a task, and the instances share
+the tasks. An object that changes is new again. Nothing is deleted or moved.
+
+State: which objects were discovered, by a hash of name and version, for those of the last `REMEMBERED_DAYS` days and
+no more than `REMEMBERED`; objects that are older than all of these count as known. So one that is listed late, with a
+time before that, is never read: for objects of S3 that is one whose upload took longer than those days.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import gzip
+import hashlib
+import io
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from datetime import time as time_of_day
+from pathlib import Path
+from typing import IO, Any, Literal, NamedTuple
+
+from ..api.connector import BatchSource, Record, Retry, SourceContext
+from ..api.connector_config import option
+from ..errors import InvalidConfig
+from .libraries import need
+from .s3 import S3Config, bucket_and_prefix, check_s3, make_client, retried
+
+REMEMBERED = 20_000
+REMEMBERED_DAYS = 7.0
+BATCH = 1000
+BATCH_BYTES = 1 << 20
+LINE_BYTES_MAX = 64 << 20
+_STATE = "discovered"
+_SPOOLED_BYTES = 64 << 20
+
+
+@dataclass(kw_only=True)
+class S3SourceConfig(S3Config):
+    """Which objects are read, and what a record of them is."""
+
+    path: str = option(
+        "Bucket and prefix, such as s3://bucket/orders/, or a directory, such as file:///var/orders.", aliases=("url",)
+    )
+    format: Literal["lines", "json", "csv", "parquet"] = option(
+        "lines: a record for each line; json: the same, and a line that is no JSON is left out; csv, parquet: a JSON"
+        " object for each row, of texts where it is CSV.",
+        default="lines",
+        aliases=("formatType",),
+    )
+    suffix: str = option("How the names of objects end that are read; empty for all.", default="")
+
+
+class _Found(NamedTuple):
+    """An object as it was listed: its name, its version, and when it was written, in seconds since 1970."""
+
+    name: str
+    version: str
+    written_s: float
+
+    @property
+    def mark(self) -> str:
+        return hashlib.blake2b(
+            f"{self.name}\n{self.version}".encode(errors="surrogateescape"), digest_size=8
+        ).hexdigest()
+
+
+class S3Source(BatchSource):
+    """Lines and rows of the objects of a bucket of S3, or of the files of a directory."""
+
+    config = S3SourceConfig
+
+    def check(self, config: S3SourceConfig) -> None:
+        """See `Connector.check`."""
+        if config.path.startswith("file://"):
+            if not config.path.startswith("file:///"):
+                raise InvalidConfig(f"path {config.path!r} must be file:/// and a directory from the root on")
+        elif config.path.startswith("s3://"):
+            check_s3(config)
+        else:
+            raise InvalidConfig(f"path {config.path!r} must be s3://bucket/prefix or file:///directory")
+
+    def open(self, config: S3SourceConfig, context: SourceContext) -> None:
+        """See `Connector.open`."""
+        if config.format == "parquet":
+            need("s3", "pyarrow.parquet")
+        self._config = config
+        self._context = context
+        self._client: Any = None
+        self._directory: Path | None = None
+        self._records: Iterator[Record] | None = None
+        self._stream: IO[bytes] | None = None
+        self._handed_over: dict[str, float] | None = None
+        if config.path.startswith("file://"):
+            self._directory = Path(config.path.removeprefix("file://"))
+        else:
+            self._bucket, self._prefix = bucket_and_prefix(config)
+            self._client = make_client(config)
+
+    def close(self) -> None:
+        """See `Connector.close`."""
+        self._leave()
+        if getattr(self, "_client", None) is not None:
+            self._client.close()
+
+    # -- tasks ----------------------------------------------------------------------------------------------------
+
+    def discover(self) -> list[bytes]:
+        """See `BatchSource.discover`."""
+        self._remember()
+        until_s, known = self._remembered()
+        found = [one for one in self._list() if one.name.endswith(self._config.suffix)]
+        new = [one for one in found if one.written_s >= until_s and one.mark not in known]
+        new.sort(key=lambda one: (one.written_s, one.name))
+        self._handed_over = known | {one.mark: one.written_s for one in new}
+        return [json.dumps({"name": one.name, "version": one.version}).encode() for one in new]
+
+    def _remembered(self) -> tuple[float, dict[str, float]]:
+        """Return the time before which all is known, and what is known behind it."""
+        kept = self._context.get_state(_STATE)
+        state = json.loads(kept) if kept else {"until": 0.0, "known": {}}
+        return state["until"], state["known"]
+
+    def _remember(self) -> None:
+        """Keep what was discovered: its tasks are stored by the time that anything else is called."""
+        known, self._handed_over = self._handed_over, None
+        if known is None:
+            return
+        until_s, _ = self._remembered()
+        newest_s = max(known.values(), default=0.0)
+        latest = sorted(known.items(), key=lambda item: item[1], reverse=True)
+        if len(latest) > REMEMBERED:
+            until_s = max(until_s, latest[REMEMBERED - 1][1])
+        until_s = max(until_s, newest_s - REMEMBERED_DAYS * 86_400)
+        kept = {mark: written_s for mark, written_s in latest if written_s >= until_s}
+        self._context.put_state(_STATE, json.dumps({"until": until_s, "known": kept}, separators=(",", ":")))
+
+    def _list(self) -> Iterator[_Found]:
+        if self._directory is None:
+            with retried(self._config.path):
+                pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=self._prefix)
+                for page in pages:
+                    for one in page.get("Contents", ()):
+                        if not one["Key"].endswith("/"):
+                            yield _Found(one["Key"], one["ETag"], one["LastModified"].timestamp())
+            return
+        if not self._directory.is_dir():
+            raise Retry(f"{self._directory} is no directory")
+        for directory, _, names in os.walk(self._directory, onerror=_raise):
+            for name in names:
+                path = Path(directory, name)
+                try:
+                    found = path.stat()
+                except FileNotFoundError:
+                    continue  # it went away since it was listed
+                version = f"{found.st_ino}-{found.st_mtime_ns}-{found.st_size}"
+                # A file that is moved here keeps the time at which it was written, but not this one.
+                yield _Found(os.fspath(path.relative_to(self._directory)), version, found.st_ctime)
+
+    # -- one task -------------------------------------------------------------------------------------------------
+
+    def prepare(self, task: bytes) -> None:
+        """See `BatchSource.prepare`."""
+        self._remember()
+        self._leave()
+        name = json.loads(task)["name"]
+        self._records = self._read(name)
+
+    def read(self) -> Sequence[Record] | None:
+        """See `BatchSource.read`."""
+        records: list[Record] = []
+        size = 0
+        assert self._records is not None
+        with retried(self._config.path):
+            for record in self._records:
+                records.append(record)
+                size += len(record.value)
+                if len(records) >= BATCH or size >= BATCH_BYTES:
+                    return records
+        if not records:
+            self._leave()
+        return records or None
+
+    def _leave(self) -> None:
+        self._records = None
+        stream, self._stream = getattr(self, "_stream", None), None
+        if stream is not None:
+            stream.close()
+
+    def _read(self, name: str) -> Iterator[Record]:
+        """Return the records of an object; what is wrong with it is logged, as reading it again would not help."""
+        log, properties = self._context.logger, {"object": name}
+        try:
+            stream = self._stream = self._open(name)
+        except FileNotFoundError:
+            log.error("%s went away before it was read", name)
+            return
+        kind = self._config.format
+        values = (
+            _rows_of_parquet(stream) if kind == "parquet" else _rows_of_csv(stream) if kind == "csv" else _lines(stream)
+        )
+        number = 0
+        try:
+            for number, value in enumerate(values, 1):
+                if kind == "json" and not _is_json(value):
+                    log.error("%s: line %d is no JSON, and is left out: %.100r", name, number, value)
+                    continue
+                yield Record(value, properties=properties)
+        except (_Broken, gzip.BadGzipFile, EOFError, UnicodeDecodeError, csv.Error) as error:
+            log.error("%s cannot be read behind record %d, and is left there: %s", name, number, error)
+
+    def _open(self, name: str) -> IO[bytes]:
+        """Open an object, unpacked where it is gzip.
+
+        Raises:
+            FileNotFoundError: it is not there any more.
+        """
+        if self._directory is not None:
+            raw: IO[bytes] = open(self._directory / name, "rb")  # noqa: SIM115  closed when it is left
+        else:
+            try:
+                body = self._client.get_object(Bucket=self._bucket, Key=name)["Body"]
+            except self._client.exceptions.NoSuchKey as error:
+                raise FileNotFoundError(name) from error
+            raw = tempfile.SpooledTemporaryFile(_SPOOLED_BYTES)  # noqa: SIM115
+            self._stream = raw
+            shutil.copyfileobj(body, raw, 1 << 20)
+            raw.seek(0)
+        head = raw.read(2)
+        raw.seek(0)
+        return gzip.open(raw) if head == b"\x1f\x8b" else raw  # type: ignore[return-value]
+
+
+class _Broken(Exception):
+    """An object is not what the format says."""
+
+
+def _lines(stream: IO[bytes]) -> Iterator[bytes]:
+    while line := stream.readline(LINE_BYTES_MAX + 1):
+        if len(line) > LINE_BYTES_MAX:
+            raise _Broken(f"a line has more than {LINE_BYTES_MAX} bytes")
+        if text := line.rstrip(b"\r\n"):
+            yield text
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _rows_of_csv(stream: IO[bytes]) -> Iterator[bytes]:
+    csv.field_size_limit(LINE_BYTES_MAX)
+    with io.TextIOWrapper(stream, encoding="utf-8-sig", newline="") as text:
+        for row in csv.DictReader(text, restkey="more"):
+            yield _encoded(row)
+
+
+def _rows_of_parquet(stream: IO[bytes]) -> Iterator[bytes]:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        with parquet.ParquetFile(stream) as file:
+            for batch in file.iter_batches(batch_size=BATCH):
+                for row in batch.to_pylist():
+                    yield _encoded(row)
+    except pa.ArrowException as error:
+        raise _Broken(" ".join(str(error).split())[:300]) from error
+
+
+def _encoded(row: dict[str, Any]) -> bytes:
+    return json.dumps(row, ensure_ascii=False, separators=(",", ":"), default=_as_json).encode()
+
+
+def _as_json(value: Any) -> Any:
+    """Return what JSON has no type for: times in ISO 8601, bytes in base64, decimal numbers as text."""
+    if isinstance(value, datetime | date | time_of_day):
+        return value.isoformat()
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)
+
+
+def _raise(error: OSError) -> None:
+    raise error
