@@ -55,29 +55,28 @@ BUILT_IN: Mapping[str, Built] = {
     "file": Built("file_source:FileSource", "file_sink:FileSink"),
     "generator": Built("generator_source:GeneratorSource", aliases=("data-generator",)),
     "http": Built("http_source:HttpSource", "http_sink:HttpSink"),
-    "postgres-cdc": Built(
-        "postgres_cdc_source:PostgresCdcSource", extra="postgres-cdc", aliases=("debezium-postgres",)
-    ),
-    "http": Built(sink="http_sink:HttpSink"),
-    "mqtt": Built("mqtt_source:MqttSource", "mqtt_sink:MqttSink", extra="mqtt"),
-    "redis": Built(sink="redis_sink:RedisSink", extra="redis"),
-    "redis-streams": Built("redis_streams_source:RedisStreamsSource", extra="redis"),
     "iceberg": Built(sink="iceberg_sink:IcebergSink", extra="iceberg"),
     "influxdb": Built(sink="influxdb_sink:InfluxdbSink"),
+    "jdbc": Built(
+        sink="jdbc_sink:JdbcSink", extra="jdbc", aliases=("jdbc-postgres", "jdbc-mariadb", "jdbc-mysql", "jdbc-sqlite")
+    ),
+    "kafka": Built("kafka_source:KafkaSource", "kafka_sink:KafkaSink", extra="kafka"),
     "mongodb": Built(
         sink="mongodb_sink:MongodbSink",
         extra="mongodb",
         aliases=("mongo",),
         unverified="no MongoDB could be had; its decisions are tested without one",
     ),
+    "mqtt": Built("mqtt_source:MqttSource", "mqtt_sink:MqttSink", extra="mqtt"),
     "opensearch": Built(sink="elasticsearch_sink:ElasticsearchSink", extra="elasticsearch"),
-    "jdbc": Built(
-        sink="jdbc_sink:JdbcSink", extra="jdbc", aliases=("jdbc-postgres", "jdbc-mariadb", "jdbc-mysql", "jdbc-sqlite")
+    "postgres-cdc": Built(
+        "postgres_cdc_source:PostgresCdcSource", extra="postgres-cdc", aliases=("debezium-postgres",)
     ),
-    "kafka": Built("kafka_source:KafkaSource", "kafka_sink:KafkaSink", extra="kafka"),
     "pulsar": Built("pulsar_source:PulsarSource", "pulsar_sink:PulsarSink"),
-    "websocket": Built("websocket_source:WebsocketSource", extra="websocket"),
+    "redis": Built(sink="redis_sink:RedisSink", extra="redis"),
+    "redis-streams": Built("redis_streams_source:RedisStreamsSource", extra="redis"),
     "s3": Built("s3_source:S3Source", "s3_sink:S3Sink", extra="s3"),
+    "websocket": Built("websocket_source:WebsocketSource", extra="websocket"),
 }
 """By name; the modules are in this package."""
 

@@ -124,7 +124,7 @@ class S3Source(BatchSource):
     def _remembered(self) -> tuple[float, dict[str, float]]:
         """Return the time before which all is known, and what is known behind it."""
         kept = self._context.get_state(_STATE)
-        state = json.loads(kept) if kept else {"until": 0.0, "known": {}}
+        state: dict[str, Any] = json.loads(kept) if kept else {"until": 0.0, "known": {}}
         return state["until"], state["known"]
 
     def _remember(self) -> None:

@@ -16,6 +16,7 @@ from ...errors import FunctionLoadError, InvalidConfig
 from ...wire.functions_pb2 import EFFECTIVELY_ONCE
 from ..core import InstanceCore
 from ..loading.loader import Home, find_object
+from ..spec import InstanceSpec
 
 
 def load_connector(core: InstanceCore, home: Home, kind: str) -> tuple[Connector, Any, Mapping[str, str]]:

@@ -43,7 +43,7 @@ class Client:
         self._connected, self._subscribed = threading.Event(), threading.Event()
         self.client.on_connect = lambda *_: self._connected.set()
         self.client.on_subscribe = lambda *_: self._subscribed.set()
-        properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+        properties = Properties(PacketTypes.CONNECT)
         properties.SessionExpiryInterval = 0 if clean else 3600
         self.client.connect("127.0.0.1", server.port, clean_start=clean, properties=properties)
         self.client.loop_start()
@@ -66,7 +66,7 @@ class MqttSinkCase(SinkCase):
     connector = "mqtt"
     server = Mosquitto
     is_ordered = True
-    bad_configs = [*_BAD, ({"topic": "a/#"}, "topic 'a/#' has a wildcard"), ({"topic": None}, "topic is missing")]  # noqa: RUF012
+    bad_configs = [*_BAD, ({"topic": "a/#"}, "topic 'a/#' has a wildcard"), ({"topic": None}, "topic is missing")]
 
     def prepare(self) -> None:
         """See `Case.prepare`."""
@@ -109,7 +109,7 @@ class MqttSinkCase(SinkCase):
 class MqttSink311Case(MqttSinkCase):
     """The older protocol, in four steps."""
 
-    bad_configs = []  # noqa: RUF012
+    bad_configs = []
 
     def configs(self) -> dict[str, object]:
         """See `Case.configs`."""
@@ -130,13 +130,13 @@ class MqttSourceCase(SourceCase):
 
     connector = "mqtt"
     server = Mosquitto
-    bad_configs = [  # noqa: RUF012
+    bad_configs = [
         *_BAD,
         ({"topics": None}, "topics is missing"),
         ({"topics": "a/#/b"}, "topics: 'a/#/b' has a # that is not alone at the end"),
         ({"qos": 2}, "qos: with 2 the library takes a message over"),
     ]
-    more: dict[str, object] = {}  # noqa: RUF012
+    more: dict[str, object] = {}
 
     def prepare(self) -> None:
         """See `Case.prepare`: the session is there before anything is published."""
@@ -158,7 +158,7 @@ class MqttSourceCase(SourceCase):
         feeder = Client(self.server_process, "feeder", clean=True)
         sent = []
         for number, text in records:
-            properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
+            properties = Properties(PacketTypes.PUBLISH)
             properties.UserProperty = [("number", str(number)), ("größe", str(len(text)))]
             if number % 10:
                 properties.UserProperty = ("pulsar-key", f"schlüssel-{number}")

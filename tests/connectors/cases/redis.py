@@ -40,7 +40,7 @@ class RedisValues(_Redis, SinkCase):
     connector = "redis"
     server = RedisServer
     is_exact = True
-    bad_configs = [*_BAD_HOSTS, ({"key": "{id}"}, "{id} is no place")]  # noqa: RUF012
+    bad_configs = [*_BAD_HOSTS, ({"key": "{id}"}, "{id} is no place")]
 
     def configs(self) -> dict[str, object]:
         """See `Case.configs`."""
@@ -111,7 +111,7 @@ class RedisStreamsSourceCase(_Redis, SourceCase):
 
     connector = "redis-streams"
     server = RedisServer
-    bad_configs = [*_BAD_HOSTS, ({"streams": None}, "streams is missing"), ({"claimIdleMs": 1}, "claimIdleMs")]  # noqa: RUF012
+    bad_configs = [*_BAD_HOSTS, ({"streams": None}, "streams is missing"), ({"claimIdleMs": 1}, "claimIdleMs")]
 
     def configs(self) -> dict[str, object]:
         """See `Case.configs`."""
