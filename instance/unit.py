@@ -61,9 +61,18 @@ class HeldEntries:
         if self._messages >= self._messages_max or self._bytes >= HELD_BYTES_MAX:
             self.room.clear()
 
+    def set_aside(self, entry: ReceivedEntry) -> None:
+        """Hold an entry on that waits for something else, without counting it."""
+        position = position_of(entry)
+        if position in self._sizes:
+            self._leave(*self._sizes[position])
+            self._sizes[position] = (0, 0)
+
     def remove(self, entry: ReceivedEntry) -> None:
         """Let go of an entry."""
-        messages, size = self._sizes.pop(position_of(entry), (0, 0))
+        self._leave(*self._sizes.pop(position_of(entry), (0, 0)))
+
+    def _leave(self, messages: int, size: int) -> None:
         self._messages -= messages
         self._bytes -= size
         if self._messages < self._messages_max and self._bytes < HELD_BYTES_MAX:

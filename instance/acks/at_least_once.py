@@ -138,6 +138,7 @@ class AtLeastOnce:
         opened, room = source.input, self._held.room
         while True:
             await room.wait()
+            await self._may_take(source)
             taken: ReceivedEntry | None = await opened.receive_entry()
             entries: list[ReceivedEntry] = []
             while taken is not None:
@@ -153,6 +154,9 @@ class AtLeastOnce:
                 entries = claimed
             for entry in entries:
                 self._process((source, entry))
+
+    async def _may_take(self, source: OpenInput) -> None:
+        """Wait until an input may be taken from."""
 
     # -- called by the function's thread --------------------------------------------------------------------------
 

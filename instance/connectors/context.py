@@ -12,6 +12,7 @@ from ..identity import table_of
 from ..spec import InstanceSpec
 from ..state.session import StateSession
 from ..stats import InstanceStats
+from .pauses import Pauses
 
 _NO_STATE = "this worker knows no state store; give workers its address as stateStorageServiceUrl: bk://host:port"
 
@@ -27,7 +28,7 @@ class InstanceContext(SourceContext, SinkContext):
         secrets: Mapping[str, str],
         is_stopping: Callable[[], bool],
     ) -> None:
-        """Prepare; `state` and `position` are set when they are known."""
+        """Prepare; `state`, `position` and, of a sink, `pauses` are set when they are known."""
         self.position: Position = None
         self.name = spec.function_name
         self.instance_id = spec.instance_id
@@ -36,7 +37,7 @@ class InstanceContext(SourceContext, SinkContext):
         self.is_exact = spec.details.processingGuarantees == EFFECTIVELY_ONCE
         self.logger = logger
         self.state: StateSession | None = None
-        self.paused: set[str] = set()
+        self.pauses: Pauses | None = None
         self._stats = stats
         self._secrets = secrets
         self._is_stopping = is_stopping
@@ -63,7 +64,9 @@ class InstanceContext(SourceContext, SinkContext):
         return self._is_stopping()
 
     def pause(self, topic: str) -> None:  # noqa: D102
-        self.paused.add(topic)
+        assert self.pauses is not None
+        self.pauses.pause(topic)
 
     def resume(self, topic: str) -> None:  # noqa: D102
-        self.paused.discard(topic)
+        assert self.pauses is not None
+        self.pauses.resume(topic)

@@ -12,6 +12,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import cast
 
 from ...client.consumers.received import ReceivedEntry
@@ -33,8 +34,9 @@ from ..state.session import StateSession
 from ..state.writer import StateLink
 from ..stats import now_ms
 from ..stopping import InstanceStopping
-from ..unit import Unit
+from ..unit import HeldEntries, Unit
 from .loaded_sink import LoadedSink
+from .pauses import Pauses
 from .session import Unwanted
 from .sink import SinkCall, gather
 from .writing import Outcome
@@ -63,25 +65,47 @@ class ExactSinkMaker(ResultMaker):
         super().__init__(EntryMaker("", "NONE", lambda topic: ()), False, Gate(1, 1), ship, skip)
         self._store = store
         self._sink: SinkCall
+        self._pauses: Pauses
+        self._held: HeldEntries
+        self._thread: FunctionThread | None = None
 
-    def use(self, sink: SinkCall) -> None:
-        """Write to a sink."""
+    def use(self, sink: SinkCall, pauses: Pauses, held: HeldEntries) -> None:
+        """Write to a sink, which may have paused some of the inputs that the entries held are of."""
         self._sink = sink
+        self._pauses = pauses
+        self._held = held
 
     def process(self, thread: FunctionThread, calls: Calls, source: Source, entry: ReceivedEntry) -> None:
         """See `function_thread.Maker`."""
-        activation = cast(Activation, source)
+        self._thread = thread
+        self.go_on()
         thread.take_over()
+        if not self._pauses.park((source, entry), self._held):
+            self._process(thread, cast(Activation, source), entry)
+
+    def go_on(self) -> None:
+        """Process entries of inputs that were paused, and skip those of partitions that are not ours any more."""
+        while self._thread is not None and (item := self._pauses.parked(_is_over)) is not None:
+            self._process(self._thread, cast(Activation, item[0]), item[1], joins=False)
+
+    def skip_parked(self) -> None:
+        """Take back the entries of inputs that are paused."""
+        for source, entry in self._pauses.all_parked():
+            self._skip(cast(Activation, source), entry)
+
+    def _process(
+        self, thread: FunctionThread, activation: Activation, entry: ReceivedEntry, *, joins: bool = True
+    ) -> None:
         if activation.is_over:
             self._skip(activation, entry)
             return
-        unit, entries, _ = gather(thread, source, entry, self._sink.batching)
+        unit, entries, _ = gather(thread, activation, entry, self._sink.batching, joins=joins)
         outcome = Outcome()
         done = 0
         session = self._sink.session
         session.is_wanted = lambda: not activation.is_over
         try:
-            done = self._write(thread, source, unit, entries, outcome)
+            done = self._write(thread, activation, unit, entries, outcome)
         except (InstanceStopping, Unwanted):
             pass  # what is not done comes again, here or elsewhere
         finally:
@@ -108,6 +132,10 @@ class ExactSinkMaker(ResultMaker):
             self._store([self._sink.refuse(thread, unit, position, error) for position, error in outcome.refused])
             outcome.written += [position for position, _ in outcome.refused]
         return len(entries)
+
+
+def _is_over(item: Item) -> bool:
+    return cast(Activation, item[0]).is_over
 
 
 def _always() -> bool:
@@ -153,12 +181,19 @@ class ExactSinkSettlement(EffectivelyOnce):
     def load(self, home: Home) -> Calls:
         """Make the sink; it is opened once the instance has its lock."""
         calls = self._loaded.load(home, self._loaded.rules(), self.session())
-        self.maker.use(self._loaded.call)
-        calls.idle = self._be_idle
+        self.maker.use(self._loaded.call, self._loaded.pauses, self.held)
+        calls.idle, calls.close = self._be_idle, partial(self._close_sink, calls.close)
         return calls
 
+    def _close_sink(self, close: Callable[[], None] | None) -> None:
+        self.maker.skip_parked()
+        if close is not None:
+            close()
+
     def _be_idle(self) -> None:
+        self.maker.go_on()
         self._loaded.call.idle()
+        self.maker.go_on()
         self._store([])
 
     def publish(self, request: PublishRequest) -> None:
@@ -209,6 +244,10 @@ class ExactSinkSettlement(EffectivelyOnce):
         stored.wait()  # its end comes at the latest when the connection is closed
         if failure:
             raise failure[0]
+
+    def resumed(self, topic: str) -> asyncio.Event:
+        """See `EffectivelyOnce.resumed`."""
+        return self._loaded.pauses.resumed(topic)
 
     # -- on the event loop ----------------------------------------------------------------------------------------
 

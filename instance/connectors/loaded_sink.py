@@ -19,6 +19,7 @@ from ..state.session import StateSession
 from ..unit import HELD_MESSAGES_MAX
 from .context import InstanceContext
 from .loading import load_connector
+from .pauses import Pauses
 from .records import DeadLetters
 from .session import ConnectorSession
 from .sink import SinkCall
@@ -33,6 +34,7 @@ class LoadedSink:
     Attributes:
         call: writes to it; once it is loaded.
         context: what it may ask and do; once it is loaded.
+        pauses: the inputs that it has paused.
     """
 
     call: SinkCall
@@ -42,6 +44,7 @@ class LoadedSink:
         """Prepare; ``outside`` is what its transform function reaches."""
         self._core = core
         self._outside = outside
+        self.pauses = Pauses(core, core.spec.details.source.inputSpecs)
         self._session: ConnectorSession | None = None
         details = core.spec.details
         subscription = subscription_of(core.spec)
@@ -64,9 +67,10 @@ class LoadedSink:
         sink = cast(Sink, connector)
         logger = instance_logger(spec)
         context = self.context = InstanceContext(spec, stats, logger, secrets, self.is_stopping)
-        context.state = state
+        context.state, context.pauses = state, self.pauses
         transform = load_transform(spec, home, stats, self._outside, state)
         session = self._session = ConnectorSession(sink, config, context, logger)
+        session.before_open = self.pauses.resume_all
         batching = _checked(sink.batching(config))
         writer = RecordWriter(sink, session, batching, rules)
         is_exact = spec.details.processingGuarantees == EFFECTIVELY_ONCE
@@ -103,7 +107,7 @@ class LoadedSink:
 
     def trouble(self) -> str:
         """Return why the sink does not go on, empty if it does (from any thread)."""
-        return self._session.trouble if self._session is not None else ""
+        return (self._session.trouble if self._session is not None else "") or self.pauses.trouble()
 
     def request_stop(self) -> None:
         """Have no call made again (from any thread)."""

@@ -26,7 +26,8 @@ from ..batch_call import Failure
 from ..function_thread import Calls, FunctionThread, Source
 from ..publish_request import PublishRequest
 from ..stats import now_ms
-from ..unit import Unit
+from ..unit import HeldEntries, Unit
+from .pauses import Pauses, never
 from .records import DeadLetters, records_of, text_of
 from .session import ConnectorSession
 from .transform import Transform
@@ -97,11 +98,11 @@ class SinkCall:
 
 
 def gather(
-    thread: FunctionThread, source: Source, entry: ReceivedEntry, batching: Batching
+    thread: FunctionThread, source: Source, entry: ReceivedEntry, batching: Batching, *, joins: bool = True
 ) -> tuple[Unit, list[ReceivedEntry], list[ReceivedEntry]]:
     """Return an entry with those of the same input that are queued behind it, or come in the time of ``batching``.
 
-    Sizes are those of the messages, not of what they were compressed to.
+    Sizes are those of the messages, not of what they were compressed to. Without ``joins`` it is that entry alone.
 
     Returns:
         The unit of all wanted messages, all entries, and those of them that have none.
@@ -124,7 +125,7 @@ def gather(
             else:
                 empty.append(entry)
         wait_s = until_s - time.monotonic() if until_s else 0.0
-        if len(unit) >= batching.records or size >= batching.size or (item := thread.poll(wait_s)) is None:
+        if not joins or len(unit) >= batching.records or size >= batching.size or (item := thread.poll(wait_s)) is None:
             return unit, entries, empty
         entry = item[1]
         is_full = len(unit) + entry.permits > batching.records or size + _size_of(entry) > batching.size
@@ -156,20 +157,34 @@ class SinkMaker(PieceMaker):
         super().__init__(ship, drop)
         self._publish = publish
         self._sink: SinkCall
+        self._pauses: Pauses
+        self._held: HeldEntries
         self._later: list[_Postponed] = []
         self._number = count()
         self._thread: FunctionThread
 
-    def use(self, sink: SinkCall) -> None:
-        """Write to a sink."""
+    def use(self, sink: SinkCall, pauses: Pauses, held: HeldEntries) -> None:
+        """Write to a sink, which may have paused some of the inputs that the entries held are of."""
         self._sink = sink
+        self._pauses = pauses
+        self._held = held
 
     def process(self, thread: FunctionThread, calls: Calls, source: Source, entry: ReceivedEntry) -> None:
         """See `function_thread.Maker`."""
         self._thread = thread
-        self.try_again()
+        self.go_on()
+        if not self._pauses.park((source, entry), self._held):
+            self._write(thread, source, entry)
+
+    def go_on(self) -> None:
+        """Process what has waited and is due: refused records, and inputs that were paused."""
+        self._try_again()
+        while (item := self._pauses.parked(never)) is not None and not self._thread.is_stopping:
+            self._write(self._thread, *item, joins=False)
+
+    def _write(self, thread: FunctionThread, source: Source, entry: ReceivedEntry, *, joins: bool = True) -> None:
         origin = cast(OpenInput, source)
-        unit, _, empty = gather(thread, source, entry, self._sink.batching)
+        unit, _, empty = gather(thread, source, entry, self._sink.batching, joins=joins)
         for one in empty:
             self._drop(origin, one)
         if not unit.entries or thread.is_stopping:
@@ -181,7 +196,7 @@ class SinkMaker(PieceMaker):
         finally:
             self._settle(thread, origin, unit, outcome, time.perf_counter() - began_s)
 
-    def try_again(self) -> None:
+    def _try_again(self) -> None:
         """Try records again that were refused and are due."""
         now_s = time.monotonic()
         for _ in range(LATER_AT_ONCE_MAX):

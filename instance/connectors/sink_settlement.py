@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..acks.at_least_once import AtLeastOnce, AtMostOnce
+from ..acks.pieces import OpenInput
 from ..core import InstanceCore
 from ..function_thread import Calls, Item
 from ..loading.loader import Home
@@ -36,13 +37,14 @@ class SinkSettlement(AtLeastOnce):
         """Make the sink; it is opened once the instance has its lock."""
         session = self.session()
         calls = self._loaded.load(home, self._rules(), session)
-        self.maker.use(self._loaded.call)
+        self.maker.use(self._loaded.call, self._loaded.pauses, self._held)
         calls.idle = self._be_idle
         return calls
 
     def _be_idle(self) -> None:
-        self.maker.try_again()
+        self.maker.go_on()
         self._loaded.call.idle()
+        self.maker.go_on()
         self._store_changes()
 
     def _store_changes(self) -> None:
@@ -60,6 +62,9 @@ class SinkSettlement(AtLeastOnce):
         """See `ports.Settlement`."""
         self._loaded.start()
         super().start(process)
+
+    async def _may_take(self, source: OpenInput) -> None:
+        await self._loaded.pauses.resumed(source.topic).wait()
 
     def trouble(self) -> str:
         """See `ports.Settlement`."""

@@ -118,11 +118,14 @@ class Activation:
         self._taken = self._done
         if self._done is not None:
             self._acknowledge()
-        held, consumer = owner.held, self._consumer
+        held, consumer, resumed = owner.held, self._consumer, owner.resumed(self.topic)
         # What comes once the partition is lost, even if it is ours again by then, is for the next activation.
         while not self.is_over:
             await held.room.wait()
-            while held.room.is_set() and not self.is_over and (entry := consumer.poll_entry()) is not None:
+            await resumed.wait()
+            while held.room.is_set() and resumed.is_set() and not self.is_over:
+                if (entry := consumer.poll_entry()) is None:
+                    break
                 self._take(entry)
             if held.room.is_set():
                 await consumer.arrival()

@@ -79,6 +79,8 @@ class EffectivelyOnce:
         self._partitions: dict[str, InputPartition] = {}
         self._serdes: dict[str, SerDe] = {}
         self._consumer_suffix = f"{random.getrandbits(32):08x}"
+        self._resumed = asyncio.Event()
+        self._resumed.set()
         self._moved_back: set[tuple[str, Position]] = set()
         self.process: Callable[[Item], None]
         self.endpoints = core.endpoints
@@ -240,6 +242,10 @@ class EffectivelyOnce:
         if not spec.locks_topic:
             return None
         return self._core.client.create_lock(spec.locks_topic, producer_name, f"{spec.key} on {spec.worker_id}")
+
+    def resumed(self, topic: str) -> asyncio.Event:
+        """Return what is set while a partition may be taken from."""
+        return self._resumed
 
     def _commit(self, result: Result) -> None:
         assert self.committer is not None

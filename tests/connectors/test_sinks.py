@@ -61,6 +61,9 @@ class Keeper(Sink):
                 for written in records[:index]:
                     self.keep(written)
                 raise RecordRefused(f"try {tries} of {text}", index, index)
+            if text == "pause":
+                self.context.pause(record.topic)
+                self.paused = record.topic
             if text == "bug":
                 raise ZeroDivisionError("a bug")
             if text == "away-once" and not (Path(str(self.path) + ".away")).exists():
@@ -68,6 +71,10 @@ class Keeper(Sink):
                 raise OSError("gone")
         for record in records:
             self.keep(record)
+
+    def idle(self):
+        if Path(str(self.path) + ".go").exists() and hasattr(self, "paused"):
+            self.context.resume(self.paused)
 
     def keep(self, record):
         text = record.value if isinstance(record.value, str) else record.value.decode()
@@ -395,3 +402,45 @@ async def test_effectively_once_goes_on_where_a_killed_process_stood(
             exact.append(text)
     assert exact == [value.decode() for value in values]
     assert len(set(rows())) == len(values)  # a number names one message for ever
+
+
+@pytest.mark.parametrize("guarantee", ["ATLEAST_ONCE", "EFFECTIVELY_ONCE"])
+async def test_a_paused_input_waits_and_the_others_do_not(
+    client: AsyncClient,
+    server: Server,
+    make_spec: MakeSpec,
+    topic: str,
+    tmp_path: Path,
+    kept: Callable[[], list[str]],
+    guarantee: str,
+) -> None:
+    runtime = ThreadRuntime(server.service_url)
+    source: dict[str, object] = {"inputSpecs": {f"{topic}-a": {}, f"{topic}-b": {}}}
+    if guarantee == "EFFECTIVELY_ONCE":
+        source |= FAILOVER
+    spec = keeper(make_spec, tmp_path, processingGuarantees=guarantee, source=source)
+    instance = await runtime.start(spec)
+    await send_batches(client, f"{topic}-a", [[b"pause"]])
+
+    async def is_paused() -> bool:
+        return f"the sink has paused {topic}-a" in (await instance.status()).failureException
+
+    await until(is_paused)
+    waiting = texts(500)
+    await send_batches(client, f"{topic}-a", batches(waiting, 10))
+    await send_batches(client, f"{topic}-b", batches([b"b"] * 500, 10))
+    await no_backlog(server, f"{topic}-b")
+    assert kept() == ["pause"] + ["b"] * 500
+    (tmp_path / "kept.go").touch()
+    await no_backlog(server, f"{topic}-a")
+    assert kept()[501:] == [value.decode() for value in waiting]
+    await instance.stop(10)
+    (tmp_path / "kept.go").unlink()
+    instance = await runtime.start(spec)
+    await send_batches(client, f"{topic}-a", [[b"pause"]])
+    await until(is_paused)
+    await send_batches(client, f"{topic}-a", batches(waiting, 10))
+    began_s = time.monotonic()
+    await instance.stop(10)
+    assert time.monotonic() - began_s < 2.5  # what is parked is waited for by nobody
+    await runtime.close()

@@ -1,0 +1,119 @@
+"""Inputs that a sink has paused: nothing more is taken of them, and what is taken already waits.
+
+The sink's thread pauses and resumes. What it finds of a paused topic it parks, and the event loop, which takes from the
+inputs, stops at the topic's event. What is parked does not count as held, so that other inputs go on; it is as much as
+was held when the sink paused, at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from ...errors import InvalidTopicName
+from ...wire.topic_name import parse_topic_name
+from ..core import InstanceCore
+from ..function_thread import Item
+from ..unit import HeldEntries
+
+
+class Pauses:
+    """The inputs of one sink."""
+
+    def __init__(self, core: InstanceCore, topics: Iterable[str]) -> None:
+        """Prepare, on the event loop.
+
+        Args:
+            core: of the instance.
+            topics: its inputs, as they are configured.
+        """
+        self._core = core
+        self._names = {full_name(topic): topic for topic in topics}
+        self._events = {name: asyncio.Event() for name in self._names}
+        for event in self._events.values():
+            event.set()
+        self._paused: frozenset[str] = frozenset()
+        self._parked: dict[str, deque[Item]] = {}
+
+    # -- on the sink's thread -------------------------------------------------------------------------------------
+
+    def pause(self, topic: str) -> None:
+        """See `SinkContext.pause`."""
+        name = self._known(topic)
+        self._change(self._paused | {name})
+
+    def resume(self, topic: str) -> None:
+        """See `SinkContext.resume`."""
+        name = self._known(topic)
+        self._change(self._paused - {name})
+
+    def resume_all(self) -> None:
+        """Go on with all inputs: a sink that is opened anew knows nothing of what it had paused."""
+        self._change(frozenset())
+
+    def _known(self, topic: str) -> str:
+        name = full_name(topic)
+        if name not in self._names:
+            raise ValueError(f"{topic!a} is no input of this sink; it reads {', '.join(self._names.values())}")
+        return name
+
+    def _change(self, paused: frozenset[str]) -> None:
+        for name in paused ^ self._paused:
+            event = self._events[name]
+            self._core.mailbox.post(event.clear if name in paused else event.set)
+        self._paused = paused
+
+    def park(self, item: Item, held: HeldEntries) -> bool:
+        """Take an entry if its input is paused, or if others of it wait."""
+        if not self._paused and not self._parked:
+            return False
+        name = full_name(item[0].topic)
+        if name not in self._paused and name not in self._parked:
+            return False
+        self._parked.setdefault(name, deque()).append(item)
+        self._core.mailbox.post(partial(held.set_aside, item[1]))
+        return True
+
+    def parked(self, is_over: Callable[[Item], bool]) -> Item | None:
+        """Return the next entry that waits no more: its input goes on, or ``is_over`` says so; None if there is none.
+
+        It is to be processed before the next is asked for.
+        """
+        for name, items in self._parked.items():
+            if name not in self._paused or is_over(items[0]):
+                item = items.popleft()
+                if not items:
+                    del self._parked[name]
+                return item
+        return None
+
+    def all_parked(self) -> list[Item]:
+        """Return all entries that wait, and forget them."""
+        parked, self._parked = self._parked, {}
+        return [item for items in parked.values() for item in items]
+
+    # -- elsewhere ------------------------------------------------------------------------------------------------
+
+    def resumed(self, topic: str) -> asyncio.Event:
+        """Return what is set while an input, or a partition of it, is not paused (on the event loop)."""
+        return self._events[full_name(topic)]
+
+    def trouble(self) -> str:
+        """Return which inputs are paused, empty for none (from any thread)."""
+        topics = sorted(self._names[name] for name in self._paused)
+        return f"the sink has paused {', '.join(topics)}" if topics else ""
+
+
+def full_name(topic: str) -> str:
+    """Return the full name of a topic, of a partition that of its topic."""
+    try:
+        return parse_topic_name(topic).base.text
+    except InvalidTopicName:
+        return topic
+
+
+def never(item: Item) -> bool:
+    """Return False: an entry waits as long as its input is paused."""
+    return False
