@@ -109,7 +109,7 @@ class ConnectorContext(ABC):
 
     Attributes:
         position: of a source: what `Source.snapshot` returned for the last record that is durable, None the first time.
-            Where it is opened anew after a `Retry`, for the last record that it has handed over.
+            A source that is opened anew after a `Retry` finds all that it has handed over durable.
         name: the connector's, ``tenant/namespace/name``.
         instance_id: which of the instances this is, from 0 on.
         parallelism: how many instances there are.

@@ -5,8 +5,7 @@
 The connector's thread reads, encodes and ships; it waits where too much is on its way. A batch of records is settled
 when all its entries are durable, and all before it. The position kept is that behind the last batch that is settled:
 after a start the source begins there, and what it had read beyond comes again. One that is opened anew in a running
-instance begins behind the last record that it has handed over: that is on its way, and if it is not stored the instance
-begins again where the position is kept.
+instance begins behind the last record that it has handed over, once all of them are durable.
 
 EFFECTIVELY_ONCE: records are numbered in the order in which they are read, and their number is their sequence id, under
 the instance's own producer name. How many there were is kept with the position; what is read again after a start has

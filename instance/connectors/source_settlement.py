@@ -94,8 +94,7 @@ class SourceSettlement:
         self._busy = ""
         self._idle = asyncio.Event()
         self._idle.set()
-        self._is_last = False
-        self._has_settled = threading.Event()
+        self._waiting: list[threading.Event] = []
         self._tasks = TaskSet(f"source {core.spec.key}")
 
     @property
@@ -133,6 +132,8 @@ class SourceSettlement:
         reader.use(load_transform(spec, home, core.stats, self, context.state))
 
         def take_position() -> None:
+            if session.opening > 1:
+                self._wait_until_durable(session)
             context.position = reader.at.position
 
         session.before_open = take_position
@@ -175,14 +176,23 @@ class SourceSettlement:
         session = self._session
         if session is None:
             return
-        self._post(self._no_more)
-        self._has_settled.wait(_LAST_S)
+        settled = threading.Event()
+        self._post(self._tell_when_settled, settled)
+        settled.wait(_LAST_S)
         try:
             self._reader.acknowledge()
         except InstanceStopping:
             pass  # the other system is away; what it was not told comes again
         finally:
             session.close()
+
+    def _wait_until_durable(self, session: ConnectorSession) -> None:
+        """Wait until all that was handed over is settled: a source that is opened may throw away what is behind it."""
+        settled = threading.Event()
+        self._post(self._tell_when_settled, settled)
+        while not settled.wait(_START_S):
+            if session.is_stopping:
+                raise InstanceStopping
 
     def ship(self, batch: ReadBatch) -> None:
         """See `source.Outlet`."""
@@ -324,12 +334,13 @@ class SourceSettlement:
     def _look_whether_idle(self) -> None:
         if not self._on_the_way:
             self._idle.set()
-            if self._is_last and not self._keeping:
-                self._has_settled.set()
+            if not self._keeping:
+                while self._waiting:
+                    self._waiting.pop().set()
 
-    def _no_more(self) -> None:
-        """Take note that nothing more will be shipped."""
-        self._is_last = True
+    def _tell_when_settled(self, settled: threading.Event) -> None:
+        """Set an event once all that was shipped is settled."""
+        self._waiting.append(settled)
         self._look_whether_idle()
 
     def _break(self, error: BaseException) -> None:

@@ -1,0 +1,285 @@
+"""The text of one file for the source ``file``: plain, gzip or zip, in lines, from a place that it was read to.
+
+How far a file is read is an offset into its text, with a digest of its first bytes and of those right before the
+offset. They are the same for a compressed copy, and other ones for another file that has the inode now.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import stat
+import time
+import zipfile
+import zlib
+from collections.abc import Iterator
+from hashlib import blake2b
+from pathlib import Path
+from typing import IO, Any, NamedTuple, cast
+
+READ_BYTES = 1 << 20
+"""Text that one call of `FileText.lines` returns lines of."""
+LINE_BYTES_MAX = 4 << 20
+HEAD_BYTES = 1024
+TAIL_BYTES = 256
+DAMAGED = (OSError, EOFError, zlib.error, zipfile.BadZipFile, NotImplementedError, RuntimeError)
+"""What a file raises that cannot be read."""
+
+
+class Place(NamedTuple):
+    """How far a text is read.
+
+    Attributes:
+        offset: behind the last line that was returned, in bytes of the text.
+        head: digest of its first bytes, at most up to the offset.
+        tail: digest of the last bytes before the offset.
+        stamp: of the file, if there was nothing more in it; 0 if there may be.
+    """
+
+    offset: int
+    head: str
+    tail: str
+    stamp: int = 0
+
+
+def stamp_of(status: os.stat_result) -> int:
+    """Return a number that another one takes the place of when a file is changed."""
+    return status.st_mtime_ns ^ status.st_size << 1 | 1
+
+
+class FileText:
+    """One file that is being read, one block ahead, so that its last lines are known as such.
+
+    Attributes:
+        path: its name when it was found.
+        key: what it is known by.
+        status: when it was found.
+        offset: behind the last line that was returned.
+        is_compressed: whether it is gzip or zip.
+        too_long: how many lines were left out since this was set to 0, as they are longer than `LINE_BYTES_MAX`.
+        used_s: when it had lines the last time, in seconds of the monotonic clock.
+    """
+
+    def __init__(self, path: Path, key: str, status: os.stat_result, *, is_complete: bool) -> None:
+        """Open a file; call `begin` before anything is read.
+
+        Args:
+            path: its name.
+            key: what it is known by.
+            status: of it.
+            is_complete: whether nothing more will be written to it, so that its last line may lack its end.
+
+        Raises:
+            DAMAGED: it cannot be read.
+        """
+        self.path = path
+        self.key = key
+        self.status = status
+        self.offset = 0
+        self.too_long = 0
+        self.used_s = time.monotonic()
+        self._stream, self.is_compressed = _opened(path)
+        self._is_complete = is_complete or self.is_compressed
+        self._rest = b""
+        self._skipped = 0  # of a line that is too long, before `_rest`
+        self._ahead = b""
+        self._error: Exception | None = None  # of what comes behind `_ahead`
+        self._head = self._tail = b""
+
+    # -- where to begin -------------------------------------------------------------------------------------------
+
+    def find(self, place: Place, *, is_copy: bool = False) -> int | None:
+        """Return how far the text is read if it is the one of a place, None if it is another one.
+
+        Args:
+            place: of a text that was read.
+            is_copy: whether it may be shorter: it was copied before the last lines were written.
+        """
+        head = self._at(0, min(HEAD_BYTES, place.offset))
+        if _digest(head) != place.head:
+            return None
+        wanted = min(TAIL_BYTES, place.offset)
+        tail = self._at(place.offset - wanted, wanted)
+        self._head, self._tail = head, tail
+        if _digest(tail) == place.tail:
+            return place.offset
+        if not is_copy or len(tail) == wanted:
+            return None
+        length = self._length()
+        self._tail = self._at(max(length - TAIL_BYTES, 0), TAIL_BYTES)
+        return length
+
+    def head(self) -> str:
+        """Return the digest of its beginning, as places have it; empty if it is too short to be told from others."""
+        head = self._at(0, HEAD_BYTES)
+        return _digest(head) if len(head) == HEAD_BYTES else ""
+
+    def _at(self, offset: int, count: int) -> bytes:
+        self._stream.seek(offset)
+        parts: list[bytes] = []
+        while count and (part := self._stream.read(count)):
+            parts.append(part)
+            count -= len(part)
+        return b"".join(parts)
+
+    def _length(self) -> int:
+        self._stream.seek(0)
+        return sum(map(len, iter(lambda: self._stream.read(READ_BYTES), b"")))
+
+    def begin(self, offset: int) -> None:
+        """Read from an offset on, which `find` returned, or 0."""
+        if not offset:
+            self._head = self._tail = b""
+        self._rest, self._skipped = b"", 0
+        self.offset = offset
+        self._stream.seek(offset)
+        self._ahead = self._stream.read(READ_BYTES)
+
+    def place(self, *, is_at_end: bool) -> Place:
+        """Return how far it is read."""
+        return Place(self.offset, _digest(self._head), _digest(self._tail), stamp_of(self.status) if is_at_end else 0)
+
+    # -- lines ----------------------------------------------------------------------------------------------------
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether there is nothing more now."""
+        return not self._ahead and self._error is None
+
+    def lines(self) -> list[bytes]:
+        """Return the next lines; none if there is no whole line yet.
+
+        Raises:
+            DAMAGED: what comes next cannot be read.
+        """
+        if self._error is not None and not self._ahead:
+            raise self._error
+        if not self._ahead:
+            return []
+        data, self._ahead = self._ahead, b""
+        try:
+            self._ahead = self._stream.read(READ_BYTES)
+        except DAMAGED as error:
+            self._error = error  # after what came before it
+        self.used_s = time.monotonic()
+        text = self._rest + data if self._rest else data
+        if self._is_complete and self.is_at_end:
+            whole, self._rest = text, b""
+        else:
+            end = text.rfind(b"\n") + 1
+            whole, self._rest = text[:end], text[end:]
+        found = self._split(whole) if whole else []
+        if len(self._rest) > LINE_BYTES_MAX:
+            self._extend(self._rest)
+            self._skipped += len(self._rest)
+            self._rest = b""
+        return found
+
+    def _split(self, whole: bytes) -> list[bytes]:
+        self._extend(whole)
+        self.offset += self._skipped + len(whole)
+        found = whole.removesuffix(b"\n").split(b"\n")
+        if self._skipped:
+            del found[0]
+            self._skipped = 0
+            self.too_long += 1
+        if b"\r\n" in whole or (found and found[-1].endswith(b"\r")):
+            found = [line.removesuffix(b"\r") for line in found]
+        return found
+
+    def _extend(self, text: bytes) -> None:
+        if len(self._head) < HEAD_BYTES:
+            self._head += text[: HEAD_BYTES - len(self._head)]
+        self._tail = text[-TAIL_BYTES:] if len(text) >= TAIL_BYTES else (self._tail + text)[-TAIL_BYTES:]
+
+    # -- a file that grows ----------------------------------------------------------------------------------------
+
+    def has_more(self) -> bool:
+        """Look whether a plain file that was at its end has more by now; one that was cut begins anew."""
+        descriptor = self._stream.fileno()
+        status = os.fstat(descriptor)
+        end = self.offset + self._skipped + len(self._rest)
+        if status.st_size == end:
+            return False
+        wanted = min(len(self._tail), TAIL_BYTES)
+        behind = self.offset + self._skipped
+        if status.st_size < end or os.pread(descriptor, wanted, behind - wanted) != self._tail[-wanted:]:
+            self.begin(0)
+        else:
+            self._ahead = self._stream.read(READ_BYTES)
+        self.status = status
+        return bool(self._ahead)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._stream.close()
+
+
+def _digest(text: bytes) -> str:
+    return blake2b(text, digest_size=8).hexdigest()
+
+
+def _opened(path: Path) -> tuple[IO[bytes], bool]:
+    stream = open(path, "rb", buffering=0)  # noqa: SIM115  it stays open while it is read
+    try:
+        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+            raise OSError("it is no regular file any more")
+        head = os.pread(stream.fileno(), 4, 0)
+        if head[:2] == b"\x1f\x8b":
+            return cast(IO[bytes], _Gzip(stream)), True
+        if head == b"PK\x03\x04":
+            return cast(IO[bytes], _Zip(stream)), True
+    except BaseException:
+        stream.close()
+        raise
+    return stream, False
+
+
+class _Gzip(gzip.GzipFile):
+    """A gzip file that closes what it reads from."""
+
+    def __init__(self, raw: Any) -> None:
+        super().__init__(fileobj=raw, mode="rb")
+        self._raw = raw
+
+    def close(self) -> None:
+        super().close()
+        self._raw.close()
+
+
+class _Zip:
+    """The texts of all files of an archive, one behind the other, each with the end of its last line."""
+
+    def __init__(self, raw: Any) -> None:
+        self._raw = raw
+        self._archive = zipfile.ZipFile(raw)
+        self._blocks = self._all()
+        self._left = b""
+
+    def _all(self) -> Iterator[bytes]:
+        for name in self._archive.namelist():
+            block = b"\n"
+            with self._archive.open(name) as member:
+                while more := member.read(READ_BYTES):
+                    block = more
+                    yield block
+            if not block.endswith(b"\n"):
+                yield b"\n"
+
+    def seek(self, offset: int) -> None:
+        """Go to an offset, from the beginning."""
+        self._blocks, self._left = self._all(), b""
+        while offset and (part := self.read(min(offset, READ_BYTES))):
+            offset -= len(part)
+
+    def read(self, count: int) -> bytes:
+        """Return so many bytes at most, none at the end."""
+        if not self._left:
+            self._left = next(self._blocks, b"")
+        part, self._left = self._left[:count], self._left[count:]
+        return part
+
+    def close(self) -> None:
+        """Close the archive."""
+        self._archive.close()
+        self._raw.close()

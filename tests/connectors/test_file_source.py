@@ -1,0 +1,388 @@
+"""The source ``file`` by itself: what is read of which files, from which position."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import logging
+import os
+import shutil
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import pytest
+from magnetar.api.connector import Retry
+from magnetar.api.connector_config import read_config
+from magnetar.connectors import file_source, file_text
+from magnetar.connectors.file_source import KEPT_MAX, FileSource, FileSourceConfig
+from magnetar.errors import InvalidConfig
+
+
+@pytest.fixture(autouse=True)
+def prepared(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No source waits, and each is closed."""
+    monkeypatch.setattr(file_source, "_IDLE_S", 0.0)
+    monkeypatch.setattr(file_source, "_SHORT_S", 0.0)
+    yield
+    while Reading.opened:
+        Reading.opened.pop().close()
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    directory = tmp_path / "in"
+    directory.mkdir()
+    return directory
+
+
+class Reading:
+    """A source at work, with its records acknowledged at once."""
+
+    opened: ClassVar[list[FileSource]] = []
+
+    def __init__(self, path: Path, position: Any = None, **configs: Any) -> None:
+        self.source = FileSource()
+        config = read_config(FileSourceConfig, {"path": str(path), "pollingInterval": 10} | configs)
+        self.source.check(config)
+        context: Any = SimpleNamespace(
+            position=position, instance_id=0, parallelism=1, logger=logging.getLogger("files")
+        )
+        self.source.open(config, context)
+        self.opened.append(self.source)
+
+    def lines(self, *, acknowledges: bool = True) -> list[bytes]:
+        """Return all that there is now."""
+        found: list[bytes] = []
+        idle = 0
+        while idle < 2:
+            records = self.source.read()
+            idle = 0 if records else idle + 1
+            if not records:
+                self.source._looked_s = -1e9
+                continue
+            found += [record.value for record in records]
+            for record in records:
+                if acknowledges and record.acknowledge is not None:
+                    record.acknowledge()
+        return found
+
+    def position(self) -> Any:
+        return json.loads(json.dumps(self.source.snapshot()))
+
+    def close(self) -> Any:
+        self.source.close()
+        return self.position()
+
+
+def put(path: Path, count: int, *, text: str = "") -> list[bytes]:
+    lines = [f"{text or path.name} {number}".encode() for number in range(count)]
+    path.write_bytes(b"".join(line + b"\n" for line in lines))
+    return lines
+
+
+def add(path: Path, first: int, last: int) -> list[bytes]:
+    lines = [b"line %d of a log, and more of it" % number for number in range(first, last)]
+    with open(path, "ab") as file:
+        file.write(b"".join(line + b"\n" for line in lines))
+    return lines
+
+
+# -- files that are finished -------------------------------------------------------------------------------------------
+
+
+def test_plain_and_compressed_files_are_read_and_removed(files: Path) -> None:
+    expected = put(files / "1.txt", 100)
+    second = b"".join(b"%d\r\n" % number for number in range(100))
+    (files / "2.gz").write_bytes(gzip.compress(second))
+    with zipfile.ZipFile(files / "3.zip", "w") as archive:
+        archive.writestr("a", "a1\na2")
+        archive.writestr("b", "b1\n\nb3\n")
+    (files / "4.txt").write_bytes(b"no end")
+    (files / "sub").mkdir()
+    expected_sub = put(files / "sub" / "5", 3)
+    expected += [b"%d" % number for number in range(100)] + [b"a1", b"a2", b"b1", b"", b"b3", b"no end"]
+    reading = Reading(files)
+    assert reading.lines() == expected + expected_sub
+    assert [path.name for path in files.rglob("*")] == ["sub"]
+    assert reading.position() == {"files": {}}
+
+
+@pytest.mark.parametrize("kind", ["plain", "gzip", "zip"])
+def test_source_goes_on_inside_a_file(files: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.setattr(file_text, "READ_BYTES", 1000)
+    expected = put(files / "1", 1000)
+    content = (files / "1").read_bytes()
+    if kind == "gzip":
+        (files / "1").write_bytes(gzip.compress(content))
+    elif kind == "zip":
+        with zipfile.ZipFile(files / "1", "w") as archive:
+            archive.writestr("a", content)
+    found: list[bytes] = []
+    position = None
+    for _ in range(2000):
+        reading = Reading(files, position)
+        records = reading.source.read() or []
+        found += [record.value for record in records]
+        position = reading.close()
+        if not records:
+            break
+    assert found == expected
+    assert not list(files.iterdir())  # removed by the start that found all of it durable
+
+
+def test_file_is_removed_only_when_its_last_line_is_durable(files: Path) -> None:
+    expected = put(files / "1", 10)
+    reading = Reading(files, processedFileSuffix=".done")
+    assert reading.lines(acknowledges=False) == expected
+    assert (files / "1").exists()
+    position = reading.close()
+    assert Reading(files, position, processedFileSuffix=".done").lines() == []
+    assert [path.name for path in files.iterdir()] == ["1.done"]
+    assert Reading(files, None, processedFileSuffix=".done").lines() == []
+
+
+def test_other_file_with_the_inode_of_one_that_was_read_is_read(files: Path) -> None:
+    put(files / "1", 100)
+    reading = Reading(files, keepFile=True)
+    assert len(reading.lines()) == 100
+    position = reading.close()
+    inode = os.stat(files / "1").st_ino
+    with open(files / "1", "r+b") as file:  # the same inode, as after a removal that the source has not seen
+        file.truncate()
+        file.write(b"another 1\nanother 2\n" * 100)
+    assert os.stat(files / "1").st_ino == inode
+    assert Reading(files, position, keepFile=True).lines() == [b"another 1", b"another 2"] * 100
+
+
+def test_position_is_small_however_many_files_are_kept(files: Path) -> None:
+    count = 3 * KEPT_MAX + 50
+    for number in range(count):
+        (files / f"{number:05}").write_bytes(b"%d\n" % number)
+    reading = Reading(files, keepFile=True)
+    assert sorted(map(int, reading.lines())) == list(range(count))
+    position = reading.close()
+    assert len(json.dumps(position)) < 150 * KEPT_MAX
+    assert position["before"]
+    again = Reading(files, position, keepFile=True)
+    assert again.lines() == []
+    late = put(files / "00000-late", 5)
+    assert again.lines() == late
+    again.close()
+    assert Reading(files, again.position(), keepFile=True).lines() == []
+
+
+def test_files_that_are_too_young_are_read_later_also_behind_a_time(files: Path) -> None:
+    young = put(files / "young", 3)
+    for number in range(KEPT_MAX + 500):
+        path = files / f"{number:05}"
+        path.write_bytes(b"%d\n" % number)
+        os.utime(path, (1_000_000, 1_000_000))
+    reading = Reading(files, keepFile=True, minimumFileAge=3_600_000)
+    assert len(reading.lines()) == KEPT_MAX + 500
+    position = reading.close()
+    assert Reading(files, position, keepFile=True).lines() == young
+
+
+def test_damaged_and_unreadable_files_are_left_out_until_they_change(
+    files: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_text, "READ_BYTES", 1000)
+    noise = [os.urandom(20).hex().encode() for _ in range(500)]
+    whole = gzip.compress(b"".join(line + b"\n" for line in noise))
+    (files / "1.gz").write_bytes(whole[: len(whole) // 2])
+    (files / "2.gz").write_bytes(b"\x1f\x8b is none")
+    (files / "3.zip").write_bytes(b"PK\x03\x04 is none")
+    expected = put(files / "4", 3)
+    reading = Reading(files)
+    found = reading.lines()
+    assert found[-3:] == expected
+    assert found[:-3] == noise[: len(found) - 3]
+    assert len(found) > 100
+    assert reading.lines() == []
+    for name in ("1.gz", "2.gz", "3.zip"):
+        assert caplog.text.count(f"{files / name} cannot be read, and is left out until it changes") == 1
+    (files / "1.gz").write_bytes(whole)
+    assert found[:-3] + reading.lines() == noise
+
+
+def test_lines_that_are_too_long_are_left_out_alone(
+    files: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(file_text, "READ_BYTES", 100)
+    monkeypatch.setattr(file_source, "LINE_BYTES_MAX", 1000)
+    monkeypatch.setattr(file_text, "LINE_BYTES_MAX", 1000)
+    (files / "1").write_bytes(b"a\n" + b"x" * 5000 + b"\nb\n" + b"y" * 3000 + b"\nc\n" + b"z" * 5000)
+    assert Reading(files).lines() == [b"a", b"b", b"c"]
+    assert caplog.text.count("a line of more than 1000 bytes is left out") == 3
+
+
+def test_file_that_is_deleted_while_it_is_read_is_read_to_its_end(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_text, "READ_BYTES", 100)
+    expected = put(files / "1", 100)
+    reading = Reading(files)
+    first = [record.value for record in reading.source.read() or []]
+    (files / "1").unlink()
+    assert first + reading.lines() == expected
+
+
+def test_text_of_another_encoding(files: Path) -> None:
+    (files / "1").write_bytes("ä\nö\n".encode("latin-1"))
+    assert Reading(files, encoding="latin-1").lines() == ["ä", "ö"]
+    (files / "1").write_bytes(b"\xe4\nok\n")
+    assert Reading(files, encoding="utf-8").lines() == ["�", "ok"]
+    (files / "1").write_bytes(b"\xe4\nok\n")
+    assert Reading(files).lines() == [b"\xe4", b"ok"]
+
+
+@pytest.mark.parametrize(
+    ("configs", "error"),
+    [
+        ({"encoding": "utf-16"}, "encoding utf-16: its line end is not one byte"),
+        ({"encoding": "nonsense"}, "encoding 'nonsense' is no encoding of text"),
+        ({"encoding": "zlib"}, "encoding 'zlib' is no encoding of text"),
+        ({"numWorkers": 2}, "numWorkers must be 1"),
+        ({"keepFile": True, "processedFileSuffix": ".x"}, "keepFile and processedFileSuffix exclude each other"),
+        ({"tail": True, "processedFileSuffix": ".x"}, "tail and processedFileSuffix exclude each other"),
+        ({"fileFilter": "("}, "fileFilter '(' is no regular expression"),
+        ({"path": ""}, "inputDirectory must not be empty"),
+    ],
+)
+def test_bad_configs_are_refused(files: Path, configs: dict[str, Any], error: str) -> None:
+    with pytest.raises(InvalidConfig) as raised:
+        Reading(**{"path": files} | configs)
+    assert error in str(raised.value)
+
+
+def test_directory_that_is_missing_is_tried_again(files: Path) -> None:
+    with pytest.raises(Retry, match="cannot be read: No such file or directory"):
+        Reading(files / "none").lines()
+
+
+# -- files that grow ---------------------------------------------------------------------------------------------------
+
+
+def test_growing_file_is_followed_over_a_rename(files: Path) -> None:
+    log = files / "app.log"
+    expected = add(log, 0, 100)
+    reading = Reading(log, tail=True)
+    assert reading.lines() == expected
+    assert reading.lines() == []
+    expected = add(log, 100, 110)
+    assert reading.lines() == expected
+    expected = add(log, 110, 115)
+    log.rename(files / "app.log.1")
+    expected += add(files / "app.log.1", 115, 120)  # the writer has it open still
+    assert reading.lines() == expected
+    expected = add(log, 120, 130)
+    assert reading.lines() == expected
+    expected = add(files / "app.log.1", 130, 131)
+    assert reading.lines() == expected
+
+
+@pytest.mark.parametrize("is_directory", [False, True])
+def test_what_is_left_of_a_renamed_file_is_read_after_a_start(files: Path, is_directory: bool) -> None:
+    log = files / "app.log"
+    add(log, 0, 100)
+    configs: dict[str, Any] = {"tail": True, "fileFilter": r"app\.log"}
+    reading = Reading(files if is_directory else log, **configs)
+    reading.lines()
+    position = reading.close()
+    expected = add(log, 100, 110)
+    log.rename(files / "app.log.1")
+    expected += add(log, 110, 120)
+    assert Reading(files if is_directory else log, position, **configs).lines() == expected
+
+
+def test_unfinished_line_waits_for_its_end(files: Path) -> None:
+    log = files / "app.log"
+    log.write_bytes(b"a\nb")
+    reading = Reading(files, tail=True)
+    assert reading.lines() == [b"a"]
+    position = reading.position()
+    with open(log, "ab") as file:
+        file.write(b"c\nd")
+    assert reading.lines() == [b"bc"]
+    assert Reading(files, position, tail=True).lines() == [b"bc"]
+
+
+def test_file_that_is_copied_and_cut_is_read_once(files: Path) -> None:
+    """As logrotate does it with copytruncate."""
+    log = files / "app.log"
+    expected = add(log, 0, 1000)
+    reading = Reading(files, tail=True)
+    assert reading.lines() == expected
+    missed = add(log, 1000, 1005)  # not seen before it is cut
+    shutil.copy(log, files / "app.log.1")
+    os.truncate(log, 0)
+    new = add(log, 2000, 2003)
+    found = reading.lines()
+    assert sorted(found) == sorted(missed + new)
+    assert reading.lines() == []
+    position = reading.close()
+    assert Reading(files, position, tail=True).lines() == []
+
+
+def test_file_that_was_cut_and_has_grown_beyond_is_read_from_its_beginning(files: Path) -> None:
+    log = files / "app.log"
+    add(log, 0, 100)
+    reading = Reading(files, tail=True)
+    reading.lines()
+    position = reading.position()
+    os.truncate(log, 0)
+    expected = add(log, 5000, 5200)
+    assert reading.lines() == expected
+    reading.close()
+    assert Reading(files, position, tail=True).lines() == expected
+
+
+@pytest.mark.parametrize("while_stopped", [False, True])
+def test_compressed_copy_of_a_file_that_was_read_is_not_read_again(files: Path, while_stopped: bool) -> None:
+    log = files / "app.log"
+    add(log, 0, 1000)
+    reading = Reading(files, tail=True)
+    assert len(reading.lines()) == 1000
+    position = reading.close()
+    expected = add(log, 1000, 1010) if while_stopped else []
+    if not while_stopped:
+        reading = Reading(files, position, tail=True)
+        assert reading.lines() == []
+    (files / "app.log.1.gz").write_bytes(gzip.compress(log.read_bytes()))
+    log.unlink()
+    if while_stopped:
+        reading = Reading(files, position, tail=True)
+    assert reading.lines() == expected
+    new = add(log, 2000, 2050)
+    assert reading.lines() == new
+    assert Reading(files, reading.close(), tail=True).lines() == []
+
+
+def test_files_that_begin_alike_are_other_files(files: Path) -> None:
+    for name in ("a", "b"):
+        (files / name).write_bytes(b"time,host,value\n")
+    reading = Reading(files, tail=True)
+    assert reading.lines() == [b"time,host,value"] * 2
+    (files / "c").write_bytes(b"time,host,value\n1,2,3\n")
+    assert reading.lines() == [b"time,host,value", b"1,2,3"]
+
+
+def test_many_files_that_grow_are_followed(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_source, "FOLLOWED_MAX", 10)
+    for number in range(30):
+        add(files / f"{number}.log", number * 100, number * 100 + 10)
+    reading = Reading(files, tail=True)
+    assert len(reading.lines()) == 300
+    assert len(reading.source._followed) == 10
+    expected = sorted(
+        line for number in range(30) for line in add(files / f"{number}.log", number * 100 + 10, number * 100 + 12)
+    )
+    assert sorted(reading.lines()) == expected
+
+
+def test_tail_is_for_one_instance(files: Path) -> None:
+    source = FileSource()
+    context: Any = SimpleNamespace(position=None, instance_id=0, parallelism=2, logger=logging.getLogger("files"))
+    with pytest.raises(InvalidConfig, match="tail follows rotation, which one instance alone can"):
+        source.open(read_config(FileSourceConfig, {"path": str(files), "tail": True}), context)
