@@ -11,7 +11,8 @@ from ...config.connector_config import ConnectorConfig
 from ...config.rules import with_defaults
 from ...runtime.local import LocalRun, unpacked
 from ...worker.functions.components import SINK, SOURCE
-from ...worker.functions.connector_check import connector_class
+from ...worker.functions.package_check import check_package
+from ...worker.functions.package_intake import check_code
 from ..failure import Failure
 from ..functions.functions import REMOTE_PREFIXES
 from ..functions.target import DEFAULT_NAMESPACE, DEFAULT_TENANT
@@ -41,18 +42,26 @@ def local_connector(kind: str, content: dict[str, Any], service_url: str, admin_
         )
     )
     component.check(config)
-    if component.built_in(config):
-        return LocalRun(
-            details=component.to_details(config), package=None, service_url=service_url, admin_url=admin_url,
-            state_url=state_url,
-        )  # fmt: skip
+    is_installed = bool(component.built_in(config))
+    code = _code_of(config, kind, is_installed=is_installed)
+    if code:
+        with tempfile.TemporaryDirectory(prefix="magnetar-localrun-") as directory:
+            package = unpacked(Path(code), Path(directory))
+            if is_installed:
+                check_package(package, config.transform_function_class_name or "")
+            else:
+                config = replace(config, class_name=check_code(package, config))
+    return LocalRun(
+        details=component.to_details(config), package=Path(code) if code else None, service_url=service_url,
+        admin_url=admin_url, state_url=state_url,
+    )  # fmt: skip
+
+
+def _code_of(config: ConnectorConfig, kind: str, *, is_installed: bool) -> str:
+    """Return the file with the code; empty for an installed connector without a transform function."""
+    if is_installed:
+        return str(config.transform_function or "") if config.transform_function_class_name else ""
     archive = str(config.archive or "")
     if not archive or archive.startswith(REMOTE_PREFIXES):
         raise Failure(f"no code given: add --{kind}-type NAME, or --archive FILE (a .py, .zip or .whl file here)")
-    package = Path(archive)
-    with tempfile.TemporaryDirectory(prefix="magnetar-localrun-") as directory:
-        class_name = connector_class(unpacked(package, Path(directory)), config.class_name or "", kind)
-    return LocalRun(
-        details=component.to_details(replace(config, class_name=class_name)), package=package,
-        service_url=service_url, admin_url=admin_url, state_url=state_url,
-    )  # fmt: skip
+    return archive

@@ -19,7 +19,9 @@ def config_of(rest: FakeRest, kind: str) -> Any:
 
 
 @pytest.mark.parametrize("group", ["sinks", "sink"])
-def test_create_sends_every_flag_of_pulsar(magnetar: Magnetar, rest: FakeRest, group: str) -> None:
+def test_create_sends_every_flag_of_pulsar(magnetar: Magnetar, rest: FakeRest, group: str, tmp_path: Path) -> None:
+    code = tmp_path / "f.py"
+    code.write_text("def process(x): return x\n")
     result = magnetar(
         group, "create", "--tenant", "t", "--namespace", "n", "--name", "s", "-t", "jdbc", "--classname", "a.B",
         "--sink-config", '{"k": 1}', "-i", "a,b", "--topics-pattern", "p", "--subs-name", "sub",
@@ -28,11 +30,12 @@ def test_create_sends_every_flag_of_pulsar(magnetar: Magnetar, rest: FakeRest, g
         "--processing-guarantees", "ATLEAST_ONCE", "--retain-ordering", "--retain-key-ordering",
         "--cleanup-subscription", "--parallelism", "2", "--cpu", "1", "--ram", "5", "--disk", "6", "--auto-ack", "true",
         "--timeout-ms", "7", "--negative-ack-redelivery-delay-ms", "8", "--custom-runtime-options", "{}",
-        "--secrets", '{"password": "x"}', "--transform-function", "f.py", "--transform-function-classname", "f.F",
+        "--secrets", '{"password": "x"}', "--transform-function", str(code), "--transform-function-classname", "f.F",
         "--transform-function-config", "{}", "--log-topic", "log", "--runtime-flags", "-x",
     )  # fmt: skip
     assert (result.code, result.out, result.err) == (0, "Created successfully\n", "")
     assert (rest.last.method, rest.last.path) == ("POST", "/admin/v3/sinks/t/n/s")
+    assert rest.last.part("data").content == code.read_bytes()
     assert config_of(rest, "sink") == {
         "tenant": "t", "namespace": "n", "name": "s", "sinkType": "jdbc", "className": "a.B", "configs": {"k": 1},
         "inputs": ["a", "b"], "topicsPattern": "p", "sourceSubscriptionName": "sub",
@@ -41,7 +44,7 @@ def test_create_sends_every_flag_of_pulsar(magnetar: Magnetar, rest: FakeRest, g
         "processingGuarantees": "ATLEAST_ONCE", "retainOrdering": True, "retainKeyOrdering": True,
         "cleanupSubscription": True, "parallelism": 2, "resources": {"cpu": 1.0, "ram": 5, "disk": 6}, "autoAck": True,
         "timeoutMs": 7, "negativeAckRedeliveryDelayMs": 8, "customRuntimeOptions": "{}",
-        "secrets": {"password": "x"}, "transformFunction": "f.py", "transformFunctionClassName": "f.F",
+        "secrets": {"password": "x"}, "transformFunction": str(code), "transformFunctionClassName": "f.F",
         "transformFunctionConfig": "{}", "logTopic": "log", "runtimeFlags": "-x",
     }  # fmt: skip
 

@@ -136,6 +136,16 @@ async def test_a_sink_shows_messages_and_why_it_does_not_go_on(
     assert "retrying: http://127.0.0.1:9" in (tmp_path / "out").read_text()
 
 
+async def test_a_transform_function_comes_along(
+    server: Server, client: AsyncClient, topic: str, tmp_path: Path
+) -> None:
+    (tmp_path / "short.py").write_text("def process(x): return x[:6]\n")
+    call = ("sources", "localrun", "--source-type", "generator", "-o", topic, "--transform-function", "short.py")
+    with local_run(server, tmp_path, *call, "--transform-function-classname", "short.process"):
+        consumer = await client.subscribe(topic, "test", EARLIEST)
+        assert (await consumer.receive(30)).data == b'{"id":'
+
+
 async def test_a_connector_of_another_package_is_found_or_uploaded(
     server: Server, client: AsyncClient, topic: str, tmp_path: Path
 ) -> None:

@@ -52,7 +52,7 @@ class PackageIntake:
         """
         name = _file_name(file_name, config)
         package = await self._packages.unpack(upload, name)
-        class_name = await asyncio.to_thread(_check, package, config)
+        class_name = await asyncio.to_thread(check_code, package, config)
         await deadline.ask(lambda: self._packages.keep(upload, name))
         location = PackageLocationMetaData(packagePath=PACKAGE_PREFIX + upload.package_id, originalFileName=name)
         return location, class_name
@@ -88,7 +88,7 @@ class PackageIntake:
             PackageError: it has no such function.
         """
         if not is_built_in(location):
-            await asyncio.to_thread(_check, await self.fetch(location), config)
+            await asyncio.to_thread(check_code, await self.fetch(location), config)
 
     async def fetch(self, location: PackageLocationMetaData) -> Path:
         """Return a record's package, extracted on this machine; an installed connector has none."""
@@ -144,7 +144,7 @@ def url_refusal(url: str) -> str:
     return "Function Package url is not valid.supported url (http/https/file); upload the file as data"
 
 
-def _check(package: Path, config: FunctionConfig | ConnectorConfig) -> str:
+def check_code(package: Path, config: FunctionConfig | ConnectorConfig) -> str:
     """Return the class of a package that a config means. Blocking. Raises PackageError."""
     class_name = config.class_name or ""
     if isinstance(config, ConnectorConfig) and config.transform_function_class_name:
