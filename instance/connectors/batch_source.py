@@ -160,7 +160,8 @@ class TaskReader(Source):
         self._log = context.logger
         self._is_prepared = False  # a task at hand is begun anew
         self._discovered = (context.position or {}).get("discovered")
-        self._plan()
+        if self._due_s is None:  # a discovery that failed stays due
+            self._plan()
         self._session.run(self._batch.open, config, context)
 
     def close(self) -> None:
