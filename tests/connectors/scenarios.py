@@ -27,6 +27,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import pulsar
 from magnetar.api.connector import Connector
 from magnetar.api.connector_config import read_config
+from magnetar.config.batch_source import joined
 from magnetar.connectors.register import find
 from magnetar.errors import InvalidConfig
 from magnetar.instance.spec import InstanceSpec
@@ -318,7 +319,10 @@ class SourceScenario(Scenario[SourceCase]):
     feeds_target = True
 
     def details(self, configs: dict[str, object]) -> dict[str, object]:
-        return {"source": self.part(configs), "componentType": functions_pb2.FunctionDetails.SOURCE}
+        source = self.part(configs)
+        if self.case.batch:
+            source["configs"] = json.dumps(joined(configs, self.case.batch, None))
+        return {"source": source, "componentType": functions_pb2.FunctionDetails.SOURCE}
 
     async def give(self, records: list[tuple[int, str]]) -> None:
         if records:

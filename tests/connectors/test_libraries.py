@@ -16,7 +16,8 @@ def test_need_imports_a_module() -> None:
 
 
 def test_need_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "paho", None)
+    for module in ("paho", "paho.mqtt", "paho.mqtt.client"):
+        monkeypatch.setitem(sys.modules, module, None)
     text = "the connector mqtt needs paho-mqtt: pip install 'magnetar[mqtt]'"
     with pytest.raises(InvalidConfig, match=re.escape(text)):
         need("mqtt", "paho.mqtt.client")

@@ -117,9 +117,11 @@ class SourceCase(Case):
     Attributes:
         is_exact: whether each record comes once, whatever is killed.
         is_ordered: whether records come in the order in which they were fed, looking at the first of each.
+        batch: of a batch source: its ``batchSourceConfig``.
     """
 
     kind = "source"
+    batch: ClassVar[Mapping[str, Any]] = {}
     is_exact: ClassVar[bool] = False
     is_ordered: ClassVar[bool] = True
 
