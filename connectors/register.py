@@ -60,6 +60,7 @@ BUILT_IN: Mapping[str, Built] = {
     "jdbc": Built(
         sink="jdbc_sink:JdbcSink", extra="jdbc", aliases=("jdbc-postgres", "jdbc-mariadb", "jdbc-mysql", "jdbc-sqlite")
     ),
+    "jdbc-poll": Built("jdbc_poll_source:JdbcPollSource", extra="jdbc"),
     "kafka": Built("kafka_source:KafkaSource", "kafka_sink:KafkaSink", extra="kafka"),
     "mongodb": Built(
         sink="mongodb_sink:MongodbSink",

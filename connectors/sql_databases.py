@@ -95,7 +95,7 @@ def _without_password(text: str) -> str:
     return f"{before.partition('//')[0]}//***@{behind}" if at else place
 
 
-def make_engine(connector: str, url: str, user: str, password: str) -> Engine:
+def make_engine(connector: str, url: str, user: str, password: str, *, writes: bool = True) -> Engine:
     """Return an engine that is not connected yet.
 
     Args:
@@ -103,6 +103,7 @@ def make_engine(connector: str, url: str, user: str, password: str) -> Engine:
         url: as `sqlalchemy_url` returns it.
         user: whose connections it makes; empty for the one that the URL names.
         password: of that user.
+        writes: whether its transactions do.
 
     Raises:
         InvalidConfig: a library is missing.
@@ -127,7 +128,7 @@ def make_engine(connector: str, url: str, user: str, password: str) -> Engine:
         engine: Engine = sqlalchemy.create_engine(made, connect_args=arguments, poolclass=sqlalchemy.NullPool)
     except (ImportError, sqlalchemy.exc.ArgumentError) as error:
         raise InvalidConfig(f"{made.drivername} cannot be used: {error}; install its driver") from error
-    if kind == "sqlite":
+    if kind == "sqlite" and writes:
         # The module's own transactions begin too late for a look at what another one has written.
         sqlalchemy.event.listen(engine, "begin", _begin)
     return engine

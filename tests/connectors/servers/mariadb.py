@@ -44,7 +44,7 @@ class MariaDb(RealServer):
 
     def is_ready(self) -> bool:
         """See `RealServer.is_ready`."""
-        with self._connect() as connection, connection.cursor() as cursor:
+        with self.connect() as connection, connection.cursor() as cursor:
             cursor.execute(f"CREATE DATABASE IF NOT EXISTS {self.database}")
         return True
 
@@ -56,14 +56,15 @@ class MariaDb(RealServer):
     def execute(self, *statements: str) -> Sequence[tuple[Any, ...]]:
         """Run statements, each in a transaction of its own, and return the rows of the last one."""
         rows: Sequence[tuple[Any, ...]] = ()
-        with self._connect() as connection, connection.cursor() as cursor:
+        with self.connect() as connection, connection.cursor() as cursor:
             cursor.execute(f"USE {self.database}")
             for statement in statements:
                 cursor.execute(statement)
                 rows = cursor.fetchall()
         return rows
 
-    def _connect(self) -> Any:
+    def connect(self) -> Any:
+        """Return a connection in autocommit."""
         import pymysql
 
         return pymysql.connect(host="127.0.0.1", port=self.port, user="root", charset="utf8mb4", autocommit=True)
