@@ -157,11 +157,11 @@ class SinkContext(ConnectorContext):
 
     @abstractmethod
     def pause(self, topic: str) -> None:
-        """Take nothing more of an input topic until `resume`."""
+        """Give nothing more of an input topic until `resume`, or until the sink is opened anew; other inputs go on."""
 
     @abstractmethod
     def resume(self, topic: str) -> None:
-        """Go on with an input topic."""
+        """Go on with an input topic, whatever came meanwhile first."""
 
 
 class Batching(NamedTuple):

@@ -224,7 +224,11 @@ class AsyncClient:
         """Return subscribed consumers of topics, ``siblings`` of which share the limit of queued messages."""
         if siblings > 1:
             share = max(1, config.max_receiver_queue_size_across_partitions // siblings)
-            config = replace(config, receiver_queue_size=min(config.receiver_queue_size, share))
+            config = replace(
+                config,
+                receiver_queue_size=min(config.receiver_queue_size, share),
+                receiver_queue_bytes=-(-config.receiver_queue_bytes // siblings),
+            )
         consumers = [
             Consumer(part, subscription, next(self._consumer_ids), config, self._attachment(part, config.guard))
             for part in parts

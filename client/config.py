@@ -115,6 +115,8 @@ class ConsumerConfig:
         name: shown in statistics, and what Failover sorts by; None takes a random one.
         initial_position: where a new subscription begins; an existing one keeps its place.
         receiver_queue_size: messages that the broker may send ahead; 0 asks for one message at a time.
+        receiver_queue_bytes: bytes that the broker may send ahead, about: where messages are large it is given fewer
+            permits. 0 for no such bound, as in Pulsar.
         max_receiver_queue_size_across_partitions: bound of the sum over the partitions of a topic.
         ack_grouping_ms: acknowledgements are collected this long; 0 sends each at once.
         ack_grouping_max: acknowledgements that are collected at most.
@@ -135,6 +137,7 @@ class ConsumerConfig:
     name: str | None = None
     initial_position: InitialPosition = "Latest"
     receiver_queue_size: int = 1000
+    receiver_queue_bytes: int = 0
     max_receiver_queue_size_across_partitions: int = 50_000
     ack_grouping_ms: float = 100.0
     ack_grouping_max: int = 1000
@@ -152,6 +155,7 @@ class ConsumerConfig:
         check_choice("type", self.type, get_args(SubscriptionType))
         check_choice("initial_position", self.initial_position, get_args(InitialPosition))
         check_range("receiver_queue_size", self.receiver_queue_size, 0, INT32_MAX)
+        check_least("receiver_queue_bytes", self.receiver_queue_bytes, 0)
         check_least("max_receiver_queue_size_across_partitions", self.max_receiver_queue_size_across_partitions, 1)
         check_least("ack_grouping_ms", self.ack_grouping_ms, 0)
         check_least("ack_grouping_max", self.ack_grouping_max, 1)

@@ -11,6 +11,9 @@ from .spec import InstanceSpec
 
 RECEIVER_QUEUE_SIZE = 4000  # Pulsar's 1000 is one batch: the next would be asked for only when it is processed
 
+RECEIVER_QUEUE_BYTES = 32 * 1024 * 1024
+"""Of each input topic; as many messages of 1 MB as Pulsar's 1000 would be a gigabyte."""
+
 
 def subscription_of(spec: InstanceSpec) -> str:
     """Return the subscription of all inputs: the one given, or the function's name."""
@@ -31,6 +34,7 @@ def consumer_config(spec: InstanceSpec, topic: str) -> ConsumerConfig:
         type="Failover" if kind == FAILOVER else "Key_Shared" if kind == KEY_SHARED else "Shared",
         initial_position="Earliest" if source.subscriptionPosition == FROM_EARLIEST else "Latest",
         receiver_queue_size=queue_size,
+        receiver_queue_bytes=RECEIVER_QUEUE_BYTES,
         ack_receipts=acks_first(spec),
         negative_ack_delay_ms=source.negativeAckRedeliveryDelayMs or ConsumerConfig().negative_ack_delay_ms,
         properties={"application": "pulsar-function", "id": spec.function_name, "instance_id": str(spec.instance_id)},

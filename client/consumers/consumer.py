@@ -70,7 +70,7 @@ class Consumer(Attachable):
         self._is_seeking = False
         self._is_closed = False
         self._error: MagnetarError | None = None
-        self._queue = ReceiveQueue(config.receiver_queue_size)
+        self._queue = ReceiveQueue(config.receiver_queue_size, config.receiver_queue_bytes)
         self._waiting = Waiters()
         self._waiting_for_broker = Waiters()
         self._acks = Acknowledger(consumer_id, config, self.topic, self._redeliver)

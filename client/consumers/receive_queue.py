@@ -12,6 +12,10 @@ from collections.abc import Callable
 from .received import DamagedEntry, Message, ReceivedEntry
 from .start import StartPosition
 
+FIRST_PERMITS = 64
+"""Messages that are asked for before it is known how large they are, where bytes are bounded."""
+_WEIGHT = 0.1
+
 
 class Permits:
     """The permits of one consumer on one connection.
@@ -19,29 +23,67 @@ class Permits:
     With ``size`` 0 nothing is sent ahead: `demand` asks for one message when a receive waits for it. An entry may hold
     more messages than were asked for; the broker counts them all, and the next demand makes up for that.
 
+    Where bytes are bounded, fewer messages than ``size`` are asked for: as many as there is room for if they are as
+    large as those that came lately, and `FIRST_PERMITS` while none has come.
+
     Invariant: permits sent on a connection never exceed ``max(size, 1)`` plus the messages that were released.
     """
 
-    __slots__ = ("_released", "_threshold", "size")
+    __slots__ = ("_bytes_max", "_mean_bytes", "_missing", "_released", "_threshold", "size")
 
-    def __init__(self, size: int):
+    def __init__(self, size: int, bytes_max: int = 0):
+        """Begin.
+
+        Args:
+            size: messages that the broker may send ahead.
+            bytes_max: bytes that it may send ahead, about; 0 for any.
+        """
         self.size = size
         self._threshold = max(1, size // 2)
         self._released = 0
+        self._bytes_max = bytes_max
+        self._mean_bytes = 0.0  # of a message that came lately
+        self._missing = 0  # of the permits for ``size`` messages, because of their bytes
 
     def restart(self) -> int:
         """Begin on a new connection; return the permits to send now, 0 if none."""
         self._released = 0 if self.size else 1
-        return self.size
+        if self._bytes_max and self.size:
+            self._missing = self.size - self._room()
+        return self.size - self._missing
+
+    def arrived(self, messages: int, size: int) -> None:
+        """Learn how large messages are."""
+        if self._bytes_max and messages > 0:
+            mean = size / messages
+            # Growing at once and shrinking slowly: what is too few costs time, and what is too many memory.
+            self._mean_bytes = max(mean, self._mean_bytes + (mean - self._mean_bytes) * _WEIGHT)
+
+    def _room(self) -> int:
+        if not self._mean_bytes:
+            return min(self.size, FIRST_PERMITS)
+        return max(1, min(self.size, int(self._bytes_max / self._mean_bytes)))
 
     def release(self, count: int) -> int:
         """Count ``count`` messages as gone from the queue; return the permits to send now, 0 if none."""
+        if self._bytes_max and self.size:
+            return self._release_within(count)
         released = self._released + count
         if released < self._threshold or not self.size:
             self._released = released
             return 0
         self._released = 0
         return released
+
+    def _release_within(self, count: int) -> int:
+        """Release messages where bytes are bounded: permits that are missing come back when there is room."""
+        self._released += count
+        room = self._room()
+        permits = self._released + self._missing - (self.size - room)
+        if permits < max(1, room // 2):
+            return 0
+        self._released, self._missing = 0, self.size - room
+        return permits
 
     def demand(self) -> int:
         """Return the permits to send because a receive waits for a message; only with ``size`` 0 there are any."""
@@ -61,8 +103,8 @@ class ReceiveQueue:
 
     __slots__ = ("_entries", "_opened", "permits")
 
-    def __init__(self, size: int):
-        self.permits = Permits(size)
+    def __init__(self, size: int, bytes_max: int = 0):
+        self.permits = Permits(size, bytes_max)
         self._entries: deque[ReceivedEntry] = deque()
         self._opened: deque[Message] = deque()
 
@@ -82,6 +124,7 @@ class ReceiveQueue:
     def push(self, entry: ReceivedEntry) -> None:
         """Add an entry behind the others."""
         self._entries.append(entry)
+        self.permits.arrived(entry.permits, entry.body_bytes)
 
     def pop_entry(self) -> ReceivedEntry | None:
         """Remove the oldest entry and return it; the caller releases its permits."""

@@ -139,7 +139,9 @@ class EffectivelyOnce:
         config = consumer_config(spec, topic)
         size = min(config.receiver_queue_size, config.max_receiver_queue_size_across_partitions // max(1, len(names)))
         name = f"{spec.key}-{self._consumer_suffix}"
-        config = replace(config, name=name, receiver_queue_size=size, ack_receipts=True, guard=self.guard)
+        size_bytes = -(-config.receiver_queue_bytes // max(1, len(names)))
+        config = replace(config, receiver_queue_size=size, receiver_queue_bytes=size_bytes)
+        config = replace(config, name=name, ack_receipts=True, guard=self.guard)
         serde = self._serdes[topic]
         made = [InputPartition(self, name, serde, producer_name(spec, name)) for name in names]
         for partition in made:

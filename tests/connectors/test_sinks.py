@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
+import httpx
 import pytest
 from magnetar.client.client import AsyncClient
 from magnetar.config.connector_conversion import IDENTITY
 from magnetar.instance.spec import InstanceSpec
 from magnetar.runtime.interface import Runtime
+from magnetar.runtime.process.runtime import ProcessRuntime
 from magnetar.runtime.thread.runtime import ThreadRuntime
 from magnetar.wire import functions_pb2 as records
 
@@ -78,7 +81,8 @@ class Keeper(Sink):
 
     def keep(self, record):
         text = record.value if isinstance(record.value, str) else record.value.decode()
-        self.say(text=text, key=record.key, sequence=record.sequence, count=len(self.tries), pid=os.getpid())
+        row = {"text": text[:100], "topic": record.topic, "key": record.key}
+        self.say(sequence=record.sequence, pid=os.getpid(), **row)
 
 def upper(value):
     text = value.decode()
@@ -444,3 +448,86 @@ async def test_a_paused_input_waits_and_the_others_do_not(
     await instance.stop(10)
     assert time.monotonic() - began_s < 2.5  # what is parked is waited for by nobody
     await runtime.close()
+
+
+def highest_of(pid: int) -> int:
+    """Return the most memory that a process had, in KB."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0])
+
+
+@pytest.mark.slow
+async def test_large_records_are_held_within_bounds(
+    client: AsyncClient, server: Server, make_spec: MakeSpec, topic: str, tmp_path: Path
+) -> None:
+    large = b"x" * 1_000_000
+    await send_batches(client, f"{topic}-in", [[large]] * 400)
+    runtime = ProcessRuntime()
+    instance = await runtime.start(keeper(make_spec, tmp_path, {"hangs": 0.05}))
+
+    def rows() -> list[dict[str, int]]:
+        path = tmp_path / "kept"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    async def many() -> bool:
+        return len(rows()) >= 40
+
+    await until(many)
+    highest_kb = highest_of(rows()[0]["pid"])
+    assert highest_kb < 200_000  # 64 MB held, 32 MB sent ahead; 400 MB are waiting
+    await instance.stop(10)
+    await runtime.close()
+
+
+async def test_instances_share_partitions_and_each_is_written_in_order(
+    client: AsyncClient, server: Server, make_spec: MakeSpec, topic: str, tmp_path: Path, any_runtime: Runtime
+) -> None:
+    """Another instance joins, and the first is killed and begins again: numbers grow but for what comes again."""
+    async with httpx.AsyncClient(base_url=server.web_url, trust_env=False) as http:
+        path = f"/admin/v2/{topic.replace('://', '/')}-in/partitions"
+        (await http.put(path, json=4)).raise_for_status()
+    values = [f"{partition}-{number:05}" for number in range(1500) for partition in range(4)]
+
+    def rows() -> list[tuple[str, int, str]]:
+        path = tmp_path / "kept"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [(row["topic"], row["sequence"], row["text"]) for row in map(json.loads, lines)]
+
+    details = {"processingGuarantees": "EFFECTIVELY_ONCE", "source": FAILOVER, "parallelism": 2}
+    specs = [
+        keeper(make_spec, tmp_path, {"batching": {"records": 20}, "hangs": 0.03}, instance_id=number, **details)
+        for number in range(2)
+    ]
+    for partition in range(4):
+        mine = [value.encode() for value in values if value.startswith(f"{partition}-")]
+        await send_batches(client, f"{topic}-in-partition-{partition}", batches(mine, 10))
+    first = await any_runtime.start(specs[0])
+
+    async def has_begun() -> bool:
+        return len(rows()) > 300
+
+    await until(has_begun)
+    second = await any_runtime.start(specs[1])
+
+    async def has_joined() -> bool:
+        return (await second.status()).numSuccessfullyProcessed > 100
+
+    await until(has_joined, 20)
+    await first.stop(0)
+    first = await any_runtime.start(specs[0])
+
+    async def all_are_kept() -> bool:
+        return len({text for _, _, text in rows()}) == len(values)
+
+    await until(all_are_kept)
+    await first.stop(10)
+    await second.stop(10)
+    exact: dict[str, list[str]] = defaultdict(list)
+    highest: dict[str, int] = defaultdict(lambda: -1)
+    for name, sequence, text in rows():
+        if sequence > highest[name]:
+            highest[name] = sequence
+            exact[name].append(text)
+    assert sorted(exact.values()) == [
+        [value for value in values if value.startswith(f"{partition}-")] for partition in range(4)
+    ]
