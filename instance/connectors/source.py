@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -259,7 +259,7 @@ class SourceReader:
             if None in values:
                 return []
             payloads = encoded(values, self._serde)
-            headers = list(map(_header, records)) if any(map(_has_header, records)) else []
+            headers = _headers(records)
         except Exception:  # noqa: BLE001  whatever a SerDe raises; found again one by one
             return []
         return [] if max(map(len, payloads)) > MESSAGE_BYTES_MAX else [_Run(0, first, payloads, headers)]
@@ -307,6 +307,22 @@ class SourceReader:
             )
             return None
         return payload, header
+
+
+def _headers(records: Sequence[Record]) -> list[Header]:
+    """Return the metadata of records; one object for those that follow each other with the same properties alone."""
+    headers: list[Header] = []
+    last: Mapping[str, str] | None = None
+    shared: Header = None
+    for record in records:
+        if record.key is None and not record.event_time_ms:
+            properties = record.properties
+            if properties is not last:
+                last, shared = properties, _header(record)
+            headers.append(shared)
+        else:
+            headers.append(_header(record))
+    return headers
 
 
 def _has_header(record: Record) -> bool:

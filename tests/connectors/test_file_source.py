@@ -53,7 +53,7 @@ class Reading:
         self.source.open(config, context)
         self.opened.append(self.source)
 
-    def lines(self, *, acknowledges: bool = True) -> list[bytes]:
+    def lines(self, *, acknowledges: bool = True) -> list[Any]:
         """Return all that there is now."""
         found: list[bytes] = []
         idle = 0
