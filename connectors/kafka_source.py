@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Literal
 
 from ..api.connector import Record, Retry, Source, SourceContext
@@ -39,6 +40,7 @@ _WAIT_S = 0.3
 _PROBE_S = 1.0
 _OURS = "magnetar"
 """Metadata of the offsets that are committed here."""
+_NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
 _JAVA = "org.apache.kafka.common.serialization."
 _PROPERTIES = "consumerConfigProperties"
 _REFUSED = {
@@ -176,7 +178,6 @@ class KafkaSource(Source):
         self._connection = Connection(config, context.logger)
         self._reads: deque[_Read] = deque()
         self._keeps_text = config.key_deserialization_class.endswith("StringDeserializer")
-        self._names: dict[int, str] = {}
         self._error: Any = None
         if config.partition >= 0 and context.parallelism > 1:
             raise InvalidConfig("partition is one partition, and it has one reader: parallelism must be 1")
@@ -300,15 +301,7 @@ class KafkaSource(Source):
             messages += self._consumer.consume(READ_MAX - 1, 0)
         except kafka.KafkaException as error:
             raise self._connection.away(error) from error
-        records: list[Record] = []
-        offsets: dict[int, int] = {}
-        for message in messages:
-            if message.error() is not None:
-                self._error = message.error()
-                continue
-            partition = message.partition()
-            offsets[partition] = message.offset() + 1
-            records.append(self._record(message, partition))
+        records, offsets = self._records(messages)
         if not records:
             return None
         self._connection.forget()
@@ -319,20 +312,42 @@ class KafkaSource(Source):
         records[-1].acknowledge = partial(self._durable, read)
         return records
 
-    def _record(self, message: Any, partition: int) -> Record:
-        key = message.key()
-        properties: dict[str, str] = {}
-        text: str | None = None
-        if self._config.copy_headers_enabled:
-            properties = self._headers(message)
-        if key is not None:
-            text = _as_text(key) if self._keeps_text else None
-            if text is None:
-                text = base64.b64encode(key).decode()
-                properties[BASE64_KEY] = "true"
-        kind, time_ms = message.timestamp()
-        name = self._names.get(partition) or self._names.setdefault(partition, str(partition))
-        return Record(message.value(), text, properties, time_ms if kind and time_ms > 0 else 0, partition=name)
+    def _records(self, messages: Sequence[Any]) -> tuple[list[Record], dict[int, int]]:
+        """Return messages as records, and the offset behind the last of each partition; an error is put aside."""
+        records: list[Record] = []
+        offsets: dict[int, int] = {}
+        current, name, last = -1, "", None
+        has_headers = self._config.copy_headers_enabled
+        for message in messages:
+            if message.error() is not None:
+                self._error = message.error()
+                continue
+            if (partition := message.partition()) != current:
+                if last is not None:
+                    offsets[current] = last.offset() + 1
+                current, name = partition, str(partition)
+            last = message
+            kind, time_ms = message.timestamp()
+            if not kind or time_ms < 0:
+                time_ms = 0
+            key = message.key()
+            if key is None and not has_headers:
+                records.append(Record(message.value(), None, _NO_PROPERTIES, time_ms, "", "", name))
+                continue
+            properties = self._headers(message) if has_headers else {}
+            text = None if key is None else self._key(key, properties)
+            records.append(Record(message.value(), text, properties, time_ms, "", "", name))
+        if last is not None:
+            offsets[current] = last.offset() + 1
+        return records, offsets
+
+    def _key(self, key: bytes, properties: dict[str, str]) -> str:
+        """Return a key as text; base64, with a property that says so, where it is none."""
+        text = _as_text(key) if self._keeps_text else None
+        if text is None:
+            properties[BASE64_KEY] = "true"
+            text = base64.b64encode(key).decode()
+        return text
 
     def _headers(self, message: Any) -> dict[str, str]:
         properties = {

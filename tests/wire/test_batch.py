@@ -47,6 +47,16 @@ def test_the_plain_encoder_equals_the_general_one(payloads: list[bytes]) -> None
     assert encode_plain_batch(payloads) == encode_batch([(None, payload) for payload in payloads])
 
 
+@given(st.lists(st.binary(max_size=3), min_size=1, max_size=20))
+def test_neighbours_may_share_metadata(payloads: list[bytes]) -> None:
+    shared, other = SingleMessageMetadata(event_time=7), SingleMessageMetadata(event_time=8)
+    messages = [(other if payload == b"\0" else shared, payload) for payload in payloads]
+    decoded, headers = decode_batch(encode_batch(messages), len(messages))
+    assert decoded == payloads
+    assert [header.event_time for header in headers] == [8 if payload == b"\0" else 7 for payload in payloads]
+    assert [header.payload_size for header in headers] == [len(payload) for payload in payloads]
+
+
 def test_equal_metadata_is_one_object() -> None:
     _, headers = decode_batch(encode_plain_batch([b"a", b"b"]), 2)
     assert headers[0] is headers[1]
