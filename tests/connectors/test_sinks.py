@@ -75,6 +75,10 @@ class Keeper(Sink):
         for record in records:
             self.keep(record)
 
+    def close(self):
+        if self.config.get("stuck"):
+            time.sleep(60)
+
     def idle(self):
         if Path(str(self.path) + ".go").exists() and hasattr(self, "paused"):
             self.context.resume(self.paused)
@@ -371,6 +375,28 @@ async def test_a_call_that_does_not_return_is_shown(
     await until(is_shown)
     await instance.stop(10)
     await runtime.close()
+
+
+@pytest.mark.parametrize("configs", [{"stuck": True}, {"hangs": 60}])
+async def test_a_sink_that_does_not_return_holds_up_no_stop(
+    client: AsyncClient,
+    make_spec: MakeSpec,
+    topic: str,
+    tmp_path: Path,
+    any_runtime: Runtime,
+    kept: Callable[[], list[str]],
+    configs: dict[str, object],
+) -> None:
+    instance = await any_runtime.start(keeper(make_spec, tmp_path, configs))
+    await send_batches(client, f"{topic}-in", [[b"a"]])
+
+    async def is_at_work() -> bool:
+        return bool(kept()) or (bool(configs.get("hangs")) and (await instance.status()).numReceived > 0)
+
+    await until(is_at_work)
+    began_s = time.monotonic()
+    await instance.stop(1)
+    assert time.monotonic() - began_s < 8
 
 
 async def test_effectively_once_goes_on_where_a_killed_process_stood(
