@@ -191,7 +191,7 @@ class SinkConfig(ConnectorConfig):
         fixed="Retain Key Ordering cannot be altered", refused=NOT_YET,
     )  # fmt: skip
     auto_ack: bool | None = option(
-        "autoAck", FLAG, "Acknowledge for the sink (deprecated by Pulsar).",
+        "autoAck", FLAG, "Without effect (deprecated by Pulsar): a sink acknowledges what it has written.",
         flags="--auto-ack --autoAck", default=True, record="autoAck", fixed="AutoAck cannot be altered",
     )  # fmt: skip
     timeout_ms: int | None = option(

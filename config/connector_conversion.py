@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from ..errors import InvalidConfig
-from ..wire.functions_pb2 import FunctionDetails
+from ..wire.functions_pb2 import FAILOVER, FunctionDetails
 from .batch_source import check_batch, check_batch_update, joined, parted
 from .connector_config import (
     BUILT_IN,
@@ -128,9 +128,12 @@ def check_sink(config: SinkConfig) -> None:
         )
     if config.timeout_ms is not None and config.timeout_ms < 0:
         raise InvalidConfig("Sink timeout must be a positive number")
-    if config.processing_guarantees == MANUAL or config.auto_ack is False:
+    if config.processing_guarantees == MANUAL:
+        raise InvalidConfig("processingGuarantees: a sink acknowledges what it has written; MANUAL is for functions")
+    if config.auto_ack is False and config.processing_guarantees == ATMOST_ONCE:
         raise InvalidConfig(
-            "a sink acknowledges what it has written, so nothing is left to do by hand; leave autoAck out"
+            "When Guarantees == ATMOST_ONCE, autoAck must be equal to true. This is a contradictory configuration,"
+            " autoAck will be removed later. Please refer to PIP: https://github.com/apache/pulsar/issues/15560"
         )
     if config.dead_letter_topic:
         check_topic("DeadLetter", config.dead_letter_topic)
@@ -197,7 +200,6 @@ def to_details(config: SourceConfig | SinkConfig) -> FunctionDetails:
         "className": config.transform_function_class_name or IDENTITY,
         "componentType": "SINK" if is_sink else "SOURCE",
         "runtime": "PYTHON",
-        "autoAck": True,
         "customRuntimeOptions": json.dumps({"runtimeEnv": config.runtime_env}) if config.runtime_env else "",
     }
     values["sink" if is_sink else "source"]["builtin"] = built_in(config)
@@ -206,7 +208,7 @@ def to_details(config: SourceConfig | SinkConfig) -> FunctionDetails:
         values["source"]["subscriptionType"] = "FAILOVER" if ordered else "SHARED"
         values["subscriptionPosition"] = values["source"]["subscriptionPosition"]
     else:
-        values["sink"]["forwardSourceMessageProperty"] = True
+        values["sink"]["forwardSourceMessageProperty"] = values["autoAck"] = True
         batch, class_name = config.batch_source_config, config.class_name
         values["source"]["configs"] = json.dumps(joined(config.configs or {}, batch, class_name))
     return FunctionDetails(**values)
@@ -220,6 +222,8 @@ def from_details(details: FunctionDetails) -> SourceConfig | SinkConfig:
     configs, batch = parted(config.configs or {})
     if isinstance(config, SourceConfig):
         config = replace(config, batch_source_config=batch)
+    else:  # as Pulsar reads it back, from the subscription's type
+        config = replace(config, retain_ordering=details.source.subscriptionType == FAILOVER)
     return replace(
         config,
         configs=configs,
@@ -237,7 +241,7 @@ def to_json(details: FunctionDetails) -> dict[str, Any]:
     config = from_details(details)
     answer = show(config)
     if isinstance(config, SinkConfig):
-        answer["inputs"] = list(config.input_specs)
+        answer["inputs"] = sorted(config.input_specs)
     return answer
 
 

@@ -10,6 +10,7 @@ import httpx
 import pytest
 from magnetar.client.client import AsyncClient
 from magnetar.client.consumers.consumer import Consumer
+from magnetar.client.consumers.merged import MergedConsumer
 
 from tests.support.eventually import eventually
 from tests.support.function_topics import EARLIEST
@@ -55,7 +56,7 @@ async def http(server: Server) -> AsyncIterator[httpx.AsyncClient]:
         yield http
 
 
-async def read_until(consumer: Consumer, number: int) -> list[int]:
+async def read_until(consumer: Consumer | MergedConsumer, number: int) -> list[int]:
     """The numbers that come, up to one that is at least this."""
     numbers = [int((await consumer.receive(30)).data)]
     while numbers[-1] < number:

@@ -202,6 +202,9 @@ async def test_connectors_are_asked_and_restarted_wherever_they_run(cluster: Clu
                 assert (await cluster.http.post(f"{path}/{number}/restart")).status_code == 204
             assert (await cluster.http.post(f"{path}/restart")).status_code == 204
             await eventually(work, "four instances at work again")
+            if kind == "sinks":
+                for number in range(4):
+                    assert '"id": ' in (await cluster.http.get(f"{path}/{number}/logs")).text
             assert (await cluster.http.post(f"{path}/stop")).status_code == 204
             assert (await cluster.http.get(f"{path}/status")).json()["numRunning"] == 0
             assert (await cluster.http.post(f"{path}/start")).status_code == 204
