@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ..errors import InvalidConfig
@@ -14,6 +14,7 @@ _SECRET_WORDS = re.compile(
 )
 """Names of values that nobody has declared, and that are hidden to be on the safe side."""
 _PASSWORD_IN_URL = re.compile(r"(?P<user>://[^\s:/@]*:)(?P<password>[^\s/@]+)(?=@)")
+_WHO = re.compile("user|key.?id", re.IGNORECASE)
 _SHORTEST = 4
 
 
@@ -46,22 +47,34 @@ def _passwords(value: Any) -> list[str]:
 
 
 def secret_values(config: type[Any] | None, given: Mapping[str, Any], secrets: Mapping[str, str]) -> set[str]:
-    """Return the texts of a configuration that `hidden` hides, and the secrets."""
-    found = set(secrets.values())
+    """Return the texts of a configuration that `hidden` hides, and the secrets; names of users are none of them.
 
-    def compare(value: Any, shown: Any) -> None:
+    A user may be called like a database or a topic, and an error that does not say who was refused helps nobody.
+    """
+    found: set[str] = set()
+
+    def compare(key: str, value: Any, shown: Any) -> None:
         if isinstance(value, dict) and isinstance(shown, dict):
-            for key, item in value.items():
-                compare(item, shown[key])
+            for inner, item in value.items():
+                compare(inner, item, shown[inner])
         elif isinstance(value, list) and isinstance(shown, list):
             for item, one in zip(value, shown, strict=True):
-                compare(item, one)
-        elif value != shown:
-            passwords = [] if shown == HIDDEN else _passwords(value)
-            found.update(passwords or [str(value)])
+                compare(key, item, one)
+        elif value != shown and shown != HIDDEN:
+            found.update(_passwords(value))
+        elif value != shown and not _WHO.search(key):
+            found.update(_texts(value))
 
-    compare(given, hidden(config, given))
-    return found
+    compare("", {**given}, hidden(config, given))
+    return found | {value for key, value in secrets.items() if not _WHO.search(key)}
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts(item)
+    elif value is not None:
+        yield str(value)
 
 
 class Hiding:

@@ -78,8 +78,11 @@ def test_passwords_in_urls_are_hidden_and_kept_too() -> None:
 
 
 def test_secrets_are_taken_out_of_texts() -> None:
-    given = {"url": "a://b:hushurl@c", "password": "hushfield", "headers": {"Cookie": "hushcookie", "a": "b"}}
+    given = {
+        "url": "a://b:hushurl@c", "password": "hushfield", "secretOf": {"deep": ["hushdeep"]},
+        "headers": {"Cookie": "hushcookie", "a": "b", "tokenUser": "someone"},
+    }  # fmt: skip
     hide = Hiding()
-    hide.hide(secret_values(Config, given, {"x": "hushsecret", "short": "abc"}))
-    text = "hushurl, hushfield, hushcookie, hushsecret, abc, b and a"
-    assert hide(text) == "***, ***, ***, ***, abc, b and a"
+    hide.hide(secret_values(Config, given, {"x": "hushsecret", "short": "abc", "userName": "postgres"}))
+    text = "hushurl, hushfield, hushcookie, hushdeep, hushsecret, abc, someone, postgres"
+    assert hide(text) == "***, ***, ***, ***, ***, abc, someone, postgres"
