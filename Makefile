@@ -9,6 +9,7 @@
 #   make test-connectors sources and sinks on real servers
 #   make test-pulsar     on an Apache Pulsar (CONTRIBUTING)    make generate   compile the .proto files
 #   make bench-against BASE=<commit>   which rows are slower than that commit's
+#   make docs-connectors the reference pages of connectors
 
 PYTHON ?= python3
 VENV := .venv
@@ -27,7 +28,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_BUILD_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-slow race fuzz test-spark test-connectors test-pulsar pulsar-given check fmt bench bench-against generate clean tools
+.PHONY: help demo test test-slow race fuzz test-spark test-connectors test-pulsar pulsar-given check fmt bench bench-against generate docs-connectors clean tools
 
 help:
 	@sed -n '4,/^$$/s/^# *//p' Makefile
@@ -67,6 +68,10 @@ test-connectors: $(CONNECTORS_STAMP)
 test-pulsar: export MAGNETAR_TEST_PULSAR := $(PULSAR)
 test-pulsar: pulsar-given $(DEV_STAMP)
 	$(PYTEST) -m "pulsar and not crash" -rs $(ARGS)
+
+# One page for each connector, of its options.
+docs-connectors: $(DEV_STAMP)
+	$(BIN)/python -m tests.support.connector_pages
 
 pulsar-given:
 	@if [ -n "$(PULSAR)" ]; then command -v "$(PULSAR)" >/dev/null || \

@@ -18,7 +18,7 @@ from tests.support.servers import running
 from tests.support.waiting import wait_for
 
 ROOT = Path(magnetar.__file__).parent
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 BLOCK = re.compile(r"^```\w*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^]]*\]\(([^)#]+)[^)]*\)")
 PLACEHOLDERS = {"GROUP", "COMMAND"}

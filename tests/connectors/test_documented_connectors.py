@@ -1,0 +1,73 @@
+"""The connectors in docs/connectors.md do what the page says."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import re
+import sqlite3
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import magnetar
+import pytest
+import yaml
+from magnetar.api import Record
+from magnetar.api.connector_config import read_config
+from magnetar.connectors.register import find
+from magnetar.worker.functions.connector_check import connector_class
+
+PAGE = (Path(magnetar.__file__).parent / "docs" / "connectors.md").read_text(encoding="utf-8")
+
+
+def block(name: str, language: str, directory: Path) -> Path:
+    """The first code block behind a name, as that file."""
+    found = re.search(rf"`{re.escape(name)}`.*?^```{language}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    assert found is not None
+    (directory / name).write_text(found[1])
+    return directory / name
+
+
+def load(path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(path.parent)
+    monkeypatch.delitem(sys.modules, path.stem, raising=False)
+    return getattr(importlib.import_module(path.stem), name)
+
+
+def context(**attributes: Any) -> Any:
+    return SimpleNamespace(position=None, logger=logging.getLogger(__name__), **attributes)
+
+
+def test_the_source_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = block("ticker.py", "python", tmp_path)
+    assert connector_class(path, "", "source") == "ticker.Ticker"
+    ticker = load(path, "Ticker", monkeypatch)()
+    ticker.open(read_config(type(ticker).config, {"rate": 1000}), context())
+    assert [ticker.read().value for _ in range(2)] == ["tick 1", "tick 2"]
+    again = type(ticker)()
+    again.open(
+        read_config(type(ticker).config, {}), SimpleNamespace(position=json.loads(json.dumps(ticker.snapshot())))
+    )
+    assert (again.number, again.pause_s) == (2, 1.0)
+
+
+def test_the_sink_writes_each_key_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = block("rows.py", "python", tmp_path)
+    assert connector_class(path, "", "sink") == "rows.Rows"
+    rows = load(path, "Rows", monkeypatch)()
+    rows.open(read_config(type(rows).config, {"path": str(tmp_path / "rows.db")}), context())
+    for _ in range(2):
+        rows.write_batch([Record(b"1", key="a"), Record("ü".encode(), key="b")])
+    rows.close()
+    with sqlite3.connect(tmp_path / "rows.db") as database:
+        assert database.execute("SELECT * FROM rows ORDER BY key").fetchall() == [("a", "1"), ("b", "ü")]
+    database.close()
+
+
+def test_the_config_file_is_one_of_the_sink_jdbc(tmp_path: Path) -> None:
+    content = yaml.safe_load(block("pg.yml", "yaml", tmp_path).read_text())
+    config = read_config(find("sink", "jdbc").config, content)
+    assert (config.jdbc_url, config.table_name) == ("postgresql://db.example/shop", "orders")
