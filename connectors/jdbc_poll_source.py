@@ -16,7 +16,7 @@ import json
 import math
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from datetime import time as time_of_day
@@ -249,4 +249,7 @@ def _from_json(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     ((kind, text),) = value.items()
-    return {"datetime": datetime.fromisoformat, "date": date.fromisoformat, "decimal": Decimal}[kind](text)
+    readers: Mapping[str, Callable[[str], Any]] = {
+        "datetime": datetime.fromisoformat, "date": date.fromisoformat, "decimal": Decimal
+    }  # fmt: skip
+    return readers[kind](text)

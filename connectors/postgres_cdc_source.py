@@ -4,9 +4,11 @@ The server keeps its log for a slot until it hears that the records made of it a
 is killed; what was on its way comes again. The position is that of a change: the place in the log where its transaction
 was committed, and its number in it. What comes again and lies before the position is left out.
 
-The first time there is a snapshot: the rows of all tables at the place where the changes begin. It begins anew if it
-is interrupted. Slot and publication are made if they are missing; they stay when the source is deleted, and the server
-keeps its log for them: ``SELECT pg_drop_replication_slot('…')``.
+The first time there is a snapshot: the rows of all tables at the place where the changes begin. If it is interrupted,
+it begins anew, and the changes since the slot was made follow, so that by key everything is as in the tables.
+
+Slot and publication are made if they are missing; they stay when the source is deleted, and the server keeps its log
+for them: ``SELECT pg_drop_replication_slot('…')``.
 """
 
 from __future__ import annotations
@@ -207,7 +209,8 @@ class PostgresCdcSource(Source):
         self._changes = ChangeMaker(envelope, self._is_wanted, partial(primary_key, sql))
         self._in_transaction = False
         self._index = self._skipped = 0
-        if slot_position(sql, slot) is None:
+        confirmed = self._confirmed = slot_position(sql, slot)
+        if confirmed is None:
             if progress.position is not None and config.snapshot_mode != "when_needed":
                 place = lsn_text(progress.position[0])
                 raise Retry(f"the slot {slot} is gone, and with it the changes since {place}: {lost_remedy(slot)}", 5.0)
@@ -358,8 +361,8 @@ class PostgresCdcSource(Source):
         if records is not None:
             return self._on_their_way(records)
         self._snapshot = None
-        self._progress.position = (snapshot.lsn, 0)
-        self._log.info("the snapshot is complete; changes follow from %s on", lsn_text(snapshot.lsn))
+        self._progress.position = self._behind_snapshot(snapshot)
+        self._log.info("the snapshot is complete; changes follow from %s on", lsn_text(self._progress.position[0]))
         self._begin()
         return None
 
@@ -380,5 +383,13 @@ class PostgresCdcSource(Source):
                 waiting = [self._changes.snapshot_row(table, row, moment) for row in rows]
         snapshot.close()  # the tables are free again
         if waiting is not None:
-            self._progress.position = (snapshot.lsn, 0)
+            self._progress.position = self._behind_snapshot(snapshot)
             yield waiting
+
+    def _behind_snapshot(self, snapshot: Snapshot) -> tuple[int, int]:
+        """Return where changes begin.
+
+        Where the slot was there before, another snapshot may have been interrupted. Its rows are in the topic, so the
+        changes since then follow, those that this snapshot has seen too: rows that were deleted meanwhile are in none.
+        """
+        return (snapshot.lsn if self._confirmed is None else self._confirmed, 0)
