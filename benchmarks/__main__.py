@@ -18,6 +18,7 @@ from .figure import Figure, table
 from .footprint import measure_idle, measure_start, measure_threads
 from .function_rates import measure_functions
 from .group_commit import measure_group_commit
+from .kafka_rates import measure_kafka
 from .latency import measure_latency
 from .plan import Plan
 from .spark_function import measure_spark_function
@@ -38,6 +39,7 @@ BENCHMARKS: dict[str, Callable[[Plan], Iterator[Figure]]] = {
     "state": measure_state,
     "exactly": measure_exact,
     "state-size": measure_state_size,
+    "kafka": measure_kafka,
     "spark": measure_spark,
     "spark-function": measure_spark_function,
 }
