@@ -1,0 +1,18 @@
+"""Which payments look odd: the function between the two topics of Kafka."""
+
+import json
+
+from magnetar import Function
+
+
+class Odd(Function):
+    """Passes on payments above a limit, under the account that they came with."""
+
+    def process(self, payment, context):
+        """Publish an alert where the amount is above ``limit``."""
+        payment = json.loads(payment)
+        limit = context.get_user_config_value("limit")
+        if payment["amount"] > limit:
+            alert = {"payment": payment["id"], "amount": payment["amount"], "why": f"more than {limit}"}
+            account = {"partition_key": context.get_message_key()}
+            context.publish(context.get_output_topic(), json.dumps(alert), message_conf=account)
