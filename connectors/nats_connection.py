@@ -1,0 +1,202 @@
+"""What source and sink ``nats`` share: where NATS is, a connection to it, and headers for properties."""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+from urllib.parse import quote, unquote, urlsplit
+
+from ..api.connector import Retry
+from ..api.connector_config import option
+from ..errors import InvalidConfig
+from .libraries import need
+
+_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_TOKEN_MARKS = "!#$&'+-.^_`|~"
+_EXTENDED = "UTF-8''"
+_RESERVED = "nats-"
+_SCHEMES = ("nats", "tls", "ws", "wss")
+
+
+@dataclass(kw_only=True)
+class NatsConfig:
+    """Where NATS is."""
+
+    url: str = option(
+        "Where it is: nats://host:port, or tls://, ws://, wss://; with commas between servers.", aliases=("servers",)
+    )
+    mode: Literal["jetstream", "core"] = option(
+        "jetstream: messages are stored by the server and confirmed; core: they are not, and what nobody takes at once"
+        " is lost.",
+        default="jetstream",
+    )
+    username: str = option("Name of the user.", default="", secret=True)
+    password: str = option("Of the user.", default="", secret=True)
+    token: str = option("Token, instead of user and password.", default="", secret=True)
+    credentials_file: str = option("File of a user's credentials (.creds), instead of a password.", default="")
+    nkey_seed: str = option("Seed of an nkey, instead of a password.", default="", secret=True)
+    tls_ca_file: str = option("PEM file of the issuers to trust; empty for those of the system.", default="")
+    timeout_ms: int = option("Milliseconds for connecting, and for an answer.", default=10_000, limits=(100, 600_000))
+    key_header: str = option("The header that holds a record's key; empty for none.", default="Pulsar-Key")
+
+
+def check(config: NatsConfig) -> None:
+    """Raise InvalidConfig, naming the field, if settings do not fit together."""
+    servers = servers_of(config)
+    if not servers:
+        raise InvalidConfig("url is empty; it is nats://host:port")
+    for server in servers:
+        try:
+            parts = urlsplit(server)
+            is_one = parts.scheme in _SCHEMES and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+        except ValueError:
+            is_one = False
+        if not is_one:
+            raise InvalidConfig(f"url: {server!r} is no nats://host:port")
+    given = [
+        key
+        for key, value in (
+            ("password", config.password),
+            ("token", config.token),
+            ("credentialsFile", config.credentials_file),
+            ("nkeySeed", config.nkey_seed),
+        )
+        if value
+    ]
+    if len(given) > 1:
+        raise InvalidConfig(f"{' and '.join(given)}: give one of them")
+    if config.password and not config.username:
+        raise InvalidConfig("password: it needs a username")
+    if config.key_header and not _TOKEN.fullmatch(config.key_header):
+        raise InvalidConfig(f"keyHeader: {config.key_header!r} is no name of a header")
+
+
+def servers_of(config: NatsConfig) -> list[str]:
+    """Return the URLs of the servers."""
+    texts = filter(None, map(str.strip, config.url.split(",")))
+    return [text if "://" in text else f"nats://{text}" for text in texts]
+
+
+def fault_of_subject(subject: str, *, wildcards: bool) -> str:
+    """Return why a text is no subject; empty if it is one."""
+    tokens = subject.split(".")
+    if not subject or "" in tokens:
+        return "is empty or has an empty part"
+    if any(character.isspace() or character == "\0" for character in subject):
+        return f"{subject!r} has white space"
+    if not wildcards and ("*" in tokens or ">" in tokens):
+        return f"{subject!r} has a wildcard, and a message has one subject"
+    if ">" in tokens[:-1]:
+        return f"{subject!r} has a > that is not at the end"
+    return ""
+
+
+class NatsConnection:
+    """One connection, from `connect` to `close`; it is not opened again by itself.
+
+    Attributes:
+        client: of the library.
+        trouble: what the server or the library said last.
+    """
+
+    def __init__(self, config: NatsConfig) -> None:
+        """Prepare."""
+        self.trouble = ""
+        self._config = config
+        self._nats = need("nats", "nats")
+        self.client: Any = self._nats.NATS()
+
+    async def connect(self, name: str) -> None:
+        """Connect.
+
+        Raises:
+            Retry: the server is not there, or does not let us in.
+        """
+        config = self._config
+        user = {"user": config.username or None, "password": config.password or None, "token": config.token or None}
+        tls = None
+        if config.tls_ca_file:
+            try:
+                tls = ssl.create_default_context(cafile=config.tls_ca_file)
+            except (OSError, ssl.SSLError) as error:
+                raise InvalidConfig(f"tlsCaFile {config.tls_ca_file!r} cannot be read: {error}") from error
+        try:
+            await self.client.connect(
+                servers_of(config),
+                name=name,
+                allow_reconnect=False,
+                connect_timeout=config.timeout_ms / 1000,
+                max_reconnect_attempts=1,  # each server once, without a pause: the instance does the rest
+                reconnect_time_wait=0,
+                error_cb=self._on_error,
+                user_credentials=config.credentials_file or None,
+                nkeys_seed_str=config.nkey_seed or None,
+                tls=tls,
+                **user,
+            )
+        except (self._nats.errors.Error, OSError, TimeoutError) as error:
+            cause = self.trouble if isinstance(error, self._nats.errors.NoServersError) else ""
+            raise Retry(f"{config.url}: {cause or _text(error)}") from error
+
+    async def _on_error(self, error: Exception) -> None:
+        self.trouble = _text(error)
+
+    def raise_if_lost(self) -> None:
+        """Raise Retry if the connection is closed."""
+        if not self.client.is_connected:
+            raise Retry(f"{self._config.url}: the connection is lost: {self.trouble or 'closed'}")
+
+    def away(self, error: BaseException) -> Retry:
+        """Return what an error of the library means where it is no record's fault."""
+        return Retry(f"{self._config.url}: {_text(error)}{f' ({self.trouble})' if self.trouble else ''}")
+
+    async def flush(self) -> None:
+        """Wait until the server has taken all that was sent.
+
+        Raises:
+            Retry: it did not answer.
+        """
+        try:
+            await self.client.flush(max(int(self._config.timeout_ms / 1000), 1))
+        except (self._nats.errors.Error, OSError, TimeoutError) as error:
+            raise self.away(error) from error
+
+    async def close(self) -> None:
+        """Close."""
+        await self.client.close()
+
+
+def _text(error: BaseException) -> str:
+    return str(error).removeprefix("nats: ") or type(error).__name__
+
+
+def headers_of(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return properties as headers.
+
+    A name that is no token is percent-encoded. A value that a header line cannot hold as it is goes, as in RFC 8187,
+    under the name with an asterisk. What begins with ``Nats-`` is left out: servers act on it.
+    """
+    headers: dict[str, str] = {}
+    for name, value in properties.items():
+        if name.lower().startswith(_RESERVED):
+            continue
+        if not _TOKEN.fullmatch(name) or "%" in name or name.endswith("*"):
+            name = quote(name, safe=_TOKEN_MARKS)
+        if value != value.strip() or "\r" in value or "\n" in value:
+            headers[f"{name}*"] = _EXTENDED + quote(value, safe="")
+        elif name:
+            headers[name] = value
+    return headers
+
+
+def properties_of(headers: Mapping[str, str] | None) -> dict[str, str]:
+    """Return headers as properties, with what `headers_of` did undone."""
+    properties: dict[str, str] = {}
+    for name, value in (headers or {}).items():
+        if name.endswith("*") and value.startswith(_EXTENDED):
+            name, value = name[:-1], unquote(value.removeprefix(_EXTENDED))
+        properties[unquote(name) if "%" in name else name] = value
+    return properties

@@ -1,0 +1,214 @@
+"""The sink ``nats``: publishes a batch at once, and waits for the confirmation of each message.
+
+Each message has an id made of its place in the topic (``Nats-Msg-Id``), so a stream drops one that is published again
+within its duplicate window, two minutes unless the stream says otherwise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..api.connector import Batching, Record, RecordRefused, Retry, Sink, SinkContext
+from ..api.connector_config import option
+from ..errors import InvalidConfig
+from .given_again import Confirmed
+from .nats_connection import NatsConfig, NatsConnection, check, fault_of_subject, headers_of
+from .texts import Template, Unfilled, payload_of
+
+_TOO_LARGE = 10054  # of JetStream's errors: message size exceeds maximum allowed
+_NO_STREAM = -1  # of ours: nobody answers for the subject
+_WAIT_S = 0.5
+_HEADER_LINE = 12  # bytes of "NATS/1.0", and of the empty line at the end
+_SEPARATORS = 4  # bytes of a header's ": " and of its end
+
+
+@dataclass(kw_only=True)
+class NatsSinkConfig(NatsConfig):
+    """Where NATS is, and how records are published."""
+
+    subject: str = option(
+        "The subject; {key}, {topic}, {message_id} and {properties.name} are replaced by what the record has."
+    )
+    stream: str = option("The stream that must take the messages; empty for any.", default="")
+    batch_size: int = option("Messages that are not confirmed at most.", default=1000, limits=(1, 100_000))
+
+
+class NatsSink(Sink):
+    """Messages of NATS, confirmed by JetStream."""
+
+    config = NatsSinkConfig
+
+    def __init__(self) -> None:
+        """Prepare."""
+        self._connection: NatsConnection | None = None
+        self._confirmed = Confirmed()
+        self._number = 0
+        self._unconfirmed: dict[int, tuple[int, Record]] = {}
+        self._refused: dict[int, tuple[int, str]] = {}  # by index: JetStream's code of the error, and its text
+        self._progress = asyncio.Event()
+
+    def check(self, config: NatsSinkConfig) -> None:
+        """See `Connector.check`."""
+        check(config)
+        template = Template("subject", config.subject)
+        if template.constant is not None and (fault := fault_of_subject(template.constant, wildcards=False)):
+            raise InvalidConfig(f"subject {fault}")
+        if config.stream and config.mode == "core":
+            raise InvalidConfig("stream: only mode jetstream has streams")
+
+    def not_effectively_once(self, config: NatsSinkConfig) -> str:
+        """See `Connector.not_effectively_once`."""
+        if config.mode == "core":
+            return "mode core publishes a message again that was sent before an instance was killed"
+        return (
+            "a message that is published again is dropped by its Nats-Msg-Id only within the stream's duplicate window,"
+            " and an instance may be away for longer"
+        )
+
+    def batching(self, config: NatsSinkConfig) -> Batching:
+        """See `Sink.batching`."""
+        return Batching(records=config.batch_size, size=8 << 20)
+
+    async def open(self, config: NatsSinkConfig, context: SinkContext) -> None:
+        """See `Connector.open`."""
+        self._config = config
+        self._subject = Template("subject", config.subject)
+        connection = self._connection = NatsConnection(config)
+        await connection.connect(f"{context.name}-{context.instance_id}")
+        # The library's own way of publishing many at once never ends for a message that the server refuses.
+        self._inbox = connection.client.new_inbox()
+        await connection.client.subscribe(f"{self._inbox}.*", cb=self._on_answer)
+
+    async def write_batch(self, records: Sequence[Record]) -> None:
+        """See `Sink.write_batch`."""
+        connection = self._connection
+        assert connection is not None
+        connection.raise_if_lost()
+        from nats.errors import Error
+
+        unsent = [(index, record, *self._message(index, record)) for index, record in self._confirmed.missing(records)]
+        connection.trouble = ""
+        self._unconfirmed, self._refused = {}, {}
+        try:
+            for index, record, subject, payload, headers in unsent:
+                reply = ""
+                if self._config.mode == "jetstream":
+                    self._number += 1  # never used again: a late answer means nothing
+                    self._unconfirmed[self._number] = (index, record)
+                    reply = f"{self._inbox}.{self._number}"
+                await connection.client.publish(subject, payload, reply, headers or None)
+        except (Error, OSError) as error:
+            raise connection.away(error) from error
+        if self._config.mode == "core":
+            await connection.flush()
+            if connection.trouble:
+                raise Retry(f"{self._config.url}: {connection.trouble}")
+        else:
+            await self._confirm(connection)
+            if self._refused:
+                index, answer = min(self._refused.items())
+                await self._raise(index, records[index], answer)
+        self._confirmed.clear()
+
+    async def _on_answer(self, message: Any) -> None:
+        """Take the server's answer to one message."""
+        index, record = self._unconfirmed.pop(int(message.subject.rpartition(".")[2]), (-1, None))
+        if record is None:
+            return
+        self._progress.set()
+        if (message.headers or {}).get("Status") == "503":
+            self._refused[index] = (_NO_STREAM, "")
+            return
+        try:
+            answer = json.loads(message.data)
+            error = answer.get("error")
+        except (ValueError, AttributeError):
+            error = {"description": f"the answer is none of JetStream: {message.data[:100]!r}"}
+        if error:
+            self._refused[index] = (error.get("err_code", 0), error.get("description", str(error)))
+        else:
+            self._confirmed.add(record)
+
+    async def _confirm(self, connection: NatsConnection) -> None:
+        """Wait until every message has its answer."""
+        timeout_s = self._config.timeout_ms / 1000
+        deadline = time.monotonic() + timeout_s
+        while self._unconfirmed:
+            self._progress.clear()
+            try:
+                async with asyncio.timeout(_WAIT_S):
+                    await self._progress.wait()
+            except TimeoutError:
+                connection.raise_if_lost()
+                if time.monotonic() > deadline:
+                    cause = f": {connection.trouble}" if connection.trouble else ""
+                    count = len(self._unconfirmed)
+                    raise Retry(f"{self._config.url}: {count} messages are not confirmed{cause}") from None
+            else:
+                deadline = time.monotonic() + timeout_s
+
+    async def _raise(self, index: int, record: Record, answer: tuple[int, str]) -> None:
+        """Raise what an answer that is no confirmation means."""
+        connection = self._connection
+        assert connection is not None
+        code, description = answer
+        subject = self._subject.of(record)
+        if code == _TOO_LARGE:
+            raise RecordRefused(f"subject {subject}: {description}", index, index)
+        if code != _NO_STREAM:
+            raise Retry(f"{self._config.url}: subject {subject}: {description}")
+        # Where all records have one subject it is not the record that is at fault; and a server that has just been
+        # started may not know its streams yet.
+        if self._subject.constant is None:
+            from nats.errors import Error
+            from nats.js.errors import NotFoundError
+
+            try:
+                js = connection.client.jetstream(timeout=self._config.timeout_ms / 1000)
+                await js.find_stream_name_by_subject(subject)
+            except NotFoundError as error:
+                raise RecordRefused(f"no stream takes subject {subject}", index, index) from error
+            except (Error, OSError) as error:
+                raise connection.away(error) from error
+        raise Retry(f"{self._config.url}: no stream takes subject {subject}")
+
+    def _message(self, index: int, record: Record) -> tuple[str, bytes, dict[str, str]]:
+        """Return subject, payload and headers of a record."""
+        config = self._config
+        try:
+            subject, payload = self._subject.of(record), payload_of(record.value)
+            headers = headers_of(record.properties)
+            if config.key_header and record.key is not None:
+                headers |= headers_of({config.key_header: record.key})
+            if config.mode == "jetstream" and record.message_id:
+                headers["Nats-Msg-Id"] = f"{record.topic}:{record.message_id}"
+            if config.stream:
+                headers["Nats-Expected-Stream"] = config.stream
+            size = len(payload) + _HEADER_LINE
+            for name, value in headers.items():
+                size += len(name.encode()) + len(value.encode()) + _SEPARATORS
+        except (Unfilled, ValueError, TypeError) as error:
+            raise RecordRefused(str(error), index) from error
+        if fault := fault_of_subject(subject, wildcards=False):
+            raise RecordRefused(f"the subject {fault}", index)
+        assert self._connection is not None
+        if size > (most := self._connection.client.max_payload):
+            raise RecordRefused(f"the message has {size} bytes with its headers, and the server takes {most}", index)
+        return subject, payload, headers
+
+    async def idle(self) -> None:
+        """See `Sink.idle`: answers the server's pings."""
+        await asyncio.sleep(0)
+        if self._connection is not None:
+            self._connection.raise_if_lost()
+
+    async def close(self) -> None:
+        """See `Connector.close`."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()

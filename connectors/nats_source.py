@@ -1,0 +1,209 @@
+"""The source ``nats``: a durable pull consumer of a stream, which acknowledges a message when its record is durable."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+from ..api.connector import Record, Retry, Source, SourceContext
+from ..api.connector_config import option
+from ..errors import InvalidConfig
+from .nats_connection import NatsConfig, NatsConnection, check, fault_of_subject, properties_of
+
+_WAIT_S = 0.5
+_NAME = re.compile(r"[^A-Za-z0-9_-]")
+_QUIET_READS = 20  # without a message, after which the server is asked whether it is there
+_PENDING_BYTES_MAX = 256 << 20
+
+
+@dataclass(kw_only=True)
+class NatsSourceConfig(NatsConfig):
+    """Where NATS is, and what is read of it."""
+
+    subject: str = option("The subject to read; * and > are wildcards. Property nats.subject has that of a message.")
+    stream: str = option("The stream; empty for the one that takes the subject.", default="")
+    durable: str = option(
+        "Name of the consumer, or in mode core of the queue group; it is made if need be, and instances share it. Empty"
+        " for one made of the source's name.",
+        default="",
+    )
+    deliver_policy: Literal["all", "new", "last"] = option(
+        "Where a consumer that is made begins: with all that the stream has, with what comes, with the last message.",
+        default="all",
+    )
+    ack_wait_seconds: float = option(
+        "Seconds after which a message that is not acknowledged is sent again; for a consumer that is made.",
+        default=30.0,
+        limits=(1, 86_400),
+    )
+    max_ack_pending: int = option(
+        "Messages that are not acknowledged at most, of all instances; for a consumer that is made.",
+        default=20_000,
+        limits=(1, 1_000_000),
+    )
+    batch_size: int = option("Messages of one read at most.", default=500, limits=(1, 10_000))
+
+
+class NatsSource(Source):
+    """Messages of a JetStream stream, or of NATS itself."""
+
+    config = NatsSourceConfig
+
+    def __init__(self) -> None:
+        """Prepare."""
+        self._connection: NatsConnection | None = None
+        self._on_the_way: set[int] = set()  # numbers in the stream that are not settled; across openings
+        self._settled: list[tuple[int, str]] = []
+        self._stream_made: Any = None
+        self._quiet = 0
+
+    def check(self, config: NatsSourceConfig) -> None:
+        """See `Connector.check`."""
+        check(config)
+        if fault := fault_of_subject(config.subject, wildcards=True):
+            raise InvalidConfig(f"subject {fault}")
+        if config.durable and _NAME.search(config.durable):
+            raise InvalidConfig(f"durable: {config.durable!r} has other characters than letters, digits, - and _")
+        if config.stream and config.mode == "core":
+            raise InvalidConfig("stream: only mode jetstream has streams")
+
+    def not_effectively_once(self, config: NatsSourceConfig) -> str:
+        """See `Connector.not_effectively_once`."""
+        if config.mode == "core":
+            return "mode core keeps nothing: what comes while the source is away is lost"
+        return "messages that are not yet acknowledged when an instance is killed are sent again"
+
+    async def open(self, config: NatsSourceConfig, context: SourceContext) -> None:
+        """See `Connector.open`."""
+        self._config, self._log = config, context.logger
+        self._quiet = 0
+        connection = self._connection = NatsConnection(config)
+        await connection.connect(f"{context.name}-{context.instance_id}")
+        durable = config.durable or _NAME.sub("_", context.name)
+        if config.mode == "core":
+            self._log.warning("mode core: what comes while this source is away or too slow is lost")
+            self._subscription = await connection.client.subscribe(config.subject, queue=durable)
+            await connection.flush()
+        else:
+            await self._consume(connection, durable)
+
+    async def _consume(self, connection: NatsConnection, durable: str) -> None:
+        from nats.errors import Error
+        from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
+        from nats.js.errors import NotFoundError
+
+        config = self._config
+        js = connection.client.jetstream(timeout=config.timeout_ms / 1000)
+        try:
+            try:
+                stream = config.stream or await js.find_stream_name_by_subject(config.subject)
+                made = (await js.stream_info(stream)).created
+            except NotFoundError as error:
+                what = f"stream {config.stream}" if config.stream else f"stream that takes subject {config.subject}"
+                raise Retry(f"{config.url}: there is no {what}") from error
+            if made != self._stream_made:  # numbers of another stream of the same name mean other messages
+                self._on_the_way.clear()
+                self._settled.clear()
+                self._stream_made = made
+            try:
+                found = (await js.consumer_info(stream, durable)).config
+                if found.deliver_subject or found.ack_policy != AckPolicy.EXPLICIT:
+                    raise InvalidConfig(
+                        f"durable: consumer {durable} of {stream} is none that is pulled and acknowledges each message"
+                    )
+            except NotFoundError:
+                wanted = ConsumerConfig(
+                    durable_name=durable,
+                    filter_subject=config.subject,
+                    ack_policy=AckPolicy.EXPLICIT,
+                    ack_wait=config.ack_wait_seconds,
+                    max_ack_pending=config.max_ack_pending,
+                    deliver_policy=DeliverPolicy(config.deliver_policy),
+                )
+                await js.add_consumer(stream, wanted)
+            self._subscription = await js.pull_subscribe_bind(durable, stream, pending_bytes_limit=_PENDING_BYTES_MAX)
+        except (Error, OSError, TimeoutError) as error:
+            raise connection.away(error) from error
+
+    async def read(self) -> list[Record]:
+        """See `Source.read`."""
+        connection = self._connection
+        assert connection is not None
+        connection.raise_if_lost()
+        await self._acknowledge(connection)
+        messages = await (self._receive() if self._config.mode == "core" else self._fetch(connection))
+        if messages:
+            self._quiet = 0
+        else:
+            self._quiet += 1
+            connection.raise_if_lost()
+            if self._quiet % _QUIET_READS == 0:
+                await connection.flush()  # the library's reader may have ended without a word
+        if self._config.mode == "core":
+            return [self._record(message, None, None) for message in messages]
+        records = []
+        for message in messages:
+            number = message.metadata.sequence.stream
+            if number not in self._on_the_way:  # else the server was tired of waiting
+                self._on_the_way.add(number)
+                settle = partial(self._settle, number, message.reply)
+                records.append(self._record(message, settle, partial(self._on_the_way.discard, number)))
+        return records
+
+    async def _fetch(self, connection: NatsConnection) -> list[Any]:
+        from nats.errors import Error
+
+        try:
+            found: list[Any] = await self._subscription.fetch(self._config.batch_size, timeout=_WAIT_S)
+        except TimeoutError:
+            return []
+        except (Error, OSError) as error:
+            raise connection.away(error) from error
+        return found
+
+    async def _receive(self) -> list[Any]:
+        found: list[Any] = []
+        with suppress(TimeoutError):
+            found.append(await self._subscription.next_msg(timeout=_WAIT_S))
+            while self._subscription.pending_msgs and len(found) < self._config.batch_size:
+                found.append(await self._subscription.next_msg(timeout=_WAIT_S))
+        return found
+
+    def _record(self, message: Any, settle: Any, fail: Any) -> Record:
+        properties = properties_of(message.headers)
+        key = properties.pop(self._config.key_header, None)
+        properties["nats.subject"] = message.subject
+        time_ms = 0 if settle is None else int(message.metadata.timestamp.timestamp() * 1000)
+        return Record(message.data, key, properties, event_time_ms=time_ms, acknowledge=settle, fail=fail)
+
+    def _settle(self, number: int, reply: str) -> None:
+        self._settled.append((number, reply))
+
+    async def _acknowledge(self, connection: NatsConnection) -> None:
+        from nats.errors import Error
+
+        settled = self._settled
+        if not settled:
+            return
+        try:
+            for _, reply in settled:
+                await connection.client.publish(reply, b"+ACK")
+        except (Error, OSError) as error:
+            raise connection.away(error) from error
+        self._settled = []
+        self._on_the_way.difference_update(number for number, _ in settled)
+
+    async def close(self) -> None:
+        """See `Connector.close`."""
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        try:
+            if connection.client.is_connected and self._settled:
+                await self._acknowledge(connection)
+                await connection.flush()
+        finally:
+            await connection.close()
