@@ -12,6 +12,7 @@ from pathlib import Path
 
 from . import machine, report
 from .client_rates import measure_consume, measure_publish
+from .connector_rates import measure_connectors
 from .exact_rates import measure_exact
 from .failover import measure_failover
 from .figure import Figure, table
@@ -30,6 +31,7 @@ BENCHMARKS: dict[str, Callable[[Plan], Iterator[Figure]]] = {
     "publish": measure_publish,
     "consume": measure_consume,
     "functions": measure_functions,
+    "connectors": measure_connectors,
     "group-commit": measure_group_commit,
     "latency": measure_latency,
     "start": measure_start,
