@@ -11,6 +11,7 @@ time before that, is never read: for objects of S3 that is one whose upload took
 from __future__ import annotations
 
 import base64
+import contextlib
 import csv
 import gzip
 import hashlib
@@ -24,7 +25,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from datetime import time as time_of_day
 from pathlib import Path
-from typing import IO, Any, Literal, NamedTuple
+from typing import IO, Any, Literal, NamedTuple, cast
 
 from ..api.connector import BatchSource, Record, Retry, SourceContext
 from ..api.connector_config import option
@@ -76,6 +77,11 @@ class S3Source(BatchSource):
 
     config = S3SourceConfig
 
+    def __init__(self) -> None:
+        self._client: Any = None
+        self._records: Iterator[Record] | None = None
+        self._files = contextlib.ExitStack()
+
     def check(self, config: S3SourceConfig) -> None:
         """See `Connector.check`."""
         if config.path.startswith("file://"):
@@ -92,10 +98,7 @@ class S3Source(BatchSource):
             need("s3", "pyarrow.parquet")
         self._config = config
         self._context = context
-        self._client: Any = None
         self._directory: Path | None = None
-        self._records: Iterator[Record] | None = None
-        self._stream: IO[bytes] | None = None
         self._handed_over: dict[str, float] | None = None
         if config.path.startswith("file://"):
             self._directory = Path(config.path.removeprefix("file://"))
@@ -106,7 +109,7 @@ class S3Source(BatchSource):
     def close(self) -> None:
         """See `Connector.close`."""
         self._leave()
-        if getattr(self, "_client", None) is not None:
+        if self._client is not None:
             self._client.close()
 
     # -- tasks ----------------------------------------------------------------------------------------------------
@@ -189,15 +192,13 @@ class S3Source(BatchSource):
 
     def _leave(self) -> None:
         self._records = None
-        stream, self._stream = getattr(self, "_stream", None), None
-        if stream is not None:
-            stream.close()
+        self._files.close()
 
     def _read(self, name: str) -> Iterator[Record]:
         """Return the records of an object; what is wrong with it is logged, as reading it again would not help."""
         log, properties = self._context.logger, {"object": name}
         try:
-            stream = self._stream = self._open(name)
+            stream = self._open(name)
         except FileNotFoundError:
             log.error("%s went away before it was read", name)
             return
@@ -222,19 +223,22 @@ class S3Source(BatchSource):
             FileNotFoundError: it is not there any more.
         """
         if self._directory is not None:
-            raw: IO[bytes] = open(self._directory / name, "rb")  # noqa: SIM115  closed when it is left
+            raw: IO[bytes] = self._files.enter_context(open(self._directory / name, "rb"))  # noqa: SIM115
         else:
             try:
                 body = self._client.get_object(Bucket=self._bucket, Key=name)["Body"]
             except self._client.exceptions.NoSuchKey as error:
                 raise FileNotFoundError(name) from error
-            raw = tempfile.SpooledTemporaryFile(_SPOOLED_BYTES)  # noqa: SIM115
-            self._stream = raw
-            shutil.copyfileobj(body, raw, 1 << 20)
-            raw.seek(0)
+            spooled = self._files.enter_context(tempfile.SpooledTemporaryFile(_SPOOLED_BYTES))  # noqa: SIM115
+            with contextlib.closing(body):
+                shutil.copyfileobj(body, spooled, 1 << 20)
+            spooled.seek(0)
+            raw = cast(IO[bytes], spooled)
         head = raw.read(2)
         raw.seek(0)
-        return gzip.open(raw) if head == b"\x1f\x8b" else raw  # type: ignore[return-value]
+        if head != b"\x1f\x8b":
+            return raw
+        return cast(IO[bytes], self._files.enter_context(gzip.open(raw)))
 
 
 class _Broken(Exception):

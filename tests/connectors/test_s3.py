@@ -1,0 +1,248 @@
+"""Source and sink ``s3`` without a service: what is discovered again, what files are read as, and exact objects."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from magnetar.api.connector import Record, RecordRefused, SourceContext
+from magnetar.api.connector_config import read_config
+from magnetar.connectors import s3_sink, s3_source
+from magnetar.connectors.s3_sink import S3Sink, S3SinkConfig
+from magnetar.connectors.s3_source import S3Source, S3SourceConfig
+
+pytestmark = pytest.mark.connectors
+pytest.importorskip("boto3")
+pytest.importorskip("pyarrow")
+
+
+class Context:
+    """Keeps state, as the instance does."""
+
+    def __init__(self) -> None:
+        self.logger = logging.getLogger("s3")
+        self.state: dict[str, bytes] = {}
+
+    def get_state(self, key: str) -> bytes | None:
+        return self.state.get(key)
+
+    def put_state(self, key: str, value: str | bytes) -> None:
+        self.state[key] = value.encode() if isinstance(value, str) else value
+
+
+def source(path: Path, context: Context, **given: Any) -> S3Source:
+    config = read_config(S3SourceConfig, {"path": f"file://{path}", **given})
+    one = S3Source()
+    one.check(config)
+    one.open(config, cast(SourceContext, context))
+    return one
+
+
+def names(tasks: list[bytes]) -> list[str]:
+    return [json.loads(task)["name"] for task in tasks]
+
+
+def values_of(one: S3Source, task: bytes) -> list[Any]:
+    one.prepare(task)
+    values = []
+    while (records := one.read()) is not None:
+        assert 0 < len(records) <= s3_source.BATCH
+        values += [record.value for record in records]
+    return values
+
+
+def test_an_object_is_discovered_once_and_again_when_it_changes(tmp_path: Path) -> None:
+    context = Context()
+    for name in ("b", "a"):
+        (tmp_path / name).write_text(name)
+    one = source(tmp_path, context)
+    assert names(one.discover()) == ["b", "a"]
+    assert names(one.discover()) == []
+    again = source(tmp_path, context)
+    (tmp_path / "a").write_text("changed")
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "d").write_text("d")
+    assert names(again.discover()) == ["a", "c/d"]
+
+
+def test_what_was_discovered_is_remembered_only_when_its_tasks_are_stored(tmp_path: Path) -> None:
+    context = Context()
+    (tmp_path / "a").write_text("a")
+    assert names(source(tmp_path, context).discover()) == ["a"]  # and the instance is killed
+    one = source(tmp_path, context)
+    (task,) = one.discover()
+    one.prepare(task)
+    assert names(source(tmp_path, context).discover()) == []
+
+
+def test_what_is_remembered_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(s3_source, "REMEMBERED", 3)
+    context = Context()
+    listed = [s3_source._Found(f"o{number}", "v", 1000.0 + number) for number in range(10)]
+    one = source(tmp_path, context)
+    monkeypatch.setattr(one, "_list", lambda: iter(listed))
+    assert len(one.discover()) == 10
+    assert one.discover() == []
+    assert len(json.loads(context.state["discovered"])["known"]) == 3
+    listed.append(s3_source._Found("new", "v", 1009.0))
+    assert names(one.discover()) == ["new"]
+    listed += [s3_source._Found("late", "v", 1008.5), s3_source._Found("too late", "v", 1000.0)]
+    assert names(one.discover()) == ["late"]
+    monkeypatch.undo()
+
+
+def test_an_object_older_than_the_window_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    context = Context()
+    day_s = 86_400.0
+    listed = [s3_source._Found("new", "v", 100 * day_s)]
+    one = source(tmp_path, context)
+    monkeypatch.setattr(one, "_list", lambda: iter(listed))
+    one.discover()
+    listed += [s3_source._Found("inside", "v", 94 * day_s), s3_source._Found("outside", "v", 92 * day_s)]
+    assert names(one.discover()) == ["inside"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "expected"),
+    [
+        ("lines", b"a\r\nb\n\n\xff", [b"a", b"b", b"\xff"]),
+        ("lines", gzip.compress(b"a\nb"), [b"a", b"b"]),
+        ("lines", b"", []),
+        ("json", b'{"a":1}\n{no\n[2]', [b'{"a":1}', b"[2]"]),
+        ("csv", "\ufeffa,ü\n1,\"x\ny\"\n2\n".encode(), ['{"a":"1","ü":"x\ny"}', '{"a":"2","ü":null}']),
+        ("csv", b"a\n1\n\xff\n", None),
+        ("parquet", b"no parquet", []),
+        ("lines", gzip.compress(b"a\n" * 100)[:-10], None),
+    ],
+)  # fmt: skip
+def test_formats(tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str, content: bytes, expected: Any) -> None:
+    (tmp_path / "o").write_bytes(content)
+    one = source(tmp_path, Context(), format=kind)
+    (task,) = one.discover()
+    values = values_of(one, task)
+    if kind == "csv" and expected is not None:
+        assert [json.loads(value) for value in values] == [json.loads(text, strict=False) for text in expected]
+    elif expected is not None:
+        assert values == expected
+    if expected is None or (kind == "parquet" and not expected):
+        assert "o cannot be read behind record" in caplog.text
+    one.close()
+
+
+def test_an_object_that_went_away_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "o").write_text("a")
+    one = source(tmp_path, Context())
+    (task,) = one.discover()
+    (tmp_path / "o").unlink()
+    assert values_of(one, task) == []
+    assert "o went away before it was read" in caplog.text
+
+
+def test_a_long_object_comes_in_batches(tmp_path: Path) -> None:
+    (tmp_path / "o").write_bytes(b"".join(b"%d\n" % number for number in range(5000)))
+    one = source(tmp_path, Context())
+    (task,) = one.discover()
+    assert values_of(one, task) == [b"%d" % number for number in range(5000)]
+
+
+class Bucket:
+    """A client of one bucket."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+
+    def put_object(self, Bucket: str, Key: str, Body: bytes) -> None:
+        assert Bucket == "b"
+        self.objects[Key] = Body
+
+    def get_paginator(self, name: str) -> Any:
+        assert name == "list_objects_v2"
+
+        def paginate(Bucket: str, Prefix: str, StartAfter: str) -> Iterator[dict[str, Any]]:
+            keys = [key for key in sorted(self.objects) if key.startswith(Prefix) and key > StartAfter]
+            for begin in range(0, len(keys), 2):
+                yield {"Contents": [{"Key": key} for key in keys[begin : begin + 2]]}
+
+        return SimpleNamespace(paginate=paginate)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def ids(self) -> list[int]:
+        return sorted(json.loads(line)["id"] for body in self.objects.values() for line in body.splitlines())
+
+
+def sink(bucket: Bucket, incarnation: str = "t/n/s@1", *, is_exact: bool = True, **given: Any) -> S3Sink:
+    config = read_config(S3SinkConfig, {"path": "s3://b/p", "accessKeyId": "i", "secretAccessKey": "s", **given})
+    one = S3Sink()
+    one.check(config)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(s3_sink, "make_client", lambda config: bucket)
+        one.open(config, cast(Any, SimpleNamespace(is_exact=is_exact, incarnation=incarnation)))
+    return one
+
+
+def record(number: int, topic: str = "persistent://public/default/t") -> Record:
+    return Record(json.dumps({"id": number}).encode(), topic=topic, message_id=f"1:{number}", sequence=number)
+
+
+@pytest.mark.parametrize("before", [[(0, 5), (5, 9)], [(0, 9)], [(0, 1), (1, 2), (2, 9)], [(0, 9), (9, 12)]])
+@pytest.mark.parametrize("begin", [0, 3, 5, 9])
+def test_however_batches_are_cut_no_record_is_there_twice(before: list[tuple[int, int]], begin: int) -> None:
+    bucket = Bucket()
+    killed = sink(bucket)
+    for first, end in before:
+        killed.write_batch([record(number) for number in range(first, end)])
+    again = sink(bucket)
+    for first in range(begin, 20, 4):
+        again.write_batch([record(number) for number in range(first, min(first + 4, 20))])
+    assert bucket.ids() == list(range(20))
+
+
+def test_a_sink_that_is_created_again_writes_again() -> None:
+    bucket = Bucket()
+    for incarnation in ("t/n/s@1", "t/n/s@2"):
+        sink(bucket, incarnation).write_batch([record(1), record(2)])
+    assert bucket.ids() == [1, 1, 2, 2]
+
+
+def test_topics_have_objects_of_their_own() -> None:
+    bucket = Bucket()
+    topics = ["persistent://public/default/t", "persistent://public/default/t-partition-0"]
+    one = sink(bucket)
+    one.write_batch([record(number, topics[number % 2]) for number in range(6)])
+    one.write_batch([record(number, topics[number % 2]) for number in range(4, 8)])
+    assert bucket.ids() == list(range(8))
+    assert {key.rpartition("/")[0] for key in bucket.objects} == {
+        "p/public/default/t",
+        "p/public/default/t-partition-0",
+    }
+
+
+def test_at_least_once_the_same_records_replace_their_object_and_others_do_not() -> None:
+    bucket = Bucket()
+    one = sink(bucket, is_exact=False)
+    one.write_batch([record(number) for number in range(5)])
+    one.write_batch([record(number) for number in range(5)])
+    assert bucket.ids() == list(range(5))
+    one.write_batch([record(number) for number in (0, 1, 9, 10, 4)])
+    assert bucket.ids() == [0, 0, 1, 1, 2, 3, 4, 4, 9, 10]
+
+
+@pytest.mark.parametrize(
+    ("kind", "bad"),
+    [("json", b"{"), ("json", rb'"\ud800"'), ("lines", b"a\nb"), ("csv", b"[]"), ("csv", rb'{"a":"\ud800"}'),
+     ("parquet", b"7"), ("parquet", b'{"id":"text"}')],
+)  # fmt: skip
+def test_a_bad_record_is_refused_before_anything_is_written(kind: str, bad: bytes) -> None:
+    bucket = Bucket()
+    with pytest.raises(RecordRefused) as refused:
+        sink(bucket, format=kind).write_batch([record(0), Record(bad, topic="u", sequence=1), record(2)])
+    assert (refused.value.index, refused.value.written) == (1, 0)
+    assert not bucket.objects
