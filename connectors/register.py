@@ -55,13 +55,6 @@ BUILT_IN: Mapping[str, Built] = {
     "file": Built("file_source:FileSource", "file_sink:FileSink"),
     "generator": Built("generator_source:GeneratorSource", aliases=("data-generator",)),
     "http": Built("http_source:HttpSource", "http_sink:HttpSink"),
-    "postgres-cdc": Built(
-        "postgres_cdc_source:PostgresCdcSource", extra="postgres-cdc", aliases=("debezium-postgres",)
-    ),
-    "mqtt": Built("mqtt_source:MqttSource", "mqtt_sink:MqttSink", extra="mqtt"),
-    "nats": Built("nats_source:NatsSource", "nats_sink:NatsSink", extra="nats"),
-    "redis": Built(sink="redis_sink:RedisSink", extra="redis"),
-    "redis-streams": Built("redis_streams_source:RedisStreamsSource", extra="redis"),
     "iceberg": Built(sink="iceberg_sink:IcebergSink", extra="iceberg"),
     "influxdb": Built(sink="influxdb_sink:InfluxdbSink"),
     "jdbc": Built(
@@ -76,6 +69,7 @@ BUILT_IN: Mapping[str, Built] = {
         unverified="no MongoDB could be had; its decisions are tested without one",
     ),
     "mqtt": Built("mqtt_source:MqttSource", "mqtt_sink:MqttSink", extra="mqtt"),
+    "nats": Built("nats_source:NatsSource", "nats_sink:NatsSink", extra="nats"),
     "opensearch": Built(sink="elasticsearch_sink:ElasticsearchSink", extra="elasticsearch"),
     "postgres-cdc": Built(
         "postgres_cdc_source:PostgresCdcSource", extra="postgres-cdc", aliases=("debezium-postgres",)

@@ -16,6 +16,8 @@ from tests.connectors.connector_kit import KitContext, Opened, opened
 from tests.connectors.servers.postgres import Postgres
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.connectors
+
 __all__ = ["opened"]
 
 

@@ -22,7 +22,7 @@ from tests.connectors.servers.mariadb import MariaDb
 from tests.connectors.servers.postgres import Postgres
 
 __all__ = ["opened"]
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.connectors
 
 
 class SqliteFile:

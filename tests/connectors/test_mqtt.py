@@ -14,6 +14,8 @@ from magnetar.errors import InvalidConfig
 from tests.connectors.direct import Direct, DirectContext, records_of
 from tests.connectors.servers.mosquitto import Mosquitto
 
+pytestmark = pytest.mark.connectors
+
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Mosquitto]:

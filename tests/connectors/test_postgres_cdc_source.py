@@ -18,7 +18,7 @@ from tests.connectors.servers.postgres import Postgres
 from tests.support.waiting import wait_for
 
 __all__ = ["opened"]
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.connectors
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,8 @@ from tests.connectors.direct import Direct, DirectContext, records_of
 from tests.connectors.servers.redis import RedisServer
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.connectors
+
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[RedisServer]:
