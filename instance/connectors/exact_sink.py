@@ -38,7 +38,7 @@ from ..unit import HeldEntries, Unit
 from .loaded_sink import LoadedSink
 from .pauses import Pauses
 from .session import Unwanted
-from .sink import SinkCall, gather
+from .sink import Intake, SinkCall
 from .writing import Outcome
 
 _LOOK_S = 0.2
@@ -67,6 +67,7 @@ class ExactSinkMaker(ResultMaker):
         self._sink: SinkCall
         self._pauses: Pauses
         self._held: HeldEntries
+        self._intake = Intake()
         self._thread: FunctionThread | None = None
 
     def use(self, sink: SinkCall, pauses: Pauses, held: HeldEntries) -> None:
@@ -78,19 +79,25 @@ class ExactSinkMaker(ResultMaker):
     def process(self, thread: FunctionThread, calls: Calls, source: Source, entry: ReceivedEntry) -> None:
         """See `function_thread.Maker`."""
         self._thread = thread
-        self.go_on()
         thread.take_over()
-        if not self._pauses.park((source, entry), self._held):
-            self._process(thread, cast(Activation, source), entry)
+        self._intake.put_back((source, entry))
+        while self._intake:
+            self.go_on()
+            item = self._intake.pop()
+            if not self._pauses.park(item, self._held):
+                self._process(thread, cast(Activation, item[0]), item[1])
 
     def go_on(self) -> None:
         """Process entries of inputs that were paused, and skip those of partitions that are not ours any more."""
         while self._thread is not None and (item := self._pauses.parked(_is_over)) is not None:
             self._process(self._thread, cast(Activation, item[0]), item[1], joins=False)
 
-    def skip_parked(self) -> None:
-        """Take back the entries of inputs that are paused."""
-        for source, entry in self._pauses.all_parked():
+    def skip_rest(self) -> None:
+        """Take back the entries that wait, for the thread or for an input to go on."""
+        rest = self._pauses.all_parked()
+        while self._intake:
+            rest.append(self._intake.pop())
+        for source, entry in rest:
             self._skip(cast(Activation, source), entry)
 
     def _process(
@@ -99,7 +106,7 @@ class ExactSinkMaker(ResultMaker):
         if activation.is_over:
             self._skip(activation, entry)
             return
-        unit, entries, _ = gather(thread, activation, entry, self._sink.batching, joins=joins)
+        unit, entries, _ = self._intake.gather(thread, activation, entry, self._sink.batching, joins=joins)
         outcome = Outcome()
         done = 0
         session = self._sink.session
@@ -186,7 +193,7 @@ class ExactSinkSettlement(EffectivelyOnce):
         return calls
 
     def _close_sink(self, close: Callable[[], None] | None) -> None:
-        self.maker.skip_parked()
+        self.maker.skip_rest()
         if close is not None:
             close()
 

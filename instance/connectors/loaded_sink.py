@@ -16,7 +16,7 @@ from ..function_thread import Calls
 from ..loading.loader import Home, load_serde
 from ..output_headers import HeaderMaker
 from ..state.session import StateSession
-from ..unit import HELD_MESSAGES_MAX
+from ..unit import HELD_BYTES_MAX, HELD_MESSAGES_MAX
 from .context import InstanceContext
 from .loading import load_connector
 from .pauses import Pauses
@@ -121,4 +121,5 @@ def _checked(batching: Batching) -> Batching:
             f"the sink wants batches of {batching.records} records, {batching.size} bytes and {batching.time_s:g} s"
         )
     # More than half of what is held at the most would never come together.
-    return batching._replace(records=min(batching.records, HELD_MESSAGES_MAX // 2))
+    most = Batching(HELD_MESSAGES_MAX // 2, HELD_BYTES_MAX // 2)
+    return batching._replace(records=min(batching.records, most.records), size=min(batching.size, most.size))

@@ -23,7 +23,7 @@ from ...client.consumers.received import ReceivedEntry
 from ...errors import ProtocolError
 from ..acks.pieces import OpenInput, Piece, PieceMaker
 from ..batch_call import Failure
-from ..function_thread import Calls, FunctionThread, Source
+from ..function_thread import Calls, FunctionThread, Item, Source
 from ..publish_request import PublishRequest
 from ..stats import now_ms
 from ..unit import HeldEntries, Unit
@@ -97,41 +97,79 @@ class SinkCall:
             self.session.idle(self.sink.idle)
 
 
-def gather(
-    thread: FunctionThread, source: Source, entry: ReceivedEntry, batching: Batching, *, joins: bool = True
-) -> tuple[Unit, list[ReceivedEntry], list[ReceivedEntry]]:
-    """Return an entry with those of the same input that are queued behind it, or come in the time of ``batching``.
+class Intake:
+    """Entries that were taken from the inbox, and wait: they are of another input than the unit at hand.
 
-    Sizes are those of the messages, not of what they were compressed to. Without ``joins`` it is that entry alone.
-
-    Returns:
-        The unit of all wanted messages, all entries, and those of them that have none.
+    So the entries of one input come together, however those of several follow each other; an input's own keep their
+    order. There are never more than are held.
     """
-    unit, entries, empty = Unit(), [], []
-    until_s = time.monotonic() + batching.time_s if batching.time_s else 0.0
-    size = 0
-    while True:
-        entries.append(entry)
-        size += _size_of(entry)
-        try:
-            indexes = thread.read(entry)
-        except ProtocolError as error:
-            text = f"entry {entry.message_id} of {entry.topic} is damaged and was dropped"
-            thread.damaged(f"{text}: {error}", text)
-            empty.append(entry)
-        else:
-            if indexes is None or indexes:
-                unit.add(entry, indexes)
-            else:
+
+    def __init__(self) -> None:
+        """Nothing waits yet."""
+        self._waiting: deque[Item] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def put_back(self, item: Item) -> None:
+        """Have an entry processed next."""
+        self._waiting.appendleft(item)
+
+    def pop(self) -> Item:
+        """Return the entry that waits for longest."""
+        return self._waiting.popleft()
+
+    def next_of(self, thread: FunctionThread, source: Source, wait_s: float) -> ReceivedEntry | None:
+        """Return the next entry of an input that is there, or comes within a time."""
+        for number, item in enumerate(self._waiting):
+            if item[0] is source:
+                del self._waiting[number]
+                return item[1]
+        until_s = time.monotonic() + wait_s
+        while (polled := thread.poll(wait_s)) is not None:
+            if polled[0] is source:
+                return polled[1]
+            self._waiting.append(polled)
+            wait_s = until_s - time.monotonic()
+        return None
+
+    def gather(
+        self, thread: FunctionThread, source: Source, entry: ReceivedEntry, batching: Batching, *, joins: bool = True
+    ) -> tuple[Unit, list[ReceivedEntry], list[ReceivedEntry]]:
+        """Return an entry with those of its input that are there, or come in the time of ``batching``.
+
+        Sizes are those of the messages, not of what they were compressed to. Without ``joins`` it is that entry alone.
+
+        Returns:
+            The unit of all wanted messages, all entries, and those of them that have none.
+        """
+        unit, entries, empty = Unit(), [], []
+        until_s = time.monotonic() + batching.time_s
+        size = 0
+        while True:
+            entries.append(entry)
+            size += _size_of(entry)
+            try:
+                indexes = thread.read(entry)
+            except ProtocolError as error:
+                text = f"entry {entry.message_id} of {entry.topic} is damaged and was dropped"
+                thread.damaged(f"{text}: {error}", text)
                 empty.append(entry)
-        wait_s = until_s - time.monotonic() if until_s else 0.0
-        if not joins or len(unit) >= batching.records or size >= batching.size or (item := thread.poll(wait_s)) is None:
-            return unit, entries, empty
-        entry = item[1]
-        is_full = len(unit) + entry.permits > batching.records or size + _size_of(entry) > batching.size
-        if item[0] is not source or (unit.entries and is_full):
-            thread.put_back(item)
-            return unit, entries, empty
+            else:
+                if indexes is None or indexes:
+                    unit.add(entry, indexes)
+                else:
+                    empty.append(entry)
+            if not joins or len(unit) >= batching.records or size >= batching.size:
+                return unit, entries, empty
+            following = self.next_of(thread, source, until_s - time.monotonic() if batching.time_s else 0.0)
+            if following is None:
+                return unit, entries, empty
+            entry = following
+            is_full = len(unit) + entry.permits > batching.records or size + _size_of(entry) > batching.size
+            if unit.entries and is_full:
+                self.put_back((source, entry))
+                return unit, entries, empty
 
 
 def _size_of(entry: ReceivedEntry) -> int:
@@ -159,6 +197,7 @@ class SinkMaker(PieceMaker):
         self._sink: SinkCall
         self._pauses: Pauses
         self._held: HeldEntries
+        self._intake = Intake()
         self._later: list[_Postponed] = []
         self._number = count()
         self._thread: FunctionThread
@@ -172,9 +211,12 @@ class SinkMaker(PieceMaker):
     def process(self, thread: FunctionThread, calls: Calls, source: Source, entry: ReceivedEntry) -> None:
         """See `function_thread.Maker`."""
         self._thread = thread
-        self.go_on()
-        if not self._pauses.park((source, entry), self._held):
-            self._write(thread, source, entry)
+        self._intake.put_back((source, entry))
+        while self._intake and not thread.is_stopping:
+            self.go_on()
+            item = self._intake.pop()
+            if not self._pauses.park(item, self._held):
+                self._write(thread, *item)
 
     def go_on(self) -> None:
         """Process what has waited and is due: refused records, and inputs that were paused."""
@@ -184,7 +226,7 @@ class SinkMaker(PieceMaker):
 
     def _write(self, thread: FunctionThread, source: Source, entry: ReceivedEntry, *, joins: bool = True) -> None:
         origin = cast(OpenInput, source)
-        unit, _, empty = gather(thread, source, entry, self._sink.batching, joins=joins)
+        unit, _, empty = self._intake.gather(thread, source, entry, self._sink.batching, joins=joins)
         for one in empty:
             self._drop(origin, one)
         if not unit.entries or thread.is_stopping:
