@@ -12,6 +12,10 @@ A `Settlement` decides what the outcome of processing does:
 | manual | by the function | are sent |
 | effectively once, direct | when its outputs and all before are durable | are sent, numbered by positions |
 | effectively once, outbox | the same | are committed with position and state, then sent the same way |
+| sink | when its records are written, or stored in the dead-letter topic | there are none |
+| sink, at most once | before they are written | there are none |
+| sink, effectively once | as of a sink, with all before | there are none |
+| source | there are none | are sent; its position is kept when they are durable |
 """
 
 from __future__ import annotations

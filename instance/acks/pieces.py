@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import cast
 
-from ...api.connector import Batching
 from ...api.serde import SerDe
 from ...client.config import Compression
 from ...client.consumers.received import ReceivedEntry
@@ -34,9 +33,6 @@ OUTPUT_ENTRY_BYTES_MAX = 1024 * 1024  # larger outputs of one input entry go out
 SHIP_AFTER_S = 0.010
 OUTPUT_MESSAGES_MAX = 50_000
 OUTPUT_BYTES_MAX = 64 * 1024 * 1024
-
-
-_AS_THEY_COME = Batching(UNIT_MESSAGES_MAX, UNIT_BYTES_MAX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +84,7 @@ class Piece:
 
 
 @dataclass(slots=True)
-class Building:
+class _Building:
     """Outputs collected since the last piece."""
 
     begin: int
@@ -111,16 +107,13 @@ class PieceMaker:
         self,
         ship: Callable[[Piece], None],
         drop: Callable[[OpenInput, ReceivedEntry], None],
-        batching: Batching = _AS_THEY_COME,
     ) -> None:
         """Prepare.
 
         Args:
             ship: takes a piece, on the function's thread.
             drop: takes an entry that gives the function nothing to do, on the function's thread.
-            batching: how large a unit becomes.
         """
-        self._batching = batching
         self.gate = Gate(OUTPUT_MESSAGES_MAX, OUTPUT_BYTES_MAX)
         self.tickets: list[Ticket] = []
         self.state: StateLink | None = None
@@ -134,7 +127,7 @@ class PieceMaker:
             return
         count = len(unit)
         needs_headers = calls.has_output and any(map(calls.headers.needs_headers, unit.entries))
-        building = Building(0, time.perf_counter(), headers=[] if needs_headers else None)
+        building = _Building(0, time.perf_counter(), headers=[] if needs_headers else None)
         state, end = self.state, 0
         for position, results, busy_s in thread.steps(calls, source, unit):
             end = position + len(results.outputs)
@@ -145,7 +138,7 @@ class PieceMaker:
             now_s = time.perf_counter()
             if now_s - building.began_s > SHIP_AFTER_S or (state is not None and state.session.is_full):
                 self._ship(calls, source, unit, end, building)
-                building = Building(end, now_s, headers=[] if needs_headers else None)
+                building = _Building(end, now_s, headers=[] if needs_headers else None)
         self._ship(calls, source, unit, end, building)
         if calls.context is not None:
             calls.context.leave()
@@ -156,8 +149,6 @@ class PieceMaker:
         """Return an entry with those of the same input that are queued behind it."""
         unit = Unit()
         messages, size = unit.messages, 0
-        records_max, size_max, wait_s = self._batching
-        until_s = time.monotonic() + wait_s if wait_s else 0.0
         while True:
             size += entry.body_bytes
             try:
@@ -169,11 +160,10 @@ class PieceMaker:
                     unit.add(entry, indexes)
                 else:
                     self._drop(cast(OpenInput, source), entry)
-            wait_s = until_s - time.monotonic() if until_s else 0.0
-            if len(messages) >= records_max or (item := thread.poll(wait_s)) is None:
+            if len(messages) >= UNIT_MESSAGES_MAX or (item := thread.poll()) is None:
                 return unit
             entry = item[1]
-            is_full = len(messages) + entry.permits > records_max or size + entry.body_bytes > size_max
+            is_full = len(messages) + entry.permits > UNIT_MESSAGES_MAX or size + entry.body_bytes > UNIT_BYTES_MAX
             if item[0] is not source or (messages and is_full):
                 thread.put_back(item)
                 return unit
@@ -186,7 +176,7 @@ class PieceMaker:
     # -- results --------------------------------------------------------------------------------------------------
 
     def _take_results(
-        self, thread: FunctionThread, calls: Calls, unit: Unit, base: int, results: Results, building: Building
+        self, thread: FunctionThread, calls: Calls, unit: Unit, base: int, results: Results, building: _Building
     ) -> None:
         if calls.has_output and sum(map(len, filter(None, results.outputs))) > MESSAGE_BYTES_MAX:
             _refuse_large_outputs(results)
@@ -197,7 +187,7 @@ class PieceMaker:
         if calls.has_output:
             collect(calls, unit, base, results, building.outputs, building.headers)
 
-    def _ship(self, calls: Calls, source: Source, unit: Unit, end: int, building: Building) -> None:
+    def _ship(self, calls: Calls, source: Source, unit: Unit, end: int, building: _Building) -> None:
         if end == building.begin:
             return  # stopped before anything was done
         changes = None
