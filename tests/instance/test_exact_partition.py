@@ -74,6 +74,12 @@ class Work:
     def create_lock(self, producer_name: str) -> None:
         """Have no lock."""
 
+    def resumed(self, topic: str) -> asyncio.Event:
+        """Pause nothing."""
+        never_paused = asyncio.Event()
+        never_paused.set()
+        return never_paused
+
     def process(self, item: tuple[Activation, ReceivedEntry]) -> None:
         """Do what the function's thread does, a little later."""
         self.inbox.append(item)
