@@ -1,4 +1,8 @@
-"""The source ``generator``: made-up records of typed fields, at a rate."""
+"""The source ``generator``: made-up records of typed fields, at a rate.
+
+A record is made of the seed and its number alone, so the same records come again after a start, or with the same seed:
+the position is a number. The time of a record is that of the first one and what the rate makes of its number.
+"""
 
 from __future__ import annotations
 
@@ -6,47 +10,50 @@ import json
 import random
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeAlias
 
 from ..api.connector import EndOfInput, Record, Source, SourceContext
 from ..api.connector_config import option
 from ..errors import InvalidConfig
 
-_BATCH_S = 0.05
+_PAUSE_S = 0.02
 _BATCH_MAX = 1000
+_BEHIND_S = 5.0
+"""So far the generator falls behind its rate where records are not taken; it does not make up for more."""
 _NAMES = ("Ada", "Bo", "Chen", "Dina", "Emil", "Fatima", "Göran", "Hye-jin", "Ines", "José", "Kofi", "Łucja")
+_FAMILIES = ("Abe", "Berg", "Costa", "Diaz", "Eze", "Fischer", "Gupta", "Håkansson", "Ivanova", "Jones", "Kim", "Lê")
 _WORDS = (
-    "amber",
-    "brook",
-    "cedar",
-    "delta",
-    "ember",
-    "fjord",
-    "grove",
-    "harbour",
-    "island",
-    "jasper",
-    "kelp",
-    "lagoon",
-)
+    "amber", "brook", "cedar", "delta", "ember", "fjord", "grove", "harbour", "island", "jasper", "kelp", "lagoon",
+)  # fmt: skip
+_CITIES = ("Accra", "Bergen", "Córdoba", "Dakar", "Essen", "Fukuoka", "Graz", "Hanoi", "İzmir", "Jena", "Kyiv", "Lima")
+_COUNTRIES = ("AR", "AT", "BR", "DE", "GH", "JP", "NO", "PE", "SN", "TR", "UA", "VN")
+
+Maker: TypeAlias = Callable[[random.Random, int, datetime], Any]
+"""Makes a value of random numbers, the number of its record, and its time."""
 
 
 @dataclass
 class GeneratorConfig:
     """What records look like, and how many there are."""
 
-    fields: dict[str, str] = option(
-        "Names of fields and their types: sequence, integer, number, boolean, text, name, email, uuid, time, or"
-        " a range such as 1..100, or words to choose from such as red|green.",
+    fields: dict[str, Any] = option(
+        "Names of fields and their types: sequence, integer, number, boolean, text, word, name, email, city, country,"
+        " ip, uuid, time, date, null; a range such as 1..100 or 0.5..2.5; words to choose from such as red|green. One"
+        " that ends in ? is null now and then. An object is one of fields, a list of one type a list of one to three.",
         default={"id": "sequence", "name": "name", "amount": "1..1000", "at": "time"},
     )
     key: str = option("The field whose value is the key; empty for none.", default="")
     rate: float = option("Records a second; 0 for as many as possible.", default=10.0, limits=(0, 10_000_000))
     count: int = option("How many records there are; 0 for no end.", default=0, limits=(0, None))
     seed: int = option("Of the random numbers: records are the same with the same seed.", default=0)
+    start: str = option(
+        "The time of the first record, as 2026-01-01T00:00:00Z; empty for 1970, and for the time of the clock without"
+        " EFFECTIVELY_ONCE.",
+        default="",
+    )
 
 
 class GeneratorSource(Source):
@@ -54,74 +61,135 @@ class GeneratorSource(Source):
 
     config = GeneratorConfig
 
-    def open(self, config: GeneratorConfig, context: SourceContext) -> None:
-        """See `Connector.open`."""
+    def check(self, config: GeneratorConfig) -> None:
+        """See `Connector.check`."""
+        if not config.fields:
+            raise InvalidConfig("fields must name at least one field")
+        _object("", config.fields)
         if config.key and config.key not in config.fields:
             raise InvalidConfig(f"key {config.key} is none of the fields {', '.join(config.fields)}")
+        _time(config.start)
+
+    def not_effectively_once(self, config: GeneratorConfig) -> str:
+        """See `Connector.not_effectively_once`."""
+        return ""
+
+    def open(self, config: GeneratorConfig, context: SourceContext) -> None:
+        """See `Connector.open`."""
         self._config = config
-        self._makers = {name: _maker(name, kind) for name, kind in config.fields.items()}
+        self._make = _object("", config.fields)
+        self._is_clock = not config.start and not context.is_exact
+        self._start = _time(config.start)
+        self._gap = timedelta(seconds=1 / config.rate if config.rate else 0.001)
         self._number = int(context.position or 0)
         self._step = context.parallelism
         self._first = context.instance_id
-        self._began_s, self._began_at = time.monotonic(), self._number
+        self._due_s = time.monotonic()
 
     def read(self) -> list[Record] | None:
         """See `Source.read`."""
         config = self._config
+        first = self._number * self._step + self._first
+        if config.count and first >= config.count:
+            raise EndOfInput(f"all {config.count} records are made")
         due = _BATCH_MAX
         if config.rate:
-            time.sleep(_BATCH_S)
-            share = config.rate / self._step
-            due = min(int((time.monotonic() - self._began_s) * share) - (self._number - self._began_at), 100_000)
-        records: list[Record] = []
-        for _ in range(due):
-            number = self._number * self._step + self._first
-            if config.count and number >= config.count:
-                if not records:
-                    raise EndOfInput(f"all {config.count} records are made")
-                break
-            self._number += 1
-            records.append(self._record(number))
-        return records
+            gap_s = self._step / config.rate
+            now_s = time.monotonic()
+            self._due_s = max(self._due_s, now_s - _BEHIND_S)
+            if self._due_s > now_s:
+                time.sleep(min(self._due_s - now_s, _PAUSE_S))
+                return None
+            due = min(int((now_s - self._due_s) / gap_s) + 1, _BATCH_MAX)
+            self._due_s += due * gap_s
+        numbers = range(first, first + due * self._step, self._step)
+        if config.count:
+            numbers = numbers[: len(range(first, config.count, self._step))]
+        self._number += len(numbers)
+        return list(map(self._record, numbers))
 
     def _record(self, number: int) -> Record:
-        rng = random.Random(self._config.seed << 32 ^ number)
-        value = {name: make(rng, number) for name, make in self._makers.items()}
+        rng = random.Random(self._config.seed << 64 ^ number)
+        at = datetime.now(UTC) if self._is_clock else self._start + self._gap * number
+        value = self._make(rng, number, at)
         key = self._config.key
-        return Record(json.dumps(value, ensure_ascii=False), str(value[key]) if key else None)
+        text = json.dumps(value, ensure_ascii=False)
+        of_key = value[key] if key else None
+        return Record(text, of_key if of_key is None else str(of_key), event_time_ms=int(at.timestamp() * 1000))
 
     def snapshot(self) -> int:
         """See `Source.snapshot`."""
         return self._number
 
 
-def _maker(name: str, kind: str) -> Callable[[random.Random, int], Any]:
+def _time(text: str) -> datetime:
+    """Return the time that a text names, 1970 for an empty one."""
+    try:
+        at = datetime.fromisoformat(text or "1970-01-01T00:00:00Z")
+    except ValueError as error:
+        raise InvalidConfig(f"start {text!r} is no time such as 2026-01-01T00:00:00Z") from error
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+def _object(name: str, fields: Mapping[str, Any]) -> Maker:
+    """Return what makes objects of some fields; ``name`` is that of the object, with a dot behind it."""
+    makers = [(key, _maker(name + key, kind)) for key, kind in fields.items()]
+    return lambda rng, number, at: {key: make(rng, number, at) for key, make in makers}
+
+
+def _maker(name: str, kind: Any) -> Maker:
     """Return what makes the values of a field."""
+    if isinstance(kind, dict) and kind:
+        return _object(f"{name}.", kind)
+    if isinstance(kind, list) and len(kind) == 1:
+        make = _maker(name, kind[0])
+        return lambda rng, number, at: [make(rng, number, at) for _ in range(rng.randint(1, 3))]
+    if not isinstance(kind, str):
+        raise InvalidConfig(f"field {name}: {kind!r} is no type, object of fields, or list of one type")
+    if kind.endswith("?"):
+        inner = _maker(name, kind[:-1])
+        return lambda rng, number, at: None if rng.random() < 0.2 else inner(rng, number, at)
     if kind in _MAKERS:
         return _MAKERS[kind]
-    low, dots, high = kind.partition("..")
-    if dots:
-        try:
-            first, last = int(low), int(high)
-        except ValueError:
-            first, last = 1, 0
-        if first > last:
-            raise InvalidConfig(f"field {name}: {kind!r} is no range such as 1..100")
-        return lambda rng, _: rng.randint(first, last)
+    if ".." in kind:
+        return _range(name, kind)
     if "|" in kind:
         words = kind.split("|")
-        return lambda rng, _: rng.choice(words)
+        return lambda rng, number, at: rng.choice(words)
     raise InvalidConfig(f"field {name}: {kind!r} is no type; known are {', '.join(_MAKERS)}, 1..100 and red|green")
 
 
-_MAKERS: dict[str, Callable[[random.Random, int], Any]] = {
-    "sequence": lambda rng, number: number,
-    "integer": lambda rng, number: rng.getrandbits(31),
-    "number": lambda rng, number: round(rng.random() * 1000, 3),
-    "boolean": lambda rng, number: rng.random() < 0.5,
-    "text": lambda rng, number: " ".join(rng.choices(_WORDS, k=rng.randint(2, 8))),
-    "name": lambda rng, number: rng.choice(_NAMES),
-    "email": lambda rng, number: f"{rng.choice(_WORDS)}.{number}@example.com",
-    "uuid": lambda rng, number: str(uuid.UUID(int=rng.getrandbits(128), version=4)),
-    "time": lambda rng, number: datetime.now(UTC).isoformat(timespec="milliseconds"),
+def _range(name: str, kind: str) -> Maker:
+    low, _, high = kind.partition("..")
+    try:
+        if "." not in low and "." not in high:
+            first, last = int(low), int(high)
+            if first <= last:
+                return lambda rng, number, at: rng.randint(first, last)
+        else:
+            least, most = float(low), float(high)
+            if least <= most < float("inf"):
+                digits = max(len(part.partition(".")[2]) for part in (low, high))
+                return lambda rng, number, at: round(rng.uniform(least, most), digits)
+    except ValueError:
+        pass
+    raise InvalidConfig(f"field {name}: {kind!r} is no range such as 1..100 or 0.5..2.5")
+
+
+_MAKERS: dict[str, Maker] = {
+    "sequence": lambda rng, number, at: number,
+    "integer": lambda rng, number, at: rng.getrandbits(31),
+    "number": lambda rng, number, at: round(rng.random() * 1000, 3),
+    "boolean": lambda rng, number, at: rng.random() < 0.5,
+    "text": lambda rng, number, at: " ".join(rng.choices(_WORDS, k=rng.randint(2, 8))),
+    "word": lambda rng, number, at: rng.choice(_WORDS),
+    "name": lambda rng, number, at: f"{rng.choice(_NAMES)} {rng.choice(_FAMILIES)}",
+    "email": lambda rng, number, at: f"{rng.choice(_WORDS)}.{number}@example.com",
+    "city": lambda rng, number, at: rng.choice(_CITIES),
+    "country": lambda rng, number, at: rng.choice(_COUNTRIES),
+    "ip": lambda rng, number, at: f"198.51.100.{rng.randint(1, 254)}",
+    "uuid": lambda rng, number, at: str(uuid.UUID(int=rng.getrandbits(128), version=4)),
+    "time": lambda rng, number, at: at.isoformat(timespec="milliseconds"),
+    "date": lambda rng, number, at: at.date().isoformat(),
+    "null": lambda rng, number, at: None,
 }

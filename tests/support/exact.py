@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import random
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
@@ -134,3 +135,22 @@ async def kill_at(runtime: ProcessRuntime, spec: InstanceSpec, client: AsyncClie
     await arrived(client, topic, outputs)
     os.kill(instance.process_id, signal.SIGKILL)
     await instance.wait()
+
+
+async def run_and_kill(
+    runtime: ProcessRuntime, spec: InstanceSpec, client: AsyncClient, topic: str, rng: random.Random, total: int
+) -> int:
+    """Run an instance until its output topic holds so many messages, killing it at random moments; return how often.
+
+    Mostly it is killed when it has made something, however slow the machine is, and now and then while it starts.
+    """
+    kills = 0
+    while (before := await count(client, topic)) < total:
+        instance = await runtime.start(spec)
+        if rng.random() < 0.75:
+            await arrived(client, topic, before + 1)
+        await asyncio.sleep(rng.uniform(0.0, 0.3))
+        os.kill(instance.process_id, signal.SIGKILL)
+        await instance.wait()
+        kills += 1
+    return kills
