@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -130,6 +132,34 @@ async def test_reopened_source_goes_on_behind_what_it_handed_over(
     assert [message.data for message in await receive(client, f"{topic}-out", 100)] == numbers(0, 100)
     await until(noted(sources, "open", 3))
     assert [position for _, position in sources.notes("open")][:3] == [None, 40, 80]
+    await instance.stop(10)
+
+
+async def test_reopening_waits_until_all_that_was_handed_over_is_durable(
+    client: AsyncClient, server: Server, sources: Sources, topic: str
+) -> None:
+    """What a source throws away when it is opened behind a record must be stored."""
+    code = f"""
+    last, freezes = 100, True
+    def read(self):
+        import os, signal
+        if self.number == 50 and Mine.freezes:
+            Mine.freezes = False
+            raise Retry("away")
+        if self.number == 40:
+            os.kill({server.pid}, signal.SIGSTOP)
+        return super().read()
+"""
+    instance = await sources.runtime.start(sources.spec(code))
+    try:
+        await until(noted(sources, "close"))
+        with pytest.raises(TimeoutError):
+            await until(noted(sources, "open", 2), timeout_s=1.0)
+        assert "retrying" in (await instance.status()).failureException
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
+    assert [message.data for message in await receive(client, f"{topic}-out", 100)] == numbers(0, 100)
+    assert [position for _, position in sources.notes("open")] == [None, 50]
     await instance.stop(10)
 
 
