@@ -6,14 +6,24 @@ import json
 import logging
 import re
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from magnetar.api.connector_config import read_config
+from magnetar.client.client import AsyncClient
 from magnetar.connectors.cron_source import CronConfig, CronSource
 from magnetar.connectors.schedule import Schedule
 from magnetar.errors import InvalidConfig
+from magnetar.runtime.thread.runtime import ThreadRuntime
+from magnetar.wire import functions_pb2 as records
+
+from tests.support.function_topics import EARLIEST
+from tests.support.instances import MakeSpec, client, make_spec, server, topic
+from tests.support.servers import Server
+
+__all__ = ["client", "make_spec", "server", "topic"]
 
 
 def times(expression: str, zone: str, start: str, count: int) -> list[str]:
@@ -94,8 +104,8 @@ NOW = datetime(2026, 1, 1, 12, 0, 30, tzinfo=UTC)
 )
 def test_times_that_were_missed(missed: str, ago: timedelta, expected: list[str]) -> None:
     source = opened((NOW - ago).isoformat(), missed=missed)
-    records = source.due_at(NOW)
-    assert [json.loads(record.value)["due"][11:19] for record in records] == expected
+    found = source.due_at(NOW)
+    assert [json.loads(record.value)["due"][11:19] for record in found] == expected
     assert source.due_at(NOW) == []
 
 
@@ -123,3 +133,23 @@ def test_only_times_that_are_all_made_up_for_are_effectively_once() -> None:
     source = CronSource()
     assert source.not_effectively_once(CronConfig("* * * * *", missed="all")) == ""
     assert "missed skip" in source.not_effectively_once(CronConfig("* * * * *"))
+
+
+async def test_cron_source_sends_records(client: AsyncClient, server: Server, make_spec: MakeSpec, topic: str) -> None:
+    runtime = ThreadRuntime(server.service_url)
+    source = {"builtin": "cron", "configs": json.dumps({"schedule": "* * * * * ?", "missed": "all"})}
+    instances = [
+        await runtime.start(
+            make_spec(
+                "", instance_id=number, parallelism=2, source=source, componentType=records.FunctionDetails.SOURCE
+            )
+        )
+        for number in (0, 1)
+    ]
+    consumer = await client.subscribe(f"{topic}-out", "test", EARLIEST)
+    due = [datetime.fromisoformat(json.loads((await consumer.receive(30)).data)["due"]) for _ in range(3)]
+    assert [(after - before).total_seconds() for before, after in pairwise(due)] == [1, 1]
+    await consumer.close()
+    for instance in instances:
+        await instance.stop(10)
+    await runtime.close()
