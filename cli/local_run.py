@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..wire.printable import printable
+from .config_flags import QuietOption
 from .failure import Failure
 from .settings import Settings
 
@@ -44,7 +45,7 @@ def local_run_options(command: Callable[..., Any]) -> Callable[..., Any]:
             help="State store, bk://host:port; without one a source keeps no position.",
         ),
         click.option(
-            "--broker-service-url", "--brokerServiceUrl", "broker_service_url", metavar="URL",
+            "--broker-service-url", "--brokerServiceUrl", "broker_service_url", cls=QuietOption, metavar="URL",
             help="Address of the broker; else --service-url before the command.",
         ),
     ):  # fmt: skip

@@ -6,7 +6,7 @@ under ``configs``, which this knows nothing of.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
@@ -226,5 +226,13 @@ SINK_FIELDS = (*fields_of(SinkConfig), *(one for one in _OTHERS if one.name != "
 """Every field that the JSON of a sink may have."""
 SOURCE_FIELDS_BY_NAME = by_name(SOURCE_FIELDS)
 SINK_FIELDS_BY_NAME = by_name(SINK_FIELDS)
-SOURCE_FLAGS = tuple(with_flags(SOURCE_FIELDS))
-SINK_FLAGS = tuple(with_flags(SINK_FIELDS))
+_FIRST = ("sourceType", "sinkType", "inputs", "topicName", "configs", "secrets", "archive", "className")
+"""What nearly everyone gives; their flags come first in the help."""
+
+
+def _in_order(flags: Iterable[tuple[str, Field]]) -> tuple[tuple[str, Field], ...]:
+    return tuple(sorted(flags, key=lambda flag: _FIRST.index(flag[0]) if flag[0] in _FIRST else len(_FIRST)))
+
+
+SOURCE_FLAGS = _in_order(with_flags(SOURCE_FIELDS))
+SINK_FLAGS = _in_order(with_flags(SINK_FIELDS))
