@@ -99,23 +99,28 @@ def fields_of(config: type[Any]) -> tuple[Field, ...]:
     """Return the fields of a configuration class; none for ``dict``.
 
     Raises:
-        TypeError: the class is no dataclass of `option` fields of types that can be checked.
+        InvalidConfig: the class is no dataclass of `option` fields of types that can be checked.
     """
     if config is dict:
         return ()
     if not dataclasses.is_dataclass(config):
-        raise TypeError(f"config {config.__name__} is no dataclass")
-    hints = get_type_hints(config)
+        raise InvalidConfig(f"config {config.__name__} is no dataclass")
+    try:
+        hints = get_type_hints(config)
+    except (NameError, TypeError) as error:
+        raise InvalidConfig(f"config {config.__name__}: a type cannot be read: {error}") from error
     return tuple(_field(config.__name__, field, hints[field.name]) for field in dataclasses.fields(config))
 
 
 def _field(owner: str, field: dataclasses.Field[Any], hint: Any) -> Field:
     given: _Option | None = field.metadata.get(_OPTION)
     if given is None:
-        raise TypeError(f"{owner}.{field.name}: declare it by option(…), with what it means")
+        raise InvalidConfig(f"{owner}.{field.name}: declare it by option(…), with what it means")
     kind, choices = _kind_of(hint)
     if kind is None:
-        raise TypeError(f"{owner}.{field.name}: its type is none of str, int, float, bool, Literal, list[str] and dict")
+        raise InvalidConfig(
+            f"{owner}.{field.name}: its type is none of str, int, float, bool, Literal, list[str] and dict"
+        )
     default = field.default
     if field.default_factory is not MISSING:
         default = field.default_factory()

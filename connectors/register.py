@@ -18,6 +18,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, NamedTuple
 
 from ..api.connector import BatchSource, Connector, Sink, Source
+from ..api.connector_config import fields_of
 from ..errors import InvalidConfig
 
 GROUP = "magnetar.connectors"
@@ -128,7 +129,7 @@ def find(kind: str, name: str) -> type[Connector]:
 
 
 def available(kind: str) -> list[Definition]:
-    """Return the sources, or the sinks, that are installed, by name; one that cannot be imported is logged."""
+    """Return the sources, or the sinks, that are installed, by name; one that cannot be used is logged."""
     found: dict[str, Definition] = {}
     for name, built in BUILT_IN.items():
         if target := getattr(built, kind):
@@ -136,11 +137,11 @@ def available(kind: str) -> list[Definition]:
             found[name] = _definition(name, kind, connector, built)
     for point in entry_points(group=GROUP):
         try:
-            connector = point.load()
-        except Exception as error:  # noqa: BLE001  code of another package: whatever it raises
-            _log.error("the connector %s of %s cannot be imported: %s", point.name, point.value, error)
+            connector = _load(point, point.name)
+        except InvalidConfig as error:
+            _log.error("%s: %s", point.value, error)
             continue
-        if isinstance(connector, type) and kind_of(connector) == kind and point.name not in found:
+        if kind_of(connector) == kind and point.name not in found:
             found[point.name] = _definition(point.name, kind, connector, Built())
     return [found[name] for name in sorted(found)]
 
@@ -175,4 +176,9 @@ def _load(target: str | EntryPoint, name: str) -> type[Connector]:
         raise InvalidConfig(f"the connector {name} cannot be imported: {type(error).__name__}: {error}") from error
     if not isinstance(connector, type) or not kind_of(connector):
         raise InvalidConfig(f"the connector {name}: {connector!r} is no subclass of Source, BatchSource or Sink")
-    return connector
+    made: type[Connector] = connector
+    try:
+        fields_of(made.config)
+    except InvalidConfig as error:
+        raise InvalidConfig(f"the connector {name} cannot be used: {error}") from error
+    return made

@@ -86,3 +86,30 @@ def test_secrets_are_taken_out_of_texts() -> None:
     hide.hide(secret_values(Config, given, {"x": "hushsecret", "short": "abc", "userName": "postgres"}))
     text = "hushurl, hushfield, hushcookie, hushdeep, hushsecret, abc, someone, postgres"
     assert hide(text) == "***, ***, ***, ***, ***, abc, someone, postgres"
+
+
+def test_a_class_that_is_no_configuration_is_named() -> None:
+    class Plain:
+        url: str
+
+    @dataclass
+    class Unsaid:
+        url: str = "u"
+
+    @dataclass
+    class Odd:
+        url: set[str] = option("Where it is.")  # noqa: RUF009
+
+    @dataclass
+    class Unread:
+        url: Nowhere = option("Where it is.")  # type: ignore[name-defined]  # noqa: F821, RUF009
+
+    for config, reason in (
+        (Unread, "config Unread: a type cannot be read: name 'Nowhere' is not defined"),
+        (Plain, "config Plain is no dataclass"),
+        (Unsaid, "Unsaid.url: declare it by option(…), with what it means"),
+        (Odd, "Odd.url: its type is none of str, int, float, bool, Literal, list[str] and dict"),
+    ):
+        with pytest.raises(InvalidConfig) as caught:
+            read_config(config, {})
+        assert str(caught.value) == reason
