@@ -163,6 +163,8 @@ class JdbcSink(Sink):
                     create(connection, config.table_name, config.create_table, config.key)
                 kind = TABLES[engine.dialect.name]
                 self._table = kind(connection, config.table_name, config.key, config.non_key)
+                number = self._table.number
+                self._decode = json.JSONDecoder(parse_constant=_no_number, parse_float=number).decode
                 if context.is_exact and not self._table.is_transactional:
                     raise Retry(f"the table {config.table_name} is of an engine without transactions; use InnoDB")
                 self._positions = (
@@ -262,13 +264,17 @@ class JdbcSink(Sink):
         """Write rows, by verb and columns together; one whose key occurs again waits until the first is written."""
         groups: dict[tuple[Verb, tuple[str, ...]], list[Row]] = {}
         keys: set[tuple[str, ...]] = set()
+        group, columns, verb = None, None, ""
         for row in rows:
             if row.key:
                 if row.key in keys:
                     self._write_groups(groups)
-                    groups, keys = {}, set()
+                    groups, keys, group = {}, set(), None
                 keys.add(row.key)
-            groups.setdefault(row[:2], []).append(row)
+            if group is None or row.columns is not columns or row.verb != verb:
+                verb, columns = row.verb, row.columns
+                group = groups.setdefault((row.verb, row.columns), [])
+            group.append(row)
         self._write_groups(groups)
 
     def _write_groups(self, groups: dict[tuple[Verb, tuple[str, ...]], list[Row]]) -> None:
@@ -288,7 +294,7 @@ class JdbcSink(Sink):
                 value = value.decode()
             if isinstance(value, str):
                 text = value
-                value = json.loads(value, parse_constant=_no_number, parse_float=self._table.number)
+                value = self._decode(value)
         except (ValueError, RecursionError) as error:
             raise Unfit(f"the value is no JSON: {error}") from None
         if not isinstance(value, dict):

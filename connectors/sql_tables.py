@@ -15,6 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from ..api.connector import Retry
@@ -66,11 +67,13 @@ class Table(ABC):
         columns: by name, those that can be written.
         is_deferring: whether it has constraints that may be looked at only by the commit.
         is_transactional: whether what was written goes with its transaction.
+        number: makes the value of a number with a point or an exponent, of its text.
     """
 
     columns: Mapping[str, Column]
     is_deferring = False
     is_transactional = True
+    number: Callable[[str], Any] = float
     quote_mark = '"'
 
     def __init__(self, connection: Connection, name: str, key: Sequence[str], settable: Sequence[str]) -> None:
@@ -95,10 +98,6 @@ class Table(ABC):
             raise Retry(f"the table {name} has no column {absent[0]}; it has {', '.join(self.columns)}")
         self._check_key(name)
         self._statements: dict[tuple[str, tuple[str, ...]], str] = {}
-
-    def number(self, text: str) -> Any:
-        """Return the value of a number with a point or an exponent, of its text. Raises ValueError."""
-        return float(text)
 
     @abstractmethod
     def _read(self, name: str) -> tuple[str, Mapping[str, Column]]:
@@ -191,15 +190,6 @@ class TupleTable(Table):
 
     mark = "%s"
 
-    has_decimals = False
-
-    def number(self, text: str) -> Any:
-        """See `Table.number`; there is no infinite one."""
-        number = float(text)
-        if math.isinf(number):
-            raise ValueError(f"the number {text} is too large")
-        return Decimal(text) if self.has_decimals else number
-
     def write(self, rows: Sequence[Row]) -> None:
         """See `Table.write`."""
         verb, columns = rows[0].verb, rows[0].columns
@@ -209,9 +199,20 @@ class TupleTable(Table):
         statement = self._statements.get((verb, columns))
         if statement is None:
             statement = self._statements[verb, columns] = self._statement(verb, columns)
-        made = [_MAKERS[self.columns[name].kind] for name in order]
-        pairs = list(zip(order, made, strict=True))
-        self._execute(statement, [tuple([make(row.values[name]) for name, make in pairs]) for row in rows])
+        self._execute(statement, self._parameters(rows, order))
+
+    def _parameters(self, rows: Sequence[Row], order: Sequence[str]) -> list[tuple[Any, ...]]:
+        kinds = [self.columns[name].kind for name in order]
+        pairs = [(name, _MAKERS[kind]) for name, kind in zip(order, kinds, strict=True)]
+        if len(order) == 1 or set(kinds) != {"plain"}:
+            return [tuple([make(row.values[name]) for name, make in pairs]) for row in rows]
+        values = itemgetter(*order)
+        return [
+            values(row.values)
+            if row.text.find("{", 1) < 0 and "[" not in row.text  # nothing but values that are taken as they are
+            else tuple([make(row.values[name]) for name, make in pairs])
+            for row in rows
+        ]
 
     def _statement(self, verb: str, columns: Sequence[str]) -> str:
         matched = self._list(self.key, f"{{}} = {self.mark}", " AND ")
@@ -240,7 +241,8 @@ class MySqlTable(TupleTable):
             f" {_OF_TABLE} ORDER BY ordinal_position",
             place,
         ).all()
-        self.has_decimals = any(kind == "decimal" for _, kind, _ in rows)
+        if any(kind == "decimal" for _, kind, _ in rows):
+            self.number = _decimal
         checks = self._connection.exec_driver_sql(
             "SELECT constraint_name FROM information_schema.check_constraints"
             " WHERE constraint_schema = coalesce(%s, DATABASE()) AND check_clause LIKE 'json_valid(%%'"
@@ -314,6 +316,12 @@ _MYSQL_KINDS = {
     **dict.fromkeys(("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"), "bytes"),
     **dict.fromkeys(("char", "varchar", "tinytext", "text", "mediumtext", "longtext"), "text"),
 }
+
+
+def _decimal(text: str) -> Decimal:
+    if math.isinf(float(text)):
+        raise ValueError(f"the number {text} is too large")
+    return Decimal(text)
 
 
 def _plain(value: Any) -> Any:
