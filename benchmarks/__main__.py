@@ -19,6 +19,7 @@ from .figure import Figure, table
 from .footprint import measure_idle, measure_start, measure_threads
 from .function_rates import measure_functions
 from .group_commit import measure_group_commit
+from .jdbc_rates import measure_jdbc
 from .kafka_rates import measure_kafka
 from .latency import measure_latency
 from .plan import Plan
@@ -42,6 +43,7 @@ BENCHMARKS: dict[str, Callable[[Plan], Iterator[Figure]]] = {
     "exactly": measure_exact,
     "state-size": measure_state_size,
     "kafka": measure_kafka,
+    "jdbc": measure_jdbc,
     "spark": measure_spark,
     "spark-function": measure_spark_function,
 }
