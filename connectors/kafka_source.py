@@ -7,6 +7,9 @@ Position: for each partition the offset behind what was read. It is kept with th
 once records are durable, which is what tools show as lag and what another instance goes on from. Where somebody else
 has set the group's offset, an operator with ``kafka-consumer-groups.sh`` or the consumer that was there before, it is
 taken; a commit of our own is known by its metadata. A topic that was deleted and made anew is read from its beginning.
+
+Members keep their place for sessionTimeoutMs after they have ended, so that a restart moves no partitions; an operator
+can set the group's offset after that time.
 """
 
 from __future__ import annotations

@@ -18,14 +18,15 @@ ARTIFACTS = (
     "org.apache.logging.log4j:log4j-core:2.23.1",
 )
 TIMEOUT_S = 30.0
+USER, PASSWORD = "alice", "open sesame"
 
 
 class KafkaServer(RealServer):
-    """Kafka on two ports; what it confirms is on disk, so that it survives `kill`."""
+    """Kafka without and with users; what it confirms is on disk, so that it survives `kill`."""
 
     binary = "java"
     package = "apt-get install openjdk-17-jre-headless"
-    ports_needed = 2
+    ports_needed = 3
     heap: ClassVar[str] = "384m"
 
     @classmethod
@@ -39,17 +40,26 @@ class KafkaServer(RealServer):
         """What clients are given."""
         return f"127.0.0.1:{self.port}"
 
+    @property
+    def sasl_servers(self) -> str:
+        """What clients are given that say who they are: `USER` with `PASSWORD`, by PLAIN."""
+        return f"127.0.0.1:{self.ports[2]}"
+
     def prepare(self) -> None:
         """See `RealServer.prepare`."""
-        port, controller = self.ports
+        port, controller, sasl = self.ports
+        clients = f"PLAINTEXT://127.0.0.1:{port},SASL://127.0.0.1:{sasl}"
+        login = "org.apache.kafka.common.security.plain.PlainLoginModule"
         settings = {
             "process.roles": "broker,controller",
             "node.id": "1",
             "controller.quorum.voters": f"1@127.0.0.1:{controller}",
-            "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+            "listeners": f"{clients},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": clients,
             "controller.listener.names": "CONTROLLER",
-            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT",
+            "sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.sasl.plain.sasl.jaas.config": f'{login} required user_{USER}="{PASSWORD}";',
             "log.dirs": str(self.directory / "data"),
             "log.flush.interval.messages": "1",
             "auto.create.topics.enable": "false",
