@@ -310,18 +310,22 @@ class SourceReader:
 
 
 def _headers(records: Sequence[Record]) -> list[Header]:
-    """Return the metadata of records; one object for those that follow each other with the same properties alone."""
+    """Return the metadata of records; one object for those that follow each other and have it in common.
+
+    That is so without a key, at the same time and with the same properties, the object itself.
+    """
     headers: list[Header] = []
     last: Mapping[str, str] | None = None
+    last_ms = 0
     shared: Header = None
     for record in records:
-        if record.key is None and not record.event_time_ms:
-            properties = record.properties
-            if properties is not last:
-                last, shared = properties, _header(record)
-            headers.append(shared)
-        else:
+        if record.key is not None or record.value is None:
             headers.append(_header(record))
+            continue
+        properties, time_ms = record.properties, record.event_time_ms
+        if properties is not last or time_ms != last_ms:
+            last, last_ms, shared = properties, time_ms, _header(record)
+        headers.append(shared)
     return headers
 
 
