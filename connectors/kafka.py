@@ -33,7 +33,9 @@ _NAMES_IN_JAVA = {"fetch.max.wait.ms": "fetch.wait.max.ms"}
 _NOT_HERE = {
     "sasl.jaas.config": "give saslJaasConfig, which is kept as a secret",
     "sasl.password": "give saslPassword, which is kept as a secret",
-    "ssl.key.password": "its value would be shown; give a key without a password in a file that is protected",
+    "sasl.mechanism": "give saslMechanism",
+    "sasl.mechanisms": "give saslMechanism",
+    "security.protocol": "give securityProtocol",
     "plugin.library.paths": "it loads code into the instance",
     "enable.auto.offset.store": "what is stored are the offsets of records that are durable",
     "partition.assignment.strategy": "the connector has range and roundrobin",
@@ -52,7 +54,7 @@ class KafkaConfig:
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = option(
         "How connections are protected.", default="PLAINTEXT"
     )
-    sasl_mechanism: Literal["", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] = option(
+    sasl_mechanism: Literal["", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = option(
         "How the connector says who it is; empty for PLAIN if there is a user.", default=""
     )
     sasl_jaas_config: str = option(
@@ -99,7 +101,7 @@ class KafkaConfig:
         user, _ = self.login()
         if user and not self.security_protocol.startswith("SASL"):
             raise InvalidConfig(f"securityProtocol {self.security_protocol} sends no user; give SASL_SSL")
-        if self.security_protocol.startswith("SASL") and not user and self.sasl_mechanism != "OAUTHBEARER":
+        if self.security_protocol.startswith("SASL") and not user:
             raise InvalidConfig(f"securityProtocol {self.security_protocol} needs a user; give saslJaasConfig")
 
     def login(self) -> tuple[str, str]:
@@ -117,10 +119,11 @@ class KafkaConfig:
             raise InvalidConfig(f'saslJaasConfig is not: …LoginModule required username="…" password="…"; {remedy}')
         module, options = found.groups()
         if module not in ("PlainLoginModule", "ScramLoginModule"):
-            raise InvalidConfig(
-                f"saslJaasConfig: {module} is not known here, PlainLoginModule and ScramLoginModule are; for"
-                " OAUTHBEARER give sasl.oauthbearer.* as properties"
-            )
+            known = "PlainLoginModule and ScramLoginModule are"
+            raise InvalidConfig(f"saslJaasConfig: {module} is not known here, {known}")
+        if (module == "ScramLoginModule") != self.sasl_mechanism.startswith("SCRAM"):
+            fitting = "PLAIN" if module == "PlainLoginModule" else "SCRAM-SHA-256 or SCRAM-SHA-512"
+            raise InvalidConfig(f"saslMechanism: the {module} of saslJaasConfig needs {fitting}")
         try:
             given = dict(part.split("=", 1) for part in shlex.split(options))
             return given["username"], given["password"]
@@ -139,8 +142,7 @@ class KafkaConfig:
         user, password = self.login()
         if self.security_protocol.startswith("SASL"):
             settings["sasl.mechanism"] = self.sasl_mechanism or "PLAIN"
-            if user:
-                settings |= {"sasl.username": user, "sasl.password": password}
+            settings |= {"sasl.username": user, "sasl.password": password}
         if self.security_protocol.endswith("SSL"):
             settings["ssl.endpoint.identification.algorithm"] = self.ssl_endpoint_identification_algorithm or "none"
             if self.ssl_truststore_location:
@@ -168,6 +170,10 @@ def properties_of(key: str, given: Mapping[str, Any], refused: Mapping[str, str]
     for name, value in given.items():
         if reason := refused.get(name) or _NOT_HERE.get(name):
             raise InvalidConfig(f"{key}: {name}: {reason}")
+        if re.search(r"password|secret|\.pem$", name):
+            raise InvalidConfig(
+                f"{key}: {name}: its value would be shown; give a file that is protected, without password"
+            )
         if name.endswith("_cb") or name in ("error_cb", "on_commit", "logger"):
             raise InvalidConfig(f"{key}: {name} is code; it cannot be set")
         settings[_NAMES_IN_JAVA.get(name, name)] = str(value).lower() if isinstance(value, bool) else str(value)

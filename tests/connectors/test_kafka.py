@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -99,7 +100,14 @@ def restarted(before: Direct) -> DirectContext:
     ],
 )
 def test_user_and_password_are_read_out_of_jaas(jaas: str, login: tuple[str, str]) -> None:
-    given = {"bootstrapServers": "h:1", "topic": "t", "groupId": "g", "saslJaasConfig": jaas}
+    mechanism = "SCRAM-SHA-512" if jaas.startswith("Scram") else ""
+    given = {
+        "bootstrapServers": "h:1",
+        "topic": "t",
+        "groupId": "g",
+        "saslJaasConfig": jaas,
+        "saslMechanism": mechanism,
+    }
     assert read_config(KafkaSource.config, given).login() == login
 
 
@@ -112,6 +120,28 @@ def test_jaas_that_cannot_be_read_is_refused_without_showing_it(jaas: str) -> No
     with pytest.raises(InvalidConfig, match=r"^saslJaasConfig") as caught:
         KafkaSource().check(config)
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"saslMechanism": "SCRAM-SHA-256"}, "saslMechanism: the PlainLoginModule of saslJaasConfig needs PLAIN"),
+        ({"saslUsername": "u"}, "saslJaasConfig and saslUsername or saslPassword are the same"),
+        ({"securityProtocol": "SSL"}, "securityProtocol SSL sends no user"),
+        (
+            {"consumerConfigProperties": {"ssl.keystore.password": "p"}},
+            "ssl.keystore.password: its value would be shown",
+        ),
+        ({"consumerConfigProperties": {"plugin.library.paths": "x"}}, "plugin.library.paths: it loads code"),
+        ({"consumerConfigProperties": {"fetch.max.wait.ms": "soon"}}, 'configuration property "fetch.wait.max.ms"'),
+    ],
+)
+def test_settings_that_cannot_be_are_refused_by_name(change: dict[str, Any], text: str) -> None:
+    given = {"bootstrapServers": "h:1", "topic": "t", "groupId": "g", "securityProtocol": "SASL_SSL"}
+    jaas = f'{PLAIN} required username="u" password="p";'
+    config = read_config(KafkaSource.config, {**given, "saslJaasConfig": jaas, **change})
+    with pytest.raises(InvalidConfig, match=re.escape(text)):
+        KafkaSource().check(config)
 
 
 def test_only_one_partition_can_be_effectively_once(kafka: KafkaServer) -> None:

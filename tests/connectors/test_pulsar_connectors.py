@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import httpx
 import pulsar
@@ -15,14 +16,26 @@ from magnetar.errors import InvalidConfig
 
 from tests.connectors.direct import Direct, DirectContext
 from tests.connectors.servers.other_cluster import OtherCluster
+from tests.support.pulsar import BROKERS, Broker
 
 LEDGER = 7 << 34
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[OtherCluster]:
-    with OtherCluster.running() as cluster:
-        yield cluster
+class Cluster(NamedTuple):
+    """The other cluster: where it listens."""
+
+    service_url: str
+    admin_url: str
+
+
+@pytest.fixture(scope="module", params=BROKERS)
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    if request.param == "pulsar":
+        pulsar: Broker = request.getfixturevalue("apache_pulsar")
+        yield Cluster(pulsar.service_url, pulsar.web_url)
+    else:
+        with OtherCluster.running() as ours:
+            yield Cluster(ours.service_url, ours.admin_url)
 
 
 @pytest.fixture
@@ -45,7 +58,7 @@ def sequenced(count: int, first: int = 0) -> list[Record]:
     ]
 
 
-def contents(cluster: OtherCluster, topic: str) -> list[bytes]:
+def contents(cluster: Cluster, topic: str) -> list[bytes]:
     client = pulsar.Client(cluster.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
     reader = client.create_reader(topic, pulsar.MessageId.earliest)
     found = []
@@ -55,7 +68,7 @@ def contents(cluster: OtherCluster, topic: str) -> list[bytes]:
     return found
 
 
-def test_records_that_come_again_are_dropped_by_the_other_cluster(cluster: OtherCluster, topic: str) -> None:
+def test_records_that_come_again_are_dropped_by_the_other_cluster(cluster: Cluster, topic: str) -> None:
     configs = {"serviceUrl": cluster.service_url, "topic": topic, "adminUrl": cluster.admin_url}
     context = exact_context()
     first = Direct(PulsarSink(), configs, context)
@@ -72,7 +85,7 @@ def test_records_that_come_again_are_dropped_by_the_other_cluster(cluster: Other
 
 
 def test_exact_sink_refuses_a_partitioned_topic_and_a_cluster_that_cannot_be_asked(
-    cluster: OtherCluster, topic: str
+    cluster: Cluster, topic: str
 ) -> None:
     sink = PulsarSink()
     assert "give adminUrl" in sink.not_effectively_once(PulsarSinkConfig(cluster.service_url, topic))
@@ -89,7 +102,7 @@ def test_exact_sink_refuses_a_partitioned_topic_and_a_cluster_that_cannot_be_ask
     one.close()
 
 
-def test_source_acknowledges_what_is_durable_only(cluster: OtherCluster, topic: str) -> None:
+def test_source_acknowledges_what_is_durable_only(cluster: Cluster, topic: str) -> None:
     sink = Direct(PulsarSink(), {"serviceUrl": cluster.service_url, "topic": topic})
     sink.write(sequenced(200))
     sink.close()

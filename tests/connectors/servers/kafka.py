@@ -65,6 +65,9 @@ class KafkaServer(RealServer):
             "auto.create.topics.enable": "false",
             "group.initial.rebalance.delay.ms": "0",
             "group.min.session.timeout.ms": "1000",
+            # One that was killed may not come back before its session is over.
+            "broker.session.timeout.ms": "3000",
+            "broker.heartbeat.interval.ms": "300",
             "num.network.threads": "2",
             "num.io.threads": "2",
             **{
