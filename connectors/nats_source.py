@@ -55,8 +55,10 @@ class NatsSource(Source):
     def __init__(self) -> None:
         """Prepare."""
         self._connection: NatsConnection | None = None
-        self._on_the_way: set[int] = set()  # numbers in the stream that are not settled; across openings
-        self._settled: list[tuple[int, str]] = []
+        self._on_the_way: set[int] = set()  # numbers in the stream, taken since it was opened, not acknowledged
+        self._settled: list[tuple[int, str]] = []  # durable; outlives an opening, as numbers do
+        # In the last read; the server may not have got it, or may have been about to send the messages again.
+        self._acknowledged: list[tuple[int, str]] = []
         self._stream_made: Any = None
         self._quiet = 0
 
@@ -105,9 +107,12 @@ class NatsSource(Source):
                 what = f"stream {config.stream}" if config.stream else f"stream that takes subject {config.subject}"
                 raise Retry(f"{config.url}: there is no {what}") from error
             if made != self._stream_made:  # numbers of another stream of the same name mean other messages
-                self._on_the_way.clear()
                 self._settled.clear()
+                self._acknowledged.clear()
                 self._stream_made = made
+            # Nobody says of what an earlier opening took whether it is durable: it is sent again.
+            self._settled, self._acknowledged = [*self._acknowledged, *self._settled], []
+            self._on_the_way = {number for number, _ in self._settled}
             try:
                 found = (await js.consumer_info(stream, durable)).config
                 if found.deliver_subject or found.ack_policy != AckPolicy.EXPLICIT:
@@ -186,15 +191,14 @@ class NatsSource(Source):
         from nats.errors import Error
 
         settled = self._settled
-        if not settled:
-            return
         try:
             for _, reply in settled:
                 await connection.client.publish(reply, b"+ACK")
         except (Error, OSError) as error:
             raise connection.away(error) from error
         self._settled = []
-        self._on_the_way.difference_update(number for number, _ in settled)
+        self._on_the_way.difference_update(number for number, _ in self._acknowledged)
+        self._acknowledged = settled
 
     async def close(self) -> None:
         """See `Connector.close`."""

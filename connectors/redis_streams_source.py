@@ -62,8 +62,8 @@ class RedisStreamsSource(Source):
     def __init__(self) -> None:
         """Prepare."""
         self._client: Any = None
-        self._on_the_way: set[_Id] = set()  # read and not yet settled; across openings
-        self._settled: list[_Id] = []
+        self._on_the_way: set[_Id] = set()  # read since it was opened, and not yet acknowledged
+        self._settled: list[_Id] = []  # durable; outlives an opening, as ids do
         self._unread: dict[str, bytes] = {}  # streams with entries of ours that are pending, and where to go on
         self._next_claim_s = 0.0
 
@@ -88,6 +88,8 @@ class RedisStreamsSource(Source):
         self._client = connect(config, "redis-streams")
         for stream in config.streams:
             self._make_group(stream)
+        # Nobody says of what an earlier opening read whether it is durable: it is read again.
+        self._on_the_way = set(self._settled)
         self._unread = dict.fromkeys(config.streams, b"0-0")
 
     def _make_group(self, stream: str) -> None:
