@@ -76,6 +76,7 @@ BUILT_IN: Mapping[str, Built] = {
         "postgres_cdc_source:PostgresCdcSource", extra="postgres-cdc", aliases=("debezium-postgres",)
     ),
     "pulsar": Built("pulsar_source:PulsarSource", "pulsar_sink:PulsarSink"),
+    "rabbitmq": Built("rabbitmq_source:RabbitSource", "rabbitmq_sink:RabbitSink", extra="rabbitmq"),
     "redis": Built(sink="redis_sink:RedisSink", extra="redis"),
     "redis-streams": Built("redis_streams_source:RedisStreamsSource", extra="redis"),
     "s3": Built("s3_source:S3Source", "s3_sink:S3Sink", extra="s3"),

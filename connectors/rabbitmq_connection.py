@@ -1,0 +1,276 @@
+"""What source and sink ``rabbitmq`` share: where RabbitMQ is, and a connection with a thread of its own.
+
+The thread answers heartbeats while the pipeline is busy, and calls back when something comes. It hands everything over
+under one condition (`RabbitConnection.condition`); when it ends, for whatever reason, `RabbitConnection.trouble` says
+so to everyone who waits.
+"""
+
+from __future__ import annotations
+
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from ..api.connector import Retry
+from ..api.connector_config import option
+from ..errors import InvalidConfig
+from .libraries import need
+
+SHORT_TEXT_MAX = 255  # bytes of a name in AMQP
+_CLOSE_S = 5.0
+
+
+@dataclass(kw_only=True)
+class RabbitConfig:
+    """Where RabbitMQ is."""
+
+    host: str = option("Where it is.")
+    port: int = option("Its port.", default=5672, limits=(1, 65_535))
+    virtual_host: str = option("The virtual host.", default="/")
+    username: str = option("Name of the user.", default="guest", secret=True)
+    password: str = option("Of the user.", default="guest", secret=True)
+    connection_name: str = option("How the server shows the connection; empty for the connector's name.", default="")
+    requested_channel_max: int = option(
+        "Channels of the connection at most; 0 for the server's limit.", default=0, limits=(0, 65_535)
+    )
+    requested_frame_max: int = option(
+        "Bytes of a frame at most; 0 for the server's limit.", default=0, limits=(0, 131_072)
+    )
+    connection_timeout: int = option("Milliseconds for connecting.", default=60_000, limits=(100, 600_000))
+    handshake_timeout: int = option(
+        "Milliseconds until the connection is open, and for an answer.", default=10_000, limits=(100, 600_000)
+    )
+    requested_heartbeat: int = option("Seconds between heartbeats; 0 for none.", default=60, limits=(0, 3600))
+    ssl: bool = option("Whether the connection is encrypted.", default=False)
+    ssl_ca_file: str = option("PEM file of the issuers to trust; empty for those of the system.", default="")
+    key_header: str = option("The header that holds a record's key; empty for none.", default="pulsar-key")
+
+
+def check(config: RabbitConfig) -> None:
+    """Raise InvalidConfig, naming the field, if settings do not fit together."""
+    if not config.host.strip() or "/" in config.host:
+        raise InvalidConfig(f"host: {config.host!r} is no name or address of a host")
+    if 0 < config.requested_frame_max < 4096:
+        raise InvalidConfig("requestedFrameMax must be 0 or at least 4096")
+    if config.ssl_ca_file and not config.ssl:
+        raise InvalidConfig("sslCaFile: it needs ssl")
+    check_name("keyHeader", config.key_header)
+
+
+def check_name(key: str, text: str) -> None:
+    """Raise InvalidConfig if a text is too long for a name in AMQP."""
+    if fault := fault_of_name(text):
+        raise InvalidConfig(f"{key} {fault}")
+
+
+def fault_of_name(text: str) -> str:
+    """Return why a text is no name in AMQP; empty if it is one."""
+    length = len(text.encode(errors="surrogatepass"))
+    return f"has {length} bytes, and AMQP takes {SHORT_TEXT_MAX}" if length > SHORT_TEXT_MAX else ""
+
+
+class RabbitConnection:
+    """One connection with one channel, from `connect` to `close`.
+
+    Attributes:
+        condition: held while what callbacks change is looked at; notified by them.
+        trouble: why the connection or the channel is gone; empty while it is there.
+        refusal: the code that the server closed the channel with, 0 if it did not.
+        frame_max: bytes of a frame, and so of a message's properties.
+        blocked: why the server takes nothing for the time being; empty if it does.
+        channel: of the library; to be used on its thread only (`call`).
+    """
+
+    def __init__(self, config: RabbitConfig, name: str) -> None:
+        """Prepare."""
+        self.condition = threading.Condition()
+        self.trouble = ""
+        self.refusal = 0
+        self.blocked = ""
+        self.frame_max = 4096
+        self.channel: Any = None
+        self._config = config
+        self._where = f"{config.host}:{config.port}"
+        self._is_open = False
+        self._is_closing = False
+        pika = self._pika = need("rabbitmq", "pika")
+        more: dict[str, Any] = {}
+        if config.requested_channel_max:
+            more["channel_max"] = config.requested_channel_max
+        if config.requested_frame_max:
+            more["frame_max"] = config.requested_frame_max
+        if config.ssl:
+            try:
+                context = ssl.create_default_context(cafile=config.ssl_ca_file or None)
+            except (OSError, ssl.SSLError) as error:
+                raise InvalidConfig(f"sslCaFile {config.ssl_ca_file!r} cannot be read: {error}") from error
+            more["ssl_options"] = pika.SSLOptions(context, config.host)
+        self._parameters = pika.ConnectionParameters(
+            config.host,
+            config.port,
+            config.virtual_host,
+            pika.PlainCredentials(config.username, config.password),
+            heartbeat=config.requested_heartbeat,
+            socket_timeout=config.connection_timeout / 1000,
+            stack_timeout=(config.connection_timeout + config.handshake_timeout) / 1000,
+            connection_attempts=1,
+            client_properties={"connection_name": config.connection_name or name},
+            **more,
+        )
+        self._connection: Any = None
+        self._thread = threading.Thread(target=self._run, name=f"rabbitmq {name}", daemon=True)
+
+    def connect(self) -> None:
+        """Connect, and open the channel.
+
+        Raises:
+            Retry: the server is not there, or does not let us in.
+        """
+        self._thread.start()
+        seconds = (self._config.connection_timeout + self._config.handshake_timeout) / 1000
+        self.wait(lambda: self._is_open, seconds, "a channel")
+
+    def call(self, action: Callable[[], object]) -> None:
+        """Have something done on the library's thread, soon.
+
+        Raises:
+            Retry: the connection is gone.
+        """
+        self.raise_if_gone()
+
+        def run() -> None:
+            try:
+                action()
+            except Exception as error:  # noqa: BLE001  whatever the library raises: the one who waits is told
+                self._fail(f"{type(error).__name__}: {error}")
+
+        try:
+            self._connection.ioloop.add_callback_threadsafe(run)
+        except Exception as error:  # a loop that has just been closed has several ways to say so
+            raise Retry(f"{self._where}: {error}") from error
+
+    def ask(self, action: Callable[[Callable[[Any], None]], object], what: str) -> Any:
+        """Call a method of the channel that is answered, and return the answer.
+
+        Args:
+            action: gets the callback to give to the method.
+            what: is waited for.
+        """
+        answers: list[Any] = []
+
+        def answered(frame: Any) -> None:
+            with self.condition:
+                answers.append(frame)
+                self.condition.notify_all()
+
+        self.call(lambda: action(answered))
+        self.wait(lambda: bool(answers), self._config.handshake_timeout / 1000, what)
+        return answers[0]
+
+    def wait(self, is_there: Callable[[], bool], seconds: float, what: str) -> None:
+        """Wait for something that a callback brings.
+
+        Raises:
+            Retry: it does not come in time, or the connection is gone.
+        """
+        deadline = time.monotonic() + seconds
+        with self.condition:
+            while not is_there():
+                self.raise_if_gone()
+                left_s = deadline - time.monotonic()
+                if left_s <= 0:
+                    blocked = f"; the server is blocked: {self.blocked}" if self.blocked else ""
+                    raise Retry(f"{self._where}: no {what} within {seconds:g} s{blocked}")
+                self.condition.wait(min(left_s, 1.0))
+
+    def raise_if_gone(self) -> None:
+        """Raise Retry if connection or channel are gone."""
+        if self.trouble:
+            raise Retry(f"{self._where}: {self.trouble}")
+
+    def close(self) -> None:
+        """Close the connection; returns when its thread has ended."""
+        self._is_closing = True
+        if not self._thread.is_alive():
+            return
+        connection = self._connection
+        if connection is not None:
+            with suppress(Exception):  # the loop has ended by itself
+                connection.ioloop.add_callback_threadsafe(self._close_or_stop)
+        self._thread.join(_CLOSE_S)
+
+    # -- on the library's thread --------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            self._connection = self._pika.SelectConnection(
+                self._parameters,
+                on_open_callback=self._on_open,
+                on_open_error_callback=self._on_open_error,
+                on_close_callback=self._on_close,
+            )
+            self._connection.ioloop.start()
+        except BaseException as error:  # noqa: BLE001  the thread's last words
+            self._fail(f"{type(error).__name__}: {error}")
+        else:
+            self._fail("the connection is closed")
+        finally:
+            if self._connection is not None:
+                with suppress(Exception):
+                    self._connection.ioloop.close()
+
+    def _close_or_stop(self) -> None:
+        if self._connection.is_open:
+            self._connection.close()
+        elif not self._connection.is_closing:
+            self._connection.ioloop.stop()
+
+    def _fail(self, trouble: str) -> None:
+        with self.condition:
+            self.trouble = self.trouble or trouble
+            self.condition.notify_all()
+
+    def _on_open(self, connection: Any) -> None:
+        connection.add_on_connection_blocked_callback(self._on_blocked)
+        connection.add_on_connection_unblocked_callback(self._on_unblocked)
+        self.frame_max = connection.params.frame_max or self.frame_max
+        connection.channel(on_open_callback=self._on_channel)
+
+    def _on_channel(self, channel: Any) -> None:
+        channel.add_on_close_callback(self._on_channel_close)
+        with self.condition:
+            self.channel = channel
+            self._is_open = True
+            self.condition.notify_all()
+
+    def _on_blocked(self, _connection: Any, frame: Any) -> None:
+        with self.condition:
+            self.blocked = frame.method.reason
+
+    def _on_unblocked(self, _connection: Any, _frame: Any) -> None:
+        with self.condition:
+            self.blocked = ""
+
+    def _on_open_error(self, connection: Any, error: Any) -> None:
+        causes = getattr(error, "args", ())
+        cause = causes[0] if causes else error
+        self._fail(_text(getattr(cause, "exception", None) or cause))
+        connection.ioloop.stop()
+
+    def _on_close(self, connection: Any, reason: Any) -> None:
+        self._fail(f"the connection is lost: {_text(reason)}")
+        connection.ioloop.stop()
+
+    def _on_channel_close(self, _channel: Any, reason: Any) -> None:
+        with self.condition:
+            self.refusal = getattr(reason, "reply_code", 0) if not self._is_closing else 0
+        self._fail(f"the channel is closed: {_text(reason)}")
+
+
+def _text(reason: Any) -> str:
+    text = getattr(reason, "reply_text", "") or str(reason) or repr(reason)
+    return f"{type(reason).__name__}: {text}" if isinstance(reason, Exception) else str(text)
