@@ -79,6 +79,9 @@ def nodes_of(config: RedisConfig) -> list[tuple[str, int]]:
 def connect(config: RedisConfig, connector: str) -> Any:
     """Return a client that has reached the server; use it inside `translated`."""
     redis = need("redis", "redis", connector)
+    from redis.backoff import NoBackoff
+    from redis.retry import Retry as RedisRetry
+
     nodes = nodes_of(config)
     settings: dict[str, Any] = {
         "username": config.redis_user or None,
@@ -86,6 +89,7 @@ def connect(config: RedisConfig, connector: str) -> Any:
         "socket_connect_timeout": config.connect_timeout / 1000,
         "socket_timeout": config.operation_timeout / 1000,
         "socket_keepalive": config.keep_alive,
+        "retry": RedisRetry(NoBackoff(), 0),  # nothing is tried again in here: the instance does that, and says why
     }
     if config.redis_use_tls:
         settings |= {
@@ -97,13 +101,8 @@ def connect(config: RedisConfig, connector: str) -> Any:
     with translated(config):
         if config.client_mode == "Cluster":
             startup = [redis.cluster.ClusterNode(host, port) for host, port in nodes]
-            # Nothing is tried again in here: the instance does that, and says why.
-            client = redis.RedisCluster(startup_nodes=startup, cluster_error_retry_attempts=0, **settings)
+            client = redis.RedisCluster(startup_nodes=startup, **settings)
         else:
-            from redis.backoff import NoBackoff
-            from redis.retry import Retry as RedisRetry
-
-            settings["retry"] = RedisRetry(NoBackoff(), 0)
             client = redis.Redis(nodes[0][0], nodes[0][1], db=config.redis_database, **settings)
         client.ping()
     return client

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -34,6 +34,18 @@ def _empty(server: RedisServer) -> None:
 
 def hosts(server: RedisServer) -> dict[str, object]:
     return {"redisHosts": f"127.0.0.1:{server.port}", "redisPassword": server.password}
+
+
+class OneNodeCluster(RedisServer):
+    """A cluster of one node, which has all slots."""
+
+    def command(self) -> Sequence[str]:
+        """See `RealServer.command`."""
+        return [*super().command(), "--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf"]
+
+    def has_slots(self) -> bool:
+        with self.client() as client:
+            return "cluster_state:ok" in str(client.execute_command("CLUSTER INFO")).replace("': '", ":")
 
 
 def sink(server: RedisServer, **configs: object) -> Direct:
@@ -218,3 +230,30 @@ def test_two_sources_share_a_stream(server: RedisServer) -> None:
     assert all(found)
     for reader in readers:
         reader.close()
+
+
+def test_sink_and_source_speak_to_a_cluster() -> None:
+    with OneNodeCluster.running() as server:
+        with server.client() as client:
+            client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+        wait_for(server.has_slots, "all slots")
+        values = sink(server, clientMode="Cluster")
+        values.write(records_of(500))
+        entries = sink(server, clientMode="Cluster", command="XADD", key="s")
+        entries.write(records_of(500))
+        reader = source(server, clientMode="Cluster")
+        found = reader.read(500, acknowledges=True)
+        with server.client() as client:
+            assert client.dbsize() == 501
+        server.kill()
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(values.write, records_of(10, 500))
+            assert "Connection refused" in values.retried(2)
+            server.start()
+            waiting.result(60)
+        for direct in (values, entries, reader):
+            direct.close()
+        with server.client() as client:
+            assert client.dbsize() == 511
+            assert client.xpending("s", "public/default/connector")["pending"] == 0
+    assert [record.value for record in found] == [record.value for record in records_of(500)]
