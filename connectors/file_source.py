@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from ..api.connector import Record, Retry, Source, SourceContext
 from ..api.connector_config import option
@@ -62,6 +62,10 @@ class FileSourceConfig:
     polling_interval: int = option(
         "Milliseconds between two looks for new files.", default=10_000, limits=(10, 86_400_000)
     )  # fmt: skip
+    key: Literal["none", "path"] = option(
+        "What the key of records is: none, or path for that of the file, seen from inputDirectory.", default="none"
+    )
+    with_properties: bool = option("Whether records have the properties file and path.", default=True)
     num_workers: int = option("Threads of an instance: one. For more give the source parallelism.", default=1)
     encoding: str = option(
         "Of the text, which is sent as UTF-8, with U+FFFD for what is none; empty to send the bytes as they are.",
@@ -181,8 +185,10 @@ class FileSource(Source):
             self._known[current.key] = current.place(is_at_end=current.is_at_end)
         if encoding := self._config.encoding:
             values = [line.decode(encoding, "replace") for line in values]
-        properties = {"file": current.path.name, "path": str(current.path)}
-        return [Record(value, None, properties) for value in values]
+        path, is_named = current.path, self._config.with_properties
+        properties = {"file": path.name, "path": str(path)} if is_named else {}
+        key = os.path.relpath(path, self._root) if self._config.key == "path" else None
+        return [Record(value, key, properties) for value in values]
 
     # -- the next file --------------------------------------------------------------------------------------------
 

@@ -333,6 +333,24 @@ def _has_header(record: Record) -> bool:
     return record.key is not None or bool(record.properties) or bool(record.event_time_ms)
 
 
+def _headers(records: Sequence[Record]) -> list[Header]:
+    """Return the headers of records, one for all neighbours that have the same, such as the lines of a file."""
+    headers: list[Header] = []
+    header: Header = None
+    last: Record | None = None
+    for record in records:
+        if (
+            last is None
+            or record.properties is not last.properties
+            or record.key != last.key
+            or record.event_time_ms != last.event_time_ms
+            or (record.value is None) != (last.value is None)
+        ):
+            header, last = _header(record), record
+        headers.append(header)
+    return headers if any(header is not None for header in headers) else []
+
+
 def _header(record: Record) -> Header:
     if not _has_header(record) and record.value is not None:
         return None

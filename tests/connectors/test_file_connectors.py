@@ -98,3 +98,22 @@ async def test_file_source_sends_lines_and_removes_what_is_durable(
     await until(are_gone)
     await instance.stop(10)
     await runtime.close()
+
+
+async def test_file_source_gives_lines_the_path_of_their_file_as_key(
+    client: AsyncClient, server: Server, make_spec: MakeSpec, topic: str, tmp_path: Path
+) -> None:
+    runtime = ThreadRuntime(server.service_url)
+    for number in range(3):
+        (tmp_path / "in" / "b").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "in" / "b" / f"{number}.txt").write_text("x\ny\n")
+    configs = {"path": str(tmp_path / "in"), "keepFile": True, "key": "path", "withProperties": False}
+    source = {"builtin": "file", "configs": json.dumps(configs)}
+    instance = await runtime.start(make_spec("", source=source, componentType=records.FunctionDetails.SOURCE))
+    messages = await receive(client, f"{topic}-out", 6)
+    assert sorted((message.key, message.data) for message in messages) == [
+        (f"b/{number}.txt", line) for number in range(3) for line in (b"x", b"y")
+    ]
+    assert not any(message.properties for message in messages)
+    await instance.stop(10)
+    await runtime.close()
