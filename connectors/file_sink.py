@@ -24,6 +24,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from json.encoder import encode_basestring
 from pathlib import Path
 from typing import IO, Any, Literal, NoReturn
 
@@ -160,6 +161,9 @@ class FileSink(Sink):
                 raise RecordRefused("the value has a line break, and format is lines; use json")
             return data + b"\n"
         text = value.decode() if isinstance(value, bytes) else value
+        if config.value_type == "text" and not config.with_metadata and isinstance(text, str):
+            text = encode_basestring(text)
+            return f"{text}\n".encode() if config.format == "json" else f'{{"value":{text}}}\n'.encode()
         parsed = json.loads(text) if config.value_type == "json" and isinstance(text, str) else text
         if config.with_metadata or config.format != "json":
             if isinstance(parsed, dict):

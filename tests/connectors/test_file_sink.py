@@ -191,6 +191,22 @@ def test_rows_have_metadata_and_texts_where_asked_for(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("format", ["json", "csv"])
+def test_texts_are_rows_of_one_column_or_json_strings(tmp_path: Path, format: str) -> None:  # noqa: A002
+    sink = opened(tmp_path, format=format, valueType="text")
+    texts = ['a "b" \\ ä', "", "1", "x\ny\t\x01"]
+    sink.write_batch([Record(text.encode()) for text in texts])
+    with pytest.raises(RecordRefused, match="surrogates not allowed"):
+        sink.write_batch([Record("\ud800")])
+    sink.close()
+    (made,) = names(tmp_path)
+    if format == "json":
+        assert [json.loads(line) for line in made.read_text().splitlines()] == texts
+    else:
+        with open(made, newline="", encoding="utf-8") as file:
+            assert [row["value"] for row in csv.DictReader(file)] == texts
+
+
 def test_settings_that_exclude_each_other_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig, match="withMetadata needs another format"):
         opened(tmp_path, format="lines", withMetadata=True)
