@@ -42,7 +42,12 @@ class Corpus:
     def __iter__(self) -> Iterator[SourceFile]:
         for path in self.paths:
             content = path.read_bytes()
-            yield SourceFile(str(path.relative_to(self.root)), tuple(content.split(b"\n")))
+            lines = content.removesuffix(b"\n").split(b"\n") if content else []
+            yield SourceFile(str(path.relative_to(self.root)), tuple(lines))
+
+    def count_lines(self) -> int:
+        """Return how many lines all files have."""
+        return sum(len(file.lines) for file in self)
 
     def count_directly(self) -> Counter[str]:
         """Return how often each identifier occurs, by a plain loop without topics and functions."""

@@ -18,6 +18,7 @@ from ...wire.printable import one_line
 from ..failure import Failure
 from ..functions.functions import config_part, package_part
 from ..rest import Admin, segment
+from .connectors import SINK, SINKS, SOURCE, check_kept, create_sink
 from .corpus import Corpus, standard_library
 from .server import DemoServer
 
@@ -42,12 +43,12 @@ KEYS_PER_READ = 10_000
     metavar="DIR",
     help="Directory for data and log; removed at the end.",
 )
-@click.option("--keep", is_flag=True, help="Keep the server running and print the commands to try next.")
+@click.option("--keep", "is_kept", is_flag=True, help="Keep the server running and print the commands to try next.")
 @click.option("--files", type=click.IntRange(1), help="Number of files to read (default: all).")
 @click.option("--no-spark", is_flag=True, help="Skip the Spark step, even if Spark is installed.")
-def demo(directory: str, keep: bool, files: int | None, no_spark: bool) -> None:
+def demo(directory: str, is_kept: bool, files: int | None, no_spark: bool) -> None:
     """Count the identifiers of Python's standard library, exactly once each, in a function's state."""
-    server = DemoServer(Path(directory), is_kept=keep)
+    server = DemoServer(Path(directory), is_kept=is_kept)
     is_done = False
     try:
         with step("starting `magnetar standalone`", server):
@@ -56,12 +57,15 @@ def demo(directory: str, keep: bool, files: int | None, no_spark: bool) -> None:
             say(f"magnetar standalone is ready after {time.monotonic() - started_s:.1f} s, in {directory}")
         with step("deploying the functions", server):
             deploy(server.addresses["webServiceUrl"])
+            kept = server.directory / "identifiers"
+            kind = keep(server.addresses["webServiceUrl"], kept)
             has_spark = not no_spark and deploy_spark(server.addresses["webServiceUrl"])
         with step("streaming the corpus", server):
             progress, corpus = run(server, files)
         with step("checking the result", server):
             totals = corpus.count_directly()
             check(totals, server.addresses["stateStorageServiceUrl"])
+            check_kept(kept, progress.kept)
             top = most_frequent(totals, server.addresses["webServiceUrl"])
         spark_s = None
         if has_spark:
@@ -69,11 +73,12 @@ def demo(directory: str, keep: bool, files: int | None, no_spark: bool) -> None:
                 spark_s = count_by_spark(server, totals)
         is_done = True
     finally:
-        if not (keep and is_done):
+        if not (is_kept and is_done):
             server.stop()
-        if is_done and not keep:
+        if is_done and not is_kept:
             server.clean_up()
-    report(progress, totals, top, server if keep else None)
+    report(progress, totals, top, server if is_kept else None)
+    click.echo(f"The file sink {SINK} kept {progress.kept:,} rows of identifiers, as {kind}.")
     if spark_s is not None:
         click.echo(f"A Spark function counted the same in {spark_s:.1f} s, its start included.")
 
@@ -134,6 +139,17 @@ def deploy(admin_url: str) -> None:
         say(f"function {name} runs")
 
 
+def keep(admin_url: str, directory: Path) -> str:
+    """Have the file sink keep the identifiers; return the format of its files."""
+    from .stream import WORDS
+
+    rest = Admin(admin_url)
+    kind = create_sink(rest, WORDS, directory)
+    wait_until_running(rest, SINK, SINKS)
+    say(f"sink {SINK} keeps what function identifiers finds in {directory}, as {kind}")
+    return kind
+
+
 def deploy_spark(admin_url: str) -> bool:
     """Create the function that counts by Spark, if Spark is there; return whether it is."""
     from . import spark as demo_spark
@@ -160,20 +176,20 @@ def count_by_spark(server: DemoServer, totals: Counter[str]) -> float:
     return demo_spark.count_by_spark(addresses["brokerServiceUrl"], addresses["webServiceUrl"], totals)
 
 
-def wait_until_running(rest: Admin, name: str) -> None:
-    """Return when the function's instance runs.
+def wait_until_running(rest: Admin, name: str, among: str = FUNCTIONS) -> None:
+    """Return when the instance of a function or a connector runs.
 
     Raises:
         Failure: it does not; says what its status says.
     """
     deadline_s = time.monotonic() + RUNNING_TIMEOUT_S
     while True:
-        status = rest.get(f"{FUNCTIONS}/{name}/status")
+        status = rest.get(f"{among}/{name}/status")
         if status["numRunning"] == status["numInstances"] > 0:
             return
         if time.monotonic() > deadline_s:
             errors = [instance["status"].get("error") or "no error shown" for instance in status["instances"]]
-            raise Failure(f"function {name} does not run after {RUNNING_TIMEOUT_S:g} s: {errors}")
+            raise Failure(f"{name} does not run after {RUNNING_TIMEOUT_S:g} s: {errors}")
         time.sleep(0.05)
 
 
@@ -187,9 +203,9 @@ def run(server: DemoServer, files: int | None) -> tuple[Progress, Corpus]:
     corpus = Corpus(root, files)
     if not corpus.paths:
         raise Failure(f"{root} holds no .py files; install the standard library's sources (Debian: libpython3-stdlib)")
-    say(f"streaming every line of {len(corpus.paths):,} files in {root}")
+    say(f"source {SOURCE} sends every line of {len(corpus.paths):,} files in {root}")
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        work = stream(corpus, server.addresses["brokerServiceUrl"], server.addresses["webServiceUrl"])
+        work = stream(corpus, server.directory / "files", server.addresses["webServiceUrl"])
         return runner.run(work), corpus
 
 

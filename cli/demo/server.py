@@ -19,7 +19,7 @@ START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 12.0
 POLL_S = 0.02
 LOG_LINES_SHOWN = 5
-OWN_NAMES = ("data", "ready.json", "standalone.log")
+OWN_NAMES = ("data", "files", "identifiers", "ready.json", "standalone.log")
 
 
 class DemoServer:

@@ -32,6 +32,9 @@ def test_demo_counts_exactly_and_leaves_nothing_behind(tmp_path: Path) -> None:
     assert f"{sum(len(file.lines) for file in corpus):,} lines went through both functions" in answer.out
     assert "gives exactly the same" in answer.out
     assert re.search(r"messages/s +backlog 0 \+ 0", answer.err), answer.err
+    assert re.search(
+        r"The file sink keep-identifiers kept [1-9][\d,]* rows of identifiers, as (json|parquet)", answer.out
+    )
     assert not directory.exists()
 
 
