@@ -62,7 +62,17 @@ class OpenSearch(RealServer):
     def command(self) -> Sequence[str]:
         """See `RealServer.command`."""
         ports = map(str, self.ports)
-        return ["java", "-Xmx512m", "-cp", f"{self._jars}/*", "Main.java", str(self.directory / "node"), *ports]
+        return [
+            "java",
+            "-Xmx512m",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            "-cp",
+            f"{self._jars}/*",
+            "Main.java",
+            str(self.directory / "node"),
+            *ports,
+        ]
 
     def is_ready(self) -> bool:
         """See `RealServer.is_ready`."""
