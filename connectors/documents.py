@@ -19,6 +19,16 @@ def _no_constant(name: str) -> Any:
 _decode = json.JSONDecoder(parse_constant=_no_constant).decode
 
 
+def json_of(text: bytes | str) -> Any:
+    """Return what a JSON text means.
+
+    Raises:
+        ValueError: it is none, is no UTF-8, or has a number that JSON has not, such as NaN.
+        RecursionError: it is nested too deeply.
+    """
+    return _decode(text if isinstance(text, str) else str(text, "utf-8"))
+
+
 def document_of(record: Record) -> dict[str, Any]:
     """Return the JSON object that the value of a record is.
 
@@ -28,7 +38,7 @@ def document_of(record: Record) -> dict[str, Any]:
     value = record.value
     if isinstance(value, bytes | str):
         try:
-            value = _decode(value if isinstance(value, str) else str(value, "utf-8"))
+            value = json_of(value)
         except (ValueError, RecursionError) as error:
             raise RecordRefused(f"the value is no JSON: {error}") from error
     if not isinstance(value, dict):

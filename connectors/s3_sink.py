@@ -23,7 +23,7 @@ from typing import Any, Literal
 from ..api.connector import Batching, Record, RecordRefused, Sink, SinkContext
 from ..api.connector_config import option
 from ..errors import InvalidConfig
-from .documents import document_of
+from .documents import document_of, json_of
 from .libraries import need
 from .rows import RowReader, inferred_schema
 from .s3 import S3Config, bucket_and_prefix, check_s3, make_client, retried
@@ -169,7 +169,10 @@ class S3Sink(Sink):
                 json.dumps(document, ensure_ascii=False).encode()  # no UTF-8
                 return document
             if isinstance(value, bytes | str):
-                value = json.loads(value)
+                parsed = json_of(value)
+                if isinstance(value, bytes) and b"\n" not in value and b"\r" not in value:
+                    return value
+                value = parsed
             return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
         except RecordRefused as error:
             raise RecordRefused(str(error), index) from error

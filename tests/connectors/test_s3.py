@@ -212,6 +212,14 @@ def test_a_sink_that_is_created_again_writes_again() -> None:
     assert bucket.ids() == [1, 1, 2, 2]
 
 
+def test_each_json_value_is_one_line() -> None:
+    bucket = Bucket()
+    values = [b'{\n "a": 1}', b' "\\ud800"', b"7\r", b"null"]
+    sink(bucket).write_batch([Record(value, topic="t", sequence=number) for number, value in enumerate(values)])
+    (body,) = bucket.objects.values()
+    assert body == b'{"a":1}\n "\\ud800"\n7\nnull\n'
+
+
 def test_topics_have_objects_of_their_own() -> None:
     bucket = Bucket()
     topics = ["persistent://public/default/t", "persistent://public/default/t-partition-0"]
@@ -237,8 +245,10 @@ def test_at_least_once_the_same_records_replace_their_object_and_others_do_not()
 
 @pytest.mark.parametrize(
     ("kind", "bad"),
-    [("json", b"{"), ("json", rb'"\ud800"'), ("lines", b"a\nb"), ("csv", b"[]"), ("csv", rb'{"a":"\ud800"}'),
-     ("parquet", b"7"), ("parquet", b'{"id":"text"}')],
+    [
+        ("json", b"{"), ("json", b"[NaN]"), ("json", b'"\xff"'), ("json", b'"\\ud800"\n'), ("lines", b"a\nb"),
+        ("csv", b"[]"), ("csv", rb'{"a":"\ud800"}'), ("parquet", b"7"), ("parquet", b'{"id":"text"}'),
+    ],
 )  # fmt: skip
 def test_a_bad_record_is_refused_before_anything_is_written(kind: str, bad: bytes) -> None:
     bucket = Bucket()
