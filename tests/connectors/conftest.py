@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from tests.support.servers import Server, running
 
 HERE = Path(__file__).parent
+MARKED = re.compile(r"^pytestmark = .*pytest\.mark\.connectors", re.MULTILINE)
 LIBRARIES = (
     "boto3", "confluent_kafka", "deltalake", "moto", "nats", "opensearchpy", "paho", "pika", "psycopg", "pyarrow",
     "pyiceberg", "pymongo", "pymysql", "redis", "sqlalchemy", "websockets",
@@ -26,7 +28,7 @@ def state_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
     """Leave out files whose tests are all for ``make test-connectors`` where its libraries are not installed."""
-    if collection_path.suffix == ".py" and "\npytestmark = pytest.mark.connectors\n" in collection_path.read_text():
+    if collection_path.suffix == ".py" and MARKED.search(collection_path.read_text()):
         return True if any(find_spec(name) is None for name in LIBRARIES) else None
     return None
 

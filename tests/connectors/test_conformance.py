@@ -48,7 +48,7 @@ def server_name(case: type[Case]) -> str:
 
 def parameter(case: type[Case], *more: Any) -> Any:
     """Return a case as pytest takes it; it is none of ``make test`` if it needs an extra or a server."""
-    built = BUILT_IN.get(case.connector)
+    built = next((one for name, one in BUILT_IN.items() if case.connector in (name, *one.aliases)), None)
     needs_more = (built is not None and built.extra) or (case.server is not None and case.server.binary)
     marks = [pytest.mark.xdist_group(server_name(case) or case.__name__)]
     if needs_more or case.needs_extra:
