@@ -86,7 +86,6 @@ class JdbcPollSource(Source):
     config = JdbcPollConfig
     _connection: Connection | None = None
     _last: tuple[Any, ...] | None = None
-    _is_known = False
 
     def check(self, config: JdbcPollConfig) -> None:
         """See `Connector.check`."""
@@ -123,9 +122,7 @@ class JdbcPollSource(Source):
         else:
             schema, _, table = config.table_name.rpartition(".")
             self._rows = sqlalchemy.table(table, schema=schema or None)
-        if not self._is_known:  # opened anew it goes on behind what it has read
-            self._is_known = True
-            self._last = None if context.position is None else tuple(map(_from_json, context.position))
+        self._last = None if context.position is None else tuple(map(_from_json, context.position))
         self._seen: deque[tuple[float, Any]] = deque()
         self._due_s = 0.0
         self._connection = connect(self._engine)

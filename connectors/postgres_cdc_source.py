@@ -130,7 +130,7 @@ class _Batch:
 
 @dataclass(slots=True)
 class _Progress:
-    """Where the source stands; it outlives connections.
+    """Where the source stands since it was opened.
 
     Attributes:
         position: behind what was read last: the commit's place, and the number of its changes; None before a snapshot.
@@ -172,11 +172,9 @@ class PostgresCdcSource(Source):
 
     def not_effectively_once(self, config: PostgresCdcConfig) -> str:
         """See `Connector.not_effectively_once`."""
-        return (
-            "a snapshot that is interrupted begins anew with other rows, and the server's log may be gone behind the"
-            " position that was kept; by key nothing is there twice behind a sink that goes by keys, such as jdbc with"
-            " insertMode UPSERT"
-        )
+        if config.snapshot_mode != "never":
+            return "a snapshot that is interrupted begins anew with other rows; set snapshot.mode to never"
+        return "messages outside of transactions have no position; set messages to false" if config.messages else ""
 
     # -- opening ------------------------------------------------------------------------------------------------------
 
@@ -185,10 +183,8 @@ class PostgresCdcSource(Source):
         if context.parallelism > 1:
             raise InvalidConfig(f"parallelism must be 1, not {context.parallelism}: a slot has one reader")
         self._config, self._log = config, context.logger
-        if self._progress is None:
-            kept = context.position
-            self._progress = _Progress((kept["lsn"], kept["index"]) if kept else None)
-        progress = self._progress
+        kept = context.position
+        progress = self._progress = _Progress((kept["lsn"], kept["index"]) if kept else None)
         default = "magnetar_" + re.sub("[^a-z0-9_]", "_", context.name.lower())
         self._slot = slot = config.slot or default[:63]
         self._publication = config.publication or default[:63]
@@ -274,16 +270,11 @@ class PostgresCdcSource(Source):
         stream, progress = self._stream, self._progress
         assert stream is not None
         assert progress is not None
-        before = progress.position, progress.end_lsn
-        try:
-            records = self._read_log(stream)
-            progress.settle()
-            if not progress.batches and not records and not self._in_transaction:
-                progress.durable_lsn = max(progress.durable_lsn, stream.seen_lsn, progress.end_lsn)
-            stream.tell(progress.durable_lsn)
-        except BaseException:
-            progress.position, progress.end_lsn = before  # what was read meanwhile is nobody's
-            raise
+        records = self._read_log(stream)
+        progress.settle()
+        if not progress.batches and not records and not self._in_transaction:
+            progress.durable_lsn = max(progress.durable_lsn, stream.seen_lsn, progress.end_lsn)
+        stream.tell(progress.durable_lsn)
         return self._on_their_way(records)
 
     def _read_log(self, stream: LogStream) -> list[Record]:

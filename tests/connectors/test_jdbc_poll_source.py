@@ -119,7 +119,7 @@ def test_opened_anew_it_goes_on(rows: Rows) -> None:
         source.read()
     source.close()
     rows.execute("CREATE TABLE t (id integer PRIMARY KEY)", "INSERT INTO t VALUES (1), (2)")
-    source.open(source._config, KitContext())
+    source.open(source._config, KitContext(position=source.snapshot()))
     assert ids(read(source, 1)) == [2]
 
 

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 from magnetar.api.connector import Record, Retry
+from magnetar.api.connector_config import read_config
 from magnetar.connectors.jdbc_sink import JdbcSink
 from magnetar.connectors.pgoutput import lsn_of
 from magnetar.connectors.postgres_cdc_source import PostgresCdcSource
+from magnetar.errors import InvalidConfig
 
 from tests.connectors.connector_kit import KitContext, Opened, opened, write_all
 from tests.connectors.servers.postgres import Postgres
@@ -196,7 +198,7 @@ def test_big_transaction_and_a_server_that_dies(postgres: Postgres, source: Sour
         seen.extend(more)
     source.it.close()
     postgres.start()
-    config, context = source.it._config, KitContext(position=None)
+    config, context = source.it._config, KitContext(position=source.position)
     wait_for(lambda: source.it.open(config, context) is None, "the source's opening")  # the same object goes on
     while len(seen) < 30000:
         seen += [json.loads(record.value)["after"]["id"] for record in source.read()]
@@ -255,6 +257,21 @@ def test_slot_has_one_reader(postgres: Postgres, source: Source, opened: Opened)
     source.open(**{"snapshot.mode": "never"})
     with pytest.raises(Retry, match='replication slot "s" is active for PID'):
         opened(PostgresCdcSource(), source.configs(**{"snapshot.mode": "never"}))
+
+
+def test_what_is_effectively_once_and_how_many_may_read(source: Source) -> None:
+    it = PostgresCdcSource()
+
+    def why_not(**more: object) -> str:
+        return it.not_effectively_once(read_config(it.config, source.configs(**more)))
+
+    assert "snapshot.mode" in why_not()
+    assert "messages" in why_not(**{"snapshot.mode": "never", "messages": True})
+    assert why_not(**{"snapshot.mode": "never"}) == ""
+    context = KitContext()
+    context.parallelism = 2
+    with pytest.raises(InvalidConfig, match="parallelism must be 1, not 2"):
+        it.open(read_config(it.config, source.configs()), context)
 
 
 def test_message_of_an_application_is_a_record_if_wanted(postgres: Postgres, source: Source) -> None:

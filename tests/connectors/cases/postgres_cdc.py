@@ -85,3 +85,9 @@ class PostgresCdcSlotCase(PostgresCdcCase):
 
     def configs(self) -> dict[str, object]:
         return super().configs() | {"snapshot.mode": "never"}
+
+
+class PostgresCdcExactlyOnceCase(PostgresCdcSlotCase):
+    """The same, without anything twice."""
+
+    processing_guarantees = "EFFECTIVELY_ONCE"
