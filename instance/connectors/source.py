@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -307,26 +307,6 @@ class SourceReader:
             )
             return None
         return payload, header
-
-
-def _headers(records: Sequence[Record]) -> list[Header]:
-    """Return the metadata of records; one object for those that follow each other and have it in common.
-
-    That is so without a key, at the same time and with the same properties, the object itself.
-    """
-    headers: list[Header] = []
-    last: Mapping[str, str] | None = None
-    last_ms = 0
-    shared: Header = None
-    for record in records:
-        if record.key is not None or record.value is None:
-            headers.append(_header(record))
-            continue
-        properties, time_ms = record.properties, record.event_time_ms
-        if properties is not last or time_ms != last_ms:
-            last, last_ms, shared = properties, time_ms, _header(record)
-        headers.append(shared)
-    return headers
 
 
 def _has_header(record: Record) -> bool:
