@@ -16,6 +16,7 @@ from .nats_connection import NatsConfig, NatsConnection, check, fault_of_subject
 _WAIT_S = 0.5
 _NAME = re.compile(r"[^A-Za-z0-9_-]")
 _QUIET_READS = 20  # without a message, after which the server is asked whether it is there
+_PLAIN_PARTS = 9  # of an acknowledgement's subject without domain and account
 _PENDING_BYTES_MAX = 256 << 20
 
 
@@ -148,14 +149,14 @@ class NatsSource(Source):
             if self._quiet % _QUIET_READS == 0:
                 await connection.flush()  # the library's reader may have ended without a word
         if self._config.mode == "core":
-            return [self._record(message, None, None) for message in messages]
+            return [self._record(message, 0, None, None) for message in messages]
         records = []
         for message in messages:
-            number = message.metadata.sequence.stream
+            number, time_ms = _place_of(message.reply)
             if number not in self._on_the_way:  # else the server was tired of waiting
                 self._on_the_way.add(number)
                 settle = partial(self._settle, number, message.reply)
-                records.append(self._record(message, settle, partial(self._on_the_way.discard, number)))
+                records.append(self._record(message, time_ms, settle, partial(self._on_the_way.discard, number)))
         return records
 
     async def _fetch(self, connection: NatsConnection) -> list[Any]:
@@ -177,11 +178,10 @@ class NatsSource(Source):
                 found.append(await self._subscription.next_msg(timeout=_WAIT_S))
         return found
 
-    def _record(self, message: Any, settle: Any, fail: Any) -> Record:
+    def _record(self, message: Any, time_ms: int, settle: Any, fail: Any) -> Record:
         properties = properties_of(message.headers)
         key = properties.pop(self._config.key_header, None)
         properties["nats.subject"] = message.subject
-        time_ms = 0 if settle is None else int(message.metadata.timestamp.timestamp() * 1000)
         return Record(message.data, key, properties, event_time_ms=time_ms, acknowledge=settle, fail=fail)
 
     def _settle(self, number: int, reply: str) -> None:
@@ -211,3 +211,11 @@ class NatsSource(Source):
                 await connection.flush()
         finally:
             await connection.close()
+
+
+def _place_of(reply: str) -> tuple[int, int]:
+    """Return a message's number in its stream and when it was stored, in milliseconds, of where it is acknowledged."""
+    # $JS.ACK.[domain.account.]stream.consumer.delivered.number.consumer's number.nanoseconds.pending[.token]
+    parts = reply.split(".")
+    at = 5 if len(parts) == _PLAIN_PARTS else 7
+    return int(parts[at]), int(parts[at + 2]) // 1_000_000
