@@ -55,7 +55,9 @@ class TaskTopic:
         """
         core = self._core
         core.opening = f"topic of tasks {self._topic}"
-        config = ConsumerConfig(type="Shared", initial_position="Earliest", receiver_queue_size=0, guard=core.guard)
+        config = ConsumerConfig(
+            type="Shared", initial_position="Earliest", receiver_queue_size=0, ack_grouping_ms=0, guard=core.guard
+        )
         self._consumer = await core.client.subscribe(self._topic, task_subscription(core.spec.details), config)
         if core.spec.instance_id == 0:
             config_of_producer = ProducerConfig(batching=False, send_timeout_ms=0, guard=core.guard)

@@ -202,7 +202,8 @@ async def test_tasks_of_instances_that_are_killed_are_begun_anew(
     await runtime.close()
     times = Counter(await all_messages(client, f"{topic}-out"))
     assert times.keys() == done
-    assert len(batches.notes("prepare")) <= tasks + kills + len(batches.notes("discover")) * tasks - tasks
+    # An instance that is killed has one task at hand, and one whose records may not all be durable yet.
+    assert len(batches.notes("prepare")) <= len(batches.notes("discover")) * tasks + 2 * kills
     assert kills > 0
 
 
