@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
-from confluent_kafka import Producer
 
 from tests.connectors.servers import maven
 from tests.connectors.servers.kafka import KafkaServer
@@ -60,6 +59,8 @@ def measure_kafka(plan: Plan) -> Iterator[Figure]:
 
 def fill(kafka: KafkaServer, topic: str, payloads: list[bytes]) -> None:
     """Put records into a topic."""
+    from confluent_kafka import Producer  # the other benchmarks do without it
+
     producer = Producer({
         "bootstrap.servers": kafka.bootstrap_servers,
         "linger.ms": 20,

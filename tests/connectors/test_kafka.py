@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from magnetar.api.connector import Record, RecordRefused, Retry
 from magnetar.api.connector_config import read_config
 from magnetar.connectors.kafka_sink import KafkaSink
@@ -19,6 +18,8 @@ from tests.connectors.direct import Direct, DirectContext, records_of
 from tests.connectors.servers.kafka import PASSWORD, TIMEOUT_S, USER, KafkaServer
 from tests.support.waiting import wait_for
 
+library: Any = pytest.importorskip("confluent_kafka")
+Consumer, Producer, TopicPartition = library.Consumer, library.Producer, library.TopicPartition
 pytestmark = pytest.mark.connectors
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
@@ -49,12 +50,12 @@ def numbered(first: int, end: int) -> list[bytes]:
     return [f"{number}".encode() for number in range(first, end)]
 
 
-def contents(kafka: KafkaServer, topic: str, partitions: int = 1) -> list[Message]:
+def contents(kafka: KafkaServer, topic: str, partitions: int = 1) -> list[Any]:
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "test", "log_level": 0})
     places = [TopicPartition(topic, number, 0) for number in range(partitions)]
     missing = sum(consumer.get_watermark_offsets(place, timeout=TIMEOUT_S)[1] for place in places)
     consumer.assign(places)
-    found: list[Message] = []
+    found: list[Any] = []
     while len(found) < missing:
         got = consumer.consume(missing - len(found), TIMEOUT_S)
         assert got, f"{len(found)} of {missing} records can be read"
@@ -63,7 +64,7 @@ def contents(kafka: KafkaServer, topic: str, partitions: int = 1) -> list[Messag
     return found
 
 
-def committed(kafka: KafkaServer, topic: str, offset: int | None = None) -> TopicPartition:
+def committed(kafka: KafkaServer, topic: str, offset: int | None = None) -> Any:
     """Return the group's offset; set it before, as an operator does, if one is given."""
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": f"g-{topic}", "log_level": 0})
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
-
-from confluent_kafka.admin import AdminClient, NewTopic
+from typing import TYPE_CHECKING, ClassVar
 
 from tests.connectors.servers import maven
 from tests.connectors.servers.base import RealServer
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient  # it may be missing where tests are only collected
 
 VERSION = "4.1.2"
 ARTIFACTS = (
@@ -116,6 +117,8 @@ class KafkaServer(RealServer):
 
     def create_named(self, name: str, partitions: int = 1, **settings: str) -> None:
         """Make a topic; ``_`` in the names of settings stands for a dot."""
+        from confluent_kafka.admin import NewTopic
+
         config = {key.replace("_", "."): value for key, value in settings.items()}
         new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=config)
         client = self.admin()  # what it was asked ends with it
@@ -128,4 +131,6 @@ class KafkaServer(RealServer):
 
     def admin(self) -> AdminClient:
         """Return a client for all that is neither producing nor consuming."""
+        from confluent_kafka.admin import AdminClient
+
         return AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
