@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ..api.connector import Record, Sink, SinkContext
 from ..api.connector_config import option
+from ..wire.printable import printable
 
 
 @dataclass
@@ -20,7 +21,7 @@ class ConsoleSinkConfig:
 
 
 class ConsoleSink(Sink):
-    """Shows each record as a line of the instance's log."""
+    """Shows each record as a line of the instance's log; line breaks and the like in it as escapes."""
 
     config = ConsoleSinkConfig
 
@@ -42,4 +43,4 @@ class ConsoleSink(Sink):
                 text = text[: self._config.most_chars] + "..."
             if self._config.show_metadata:
                 text = f"{record.message_id} key={record.key!r} properties={dict(record.properties)!r} {text}"
-            self._log.info("%s", text)
+            self._log.info("%s", printable(text))
