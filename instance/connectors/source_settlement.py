@@ -114,6 +114,11 @@ class SourceSettlement:
                 "EFFECTIVELY_ONCE keeps the position of a source in the state store, and this worker knows none; give"
                 " workers its address as stateStorageServiceUrl: bk://host:port, or use ATLEAST_ONCE"
             )
+        if self._is_exact and not spec.admin_url:
+            raise FunctionLoadError(
+                "EFFECTIVELY_ONCE switches deduplication of the output topic on, and this worker knows no REST"
+                " interface of the broker; give workers its address as pulsarWebServiceUrl, or use ATLEAST_ONCE"
+            )
         connector, config, secrets = load_connector(core, home, "source")
         if isinstance(connector, BatchSource):
             source: Source = self._task_reader(connector, home)
@@ -215,7 +220,7 @@ class SourceSettlement:
         """See `ports.Settlement`."""
         core, topic = self._core, self._core.spec.details.sink.topic
         core.opening = f"output topic {topic}"
-        if self._is_exact and core.spec.admin_url:
+        if self._is_exact:
             await asyncio.to_thread(switch_on, core.spec.admin_url, topic)
         for partition in await core.endpoints.partitions(topic):
             self._outputs.append(await self._open_output(partition))

