@@ -115,7 +115,10 @@ async def test_a_source_goes_on_where_it_was(server: Server, client: AsyncClient
                 lines = [line for line in (tmp_path / "out").read_text().splitlines() if "begins at" in line]
                 return lines[0] if lines else None
 
-            began = await eventually(has_begun, "line of the source")
+            try:
+                began = await eventually(has_begun, "line of the source")
+            except AssertionError:
+                raise AssertionError((tmp_path / "out").read_text()) from None
     assert int(began.rpartition(" ")[2]) > 0
 
 

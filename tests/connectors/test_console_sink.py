@@ -13,11 +13,12 @@ from tests.connectors.direct import Direct
 
 def test_console_shows_each_record_as_one_line_that_a_terminal_may_see(caplog: pytest.LogCaptureFixture) -> None:
     console = Direct(ConsoleSink(), {"mostChars": 12, "showMetadata": True})
-    with caplog.at_level(logging.INFO):
-        console.write([
-            Record(b"two\nlines\x1b[2J", "k\n", {"p": "q"}, message_id="1:2:3"), Record(b"\xff\xc3\xa4"),
-            Record("x" * 13),
-        ])  # fmt: skip
+    console.context.logger = logging.Logger("connector")  # nobody else's, whose level may be another
+    console.context.logger.addHandler(caplog.handler)
+    console.write([
+        Record(b"two\nlines\x1b[2J", "k\n", {"p": "q"}, message_id="1:2:3"), Record(b"\xff\xc3\xa4"),
+        Record("x" * 13),
+    ])  # fmt: skip
     console.close()
     assert [record.getMessage() for record in caplog.records] == [
         "1:2:3 key='k\\n' properties={'p': 'q'} two\\nlines\\x1b[2...",

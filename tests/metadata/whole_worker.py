@@ -7,7 +7,7 @@ import contextvars
 from collections.abc import Coroutine, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import httpx
 from magnetar.client.client import AsyncClient
@@ -25,6 +25,7 @@ from .function_world import SimulatedInstance, SimulatedRuntime, World
 from .simulated_broker import Broker, Client, Link, participate
 from .simulated_cluster import CONFIG, Network, SimulatedWorker, read_request
 
+_T = TypeVar("_T")
 LOCKS = CONFIG.topic(CONFIG.locks_topic)
 COORDINATION = CONFIG.topic(CONFIG.coordination_topic)
 
@@ -153,8 +154,8 @@ class WholeWorker(SimulatedWorker):
         self.instances = Instances(self.runtime, self.scheduler, self.parts.membership, http, self.parts._applied)
         self.parts._instances = self.instances
 
-    async def _keep(self, *_request: object) -> PackageLocationMetaData:
-        return PackageLocationMetaData(packagePath="package-" + "0" * 64, originalFileName="f.py")
+    async def _keep(self, _deployment: object, config: _T, *_: object) -> tuple[PackageLocationMetaData, _T]:
+        return PackageLocationMetaData(packagePath="package-" + "0" * 64, originalFileName="f.py"), config
 
     async def _fetch(self, _location: PackageLocationMetaData) -> Path:
         await self.parts._applied()

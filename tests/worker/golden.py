@@ -100,6 +100,17 @@ async def ask(cluster: Cluster, step: Step) -> httpx.Response:
     return await cluster.http.request(step.method, base + step.path, **options)
 
 
+async def remove_what_is_left(cluster: Cluster) -> None:
+    """Remove what another recording left on the broker, which has the same tenant."""
+    admin = f"{cluster.broker.web_url}/admin/v2"
+    for topic in (await cluster.http.get(f"{admin}/persistent/golden/fn")).json():
+        if isinstance(topic, str):  # else it is the reason why there is no such namespace
+            await cluster.http.delete(f"{admin}/{topic.replace('://', '/')}", params={"force": "true"})
+    for path in ("namespaces/golden/fn", "tenants/golden"):
+        answer = await cluster.http.delete(f"{admin}/{path}")
+        assert answer.status_code in (204, 404), answer.text
+
+
 def difference(step: Step, answer: httpx.Response, different: Mapping[int, tuple[int, Any]]) -> str | None:
     """Return how an answer differs from the recorded one, or from what it is to be instead, by the step's number."""
     status, theirs = _expected(step, different)
