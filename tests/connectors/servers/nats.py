@@ -11,25 +11,17 @@ from tests.connectors.servers.base import RealServer
 class NatsServer(RealServer):
     """NATS with JetStream on disk, and a user."""
 
-    binary = "nats-server"
+    binary = "/usr/sbin/nats-server"
     package = "apt-get install nats-server"
     username = "jemand"
     password = "geheim"
 
     def command(self) -> Sequence[str]:
         """See `RealServer.command`."""
-        where = ["-a", "127.0.0.1", "-p", str(self.port)]
         return [
-            self.binary,
-            *where,
-            "-js",
-            "-sd",
-            str(self.directory),
-            "--user",
-            self.username,
-            "--pass",
-            self.password,
-        ]
+            self.binary, "-a", "127.0.0.1", "-p", str(self.port), "-js", "-sd", str(self.directory),
+            "--user", self.username, "--pass", self.password,
+        ]  # fmt: skip
 
     def is_ready(self) -> bool:
         """See `RealServer.is_ready`."""
