@@ -39,7 +39,7 @@ class InfluxdbConfig:
         "InfluxDB 1: how many nodes of a cluster must have the points.", default="ONE"
     )
     organization: str = option("InfluxDB 2: the organization.", default="")
-    bucket: str = option("InfluxDB 2: the bucket.", default="")
+    bucket: str = option("InfluxDB 2, which could not be had to try it: the bucket.", default="")
     token: str = option("InfluxDB 2: of the access.", default="", secret=True)
     precision: Literal["ns", "us", "ms", "s"] = option("Unit of times in values.", default="ns")
     measurement: str = option(

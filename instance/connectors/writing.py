@@ -132,7 +132,7 @@ class RecordWriter:
 
         Raises:
             InstanceStopping: those that are in no list are not written, and the instance is to stop.
-        Unwanted: the same, and nobody waits for them any more.
+            Unwanted: the same, and nobody waits for them any more.
             WriteFailed: the first that is in no list made the sink fail.
         """
         for run in runs_within(sizes, self._batching.records if self._has_batches else 1, self._batching.size):
