@@ -33,6 +33,8 @@ from tests.support.servers import Server, running
 
 __all__ = ["client", "make_spec", "server", "topic"]
 
+SEEDS = int(os.environ.get("MAGNETAR_CONNECTOR_SEEDS", "4"))
+"""Of the rounds of kills in `make test-slow`."""
 CODE = """
 import json, time
 from magnetar.api.connector import BatchSource, Record, Retry, Trigger
@@ -172,7 +174,7 @@ async def test_instances_share_tasks_which_one_of_them_discovers_once(
 
 
 @pytest.mark.parametrize(
-    ("seed", "tasks"), [(1, 10), *(pytest.param(seed, 60, marks=pytest.mark.crash) for seed in range(2, 8))]
+    ("seed", "tasks"), [(1, 10), *(pytest.param(seed, 60, marks=pytest.mark.crash) for seed in range(2, 2 + SEEDS))]
 )
 async def test_tasks_of_instances_that_are_killed_are_begun_anew(
     client: AsyncClient, server: Server, batches: Batches, topic: str, seed: int, tasks: int

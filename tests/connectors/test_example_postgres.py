@@ -27,6 +27,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.connectors]
 
 EXAMPLE = Path(magnetar.__file__).parent / "examples" / "pipelines" / "postgres_to_database"
 TABLE = "CREATE TABLE orders (id integer PRIMARY KEY, customer text, articles integer, price numeric(10, 2))"
+KILLS = int(os.environ.get("MAGNETAR_CONNECTOR_KILLS", "40"))
+"""Of the round in `make test-slow`."""
 INSTANCES = ("orders-changes", "total", "totals")
 
 
@@ -205,6 +207,6 @@ def test_all_rows_are_there_as_they_are_across_kills(tmp_path: Path, monkeypatch
 @pytest.mark.timeout(1500)
 def test_all_rows_are_there_as_they_are_across_many_kills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def kills(rng: random.Random) -> list[str]:
-        return [rng.choice(("instance", "instance", "worker", "database")) for _ in range(100)]
+        return [rng.choice(("instance", "instance", "worker", "database")) for _ in range(KILLS)]
 
     run_example(tmp_path, monkeypatch, kills, 300)

@@ -24,6 +24,8 @@ from tests.support.servers import Server, running
 
 __all__ = ["client", "make_spec", "topic"]
 
+SEEDS = int(os.environ.get("MAGNETAR_CONNECTOR_SEEDS", "4"))
+"""Of the rounds of kills in `make test-slow`."""
 NUMBERS = """
 import random, time
 from magnetar.api.connector import Record, Retry, Source
@@ -87,7 +89,8 @@ def numbers(exact: ExactSpec, last: int, **details: object) -> InstanceSpec:
 
 
 @pytest.mark.parametrize(
-    ("seed", "last"), [(1, 3000), *(pytest.param(seed, 20_000, marks=pytest.mark.crash) for seed in range(2, 12))]
+    ("seed", "last"),
+    [(1, 3000), *(pytest.param(seed, 20_000, marks=pytest.mark.crash) for seed in range(2, 2 + SEEDS))],
 )
 async def test_each_record_is_there_once_when_the_instance_is_killed(
     client: AsyncClient, exact: ExactSpec, topic: str, seed: int, last: int
