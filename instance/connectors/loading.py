@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from ...api.connector import BatchSource, Connector, Trigger
+from ...api.connector import BatchSource, Connector, Sink, Trigger
 from ...api.connector_config import read_config
 from ...api.connector_secrets import secret_values
 from ...config.batch_source import check_batch, parted, trigger_of
@@ -92,7 +92,10 @@ def load_trigger(spec: InstanceSpec, home: Home) -> Trigger:
 
 
 def check_connector(connector: Connector, config: Any, *, is_exact: bool) -> None:
-    """Raise InvalidConfig if a connector does not take its configuration, or not with EFFECTIVELY_ONCE."""
+    """Raise InvalidConfig if a connector lacks a method, does not take its configuration, or not EFFECTIVELY_ONCE."""
+    kind = type(connector)
+    if isinstance(connector, Sink) and kind.write is Sink.write and kind.write_batch is Sink.write_batch:
+        raise InvalidConfig(f"{kind.__name__} has neither write nor write_batch; a sink has one of them")
     connector.check(config)
     if is_exact and isinstance(connector, BatchSource):
         raise InvalidConfig(

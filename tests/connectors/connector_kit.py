@@ -2,48 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
-from magnetar.api.connector import Connector, Position, Record, RecordRefused, Sink, SinkContext, SourceContext
+from magnetar.api.connector import Connector, Record, RecordRefused, Sink
 from magnetar.api.connector_config import read_config
 
-
-class KitContext(SourceContext, SinkContext):
-    """Of an instance that is the only one."""
-
-    def __init__(self, *, is_exact: bool = False, position: Position = None) -> None:
-        self.position = position
-        self.name = "public/default/kit"
-        self.incarnation = "public/default/kit@1"
-        self.is_exact = is_exact
-        self.instance_id = 0
-        self.parallelism = 1
-        self.logger = logging.getLogger("kit")
-        self.state: dict[str, bytes] = {}
-
-    def record_metric(self, name: str, value: float) -> None:
-        pass
-
-    def secret(self, name: str) -> str | None:
-        return None
-
-    def get_state(self, key: str) -> bytes | None:
-        return self.state.get(key)
-
-    def put_state(self, key: str, value: str | bytes) -> None:
-        self.state[key] = value.encode() if isinstance(value, str) else value
-
-    def is_stopping(self) -> bool:
-        return False
-
-    def pause(self, topic: str) -> None:
-        raise NotImplementedError
-
-    def resume(self, topic: str) -> None:
-        raise NotImplementedError
+from tests.connectors.direct import DirectContext
 
 
 class Opened:
@@ -52,11 +18,11 @@ class Opened:
     def __init__(self) -> None:
         self._connectors: list[Connector] = []
 
-    def __call__(self, connector: Any, configs: Mapping[str, Any], context: KitContext | None = None) -> Any:
+    def __call__(self, connector: Any, configs: Mapping[str, Any], context: DirectContext | None = None) -> Any:
         config = read_config(connector.config, configs)
         connector.check(config)
         self._connectors.append(connector)
-        connector.open(config, context or KitContext())
+        connector.open(config, context or DirectContext())
         return connector
 
     def close(self) -> None:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from magnetar.api.connector import Connector, Record, SinkContext, SourceContext
+from magnetar.api.connector import Connector, Position, Record, SinkContext, SourceContext
 from magnetar.api.connector_config import read_config
 from magnetar.instance.connectors.session import ConnectorSession
 
@@ -16,13 +16,15 @@ from tests.support.waiting import wait_for
 class DirectContext(SourceContext, SinkContext):
     """A context with nothing behind it."""
 
-    def __init__(self, instance_id: int = 0, parallelism: int = 1) -> None:
-        self.position = None
+    def __init__(
+        self, instance_id: int = 0, parallelism: int = 1, *, is_exact: bool = False, position: Position = None
+    ) -> None:
+        self.position = position
         self.name = "public/default/connector"
         self.instance_id = instance_id
         self.parallelism = parallelism
         self.incarnation = "public/default/connector@1"
-        self.is_exact = False
+        self.is_exact = is_exact
         self.logger = logging.getLogger("connector")
         self.state: dict[str, bytes] = {}
         self.metrics: dict[str, float] = {}

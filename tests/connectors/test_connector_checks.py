@@ -112,3 +112,11 @@ def test_transform_functions_are_kept_in_the_record(component: Component) -> Non
     plain = component.to_details(without)
     assert (plain.className, plain.userConfig) == (IDENTITY, "")
     assert component.from_details(plain).transform_function_class_name is None
+
+
+def test_sink_that_cannot_write_is_refused_before_it_is_given_records() -> None:
+    class Silent(Sink):
+        pass
+
+    with pytest.raises(InvalidConfig, match="Silent has neither write nor write_batch; a sink has one of them"):
+        check_connector(Silent(), {}, is_exact=False)

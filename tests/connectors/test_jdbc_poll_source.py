@@ -12,7 +12,8 @@ import pytest
 from magnetar.api.connector import Record, Retry
 from magnetar.connectors.jdbc_poll_source import JdbcPollSource
 
-from tests.connectors.connector_kit import KitContext, Opened, opened
+from tests.connectors.connector_kit import Opened, opened
+from tests.connectors.direct import DirectContext
 from tests.connectors.servers.postgres import Postgres
 from tests.support.waiting import wait_for
 
@@ -35,7 +36,7 @@ class Rows:
 
     def source(self, position: Any = None, **more: object) -> Any:
         configs = {"url": f"jdbc:sqlite:{self.path}", "pollIntervalMs": 10, **more}
-        return self.opened(JdbcPollSource(), configs, KitContext(position=position))
+        return self.opened(JdbcPollSource(), configs, DirectContext(position=position))
 
 
 @pytest.fixture
@@ -119,7 +120,7 @@ def test_opened_anew_it_goes_on(rows: Rows) -> None:
         source.read()
     source.close()
     rows.execute("CREATE TABLE t (id integer PRIMARY KEY)", "INSERT INTO t VALUES (1), (2)")
-    source.open(source._config, KitContext(position=source.snapshot()))
+    source.open(source._config, DirectContext(position=source.snapshot()))
     assert ids(read(source, 1)) == [2]
 
 
@@ -140,6 +141,6 @@ def test_types_of_postgres_are_json(opened: Opened) -> None:
         assert value == {
             "id": "1", "day": "2024-02-29", "raw": "AP8=", "n": "1.50", "f": "nan", "j": {"a": [1]}
         }  # fmt: skip
-        again = opened(JdbcPollSource(), configs, KitContext(position=json.loads(json.dumps(source.snapshot()))))
+        again = opened(JdbcPollSource(), configs, DirectContext(position=json.loads(json.dumps(source.snapshot()))))
         assert [json.loads(record.value)["id"] for record in read(again, 1)] == ["2.5"]
         opened.close()

@@ -17,7 +17,8 @@ from magnetar.api.connector import Record, Retry
 from magnetar.api.connector_config import read_config
 from magnetar.connectors.jdbc_sink import JdbcSink
 
-from tests.connectors.connector_kit import KitContext, Opened, opened, write_all
+from tests.connectors.connector_kit import Opened, opened, write_all
+from tests.connectors.direct import DirectContext
 from tests.connectors.servers.mariadb import MariaDb
 from tests.connectors.servers.postgres import Postgres
 
@@ -252,13 +253,13 @@ def test_positions_leave_out_what_comes_again(database: Database, opened: Opened
         for number in range(100)
     ]
     records[50].value = b"bad"
-    frozen = opened(JdbcSink(), configs, KitContext(is_exact=True))
+    frozen = opened(JdbcSink(), configs, DirectContext(is_exact=True))
     assert [one for one, _ in write_all(frozen, records[:60])] == [records[50]]
-    later = opened(JdbcSink(), configs, KitContext(is_exact=True))
+    later = opened(JdbcSink(), configs, DirectContext(is_exact=True))
     assert [why for _, why in write_all(later, records[40:])] == ["it was refused before"]
     assert [why for _, why in write_all(frozen, records[45:80])] == ["it was refused before"]
     assert rows_of(database) == [(number, f"{number}") for number in range(100) if number != 50]
-    other = KitContext(is_exact=True)
+    other = DirectContext(is_exact=True)
     other.incarnation = "public/default/kit@2"
     assert write_all(opened(JdbcSink(), configs, other), records[:1]) == []
     assert len(rows_of(database)) == (100 if mode == "INSERT" else 99)
@@ -267,13 +268,13 @@ def test_positions_leave_out_what_comes_again(database: Database, opened: Opened
 def test_two_instances_write_the_same_records_once(database: Database, opened: Opened) -> None:
     configs = database.configs(createTable={"id": "integer"})
     records = [replace(record(id=number), topic="t", sequence=number) for number in range(400)]
-    opened(JdbcSink(), configs, KitContext(is_exact=True))  # makes the tables
+    opened(JdbcSink(), configs, DirectContext(is_exact=True))  # makes the tables
     failures: list[BaseException] = []
 
     def write() -> None:
         sink = JdbcSink()
         try:
-            sink.open(read_config(sink.config, configs), KitContext(is_exact=True))
+            sink.open(read_config(sink.config, configs), DirectContext(is_exact=True))
             for begin in range(0, 400, 20):
                 write_all(sink, records[begin : begin + 20])
         except BaseException as error:  # noqa: BLE001  shown by the test
@@ -301,7 +302,7 @@ def test_missing_things_are_named_and_tried_again(database: Database, opened: Op
             opened(JdbcSink(), database.configs(key="id", insertMode="UPSERT"))
         database.server.execute("DROP TABLE t", "CREATE TABLE t (id integer) ENGINE=MyISAM")
         with pytest.raises(Retry, match="engine without transactions"):
-            opened(JdbcSink(), database.configs(), KitContext(is_exact=True))
+            opened(JdbcSink(), database.configs(), DirectContext(is_exact=True))
     else:
         sink = opened(JdbcSink(), database.configs(key="id", insertMode="UPSERT"))
         with pytest.raises(Retry, match="ON CONFLICT"):

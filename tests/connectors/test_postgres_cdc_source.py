@@ -15,7 +15,8 @@ from magnetar.connectors.pgoutput import lsn_of
 from magnetar.connectors.postgres_cdc_source import PostgresCdcSource
 from magnetar.errors import InvalidConfig
 
-from tests.connectors.connector_kit import KitContext, Opened, opened, write_all
+from tests.connectors.connector_kit import Opened, opened, write_all
+from tests.connectors.direct import DirectContext
 from tests.connectors.servers.postgres import Postgres
 from tests.support.waiting import wait_for
 
@@ -46,7 +47,7 @@ class Source:
 
     def open(self, **more: object) -> None:
         """Open one that stands where the last one stood."""
-        self.it = self._opened(PostgresCdcSource(), self.configs(**more), KitContext(position=self.position))
+        self.it = self._opened(PostgresCdcSource(), self.configs(**more), DirectContext(position=self.position))
 
     def read(self) -> list[Record]:
         records = self.it.read() or []
@@ -198,7 +199,7 @@ def test_big_transaction_and_a_server_that_dies(postgres: Postgres, source: Sour
         seen.extend(more)
     source.it.close()
     postgres.start()
-    config, context = source.it._config, KitContext(position=source.position)
+    config, context = source.it._config, DirectContext(position=source.position)
     wait_for(lambda: source.it.open(config, context) is None, "the source's opening")  # the same object goes on
     while len(seen) < 30000:
         seen += [json.loads(record.value)["after"]["id"] for record in source.read()]
@@ -268,7 +269,7 @@ def test_what_is_effectively_once_and_how_many_may_read(source: Source) -> None:
     assert "snapshot.mode" in why_not()
     assert "messages" in why_not(**{"snapshot.mode": "never", "messages": True})
     assert why_not(**{"snapshot.mode": "never"}) == ""
-    context = KitContext()
+    context = DirectContext()
     context.parallelism = 2
     with pytest.raises(InvalidConfig, match="parallelism must be 1, not 2"):
         it.open(read_config(it.config, source.configs()), context)
