@@ -35,7 +35,8 @@ class Attacker:
     """One connection after the other to the same broker.
 
     Attributes:
-        receipted: the payload sections that the broker said it has stored, by position, over all connections.
+        receipted: what the broker said it has stored, by position, over all connections: the payload section, or
+            those it can be, where several were sent with the same spoiled sequence id.
         sent: every payload section that was sent.
         came: the commands that the broker sent, by kind.
         bytes_in: bytes that the broker sent.
@@ -46,7 +47,7 @@ class Attacker:
     def __init__(self, port: int, rng: random.Random):
         self.port = port
         self.rng = rng
-        self.receipted: dict[Position, bytes] = {}
+        self.receipted: dict[Position, tuple[bytes, ...]] = {}
         self.sent: set[bytes] = set()
         self.came: Counter[str] = Counter()
         self.bytes_in = 0
@@ -56,7 +57,7 @@ class Attacker:
         self._steps_left = 0
         self._request_id = 0
         self._body = 0
-        self._pending: dict[int, deque[tuple[int, bytes]]] = {}
+        self._pending: dict[int, dict[int, list[bytes]]] = {}  # what was sent, by producer id and sequence id
         self._asked: dict[int, int] = {}  # request id of a PRODUCER -> its producer id
         self._producers: set[int] = set()
         self._positions: deque[Position] = deque([(0, 0)], maxlen=200)
@@ -197,7 +198,7 @@ class Attacker:
         self.sent.add(section)
         self.said = _short(f"SEND {command} {metadata} body of {len(body)}")
         sent = BaseCommand.FromString(b"\x08\x06\x32" + _sized(encode(fields_of("SEND"), command))).send
-        self._pending.setdefault(sent.producer_id, deque()).append((sent.sequence_id, section))
+        self._pending.setdefault(sent.producer_id, {}).setdefault(sent.sequence_id, []).append(section)
         return command_frame("SEND", command, section)
 
     def _note(self, frame: Frame) -> None:
@@ -216,19 +217,13 @@ class Attacker:
 
     def _receipt(self, command: BaseCommand) -> None:
         receipt = command.send_receipt
-        waiting = self._pending.get(receipt.producer_id, deque())
-        while waiting:
-            sequence_id, section = waiting.popleft()
-            if sequence_id == receipt.sequence_id:
-                position = receipt.message_id.ledgerId, receipt.message_id.entryId
-                if position[0] != (1 << 64) - 1:
-                    assert position not in self.receipted, f"position {position} was given twice"
-                    self.receipted[position] = section
-                    self._positions.append(position)
-                return
-        raise AssertionError(
-            f"a receipt for {receipt.sequence_id} of producer {receipt.producer_id}, which was not sent"
-        )
+        sections = tuple(self._pending.get(receipt.producer_id, {}).get(receipt.sequence_id, ()))
+        assert sections, f"a receipt for {receipt.sequence_id} of producer {receipt.producer_id}, which was not sent"
+        position = receipt.message_id.ledgerId, receipt.message_id.entryId
+        if position[0] != (1 << 64) - 1:
+            assert position not in self.receipted, f"position {position} was given twice"
+            self.receipted[position] = sections
+            self._positions.append(position)
 
     async def close(self) -> None:
         """End the present connection, in the middle of whatever it does."""
