@@ -164,7 +164,7 @@ class JdbcSink(Sink):
                 kind = TABLES[engine.dialect.name]
                 self._table = kind(connection, config.table_name, config.key, config.non_key)
                 number = self._table.number
-                self._decode = json.JSONDecoder(parse_constant=_no_number, parse_float=number).decode
+                self._decoder = json.JSONDecoder(parse_constant=_no_number, parse_float=number)
                 if context.is_exact and not self._table.is_transactional:
                     raise Retry(f"the table {config.table_name} is of an engine without transactions; use InnoDB")
                 self._positions = (
@@ -262,19 +262,19 @@ class JdbcSink(Sink):
 
     def _write_in_layers(self, rows: Sequence[Row]) -> None:
         """Write rows, by verb and columns together; one whose key occurs again waits until the first is written."""
+        is_alike = len({(row.verb, row.columns) for row in rows}) == 1
+        if is_alike and (not rows[0].key or len({row.key for row in rows}) == len(rows)):
+            self._table.write(rows)
+            return
         groups: dict[tuple[Verb, tuple[str, ...]], list[Row]] = {}
         keys: set[tuple[str, ...]] = set()
-        group, columns, verb = None, None, ""
         for row in rows:
             if row.key:
                 if row.key in keys:
                     self._write_groups(groups)
-                    groups, keys, group = {}, set(), None
+                    groups, keys = {}, set()
                 keys.add(row.key)
-            if group is None or row.columns is not columns or row.verb != verb:
-                verb, columns = row.verb, row.columns
-                group = groups.setdefault((row.verb, row.columns), [])
-            group.append(row)
+            groups.setdefault((row.verb, row.columns), []).append(row)
         self._write_groups(groups)
 
     def _write_groups(self, groups: dict[tuple[Verb, tuple[str, ...]], list[Row]]) -> None:
@@ -294,7 +294,7 @@ class JdbcSink(Sink):
                 value = value.decode()
             if isinstance(value, str):
                 text = value
-                value = self._decode(value)
+                value = self._decoded(text)
         except (ValueError, RecursionError) as error:
             raise Unfit(f"the value is no JSON: {error}") from None
         if not isinstance(value, dict):
@@ -302,6 +302,14 @@ class JdbcSink(Sink):
         if self._config.envelope == "change":
             return self._change(value)
         return self._written(self._config.insert_mode, value, text)
+
+    def _decoded(self, text: str) -> Any:
+        """Return what a JSON text says. Raises ValueError, RecursionError."""
+        try:
+            value, end = self._decoder.raw_decode(text)  # does not look for spaces around it, which takes as long again
+        except ValueError:
+            end = -1
+        return value if end == len(text) else self._decoder.decode(text)
 
     def _written(self, verb: Verb, value: dict[str, Any], text: str = "") -> Row:
         fields = tuple(value)
@@ -312,10 +320,15 @@ class JdbcSink(Sink):
             shape = self._shapes[fields] = self._shape(fields)
         if shape.cause:
             raise Unfit(shape.cause)
-        key = tuple([str(value[name]) for name in self._table.key])
-        if "None" in key and verb != "INSERT" and None in [value[name] for name in self._table.key]:
-            raise Unfit(f"the key {', '.join(self._table.key)} is null")
+        key = self._key_of(verb, value) if self._table.key else ()
         return Row(verb, shape.columns, value, text or _json(value), key)
+
+    def _key_of(self, verb: Verb, value: dict[str, Any]) -> tuple[str, ...]:
+        names = self._table.key
+        key = tuple([str(value[name]) for name in names])
+        if "None" in key and verb != "INSERT" and None in [value[name] for name in names]:
+            raise Unfit(f"the key {', '.join(names)} is null")
+        return key
 
     def _shape(self, fields: tuple[str, ...]) -> _Shape:
         config, table = self._config, self._table

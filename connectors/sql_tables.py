@@ -15,7 +15,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from ..api.connector import Retry
@@ -202,17 +201,14 @@ class TupleTable(Table):
         self._execute(statement, self._parameters(rows, order))
 
     def _parameters(self, rows: Sequence[Row], order: Sequence[str]) -> list[tuple[Any, ...]]:
-        kinds = [self.columns[name].kind for name in order]
-        pairs = [(name, _MAKERS[kind]) for name, kind in zip(order, kinds, strict=True)]
-        if len(order) == 1 or set(kinds) != {"plain"}:
-            return [tuple([make(row.values[name]) for name, make in pairs]) for row in rows]
-        values = itemgetter(*order)
-        return [
-            values(row.values)
-            if row.text.find("{", 1) < 0 and "[" not in row.text  # nothing but values that are taken as they are
-            else tuple([make(row.values[name]) for name, make in pairs])
-            for row in rows
-        ]
+        columns = []
+        for name in order:
+            kind = self.columns[name].kind
+            values = [row.values[name] for row in rows]
+            if not _AS_THEY_ARE[kind].issuperset(map(type, values)):
+                values = list(map(_MAKERS[kind], values))
+            columns.append(values)
+        return list(zip(*columns, strict=True))
 
     def _statement(self, verb: str, columns: Sequence[str]) -> str:
         matched = self._list(self.key, f"{{}} = {self.mark}", " AND ")
@@ -358,6 +354,14 @@ def _time(value: Any) -> Any:
 _MAKERS: Mapping[str, Callable[[Any], Any]] = {
     "plain": _plain, "text": _text, "json": _json, "bytes": _bytes, "time": _time
 }  # fmt: skip
+_AS_THEY_ARE: Mapping[str, frozenset[type]] = {
+    "plain": frozenset((type(None), bool, int, float, str, Decimal)),
+    "text": frozenset((type(None), str)),
+    "json": frozenset((type(None),)),
+    "bytes": frozenset((type(None),)),
+    "time": frozenset((type(None),)),
+}
+"""Types of values that the makers return unchanged."""
 
 
 _TYPES = {

@@ -93,9 +93,10 @@ def load_trigger(spec: InstanceSpec, home: Home) -> Trigger:
 
 def check_connector(connector: Connector, config: Any, *, is_exact: bool) -> None:
     """Raise InvalidConfig if a connector lacks a method, does not take its configuration, or not EFFECTIVELY_ONCE."""
-    kind = type(connector)
-    if isinstance(connector, Sink) and kind.write is Sink.write and kind.write_batch is Sink.write_batch:
-        raise InvalidConfig(f"{kind.__name__} has neither write nor write_batch; a sink has one of them")
+    if isinstance(connector, Sink):
+        sink = type(connector)
+        if sink.write is Sink.write and sink.write_batch is Sink.write_batch:
+            raise InvalidConfig(f"{sink.__name__} has neither write nor write_batch; a sink has one of them")
     connector.check(config)
     if is_exact and isinstance(connector, BatchSource):
         raise InvalidConfig(
