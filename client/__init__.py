@@ -29,7 +29,7 @@ from .consumers.merged import MergedConsumer
 from .consumers.reader import Reader
 from .consumers.received import DamagedEntry, Message, ReceivedEntry
 from .lock import Lock
-from .outgoing_message import OutgoingMessage
+from .outgoing_message import NO_VALUE, Base64Key, OutgoingMessage
 from .producers.outgoing import OutgoingEntry, encode_entry
 from .producers.partitioned import PartitionedProducer
 from .producers.producer import Producer
@@ -43,8 +43,10 @@ else:  # threads, httpx and cloudpickle: not for each process that has the async
 __all__ = [
     "EARLIEST",
     "LATEST",
+    "NO_VALUE",
     "AsyncClient",
     "AsyncFunctions",
+    "Base64Key",
     "BrokerError",
     "Client",
     "ClientConfig",

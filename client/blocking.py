@@ -32,7 +32,7 @@ from .consumers.consumer import Consumer as AsyncConsumer
 from .consumers.merged import MergedConsumer
 from .consumers.reader import Reader as AsyncReader
 from .consumers.received import Message
-from .outgoing_message import SendOptions
+from .outgoing_message import NO_VALUE, SendOptions
 from .producers.partitioned import PartitionedProducer
 from .producers.producer import Producer as AsyncProducer
 
@@ -235,7 +235,7 @@ class Producer(_Blocking[AsyncProducer | PartitionedProducer]):
             ClosedError: the client is closed.
             InvalidConfig: the protocol cannot carry what is given; says what and why.
         """
-        if type(content) is not bytes:
+        if type(content) is not bytes and content is not NO_VALUE:
             content = as_bytes(content)
         if options:
             check_options(**options)

@@ -4,7 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypedDict
+from typing import Final, TypedDict
+
+
+class Base64Key(str):
+    """A key that is bytes, as the base64 that stands for it in the message, whose metadata say so."""
+
+    __slots__ = ()
+
+
+class _NoValue(bytes):
+    __slots__ = ()
+
+
+NO_VALUE: Final[bytes] = _NoValue()
+"""The payload of a message without a value, which is not the same as an empty one: to compaction it deletes its key."""
 
 
 class SendOptions(TypedDict, total=False):
@@ -22,8 +36,8 @@ class OutgoingMessage:
     """One message on its way out; what a routing function sees.
 
     Attributes:
-        payload: the content.
-        key: routes the message and names what compaction keeps.
+        payload: the content; `NO_VALUE` for none.
+        key: routes the message and names what compaction keeps; a `Base64Key` for bytes.
         ordering_key: routes instead of ``key`` where it is set.
         properties: free pairs of text.
         event_time_ms: set by the application; 0 is none.

@@ -30,6 +30,7 @@ PUBLIC: dict[str, set[str]] = {
         "AsyncClient", "AsyncFunctions", "Client", "Functions", "Lock",
         "Consumer", "MergedConsumer", "PartitionedProducer", "Producer", "Reader",
         "ClientConfig", "ConsumerConfig", "ProducerConfig", "ReaderConfig",
+        "NO_VALUE", "Base64Key",
         "DamagedEntry", "Message", "OutgoingEntry", "OutgoingMessage", "ReceivedEntry", "encode_entry",
         "BrokerError", "ClosedError", "ConnectionLost", "InvalidConfig", "InvalidTopicName", "MagnetarError",
         "MessageTooLarge", "OperationTimeout", "PackageError", "ProducerFenced", "ProtocolError", "QueueFull",

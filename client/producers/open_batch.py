@@ -86,6 +86,8 @@ class OpenBatch:
         # The broker reads keys at the entry only: it takes the first message's for the whole batch.
         if first.HasField("partition_key"):
             metadata.partition_key = first.partition_key
+            if first.partition_key_b64_encoded:
+                metadata.partition_key_b64_encoded = True
         if first.HasField("ordering_key"):
             metadata.ordering_key = first.ordering_key
         return metadata

@@ -12,6 +12,7 @@ from ...wire.payload import seal
 from ...wire.pulsar_api_pb2 import KeyValue, MessageMetadata, SingleMessageMetadata
 from ..checks import INT64_MAX, check_options
 from ..config import Compression
+from ..outgoing_message import Base64Key
 
 
 class OutgoingEntry(NamedTuple):
@@ -90,6 +91,8 @@ def describe(
     ordering_key: bytes | None,
     properties: Mapping[str, str] | None,
     event_time_ms: int,
+    *,
+    has_value: bool = True,
 ) -> None:
     """Put what a message has beside its payload into its metadata.
 
@@ -99,6 +102,10 @@ def describe(
     try:
         if key is not None:
             metadata.partition_key = key
+            if type(key) is Base64Key:
+                metadata.partition_key_b64_encoded = True
+        if not has_value:
+            metadata.null_value = True
         if ordering_key is not None:
             metadata.ordering_key = ordering_key
         if properties:

@@ -26,6 +26,7 @@ from ..checks import as_bytes, check_integer
 from ..config import ProducerConfig
 from ..connections.attachment import Attachable, Attachment
 from ..connections.connection import Connection, ProducerPort
+from ..outgoing_message import NO_VALUE
 from .command import Creation
 from .open_batch import Encoder, OpenBatch
 from .outgoing import OutgoingEntry, describe, encode_entry
@@ -125,6 +126,8 @@ class Producer(Attachable):
     ) -> MessageId:
         """Send a message and return its id once the broker has stored it.
 
+        A message has no value if its payload is `NO_VALUE`, and a key of bytes if that is a `Base64Key`.
+
         Cancellation: the message may be stored all the same.
 
         Raises:
@@ -157,12 +160,13 @@ class Producer(Attachable):
     ) -> asyncio.Future[MessageId]:
         """Take a message and return the future of its id; raises as `send` does."""
         self._check_room()
+        has_value = payload is not NO_VALUE
         if type(payload) is not bytes:
             payload = as_bytes(payload)
         encoder = self._encoder
         if len(payload) > encoder.max_message_bytes and not encoder.compression:
             encoder.check_size("message", len(payload))
-        is_bare = key is None and not properties and ordering_key is None and not event_time_ms
+        is_bare = key is None and not properties and ordering_key is None and not event_time_ms and has_value
         if encoder.plain is not None and is_bare:
             first = self._ids.assign(sequence_id, 1)
             head, section = encoder.plain.frame(first, int(self._clock() * 1000), payload)
@@ -173,7 +177,7 @@ class Producer(Attachable):
             metadata = encoder.metadata(0)
             if self._config.empty_deletes:
                 metadata.uncompressed_size = len(payload)
-            describe(metadata, key, ordering_key, properties, event_time_ms)
+            describe(metadata, key, ordering_key, properties, event_time_ms, has_value=has_value)
             encoder.check_size("message", metadata.ByteSize())
             metadata.sequence_id = self._ids.assign(sequence_id, 1)
             future = self._loop.create_future()
@@ -187,7 +191,7 @@ class Producer(Attachable):
                 check_integer("sequence_id", sequence_id, 0)
             first = self._ids.next if sequence_id is None else sequence_id
             header = SingleMessageMetadata(sequence_id=first)
-            describe(header, key, ordering_key, properties, event_time_ms)
+            describe(header, key, ordering_key, properties, event_time_ms, has_value=has_value)
             if properties or ordering_key:
                 header.payload_size = len(payload)
                 header_bytes = header.ByteSize()

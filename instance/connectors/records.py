@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from ...api.connector import Record
 from ...api.serde import SerDe
 from ...client.consumers.received import ReceivedEntry
+from ...client.outgoing_message import NO_VALUE, Base64Key
 from ...errors import InvalidTopicName, ProtocolError
 from ...wire.position import Position
 from ...wire.position_sequence import SequenceOverflow, first_message_number
@@ -95,8 +96,9 @@ def _first_number(entry: ReceivedEntry, is_exact: bool) -> int | None:
 class DeadLetters:
     """Makes what goes to the dead-letter topic of a message that is refused.
 
-    It has the message's payload, key, ordering key, properties and event time, and as further properties what the
-    official clients add, ``REAL_TOPIC``, ``REAL_SUBSCRIPTION`` and ``ORIGIN_MESSAGE_ID``; ``EXCEPTION`` is the reason.
+    It has the message's payload, or none, its key, as text or as bytes, its ordering key, properties and event time,
+    and as further properties what the official clients add, ``REAL_TOPIC``, ``REAL_SUBSCRIPTION`` and
+    ``ORIGIN_MESSAGE_ID``; ``EXCEPTION`` is the reason.
     """
 
     def __init__(self, topic: str, name: str, subscription: str) -> None:
@@ -131,11 +133,14 @@ class DeadLetters:
         }
         options = MessageOptions(properties=properties)
         if header.HasField("partition_key"):
-            options["key"] = header.partition_key
+            is_base64 = header.partition_key_b64_encoded
+            options["key"] = Base64Key(header.partition_key) if is_base64 else header.partition_key
         if header.HasField("ordering_key"):
             options["ordering_key"] = header.ordering_key
         if header.event_time:
             options["event_time_ms"] = header.event_time
+        if header.null_value:
+            payload = NO_VALUE
         return PublishRequest(self.topic_of(entry.topic), payload, options=options)
 
 

@@ -26,6 +26,7 @@ from typing import Protocol
 from ...api.connector import EndOfInput, Record, Source
 from ...api.serde import SerDe
 from ...client.config import Compression
+from ...client.outgoing_message import NO_VALUE
 from ...client.producers.outgoing import OutgoingEntry, encode_entry
 from ...errors import InvalidConfig
 from ...wire.pulsar_api_pb2 import KeyValue, SingleMessageMetadata
@@ -296,7 +297,7 @@ class SourceReader:
     def _message(self, record: Record) -> tuple[bytes, Header] | None:
         """Return a record as a message; None if it cannot be one."""
         try:
-            payload = b"" if record.value is None else encoded([record.value], self._serde)[0]
+            payload = NO_VALUE if record.value is None else encoded([record.value], self._serde)[0]
             header = _header(record)
         except Exception as error:  # noqa: BLE001  whatever a SerDe raises
             self._outlet.leave_out(f"a record is left out: {type(error).__name__}: {error}")

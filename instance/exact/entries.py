@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from itertools import repeat
 
 from ...client.config import Compression
+from ...client.outgoing_message import NO_VALUE
 from ...client.producers.outgoing import describe, encode_entry, seal_entry
 from ...client.producers.routing import key_partition
 from ...errors import MessageTooLarge
@@ -104,10 +105,15 @@ class EntryMaker:
         if not draft.payloads:
             draft.compression = request.compression
         header: Header = None
-        if options:
+        if options or request.payload is NO_VALUE:
             header = SingleMessageMetadata(payload_size=0)
             describe(
-                header, key, options.get("ordering_key"), options.get("properties"), options.get("event_time_ms", 0)
+                header,
+                key,
+                options.get("ordering_key"),
+                options.get("properties"),
+                options.get("event_time_ms", 0),
+                has_value=request.payload is not NO_VALUE,
             )
             draft.has_headers = True
         draft.payloads.append(request.payload)

@@ -4,7 +4,16 @@ import threading
 from typing import Any
 
 import pytest
-from magnetar.client import EARLIEST, ClientConfig, ConsumerConfig, Message, MessageId, ProducerConfig
+from magnetar.client import (
+    EARLIEST,
+    NO_VALUE,
+    Base64Key,
+    ClientConfig,
+    ConsumerConfig,
+    Message,
+    MessageId,
+    ProducerConfig,
+)
 from magnetar.client.blocking import Client
 from magnetar.errors import ClosedError, InvalidConfig, MagnetarError, OperationTimeout, QueueFull
 
@@ -57,6 +66,28 @@ def test_many_messages_are_handed_over_without_waiting(blocking: Client, topic: 
     assert [m.data for m in messages] == [b"%d" % index for index in range(5000)] + [b"last"]
     consumer.acknowledge_cumulative(messages[-1])
     assert consumer.batch_receive(10, 50) == []
+
+
+def test_no_value_is_not_an_empty_one_and_a_key_may_be_bytes(blocking: Client, topic: str) -> None:
+    alone = blocking.create_producer(topic, ProducerConfig(batching=False))
+    for producer in (alone, blocking.create_producer(topic)):
+        producer.send(NO_VALUE)
+        producer.send(b"", key="a2V5")
+        producer.send_async(NO_VALUE, key=Base64Key("a2V5"))
+        producer.flush()
+    consumer = blocking.subscribe(topic, "s", ConsumerConfig(initial_position="Earliest"))
+    found: list[tuple[bytes, str | None, bool, bool, bool]] = []
+    for _ in range(6):
+        message = consumer.receive(10_000)
+        metadata = message.entry.metadata
+        header: Any = (
+            metadata if message.entry.headers is None else message.entry.headers[max(message.message_id.batch_index, 0)]
+        )
+        flags = (header.null_value, header.partition_key_b64_encoded, metadata.partition_key_b64_encoded)
+        found.append((message.data, message.key, *flags))
+    wanted = [(b"", None, True, False, False), (b"", "a2V5", False, False, False), (b"", "a2V5", True, True, True)]
+    assert found == wanted * 2
+    consumer.close()
 
 
 def test_threads_share_a_producer(blocking: Client, topic: str) -> None:

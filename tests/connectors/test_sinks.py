@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import contextlib
 import json
 import time
 from collections import defaultdict
@@ -10,8 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pulsar
 import pytest
 from magnetar.client.client import AsyncClient
+from magnetar.client.config import ProducerConfig
+from magnetar.client.consumers.received import Message
+from magnetar.client.outgoing_message import NO_VALUE, Base64Key
 from magnetar.config.connector_conversion import IDENTITY
 from magnetar.instance.spec import InstanceSpec
 from magnetar.runtime.interface import Runtime
@@ -192,6 +199,50 @@ async def test_dead_letters_have_all_that_the_message_had(
     assert letter.properties["ORIGIN_MESSAGE_ID"] == str(message_id)
     await instance.stop(10)
     await runtime.close()
+
+
+@pytest.mark.parametrize("guarantee", ["ATLEAST_ONCE", "EFFECTIVELY_ONCE"])
+async def test_dead_letters_without_a_value_and_with_keys_of_bytes_stay_so(
+    client: AsyncClient, server: Server, make_spec: MakeSpec, topic: str, tmp_path: Path, guarantee: str
+) -> None:
+    runtime = ThreadRuntime(server.service_url)
+    details = {"retryDetails": {"maxMessageRetries": 1, "deadLetterTopic": f"{topic}-dead"}}
+    source = FAILOVER if guarantee == "EFFECTIVELY_ONCE" else {}
+    instance = await runtime.start(
+        keeper(make_spec, tmp_path, processingGuarantees=guarantee, source=source, **details)
+    )
+    key, batched = base64.b64encode(b"\xff\x00").decode(), await client.create_producer(f"{topic}-in")
+    alone = await client.create_producer(f"{topic}-in", ProducerConfig(batching=False))
+    await batched.send(NO_VALUE, key=Base64Key(key), ordering_key=b"order")
+    await alone.send(NO_VALUE, key=Base64Key(key), ordering_key=b"order")
+    await batched.send(b"refuse", key=key)
+    await batched.send(NO_VALUE)
+    letters = await receive(client, f"{topic}-dead", 4)
+    assert [has_key_of_bytes(letter) for letter in letters] == [True, True, False, False]
+    assert letters[0].entry.metadata.partition_key_b64_encoded
+    assert [letter.ordering_key for letter in letters] == [b"order", b"order", None, None]
+    assert await asyncio.to_thread(seen_by_the_official_client, server, f"{topic}-dead", 4) == [
+        (b"", True, key, "order"), (b"", True, key, "order"), (b"refuse", False, key, ""), (b"", True, "", ""),
+    ]  # fmt: skip
+    await instance.stop(10)
+    await runtime.close()
+
+
+def has_key_of_bytes(message: Message) -> bool:
+    entry, index = message.entry, max(message.message_id.batch_index, 0)
+    header: Any = entry.metadata if entry.headers is None else entry.headers[index]
+    return bool(header.partition_key_b64_encoded)
+
+
+def seen_by_the_official_client(server: Server, topic: str, count: int) -> list[tuple[object, ...]]:
+    """Return value, absence of a value, key and ordering key of each message."""
+    with contextlib.closing(pulsar.Client(server.service_url)) as client:
+        reader = client.create_reader(topic, pulsar.MessageId.earliest)
+        messages = [reader.read_next(30_000) for _ in range(count)]
+        return [
+            (message.data(), message.has_null_value(), message.partition_key(), message.ordering_key())
+            for message in messages
+        ]
 
 
 @pytest.mark.parametrize("source", [{}, FAILOVER])

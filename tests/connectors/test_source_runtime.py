@@ -360,6 +360,21 @@ async def test_records_that_name_a_topic_go_there_in_order(client: AsyncClient, 
     await instance.stop(10)
 
 
+async def test_a_record_without_a_value_that_names_a_topic_has_none_there(
+    client: AsyncClient, sources: Sources, topic: str
+) -> None:
+    code = f"""
+    last = 2
+    def record(self, number):
+        return Record(None if number else b"", key="k", topic="{topic}-other")
+"""
+    instance = await sources.runtime.start(sources.spec(code))
+    others = await receive(client, f"{topic}-other", 2)
+    headers = [(other.entry.headers or [])[other.message_id.batch_index] for other in others]
+    assert [header.null_value for header in headers] == [False, True]
+    await instance.stop(10)
+
+
 async def test_position_does_not_move_past_what_was_not_stored(
     client: AsyncClient, server: Server, sources: Sources, topic: str
 ) -> None:
