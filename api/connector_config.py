@@ -9,16 +9,22 @@
 A field without a default is required. Its key is Pulsar's, ``jdbcUrl`` for ``jdbc_url``, unless the option names
 another; other keys under which it is known are its aliases. From the fields come the check at create, which names the
 field, the definition that ``configdefinition`` answers, and the page of the documentation.
+
+A key that users of another connector of the same kind may give, and that has no field, can be refused in words of its
+own:
+
+    unsupported: ClassVar[Unsupported] = {"pool": Refusal("there is one connection; raise parallelism", (1,))}
 """
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from ..errors import InvalidConfig
 
@@ -62,6 +68,31 @@ def option(
     if isinstance(default, list | dict):
         return dataclasses.field(default_factory=lambda: default.copy(), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
+
+
+class Refusal(NamedTuple):
+    """Why a key has no field.
+
+    Attributes:
+        reason: with what to do instead; it follows the key.
+        allowed: values that only say what is done anyway: they are taken, and change nothing.
+    """
+
+    reason: str
+    allowed: Sequence[Any] = ()
+
+
+Unsupported: TypeAlias = Mapping[str, Refusal]
+"""Keys without a field; the class attribute ``unsupported`` of a configuration."""
+
+
+def unsupported_by(config: type[Any]) -> Unsupported:
+    """Return the keys that a configuration class refuses in words of its own."""
+    given = getattr(config, "unsupported", {})
+    known = {key for field in fields_of(config) for key in (field.key, *field.aliases)}
+    if not isinstance(given, Mapping) or "unsupported" in known:  # an option of that name, and its default
+        return {}
+    return {key: refusal for key, refusal in given.items() if key not in known}
 
 
 class Field(NamedTuple):
@@ -159,7 +190,8 @@ def read_config(config: type[_C], given: Mapping[str, Any], secrets: Mapping[str
         return typing.cast("_C", dict(given))
     fields = fields_of(config)
     values: dict[str, Any] = {}
-    faults = [*_unknown(fields, given), *_misplaced(fields, secrets or {})]
+    unsupported = unsupported_by(config)
+    faults = [*_unknown(fields, unsupported, given), *_misplaced(fields, unsupported, secrets or {})]
     for field in fields:
         found = [key for key in (field.key, *field.aliases) if key in given]
         if len(found) > 1:
@@ -181,21 +213,42 @@ def read_config(config: type[_C], given: Mapping[str, Any], secrets: Mapping[str
     return config(**values)
 
 
-def _unknown(fields: Sequence[Field], given: Mapping[str, Any]) -> Iterator[str]:
+def _unknown(fields: Sequence[Field], unsupported: Unsupported, given: Mapping[str, Any]) -> Iterator[str]:
     known = [key for field in fields for key in (field.key, *field.aliases)]
-    for key in given:
-        if key not in known:
+    for key, value in given.items():
+        if key in unsupported:
+            if not _is_allowed(value, unsupported[key].allowed):
+                yield _refused(key, unsupported[key])
+        elif key not in known:
             near = get_close_matches(key, known, 1, 0.6)
             known_ones = ", ".join(field.key for field in fields) or "none"
             yield f"{key} is no field of it; " + (f"did you mean {near[0]}?" if near else f"known are {known_ones}")
 
 
-def _misplaced(fields: Sequence[Field], secrets: Mapping[str, str]) -> Iterator[str]:
+def _is_allowed(value: Any, allowed: Sequence[Any]) -> bool:
+    """Return whether a value is one of those, as such or as a text, or none at all."""
+    if isinstance(value, dict | list):
+        return value in [one for one in allowed if isinstance(one, dict | list)]
+    return value is None or _shown(value).lower() in [_shown(one).lower() for one in allowed]
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _refused(key: str, refusal: Refusal) -> str:
+    allowed = f" to anything but {' or '.join(map(_shown, refusal.allowed))}" if refusal.allowed else ""
+    return f"{key} cannot be set{allowed}: {refusal.reason}"
+
+
+def _misplaced(fields: Sequence[Field], unsupported: Unsupported, secrets: Mapping[str, str]) -> Iterator[str]:
     """Yield what is wrong with the names of secrets."""
     by_key = {key: field for field in fields for key in (field.key, *field.aliases)}
     secret = [field.key for field in fields if field.secret]
     for key in secrets:
-        if key not in by_key:
+        if key in unsupported:
+            yield f"secrets: {_refused(key, unsupported[key])}"
+        elif key not in by_key:
             near = get_close_matches(key, secret, 1, 0.6)
             known = f"its secret fields are {', '.join(secret)}" if secret else "it has no secret fields"
             yield f"secrets: {key} is no field of it; " + (f"did you mean {near[0]}?" if near else known)

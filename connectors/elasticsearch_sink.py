@@ -3,9 +3,6 @@
 Every document has an id: the record's key, some of the value's fields, or else the record's place in its topic. So a
 record that comes again replaces its document, and nothing is there twice. Of a bulk request that is taken in part, the
 documents that are refused are given away, those that are put off are sent again, and the others stay.
-
-Pulsar's settings for a Java keystore, for the structured keys of its schemas and for its own retries are no fields of
-this one: certificates are PEM files, and what fails is tried again by the instance.
 """
 
 from __future__ import annotations
@@ -18,10 +15,10 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from ..api.connector import Batching, Record, RecordRefused, Retry, Sink, SinkContext
-from ..api.connector_config import option
+from ..api.connector_config import Refusal, Unsupported, option
 from ..errors import InvalidConfig
 from .documents import Outcome, Outcomes, document_of, halved
 from .libraries import need
@@ -29,6 +26,37 @@ from .libraries import need
 _ID_BYTES_MAX = 512
 _DATE = re.compile(r"%\{\+([^}]*)\}")
 _DATE_PARTS = {"yyyy": "%Y", "yy": "%y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "ss": "%S", "DDD": "%j"}
+_NO_STRUCTURED_KEYS = "keys are texts, and those of a key-value schema are not read; name fields in primaryFields"
+_OTHER_LIMIT = "socketTimeoutInMs holds for connecting too; set that"
+_UNSUPPORTED: Unsupported = {
+    "schemaEnable": Refusal("values are JSON objects without a schema; publish JSON, or set serdeClassName", (False,)),
+    "typeName": Refusal("OpenSearch, and Elasticsearch from 7 on, have no types; leave it out", ("_doc",)),
+    "maxRetries": Refusal(
+        "a request is made again until it succeeds; leave it out, and limit the tries of a document that is refused by"
+        " maxMessageRetries"
+    ),
+    "retryBackoffInMs": Refusal("pauses between tries grow from 100 ms to 30 s; leave it out", (100,)),
+    "maxRetryTimeInSec": Refusal("pauses between tries grow up to 30 s, and the tries do not end; leave it out"),
+    "bulkConcurrentRequests": Refusal(
+        "an instance waits for the answer of a request before the next, which keeps the order; raise parallelism", (0,)
+    ),
+    "connectTimeoutInMs": Refusal(_OTHER_LIMIT),
+    "connectionRequestTimeoutInMs": Refusal("a request does not wait for a connection; leave it out"),
+    "connectionIdleTimeoutInMs": Refusal(
+        "connections stay open, and one that the server has closed is opened again; leave it out"
+    ),
+    "canonicalKeyFields": Refusal(_NO_STRUCTURED_KEYS, (False,)),
+    "copyKeyFields": Refusal(_NO_STRUCTURED_KEYS, (False,)),
+    "compatibilityMode": Refusal(
+        "requests are the same for all of them, as OpenSearch and Elasticsearch from 7 on have the same bulk interface",
+        ("AUTO", "ELASTICSEARCH_7", "ELASTICSEARCH", "OPENSEARCH"),
+    ),
+    "ssl": Refusal(
+        "begin elasticSearchUrl with https://, and instead of Java's keystores set caFile to a PEM file; for"
+        " disableCertificateValidation set verifyCertificates to false",
+        ({}, {"enabled": False}),
+    ),
+}
 _REFUSED = (400, 409, 413)
 """Statuses that are the document's own fault; all others are that of the server or of the settings."""
 
@@ -36,6 +64,8 @@ _REFUSED = (400, 409, 413)
 @dataclass
 class ElasticsearchConfig:
     """Where documents go, and which ids they have."""
+
+    unsupported: ClassVar[Unsupported] = _UNSUPPORTED
 
     elastic_search_url: str = option(
         "Addresses of nodes, with commas between them, such as http://localhost:9200.", aliases=("url",)

@@ -13,10 +13,10 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from ..api.connector import EndOfInput, Record, Source, SourceContext
-from ..api.connector_config import option
+from ..api.connector_config import Refusal, Unsupported, option
 from ..errors import InvalidConfig
 
 _PAUSE_S = 0.02
@@ -38,6 +38,10 @@ Maker: TypeAlias = Callable[[random.Random, int, datetime], Any]
 @dataclass
 class GeneratorConfig:
     """What records look like, and how many there are."""
+
+    unsupported: ClassVar[Unsupported] = {
+        "sleepBetweenMessages": Refusal("set rate, the records a second: 20 for 50 ms between them"),
+    }
 
     fields: dict[str, Any] = option(
         "Names of fields and their types: sequence, integer, number, boolean, text, word, name, email, city, country,"

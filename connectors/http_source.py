@@ -16,10 +16,10 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from ..api.connector import Record, Retry, Source, SourceContext
-from ..api.connector_config import option
+from ..api.connector_config import Refusal, Unsupported, option
 from ..errors import InvalidConfig
 
 if TYPE_CHECKING:
@@ -38,6 +38,13 @@ _BUSY_S = 0.05
 @dataclass
 class HttpSourceConfig:
     """Where requests come in, and what becomes of them."""
+
+    unsupported: ClassVar[Unsupported] = {
+        "type": Refusal("it receives HTTP, not TCP and UDP; leave it out", ("http",)),
+        "numberOfThreads": Refusal(
+            "one thread receives all requests; raise parallelism, each instance has a port", (1,)
+        ),
+    }
 
     host: str = option("Address to listen on; 0.0.0.0 for all of the machine.", default="127.0.0.1")
     port: int = option(

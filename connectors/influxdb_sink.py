@@ -16,10 +16,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from ..api.connector import Batching, Record, RecordRefused, Retry, Sink, SinkContext
-from ..api.connector_config import option
+from ..api.connector_config import Refusal, Unsupported, option
 from ..errors import InvalidConfig
 from .documents import Outcome, Outcomes, document_of, halved
 
@@ -29,6 +29,10 @@ _NANOSECONDS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 @dataclass
 class InfluxdbConfig:
     """Where points go, and what they are made of."""
+
+    unsupported: ClassVar[Unsupported] = {
+        "logLevel": Refusal("requests are not logged; an error has what InfluxDB answered; leave it out", ("NONE",)),
+    }
 
     influxdb_url: str = option("Address of InfluxDB, such as http://localhost:8086.", aliases=("url",))
     database: str = option("InfluxDB 1: the database.", default="")

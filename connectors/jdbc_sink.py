@@ -13,10 +13,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from ..api.connector import Batching, Record, RecordRefused, Retry, Sink, SinkContext
-from ..api.connector_config import option
+from ..api.connector_config import Refusal, Unsupported, option
 from ..errors import InvalidConfig
 from .sql_databases import away, connect, is_fault_of_row, make_engine, sqlalchemy_url, text_of
 from .sql_positions import Positions
@@ -34,6 +34,10 @@ _CAUTIOUS_ROWS = 8
 @dataclass
 class JdbcSinkConfig:
     """Which table, and what a record does to it."""
+
+    unsupported: ClassVar[Unsupported] = {
+        "maxQueueSize": Refusal("records that wait stay in the topic, and batchSize is how many are taken; set that"),
+    }
 
     jdbc_url: str = option(
         "Where the database is: jdbc:postgresql://host:5432/database, jdbc:mariadb://…, jdbc:mysql://…,"

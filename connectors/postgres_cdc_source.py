@@ -21,10 +21,10 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ..api.connector import Record, Retry, Source, SourceContext
-from ..api.connector_config import option
+from ..api.connector_config import Refusal, Unsupported, option
 from ..errors import InvalidConfig
 from .pgoutput import Begin, Commit, MalformedMessage, Origin, Relation, Type, decode, lsn_text
 from .postgres_changes import ChangeMaker, Envelope, Moment
@@ -54,9 +54,30 @@ VALUE_BYTES_MAX = 5 * 1024 * 1024
 """Of one record; a larger one has no place in a topic."""
 
 
+_NO_HISTORY = Refusal("the server's log says which columns a table has, and no topic keeps that; leave it out")
+_LEFT_OUT = "that leave some out: such as (?!shop\\.secret$).*, for all but shop.secret"
+_UNSUPPORTED: Unsupported = {
+    "topic.namespace": Refusal("all changes go to one topic; name it by topicName, with tenant and namespace"),
+    "offset.storage.topic": Refusal("the position is kept with the state of the source; leave it out"),
+    "database.history.pulsar.topic": _NO_HISTORY,
+    "database.history.pulsar.service.url": _NO_HISTORY,
+    "key.converter": Refusal("keys are the column's text, or a JSON object of several columns; leave it out"),
+    "value.converter": Refusal("values are JSON; leave it out", ("org.apache.kafka.connect.json.JsonConverter",)),
+    "table.exclude.list": Refusal(f"give table.include.list expressions {_LEFT_OUT}"),
+    "table.blacklist": Refusal(f"give table.include.list expressions {_LEFT_OUT}"),
+    "schema.exclude.list": Refusal("give schema.include.list expressions that leave some out, such as (?!secret$).*"),
+    "schema.blacklist": Refusal("give schema.include.list expressions that leave some out, such as (?!secret$).*"),
+    "slot.drop.on.stop": Refusal(
+        "the slot stays, so that no change is lost; drop it by pg_drop_replication_slot", (False,)
+    ),
+}
+
+
 @dataclass
 class PostgresCdcConfig:
     """Which database, which tables, and what is made of their changes."""
+
+    unsupported: ClassVar[Unsupported] = _UNSUPPORTED
 
     hostname: str = option("Of the server.", key="database.hostname", aliases=("host",))
     user: str = option("A user with REPLICATION.", key="database.user", secret=True)

@@ -5,22 +5,33 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from ..api.connector import Batching, Record, RecordRefused, Retry, Sink, SinkContext
-from ..api.connector_config import option
+from ..api.connector_config import Refusal, Unsupported, option
 from ..errors import InvalidConfig
 from .given_again import Confirmed
 from .redis_connection import RedisConfig, connect, nodes_of, passes, translated
 from .texts import Template, Unfilled, payload_of, text_of
 
 _UPSERTS = ("SET", "HSET", "SADD")
+_PEM = "Java's trust stores are not read; write the certificates to a PEM file, and set redisTlsCaFile"
+_UNSUPPORTED: Unsupported = {
+    "autoReconnect": Refusal("a connection that is lost is always opened again; leave it out", (True,)),
+    "requestQueue": Refusal("a batch is on its way at a time, and no other request waits; set batchSize"),
+    "tcpNoDelay": Refusal("it is always true here; leave it out", (True,)),
+    "redisTlsTrustStorePath": Refusal(_PEM),
+    "redisTlsTrustStoreType": Refusal(_PEM),
+    "redisTlsTrustStorePassword": Refusal(_PEM),
+}
 _STREAM_FIELDS = ("value", "key")
 
 
 @dataclass(kw_only=True)
 class RedisSinkConfig(RedisConfig):
     """Where Redis is, and what is done with records."""
+
+    unsupported: ClassVar[Unsupported] = _UNSUPPORTED
 
     command: Literal["SET", "HSET", "SADD", "XADD", "RPUSH", "LPUSH"] = option(
         "What is done with a value: set as the key's value; set as fields of a hash, from a JSON object; added to a"

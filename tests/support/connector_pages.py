@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import magnetar
-from magnetar.api.connector_config import Field, fields_of
+from magnetar.api.connector_config import Field, fields_of, unsupported_by
 from magnetar.connectors.register import BUILT_IN, Built, find
 
 DIRECTORY = Path(magnetar.__file__).parent / "docs" / "connectors"
@@ -84,6 +84,14 @@ def section(name: str, kind: str) -> Iterator[str]:
         yield "| field | type | default | meaning |"
         yield "| --- | --- | --- | --- |"
         yield from map(_row, fields)
+        yield ""
+    if refusals := unsupported_by(connector.config):
+        yield "Keys of Pulsar's connector that have no field, and what they can be:\n"
+        yield "| key | may be | why nothing else |"
+        yield "| --- | --- | --- |"
+        for key, refusal in refusals.items():
+            allowed = " or ".join(f"`{json.dumps(value)}`" for value in refusal.allowed)
+            yield f"| `{key}` | {allowed} | {_cell(refusal.reason)} |"
         yield ""
 
 

@@ -29,7 +29,7 @@ class ElasticsearchSinkCase(SinkCase):
         ({"keyIgnore": False, "primaryFields": "id"}, "primaryFields needs keyIgnore"),
         ({"nullValueAction": "DELETE", "keyIgnore": True}, "nullValueAction DELETE needs keyIgnore: false"),
         ({"bulkActions": "many"}, "bulkActions must be a whole number"),
-        ({"schemaEnable": True}, "schemaEnable is no field of it"),
+        ({"schemaEnable": True}, "schemaEnable cannot be set to anything but false: "),
     ]
 
     @property

@@ -24,7 +24,7 @@ class InfluxdbSinkCase(SinkCase):
         ({"database": "none"}, "database not found"),
         ({"precision": "h"}, "precision must be one of ns, us, ms, s"),
         ({"batchSize": 0}, "batchSize must be at least 1"),
-        ({"logLevel": "BASIC"}, "logLevel is no field of it"),
+        ({"logLevel": "BASIC"}, "logLevel cannot be set to anything but NONE: "),
         ({"influxdbUrl": "http://127.0.0.1:1"}, "retrying"),
     ]
 
