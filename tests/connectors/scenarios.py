@@ -220,6 +220,7 @@ class Scenario(ABC, Generic[_C]):
         spec = make(
             dict(self.case.package), "", name=self.name, processingGuarantees=guarantees, **self.details(configs)
         )
+        self.case.log_file = spec.log_file
         return replace(spec, admin_url=self.place.broker.web_url, state_url=self.place.state_url)
 
     def part(self, configs: dict[str, object]) -> dict[str, object]:

@@ -31,6 +31,7 @@ class Case(ABC):
         class_name: of a connector that is uploaded, ``module.Class``; `connector` is then the name of the test only.
         package: files of one that is uploaded, by name.
         count: how many records the suite gives this time, beside a bad one; known before `prepare`.
+        log_file: of the instance; known when that is started.
         needs_extra: whether it needs an extra beside that of the connector, as a client of the test.
     """
 
@@ -45,6 +46,7 @@ class Case(ABC):
 
     kind: ClassVar[str]
     count: int = 0
+    log_file: Path
 
     def __init__(self, server: Any, directory: Path) -> None:
         """Prepare nothing yet.
