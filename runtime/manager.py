@@ -38,6 +38,9 @@ STOP_GRACE_S = 10.0
 INCARNATION_FILE = ".function"
 """File beside the logs of a function: the uuid of its creation."""
 NAME_BYTES_MAX = 200  # a file's name has at most 255, and the instance's number and `.log.1` follow
+_SHORT_PLACES = ("/tmp", "/var/tmp")
+"""Where sockets may lie when TMPDIR has a long path, too."""
+_SHORT_PREFIX = "magnetar-"
 CLOSE_GRACE_S = 5.0  # a server told to end has 10 s for everything
 
 
@@ -93,11 +96,14 @@ class RuntimeManager:
         self._run_dir = self._make_run_dir()
 
     def _make_run_dir(self) -> Path:
-        """Return a directory whose paths are short enough for sockets."""
+        """Return a directory whose paths are short enough for sockets, as far as there is one."""
         wanted = self._environment.data_dir / "run" / _digest(self._environment.worker_id)
-        if len(os.fsencode(wanted)) + 1 + len(f"{_digest('')}.sock") > SOCKET_PATH_BYTES_MAX:
-            self._short_dir = tempfile.mkdtemp(prefix="magnetar-")
-            wanted = Path(self._short_dir)
+        if not _has_room_for_sockets(wanted):
+            for place in (tempfile.gettempdir(), *_SHORT_PLACES):
+                if _has_room_for_sockets(Path(place, f"{_SHORT_PREFIX}12345678")):
+                    with contextlib.suppress(OSError):
+                        self._short_dir = tempfile.mkdtemp(prefix=_SHORT_PREFIX, dir=place)
+                        return Path(self._short_dir)
         wanted.mkdir(parents=True, exist_ok=True, mode=0o700)
         return wanted
 
@@ -322,6 +328,11 @@ def _file_name(text: str) -> str:
     if len(data) <= NAME_BYTES_MAX:
         return text
     return f"{data[:NAME_BYTES_MAX].decode('utf-8', 'ignore')}-{_digest(text)}"
+
+
+def _has_room_for_sockets(directory: Path) -> bool:
+    """Return whether the path of a socket in a directory is as short as the kernel wants it."""
+    return len(os.fsencode(directory)) + 1 + len(f"{_digest('')}.sock") <= SOCKET_PATH_BYTES_MAX
 
 
 def _digest(text: str) -> str:

@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import json
 import logging
+import os
 import signal
 import sys
 import time
@@ -17,7 +18,7 @@ from ...instance.logs.file import InstanceLog, tail
 from ...instance.spec import InstanceSpec
 from ...tasks import TaskSet, settle, within
 from ...wire.functions_pb2 import FunctionStatus, MetricsData
-from ..control import ControlClient
+from ..control import SOCKET_PATH_BYTES_MAX, ControlClient
 from . import marks, proc
 from .channel import BEAT_S, ProcessChannel, execute
 from .forked import ForkedProcess, how_it_ended
@@ -340,6 +341,11 @@ class ProcessRuntime:
             return self._zygote
 
     async def start(self, spec: InstanceSpec) -> ProcessInstance:  # noqa: D102
+        if len(os.fsencode(spec.control_socket)) > SOCKET_PATH_BYTES_MAX:
+            raise FunctionLoadError(
+                f"no process for {spec.key}: the path of its socket, {spec.control_socket}, has more than"
+                f" {SOCKET_PATH_BYTES_MAX} bytes; set TMPDIR to a directory with a shorter path"
+            )
         zygote = await self._open_zygote()
         number = next(self._numbers)
         with contextlib.suppress(FileNotFoundError):

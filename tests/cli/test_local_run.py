@@ -58,8 +58,9 @@ def local_run(
     server: Server, directory: Path, *arguments: str, **environment: str
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A `magnetar … localrun` whose output is in the file `out`; it has ended in order afterwards."""
-    own = {"TMPDIR": str(directory / "tmp"), "MAGNETAR_ADMIN_URL": server.web_url, **environment}
-    (directory / "tmp").mkdir(exist_ok=True)
+    temporary = directory / f"tmp-{'long' * 20}"  # the paths of sockets below would be longer than they may be
+    own = {"TMPDIR": str(temporary), "MAGNETAR_ADMIN_URL": server.web_url, **environment}
+    temporary.mkdir(exist_ok=True)
     flags = ("--broker-service-url", server.service_url)
     with (directory / "out").open("wb") as out:
         process = subprocess.Popen(
@@ -69,7 +70,7 @@ def local_run(
             yield process
             process.send_signal(signal.SIGINT)
             assert process.wait(30) == 0, (directory / "out").read_text()
-            assert list((directory / "tmp").iterdir()) == []
+            assert list(temporary.iterdir()) == []
         finally:
             process.kill()
             process.wait()

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -283,13 +284,18 @@ async def test_two_thread_functions_with_their_own_util(
     assert not {"util", "late"} & set(sys.modules)
 
 
-def test_long_data_directory_gets_short_sockets(tmp_path: Path) -> None:
+@pytest.mark.parametrize("tmpdir", ["", "t" * 120])
+def test_long_data_directory_gets_short_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tmpdir: str) -> None:
+    if tmpdir:  # as where TMPDIR is below a directory of a test run
+        (tmp_path / tmpdir).mkdir()
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / tmpdir))
     around = InstanceEnvironment(
         worker_id="w", service_url="pulsar://x:1", admin_url="", data_dir=tmp_path / ("d" * 120)
     )
     manager = RuntimeManager({}, fetch, around)
     made = str(manager._short_dir)
     assert os.path.isdir(made)
+    assert len(os.fsencode(made)) <= 107 - len("/0123456789ab.sock")
     asyncio.run(manager.close())
     assert not os.path.exists(made)
 

@@ -7,6 +7,7 @@ import functools
 import os
 import signal
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import grpc
@@ -127,6 +128,13 @@ async def test_function_that_cannot_start_says_why(
     assert (await instance.status()).failureException == reason
     if "exit code" not in expected:
         assert expected in spec.log_file.read_text()
+
+
+async def test_socket_with_a_long_path_is_refused_with_the_remedy(runtime: ProcessRuntime, make_spec: MakeSpec) -> None:
+    spec = make_spec("def process(x): return x", "user_code.process")
+    spec = replace(spec, control_socket=spec.control_socket.parent / ("s" * 108))
+    with pytest.raises(FunctionLoadError, match="has more than 107 bytes; set TMPDIR to a directory with a shorter"):
+        await runtime.start(spec)
 
 
 async def test_instances_die_with_their_worker(make_spec: MakeSpec) -> None:
