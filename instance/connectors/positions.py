@@ -144,6 +144,9 @@ class Positions:
                 self._version = await self._put(data)
             except (StateRefused, FencedByPosition):
                 raise
+            except asyncio.CancelledError:
+                self._is_new.set()  # nobody knows whether it is kept
+                raise
             except MagnetarError as error:
                 self.trouble = f"the position is not kept: {error}"
                 self._then = then + self._then
@@ -169,6 +172,12 @@ class Positions:
         raise StateStoreUnavailable(f"the version of the position changed {_ATTEMPTS} times")
 
     async def close(self) -> None:
-        """Let go of the connection."""
+        """Let go of the connection, and say so if the last position is not kept."""
+        if self._is_new.is_set():
+            self._core.log.write(
+                "WARNING",
+                "the last position is not kept, as the state store did not take it in time: the next start goes on from"
+                " an earlier one, and reads again what came since",
+            )
         if self._client is not None:
             await asyncio.to_thread(self._client.close)

@@ -22,7 +22,7 @@ from magnetar.wire import functions_pb2 as records
 
 from tests.support.eventually import until
 from tests.support.exact import all_messages, count
-from tests.support.function_topics import receive
+from tests.support.function_topics import EARLIEST, receive
 from tests.support.instances import MakeSpec, client, make_spec, server, topic
 from tests.support.servers import Server, running
 
@@ -171,6 +171,28 @@ async def test_source_begins_where_the_last_one_was_stopped(client: AsyncClient,
         await instance.stop(10)
     assert [position for _, position in sources.notes("open")] == [None, 200]
     assert len(sources.notes("close")) == 2
+
+
+async def test_a_stop_that_cannot_keep_the_position_says_so(
+    client: AsyncClient, sources: Sources, state_store: Server, topic: str
+) -> None:
+    spec = replace(sources.spec("    last = 10**9\n"), state_url=str(state_store.addresses["stateStorageServiceUrl"]))
+    consumer = await client.subscribe(f"{topic}-out", "test", EARLIEST)
+    instance = await sources.runtime.start(spec)
+    await consumer.receive(30)
+    os.kill(state_store.pid, signal.SIGSTOP)
+    try:
+        last = int((await consumer.receive(30)).data)
+        while int((await consumer.receive(30)).data) < last + 2000:
+            pass
+        await instance.stop(10)
+    finally:
+        os.kill(state_store.pid, signal.SIGCONT)
+    assert spec.log_file.read_text().count("WARNING the last position is not kept") == 1
+    again = await sources.runtime.start(spec)
+    await until(noted(sources, "open", 2))
+    await again.stop(10)
+    assert spec.log_file.read_text().count("is not kept") == 1
 
 
 ACKNOWLEDGED = """
