@@ -12,6 +12,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -187,10 +188,9 @@ class FunctionThread(threading.Thread):
 
     def _wait(self, idle: Callable[[], None]) -> Item | None:
         while True:
-            try:
+            with suppress(queue.Empty):
                 return self.inbox.get(timeout=IDLE_S)
-            except queue.Empty:
-                idle()
+            idle()  # not while the exception is handled: it would be shown as the cause of another
 
     def poll(self, wait_s: float = 0.0) -> Item | None:
         """Return the next entry if one is queued, or comes within a time."""

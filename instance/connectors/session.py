@@ -19,9 +19,12 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
-from ...api.connector import Connector, ConnectorContext, Retry
+from ...api.connector import Connector, ConnectorContext, EndOfInput, Retry
+from ...errors import MagnetarError
 from ...tasks import Backoff
+from ..stats import format_error
 from ..stopping import InstanceStopping
+from .records import text_of
 
 AWAY = (Retry, OSError, TimeoutError)
 """What a connector raises when the other system is away; a full disk is an OSError too."""
@@ -38,6 +41,10 @@ _TURN_S = 0.01
 
 class Unwanted(Exception):
     """What was called again is given up, as `ConnectorSession.is_wanted` says no; the connector goes on."""
+
+
+class OpenFailed(MagnetarError):
+    """The connector cannot be opened, and does not say that the other system is away; the instance ends."""
 
 
 class ConnectorSession:
@@ -110,7 +117,8 @@ class ConnectorSession:
         Raises:
             InstanceStopping: the instance is to stop before that.
             Unwanted: see `is_wanted`.
-            Exception: whatever else the connector raises.
+            OpenFailed: it cannot be opened, whatever the call is about.
+            Exception: whatever else the method raises.
         """
         backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
         for tries in count(1):
@@ -119,8 +127,7 @@ class ConnectorSession:
                     self._was_opened = True
                     self.opening += 1
                     self.before_open()
-                    self.run(self._connector.open, self._config, self._context)
-                    self.is_open = True
+                    self._open()
                 result = self.run(method, *arguments)
             except AWAY as error:
                 after_s = error.after_s if isinstance(error, Retry) else 0.0
@@ -130,6 +137,15 @@ class ConnectorSession:
                 self._succeeded()
                 return result
         raise AssertionError("the count has no end")
+
+    def _open(self) -> None:
+        try:
+            self.run(self._connector.open, self._config, self._context)
+        except (*AWAY, EndOfInput, InstanceStopping):
+            raise
+        except Exception as error:
+            raise OpenFailed(_why(error)) from error
+        self.is_open = True
 
     def call_once(self, method: Callable[..., Any], *arguments: Any) -> None:
         """Call a method of the connector, which is opened before if that takes several tries, but call it once only.
@@ -228,6 +244,11 @@ class ConnectorSession:
                 loop.run_until_complete(asyncio.wait(tasks, timeout=CLOSE_S))
             loop.run_until_complete(loop.shutdown_asyncgens())
             loop.close()
+
+
+def _why(error: Exception) -> str:
+    said = f"open failed: {text_of(error)}; it is called again after each start"
+    return said if isinstance(error, MagnetarError) else f"{said}\n{format_error(error)}"
 
 
 async def _awaited(result: Any) -> Any:

@@ -26,7 +26,7 @@ from ...tasks import Backoff
 from ..gate import runs_within
 from ..stats import format_error
 from .records import Placed, text_of
-from .session import AWAY, ConnectorSession, Unwanted
+from .session import AWAY, ConnectorSession, OpenFailed, Unwanted
 
 FIRST_RETRY_S = 0.1
 LONGEST_RETRY_S = 30.0
@@ -134,6 +134,7 @@ class RecordWriter:
             InstanceStopping: those that are in no list are not written, and the instance is to stop.
             Unwanted: the same, and nobody waits for them any more.
             WriteFailed: the first that is in no list made the sink fail.
+            OpenFailed: the sink cannot be opened.
         """
         for run in runs_within(sizes, self._batching.records if self._has_batches else 1, self._batching.size):
             self._due_s.clear()
@@ -160,8 +161,8 @@ class RecordWriter:
                 self._refused(left, index, error, refusals, outcome)
                 del left[:written]  # before the refused one, which alone may be gone already
                 continue
-            except Unwanted:
-                raise
+            except (Unwanted, OpenFailed):
+                raise  # it says nothing about a record
             except AWAY as error:  # at most once; else the session goes on
                 outcome.lost += [(position, error) for position in positions]
                 self._session.wait(self._backoff.next_s())

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 from magnetar.api.connector import Batching, ConnectorContext, Record, RecordRefused, Retry, Sink
 from magnetar.instance.connectors.records import Placed
-from magnetar.instance.connectors.session import ConnectorSession
+from magnetar.instance.connectors.session import ConnectorSession, OpenFailed
 from magnetar.instance.connectors.writing import (
     FIRST_RETRY_S,
     LONGEST_RETRY_S,
@@ -141,6 +141,29 @@ def test_a_bug_ends_the_instance_at_its_record_where_no_retries_are_set() -> Non
         writer_of(sink, Rules()).write(placed(10), [1] * 10, outcome)
     assert sink.kept == outcome.written == [0, 1, 2, 3]
     assert not outcome.refused
+
+
+@pytest.mark.parametrize("error", [PermissionError("wrong password"), RecordRefused("wrong"), ValueError("two\nlines")])
+@pytest.mark.parametrize("at_most_once", [False, True])
+def test_a_sink_that_cannot_be_opened_gives_no_record_away(error: Exception, at_most_once: bool) -> None:
+    class Closed(Keeper):
+        opened = 0
+
+        def open(self, config: Any, context: Any) -> None:
+            self.opened += 1
+            if self.opened == 1 or not isinstance(error, OSError):
+                raise error
+
+    sink, outcome = Closed({}), Outcome()
+    writer = writer_of(sink, Rules(at_most_once=at_most_once, retries=3))
+    if isinstance(error, OSError):  # the other system may be away
+        writer.write(placed(3), [1] * 3, outcome)
+        assert sink.kept == [0, 1, 2]
+        return
+    with pytest.raises(OpenFailed, match=r"^open failed: (wrong|ValueError: two lines); it is called again after each"):
+        writer.write(placed(3), [1] * 3, outcome)
+    assert outcome == Outcome()
+    assert not sink.calls
 
 
 def test_pauses_between_tries_grow_or_are_what_is_set() -> None:
