@@ -19,9 +19,9 @@ from __future__ import annotations
 import json
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol, SupportsIndex
 
 from ...api.connector import EndOfInput, Record, Source
 from ...api.serde import SerDe
@@ -39,7 +39,7 @@ from .positions import Kept
 from .records import text_of
 from .session import AWAY, ConnectorSession
 from .transform import Transform
-from .values import encoded
+from .values import WrongRecord, encoded
 
 IDLE_S = 0.05
 """How long nothing is read after a read that returned nothing at once."""
@@ -65,6 +65,7 @@ class ReadBatch:
         then: called when they are settled; on the event loop.
         waiting_for: receipts that are missing; the event loop's.
         error: why one of them was not stored; the event loop's.
+        error_topic: of that one, if it names another topic; the event loop's.
     """
 
     records: Sequence[Record]
@@ -77,6 +78,7 @@ class ReadBatch:
     then: Callable[[], None] | None = None
     waiting_for: int = 0
     error: BaseException | None = None
+    error_topic: str = ""
 
 
 @dataclass(slots=True)
@@ -174,6 +176,7 @@ class SourceReader:
 
         Raises:
             InstanceStopping: the instance is to stop.
+            WrongRecord: what was read cannot be sent, by its type; nothing of it is shipped.
         """
         self.acknowledge()
         if self._is_at_end:
@@ -185,11 +188,8 @@ class SourceReader:
         except EndOfInput:
             self._is_at_end = True
             return 0
-        records: Sequence[Record] = [found] if isinstance(found, Record) else found or ()
+        records = _records(found)
         count = len(records)
-        if count and not isinstance(records[0], Record):
-            kind = type(records[0]).__name__
-            raise TypeError(f"read returned a {kind}; it returns a Record, a list of them, or None")
         try:
             text = json.dumps(self._source.snapshot(), separators=(",", ":"))
         except AWAY as error:  # nothing of it was handed over: it is read again
@@ -299,6 +299,8 @@ class SourceReader:
         try:
             payload = NO_VALUE if record.value is None else encoded([record.value], self._serde)[0]
             header = _header(record)
+        except WrongRecord:
+            raise
         except Exception as error:  # noqa: BLE001  whatever a SerDe raises
             self._outlet.leave_out(f"a record is left out: {type(error).__name__}: {error}")
             return None
@@ -308,6 +310,26 @@ class SourceReader:
             )
             return None
         return payload, header
+
+
+def _records(found: Any) -> Sequence[Record]:
+    """Return what a read returned as a sequence of records.
+
+    Raises:
+        WrongRecord: it is something else.
+    """
+    if found is None:
+        return ()
+    if isinstance(found, Record):
+        return (found,)
+    if isinstance(found, str | bytes | bytearray | memoryview) or not isinstance(found, Sequence):
+        given = f"a value of type {type(found).__name__}"
+    elif all(isinstance(one, Record) for one in found):
+        return found
+    else:
+        kind = next(type(one).__name__ for one in found if not isinstance(one, Record))
+        given = f"a {type(found).__name__} with a value of type {kind}"
+    raise WrongRecord(f"read returned {given}; it returns a Record, a list of them, or None")
 
 
 def _has_header(record: Record) -> bool:
@@ -337,12 +359,23 @@ def _header(record: Record) -> Header:
         return None
     header = SingleMessageMetadata(payload_size=0)
     if record.key is not None:
+        if not isinstance(record.key, str):
+            raise WrongRecord(f"a record's key is of type {type(record.key).__name__}; give str")
         header.partition_key = record.key
     if record.event_time_ms:
+        if not isinstance(record.event_time_ms, SupportsIndex):
+            kind = type(record.event_time_ms).__name__
+            raise WrongRecord(f"a record's event_time_ms is of type {kind}; give int, milliseconds since 1970")
+        if not 0 < record.event_time_ms < 1 << 63:
+            raise ValueError(f"event_time_ms {record.event_time_ms} is no number of milliseconds since 1970")
         header.event_time = record.event_time_ms
     if record.value is None:
         header.null_value = True
-    header.properties.extend(KeyValue(key=str(key), value=str(value)) for key, value in record.properties.items())
+    if record.properties and not isinstance(record.properties, Mapping):
+        raise WrongRecord(f"a record's properties are of type {type(record.properties).__name__}; give dict of str")
+    header.properties.extend(
+        KeyValue(key=str(key), value=str(value)) for key, value in (record.properties or {}).items()
+    )
     return header
 
 

@@ -281,15 +281,16 @@ class SourceSettlement:
                 break
             batch.waiting_for += 1
             stored.add_done_callback(partial(self._stored, batch))
-        for ticket in batch.tickets:
+        for request, ticket in zip(batch.others, batch.tickets, strict=True):
             batch.waiting_for += 1
-            self._watch(ticket, batch)
+            self._watch(ticket, request.topic, batch)
         batch.entries, batch.others, batch.tickets = [], [], []
         self._answered(batch)
 
-    def _watch(self, ticket: Ticket, batch: ReadBatch) -> None:
+    def _watch(self, ticket: Ticket, topic: str, batch: ReadBatch) -> None:
         def done(error: MagnetarError | None) -> None:
-            batch.error = batch.error or error
+            if error is not None and batch.error is None:
+                batch.error, batch.error_topic = error, topic
             self._answered(batch)
 
         if ticket.is_done:
@@ -310,7 +311,7 @@ class SourceSettlement:
         if self._is_broken:
             return
         if batch.error is not None:
-            self._break(batch.error)
+            self._break(batch.error, batch.error_topic)
             return
         while self._on_the_way and not self._on_the_way[0].waiting_for:
             self._settle(self._on_the_way.popleft())
@@ -348,10 +349,11 @@ class SourceSettlement:
         self._waiting.append(settled)
         self._look_whether_idle()
 
-    def _break(self, error: BaseException) -> None:
+    def _break(self, error: BaseException, topic: str) -> None:
         """End, as a batch was not stored: what comes behind it must not be taken for all that there is."""
         self._is_broken = True
-        self._core.end(f"records were not stored: {type(error).__name__}: {error}")
+        where = f" in {topic}, the topic that they name" if topic else ""
+        self._core.end(f"records were not stored{where}: {type(error).__name__}: {error}")
         for batch in self._on_the_way:
             batch.error = batch.error or error
             self._reader.settled(batch)

@@ -6,7 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...api.serde import SerDe
+from ...errors import MagnetarError
 from ..batch_call import Failure, decode
+
+
+class WrongRecord(MagnetarError):
+    """A source gave something of which no message can be made, by its type; the instance ends, and nothing is lost."""
 
 
 class BytesSerDe(SerDe):
@@ -21,8 +26,10 @@ class BytesSerDe(SerDe):
             return input.encode()
         if isinstance(input, bytes | bytearray | memoryview):
             return bytes(input)
-        kind = type(input).__name__
-        raise TypeError(f"a record's value is a {kind}, and no SerDe is set; give str or bytes, or set a SerDe")
+        raise WrongRecord(
+            f"a record's value is of type {type(input).__name__}, and no SerDe is set; give str or bytes, such as"
+            " json.dumps(value), or set a SerDe"
+        )
 
     def deserialize(self, input_bytes: bytes) -> bytes:
         """Return the bytes."""

@@ -50,7 +50,7 @@ class Numbers(Source):
 
     def record(self, number):
         key = str(number % 5) if number % 3 else None
-        value = {"no": "bytes"} if number % 50 == 7 else b"%d" % number
+        value = "\\ud800" if number % 50 == 7 else b"%d" % number
         return Record(value, key=key)
 
     def snapshot(self):

@@ -12,8 +12,11 @@ from pathlib import Path
 
 import httpx
 import pytest
+from magnetar.api.connector import Record
 from magnetar.client.client import AsyncClient
 from magnetar.instance.connectors.positions import PAUSE_S
+from magnetar.instance.connectors.source import _records
+from magnetar.instance.connectors.values import WrongRecord
 from magnetar.instance.identity import table_of
 from magnetar.instance.spec import InstanceSpec
 from magnetar.runtime.thread.runtime import ThreadRuntime
@@ -322,12 +325,12 @@ async def test_records_that_cannot_be_sent_are_left_out_alone(
     client: AsyncClient, sources: Sources, topic: str
 ) -> None:
     code = """
-    last = 10
+    last = 9
     def record(self, number):
         return [
-            Record(b"plain"), Record({"no": "bytes"}), Record("ä", key="k\\ud800"), Record(b"x" * 6_000_000),
+            Record(b"plain"), Record("no \\ud800"), Record("ä", key="k\\ud800"), Record(b"x" * 6_000_000),
             Record(None, key="gone"), Record("ü", key="", properties={"p": "ß"}), Record(b"at", event_time_ms=5),
-            Record(b"wrong time", event_time_ms=-1), Record(bytearray(b"array")), Record(b"end", key=7),
+            Record(b"wrong time", event_time_ms=-1), Record(bytearray(b"array")),
         ][number]
 """
     instance = await sources.runtime.start(sources.spec(code))
@@ -339,8 +342,61 @@ async def test_records_that_cannot_be_sent_are_left_out_alone(
     assert status.running
     await instance.stop(10)
     log = sources.spec().log_file.read_text()
-    assert log.count("a record is left out") == 4
+    assert log.count("a record is left out") == 3
+    assert "event_time_ms -1 is no number of milliseconds since 1970" in log
     assert "a record of 6000000 bytes is left out" in log
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ('Record({"no": "bytes"})', "a record's value is of type dict, and no SerDe is set; give str or bytes"),
+        ('Record("v", key=7)', "a record's key is of type int; give str"),
+        ('Record("v", key=b"k")', "a record's key is of type bytes; give str"),
+        ('Record("v", event_time_ms=1.5)', "a record's event_time_ms is of type float; give int"),
+        ('Record("v", properties=[("a", "b")])', "a record's properties are of type list; give dict of str"),
+    ],
+)
+async def test_a_record_of_a_wrong_type_ends_the_instance_and_is_not_lost(
+    client: AsyncClient, server: Server, sources: Sources, topic: str, given: str, said: str
+) -> None:
+    code = f"""
+    last = 3
+    def record(self, number):
+        return Record("good") if number < 2 else {given}
+"""
+    instance = await sources.runtime.start(sources.spec(code))
+    assert said in await instance.wait()
+    assert "a record is left out" not in sources.spec().log_file.read_text()
+    good = "    last = 3\n    def record(self, number):\n        return Record('good' if number < 2 else 'mended')\n"
+    instance = await sources.runtime.start(sources.spec(good))
+    messages = await receive(client, f"{topic}-out", 3)
+    assert messages[-1].data == b"mended"
+    await instance.stop(10)
+
+
+async def test_a_topic_that_cannot_be_written_to_is_named(sources: Sources) -> None:
+    code = "    def record(self, number):\n        return Record('v', topic='public/nowhere/t')\n"
+    instance = await sources.runtime.start(sources.spec(code))
+    assert "not stored in public/nowhere/t, the topic that they name: TopicNotFound" in await instance.wait()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (5, "a value of type int"),
+        (0, "a value of type int"),
+        (b"text", "a value of type bytes"),
+        ("text", "a value of type str"),
+        ({"a": 1}, "a value of type dict"),
+        ((Record(letter) for letter in "ab"), "a value of type generator"),
+        ([Record("a"), 5], "a list with a value of type int"),
+    ],
+)
+def test_what_read_returned_is_named_where_it_is_no_record(given: object, said: str) -> None:
+    with pytest.raises(WrongRecord) as raised:
+        _records(given)
+    assert str(raised.value) == f"read returned {said}; it returns a Record, a list of them, or None"
 
 
 async def test_keys_keep_their_partition_and_their_order(
