@@ -22,7 +22,7 @@ from threading import get_ident
 
 from ..client.client import AsyncClient
 from ..errors import MagnetarError
-from ..tasks import within
+from ..tasks import awaited_elsewhere, within
 from ..wire.functions_pb2 import EFFECTIVELY_ONCE, MANUAL, FunctionDetails, FunctionStatus
 from .acks.at_least_once import AtLeastOnce, AtMostOnce, Manual
 from .batch_call import BatchCall
@@ -35,7 +35,7 @@ from .exact.effectively_once import EffectivelyOnce
 from .function_context import FunctionContext, instance_logger
 from .function_thread import Calls, FunctionThread
 from .instance_lock import InstanceLock
-from .loading.loader import Home, load_function, load_serde
+from .loading.loader import SHOWN_AFTER_S, Home, load_function, load_serde
 from .logs.file import InstanceLog
 from .logs.topic import LogTopic
 from .output_headers import HeaderMaker
@@ -80,6 +80,7 @@ class Pipeline:
         self.is_running = False
         self.abandoned = False
         self.grace_s = FAILURE_GRACE_S
+        self._opening_since_s: float | None = None
         self._home = home
         self._lock = InstanceLock(spec, client)
         self._log_topic = LogTopic(spec, instance_log) if spec.details.logTopic else None
@@ -121,25 +122,44 @@ class Pipeline:
         if ended.done():
             return ended.result()
         core.opening = f"lock of {core.spec.key}"
+        self._opening_since_s = time.monotonic()
         try:
             await self._lock.acquire(ended)
             if ended.done():
                 return ended.result()
-            if self._log_topic is not None:
-                core.opening = f"log topic {core.spec.details.logTopic}"
-                await self._log_topic.open(core.client, core.guard)
-            await self.settlement.open(self._calls.result())
+            opening = core.tasks.start(self._open_topics(), "open", awaited_elsewhere)
+            try:
+                await asyncio.wait((opening, ended), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                opening.cancel()  # a stop does not wait for a broker that does not answer
+                await asyncio.wait((opening,))
+            if not opening.cancelled():
+                opening.result()
         except MagnetarError as error:
             return f"{core.opening}: {type(error).__name__}: {error}"
         return ended.result() if ended.done() else None
+
+    async def _open_topics(self) -> None:
+        core = self.core
+        if self._log_topic is not None:
+            core.opening = f"log topic {core.spec.details.logTopic}"
+            await self._log_topic.open(core.client, core.guard)
+        await self.settlement.open(self._calls.result())
 
     def status(self) -> FunctionStatus:
         """Return how the instance is; its counters, and what keeps it from running (from any thread)."""
         status = self.stats.status()
         status.running = self.is_running
         if not status.running and not status.failureException:
-            status.failureException = self._home.loading.trouble()
+            status.failureException = self._home.loading.trouble() or self._slow_opening()
         return status
+
+    def _slow_opening(self) -> str:
+        """Return what is being opened, and for how long, once that takes long; empty if nothing is."""
+        since_s, ended = self._opening_since_s, self.core.ended
+        if since_s is None or ended.done() or (passed_s := time.monotonic() - since_s) < SHOWN_AFTER_S:
+            return ""
+        return f"{self.core.opening}: not open after {passed_s:.0f} s; no answer yet"
 
     def stop(self, grace_s: float) -> None:
         """Ask `run` to end after the message at hand, or without the function if that takes longer than ``grace_s``."""

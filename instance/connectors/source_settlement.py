@@ -164,7 +164,7 @@ class SourceSettlement:
     # -- on the connector's thread --------------------------------------------------------------------------------
 
     def _produce(self, thread: FunctionThread) -> None:
-        if not self._may_read.wait(_START_S):
+        if not self._may_read.wait(_START_S) or thread.is_stopping:  # a stop ends the wait, too: nothing is open then
             return
         if count := self._reader.read():
             thread.stats.total.received += count

@@ -14,7 +14,7 @@ import httpx
 import pytest
 from magnetar.api.connector import Record
 from magnetar.client.client import AsyncClient
-from magnetar.instance.connectors.positions import PAUSE_S
+from magnetar.instance.connectors.positions import LOAD_TIMEOUT_S, PAUSE_S
 from magnetar.instance.connectors.source import _records
 from magnetar.instance.connectors.values import WrongRecord
 from magnetar.instance.identity import table_of
@@ -168,9 +168,10 @@ async def test_reopening_waits_until_all_that_was_handed_over_is_durable(
 
 async def test_source_begins_where_the_last_one_was_stopped(client: AsyncClient, sources: Sources, topic: str) -> None:
     spec = sources.spec("    last = 200\n")
-    for _ in range(2):
+    for times in (1, 2):
         instance = await sources.runtime.start(spec)
         await receive(client, f"{topic}-out", 200)
+        await until(noted(sources, "open", times))
         await instance.stop(10)
     assert [position for _, position in sources.notes("open")] == [None, 200]
     assert len(sources.notes("close")) == 2
@@ -373,6 +374,23 @@ async def test_a_record_of_a_wrong_type_ends_the_instance_and_is_not_lost(
     messages = await receive(client, f"{topic}-out", 3)
     assert messages[-1].data == b"mended"
     await instance.stop(10)
+
+
+async def test_a_stop_does_not_wait_for_a_store_that_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch, sources: Sources
+) -> None:
+    monkeypatch.setattr("magnetar.instance.pipeline.SHOWN_AFTER_S", 0.2)
+    instance = await sources.runtime.start(replace(sources.spec(), state_url="bk://127.0.0.1:1"))
+
+    async def is_shown() -> bool:
+        return "position of the source: not open after" in (await instance.status()).failureException
+
+    await until(is_shown)
+    async with asyncio.timeout(LOAD_TIMEOUT_S / 2):
+        await instance.stop(1)
+    assert await instance.wait() == ""
+    assert "not open" not in (await instance.status()).failureException
+    assert sources.notes() == []  # it would begin anew, as nobody knows its position
 
 
 async def test_a_topic_that_cannot_be_written_to_is_named(sources: Sources) -> None:
