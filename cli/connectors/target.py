@@ -37,6 +37,11 @@ class Kind:
         if not name:
             raise Failure(f"which {self.name}? Give --name (and --tenant, --namespace)")
         parts = (tenant or DEFAULT_TENANT, namespace or DEFAULT_NAMESPACE, name)
+        for what, part in zip(("tenant", "namespace", "name"), parts, strict=True):
+            if not isinstance(part, str):
+                raise Failure(f"{what} must be a text, not {part!r}; put it in quotes")
+            if "/" in part:
+                raise Failure(f"{what} {part!r} has a slash; leave it out, --tenant and --namespace say the others")
         return "/".join((self.base, *map(segment, parts)))
 
     def instance_path(self, instance_id: int | None, **target: str | None) -> str:
@@ -82,10 +87,11 @@ class Kind:
         for key in content:
             if key not in self._fields:
                 own = next(one for one in content if one in self._fields)
+                near = nearest(str(key), self._fields)
                 raise Failure(
                     f"config file {path}: {key} is no field of a {self.name.capitalize()}Config"
-                    f"{nearest(str(key), self._fields)}, as {own} is; put the fields of the connector itself below"
-                    " configs"
+                    f"{near or f', as {own} is'}{' If it is one' if near else '; put the fields'} of the connector"
+                    f" itself{', put it' if near else ''} below configs"
                 )
         return content
 
@@ -100,8 +106,11 @@ class Kind:
         what = what or archive.rpartition("/")[2].partition(".")[0]
         topics = [config.get("topicName"), *(config.get("inputs") or ()), *(config.get("inputSpecs") or ())]
         topic = next((str(one) for one in topics if one), "").rpartition("/")[2]
-        if not what or not topic:
-            raise Failure(f"which {self.name}? Give --name (and --tenant, --namespace)")
+        if not what:
+            raise Failure(f"which {self.name}? Give --{self.name}-type NAME, or --archive FILE")
+        if not topic:
+            flag = "--inputs A,B" if self.name == "sink" else "--destination-topic-name TOPIC"
+            raise Failure(f"the {self.name} has no topic: add {flag}")
         return f"{what}-{topic}"
 
     def request(self, config: dict[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -96,10 +96,32 @@ def test_a_file_has_the_whole_config_or_that_of_the_connector(
 
 
 @pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("name: 7", "name must be a text, not 7; put it in quotes"),
+        (
+            "config: {a: 1}",
+            "config is no field of a SinkConfig; did you mean configs? If it is one of the connector itself, put it"
+            " below configs",
+        ),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_one_line(magnetar: Magnetar, tmp_path: Path, line: str, words: str) -> None:
+    file = tmp_path / "sink.yml"
+    file.write_text(f"inputs: [a]\nsinkType: jdbc\n{line}\n")
+    result = magnetar("sinks", "create", "--sink-config-file", str(file))
+    assert (result.code, result.err.count("\n")) == (1, 1)
+    assert words in result.err
+
+
+@pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (("create", "--name", "s", "-i", "a"), "no code given: add --sink-type NAME (`magnetar sinks available-sinks`"),
-        (("create", "--sink-type", "file"), "which sink? Give --name"),
+        (("create", "--sink-type", "file"), "the sink has no topic: add --inputs A,B"),
+        (("create", "--inputs", "a"), "which sink? Give --sink-type NAME, or --archive FILE"),
+        (("create", "--sink-type", "file", "--inputs", "a", "--name", "a/b"), "name 'a/b' has a slash; leave it out"),
+        (("get", "--name", "public/default/s"), "name 'public/default/s' has a slash"),
         (("get",), "which sink? Give --name"),
         (("create", "--name", "s", "-i", "a", "-a", "/no/such.py"), "/no/such.py"),
         (("create", "--name", "s", "--sink-config", "{"), "--sink-config '{' is refused"),

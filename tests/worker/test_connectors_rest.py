@@ -88,10 +88,17 @@ async def test_functions_sources_and_sinks_do_not_see_each_other(cluster: Cluste
             else:
                 answers.append(await cluster.deploy_connector("PUT", kind, other, configs[kind]))
                 clash = await cluster.deploy_connector("POST", kind, other, configs[kind])
-                assert (clash.status_code, clash.json()) == (400, {"reason": f"{title} {other} already exists"})
+                (there,) = (title for kind, title in titles.items() if own[kind] == other)
+                assert (clash.status_code, clash.json()) == (400, {"reason": clash_of(title, other, there.lower())})
             assert [(one.status_code, one.json()) for one in answers] == [missing] * len(answers)
     clash = await cluster.create("snk", "def process(x): return x", inputs=[topic])
-    assert (clash.status_code, clash.json()) == (400, {"reason": "Function snk already exists"})
+    assert (clash.status_code, clash.json()) == (400, {"reason": clash_of("Function", "snk", "sink")})
+
+
+def clash_of(title: str, name: str, there: str) -> str:
+    return (
+        f"{title} {name} already exists: a {there} has this name, and no two of all kinds have the same; choose another"
+    )
 
 
 async def test_metrics_have_pulsars_names(cluster: Cluster) -> None:

@@ -53,6 +53,14 @@ class Component:
     path: str
     status: Callable[[FunctionStatus, str], dict[str, Any]]
 
+    def clash(self, details: FunctionDetails) -> str:
+        """Return why a new one cannot have the name of a record that is there; all kinds share their names."""
+        reason = f"{self.title} {details.name} already exists"
+        there = component_of(details)
+        if there is self:
+            return reason
+        return f"{reason}: a {there.title.lower()} has this name, and no two of all kinds have the same; choose another"
+
     def has(self, metadata: FunctionMetaData | None) -> bool:
         """Return whether a record is one of this kind."""
         return (

@@ -150,8 +150,8 @@ class Functions:
         if self.metadata.get(str(name)) is not None:
             # Another worker may have answered that it is gone, which this one has not read yet.
             await deadline.ask(self.metadata.log.catch_up)
-            if self.metadata.get(str(name)) is not None:
-                raise RequestRefused(400, f"{self.component.title} {name.name} already exists")
+            if (there := self.metadata.get(str(name))) is not None:
+                raise RequestRefused(400, self.component.clash(there.functionDetails))
         component = self.component
         try:
             config = with_defaults(_named(component.read(deployment.config), name))
