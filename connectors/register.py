@@ -123,27 +123,36 @@ def find(kind: str, name: str) -> type[Connector]:
         InvalidConfig: there is none of that name; the message says which there are.
     """
     for known, target in _targets(kind):
-        if known == name:
-            return _load(target, name)
+        if known == name and kind_of(connector := _load(target, name)) == kind:
+            return connector
+    other = "source" if kind == "sink" else "sink"
+    hint = f", but a {other} (`magnetar {other}s create`)" if any(known == name for known, _ in _targets(other)) else ""
     names = sorted({definition.name for definition in available(kind)})
-    raise InvalidConfig(f"there is no {kind} {name!r}; installed are {', '.join(names)}")
+    raise InvalidConfig(f"there is no {kind} {name!r}{hint}; installed are {', '.join(names)}")
 
 
 def available(kind: str) -> list[Definition]:
     """Return the sources, or the sinks, that are installed, by name; one that cannot be used is logged."""
     found: dict[str, Definition] = {}
+    taken: set[str] = set()
     for name, built in BUILT_IN.items():
         if target := getattr(built, kind):
             connector = _load(f"{__package__}.{target}", name)
             found[name] = _definition(name, kind, connector, built)
+            taken.update((name, *built.aliases))
     for point in entry_points(group=GROUP):
         try:
             connector = _load(point, point.name)
         except InvalidConfig as error:
             _log.error("%s: %s", point.value, error)
             continue
-        if kind_of(connector) == kind and point.name not in found:
-            found[point.name] = _definition(point.name, kind, connector, Built())
+        if kind_of(connector) != kind:
+            continue
+        if point.name in taken:
+            _log.error("%s: another %s is called %s; give it another name", point.value, kind, point.name)
+            continue
+        taken.add(point.name)
+        found[point.name] = _definition(point.name, kind, connector, Built())
     return [found[name] for name in sorted(found)]
 
 
