@@ -24,6 +24,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from json import JSONDecodeError
 from json.encoder import encode_basestring
 from pathlib import Path
 from typing import IO, Any, Literal, NoReturn
@@ -115,7 +116,8 @@ class FileSink(Sink):
             try:
                 lines.append(self._line(record))
             except (ValueError, TypeError, RecursionError) as error:
-                refusal = RecordRefused(f"the value is no {self._config.value_type}: {error}", index, index)
+                hint = "; for values that are none set valueType to text" if isinstance(error, JSONDecodeError) else ""
+                refusal = RecordRefused(f"the value is no {self._config.value_type}: {error}{hint}", index, index)
                 break
             except RecordRefused as error:
                 refusal = RecordRefused(str(error), index, index)

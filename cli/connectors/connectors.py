@@ -20,9 +20,9 @@ from .target import Kind
 
 _EXAMPLES = {
     "source": "magnetar sources create --name lines --source-type file \\\n"
-    '    --destination-topic-name lines --source-config \'{"path": "/var/log/app"}\'',
+    '    --destination-topic-name lines --source-config \'{"path": "/var/log/app", "tail": true}\'',
     "sink": "magnetar sinks create --name archive --sink-type file --inputs lines \\\n"
-    '    --sink-config \'{"path": "/data/archive"}\'',
+    '    --sink-config \'{"path": "/data/archive", "format": "lines"}\'',
 }
 
 

@@ -17,6 +17,7 @@ import pytest
 import yaml
 from magnetar.api import Record
 from magnetar.api.connector_config import read_config
+from magnetar.cli.connectors.connectors import _EXAMPLES
 from magnetar.connectors.register import find
 from magnetar.worker.functions.connector_check import connector_class
 
@@ -71,3 +72,26 @@ def test_the_config_file_is_one_of_the_sink_jdbc(tmp_path: Path) -> None:
     content = yaml.safe_load(block("pg.yml", "yaml", tmp_path).read_text())
     config = read_config(find("sink", "jdbc").config, content)
     assert (config.jdbc_url, config.table_name) == ("postgresql://db.example/shop", "orders")
+
+
+def texts_that_show_files() -> dict[str, str]:
+    readme = (Path(magnetar.__file__).parent / "README.md").read_text(encoding="utf-8")
+    return {"README": readme, "connectors.md": PAGE} | {f"{kind} --help": text for kind, text in _EXAMPLES.items()}
+
+
+@pytest.mark.parametrize("place", texts_that_show_files())
+def test_shown_file_connectors_keep_files_and_take_lines(place: str, tmp_path: Path) -> None:
+    text = texts_that_show_files()[place]
+    shown = re.findall(r"(source|sink)s create [^`]*?-type file\b[^`]*?--s(?:ource|ink)-config '(\{.*?\})'", text)
+    assert shown
+    for kind, configs in shown:
+        connector: Any = find(kind, "file")
+        config = read_config(connector.config, json.loads(configs) | {"path": str(tmp_path)})
+        if kind == "source":
+            assert config.tail or config.keep_file
+            continue
+        sink = connector()
+        sink.open(config, context(name="public/default/file-lines", instance_id=0, parallelism=1))
+        sink.write_batch([Record(b"a line of a log", topic="lines", message_id="1:1:-1")])
+        sink.close()
+        assert [path.read_text() for path in tmp_path.iterdir()] == ["a line of a log\n"]

@@ -141,6 +141,7 @@ def test_files_roll_by_records_bytes_and_time_and_never_hold_more(tmp_path: Path
     [
         (b"\xff", {}, "the value is no json: 'utf-8' codec can't decode"),
         ('{"a": 1}'.encode("utf-16"), {}, "the value is no json"),
+        (b"a line", {}, r"the value is no json: .*; for values that are none set valueType to text"),
         (b'{"a": NaN}', {}, "Out of range float"),
         (b'{"a": "\\ud800"}', {}, "surrogates not allowed"),
         (b"[" * 100_000, {}, "maximum recursion depth"),
