@@ -220,6 +220,9 @@ def _unknown(fields: Sequence[Field], unsupported: Unsupported, given: Mapping[s
             if not _is_allowed(value, unsupported[key].allowed):
                 yield _refused(key, unsupported[key])
         elif key not in known:
+            if key == "secrets":
+                yield "secrets is no field of it; it stands beside configs, not in them (flag --secrets)"
+                continue
             near = get_close_matches(key, known, 1, 0.6)
             known_ones = ", ".join(field.key for field in fields) or "none"
             yield f"{key} is no field of it; " + (f"did you mean {near[0]}?" if near else f"known are {known_ones}")

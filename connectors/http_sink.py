@@ -22,6 +22,7 @@ from urllib.parse import quote, urlsplit
 from ..api.connector import Batching, Record, RecordRefused, Retry, Sink, SinkContext
 from ..api.connector_config import option
 from ..errors import InvalidConfig
+from .texts import failure_of
 
 _REFUSES_RECORD = frozenset((400, 409, 411, 413, 414, 422, 431))
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
@@ -155,7 +156,7 @@ class HttpSink(Sink):
         try:
             answer = await client.request(config.http_method, config.url, content=body, headers=_headers(record))
         except self._errors as error:
-            raise Retry(f"{config.url}: {type(error).__name__}: {error}") from error
+            raise Retry(f"{config.url}: {failure_of(error, config.timeout)}") from error
         if answer.is_success:
             self._answered.add(place)
             return

@@ -22,6 +22,7 @@ from ..api.connector import Batching, Record, RecordRefused, Retry, Sink, SinkCo
 from ..api.connector_config import Refusal, Unsupported, option
 from ..errors import InvalidConfig
 from .documents import Outcome, Outcomes, document_of, halved
+from .texts import failure_of
 
 _NANOSECONDS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 
@@ -143,7 +144,7 @@ class InfluxdbSink(Sink):
         try:
             answer = self._client.post(self._url, params=self._parameters, content=content)
         except self._errors as error:
-            return Retry(f"{self._url}: {type(error).__name__}: {error}")
+            return Retry(f"{self._url}: {failure_of(error, self._config.timeout)}")
         if answer.is_success:
             return None
         text = f"{self._url} answered {answer.status_code}: {_cause(answer.text)}"

@@ -37,6 +37,13 @@ def payload_of(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False).encode()
 
 
+def failure_of(error: Exception, timeout_s: float) -> str:
+    """Return why an HTTP request failed; where it timed out, which the error has no text for, after how long."""
+    return (
+        f"{type(error).__name__}: {error}" if str(error) else f"no answer in {timeout_s:g} s ({type(error).__name__})"
+    )
+
+
 class Unfilled(MagnetarError):
     """A record has not what a template asks for; the message says what."""
 

@@ -94,7 +94,7 @@ def reason_of(error: BaseException) -> str:
         if isinstance(error, PoisonMessage):
             return encodable(str(error))
         if isinstance(error, SystemExit):
-            return encodable(f"the function called sys.exit({error.code!r:.200})\n{traceback_text}")
+            return encodable(f"the code called sys.exit({error.code!r:.200})\n{traceback_text}")
         if isinstance(error, MagnetarError):
             return encodable(f"{type(error).__name__}: {error}")
     except Exception:  # noqa: BLE001  of the repr or str of user code; the traceback says enough

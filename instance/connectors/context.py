@@ -14,7 +14,10 @@ from ..state.session import StateSession
 from ..stats import InstanceStats
 from .pauses import Pauses
 
-_NO_STATE = "this worker knows no state store; give workers its address as stateStorageServiceUrl: bk://host:port"
+_NO_STATE = (
+    "no state store is known; give workers its address as stateStorageServiceUrl: bk://host:port, and localrun as"
+    " --state-storage-service-url"
+)
 
 
 class InstanceContext(SourceContext, SinkContext):

@@ -38,7 +38,13 @@ def load_connector(core: InstanceCore, home: Home, kind: str) -> tuple[Connector
             connector: Any = find(kind, part.builtin)
         else:
             module_name, _, attribute = part.className.rpartition(".")
-            connector = find_object(home, module_name, attribute, f"className {part.className!r}")
+            try:
+                connector = find_object(home, module_name, attribute, f"className {part.className!r}")
+            except ModuleNotFoundError as error:
+                raise FunctionLoadError(
+                    f"{part.className} imports {error.name}, which is not there; install it where the instance runs, or"
+                    " put it into the archive"
+                ) from error
             if not isinstance(connector, type) or kind_of(connector) != kind:
                 raise InvalidConfig(f"{part.className} is no subclass of {kind.capitalize()}")
         configs, batch = parted(json.loads(part.configs) if part.configs else {})

@@ -26,8 +26,8 @@ PAUSE_S = 0.25
 _ATTEMPTS = 3
 LOAD_TIMEOUT_S = 60.0
 _NOBODY = (
-    "the position is not kept, and the next start begins anew: this worker knows no state store; give workers its"
-    " address as stateStorageServiceUrl: bk://host:port"
+    "the position is not kept, and the next start begins anew: no state store is known; give workers its address as"
+    " stateStorageServiceUrl: bk://host:port, and localrun as --state-storage-service-url"
 )
 
 

@@ -32,6 +32,9 @@ def test_a_secret_goes_before_the_value_in_configs(key: str) -> None:
 
 def test_secrets_in_the_wrong_place_are_named() -> None:
     assert refusal({"url": "u"}, {"passwort": "x"}) == "secrets: passwort is no field of it; did you mean password?"
+    assert refusal({"url": "u", "secrets": {"password": "x"}}) == (
+        "secrets is no field of it; it stands beside configs, not in them (flag --secrets)"
+    )
     assert refusal({"url": "u"}, {"token": "x"}) == ("secrets: token is no field of it; its secret fields are password")
     assert refusal({"url": "u"}, {"retries": "3"}) == "secrets: retries is no secret; give it in configs"
 

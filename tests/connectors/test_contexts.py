@@ -158,5 +158,5 @@ async def test_without_a_state_store_its_methods_say_so(
         CODE, IDENTITY, source={"className": "user_code.Numbers"}, componentType=records.FunctionDetails.SOURCE
     )
     instance = await runtime.start(spec)
-    assert "this worker knows no state store" in await instance.wait()
+    assert "no state store is known; give workers its address" in await instance.wait()
     await runtime.close()

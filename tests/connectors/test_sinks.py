@@ -319,6 +319,21 @@ async def test_a_bug_ends_the_instance_and_names_the_message(
     await runtime.close()
 
 
+async def test_a_library_that_is_missing_is_one_line(
+    server: Server, make_spec: MakeSpec, topic: str, tmp_path: Path
+) -> None:
+    runtime = ThreadRuntime(server.service_url)
+    spec = keeper(make_spec, tmp_path)
+    code = spec.package / "user_code.py"
+    code.write_text("import no_such_library.parts\n" + code.read_text())
+    instance = await runtime.start(spec)
+    assert await instance.wait() == (
+        "FunctionLoadError: user_code.Keeper imports no_such_library, which is not there; install it where the instance"
+        " runs, or put it into the archive"
+    )
+    await runtime.close()
+
+
 async def test_at_most_once_loses_what_a_call_fails_with(
     client: AsyncClient, server: Server, make_spec: MakeSpec, topic: str, tmp_path: Path, kept: Callable[[], list[str]]
 ) -> None:
