@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..wire.printable import printable
+from ..wire.printable import printable, summary
 from .config_flags import QuietOption
 from .failure import Failure
 from .settings import Settings
@@ -86,9 +86,7 @@ def run_in_foreground(local: LocalRun, what: str) -> None:
         click.echo(printable(f"[{number}] {line}" if prefixes else line))
 
     def warn(number: int, trouble: str) -> None:
-        said, traceback, frames = trouble.partition("Traceback (most recent call last):")
-        line = said + frames.splitlines()[-1] if traceback else trouble.splitlines()[-1]
-        click.echo(printable(f"magnetar: instance {number}: {line}"), err=True)
+        click.echo(f"magnetar: instance {number}: {summary(trouble)}", err=True)
 
     async def serve() -> None:
         stop = asyncio.Event()

@@ -16,6 +16,7 @@ from ..instance.spec import InstanceSpec
 from ..instance.stats import format_error, now_ms
 from ..tasks import Backoff, TaskSet, race, within
 from ..wire.functions_pb2 import FunctionStatus, MetricsData
+from ..wire.printable import summary
 from .interface import Instance, Triggered
 
 log = logging.getLogger(__name__)
@@ -96,7 +97,7 @@ class Supervisor:
             self._failure = reason or "the instance ended without being told to"
             self._last_end = _told_now(self._failure)
             delay_s = self._delay.after(self._clock() - began_s)
-            log.warning("instance %s ended and starts again in %.1f s: %s", self._key, delay_s, last_line(reason))
+            log.warning("instance %s ended and starts again in %.1f s: %s", self._key, delay_s, summary(self._failure))
             await within(delay_s, self._wake.wait())
             self._wake.clear()
             self._restarts += 1
@@ -170,7 +171,7 @@ class Supervisor:
         """
         instance = self._instance
         if instance is None and self._failure:
-            raise RunRefused(f"{self._key} is not running: {last_line(self._failure)}")
+            raise RunRefused(f"{self._key} is not running: {summary(self._failure)}")
         if instance is None:
             raise RunNotYet(f"{self._key} is about to start")
         if not isinstance(instance, Triggered):
@@ -202,8 +203,3 @@ class Supervisor:
 
 def _told_now(text: str) -> FunctionStatus.ExceptionInformation:
     return FunctionStatus.ExceptionInformation(exceptionString=text, msSinceEpoch=now_ms())
-
-
-def last_line(reason: str) -> str:
-    """Return what a reason comes down to: of a traceback, the error itself."""
-    return reason.rstrip().rpartition("\n")[2]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+_TRACEBACK = "Traceback (most recent call last):"
+_SUMMARY_CHARACTERS_MAX = 1000
+
 
 def printable(text: str) -> str:
     """Return a text with everything that a terminal would obey instead of show as an escape, line breaks too."""
@@ -13,3 +16,20 @@ def printable(text: str) -> str:
 def one_line(text: str) -> str:
     """Return a text with every run of white space, line breaks included, as one space, and the rest `printable`."""
     return printable(" ".join(text.split()))
+
+
+def summary(reason: str) -> str:
+    """Return what the reason of a failure comes down to, in one line: without the frames of its traceback.
+
+    What is said before a traceback is enough where it is a sentence. Where it ends in a colon, or nothing is said, the
+    error at the end of the traceback follows, with all lines of its text.
+    """
+    said, traceback, frames = reason.partition(_TRACEBACK)
+    said = said.strip()
+    if traceback and (not said or said.endswith((":", "Exception Group"))):
+        lines = frames.rpartition('  File "')[2].splitlines()[1:]
+        begin = next((number for number, line in enumerate(lines) if line and not line[0].isspace()), -1)
+        groups = [line.strip(" |") for line in frames.splitlines() if "ExceptionGroup: " in line]
+        said = f"{said if said.endswith(':') else ''} {groups[0] if groups else ' '.join(lines[begin:])}"
+    line = one_line(said)
+    return line if len(line) <= _SUMMARY_CHARACTERS_MAX else f"{line[:_SUMMARY_CHARACTERS_MAX]}…"

@@ -6,6 +6,7 @@ import json
 from operator import itemgetter
 from typing import Any
 
+from ...wire.printable import summary
 from ..output import Table
 
 
@@ -46,6 +47,6 @@ def status_table(status: dict[str, Any]) -> Table:
         state = "running" if found["running"] else "down"
         rows.append((instance["instanceId"], state, read, written, failed, found["numRestarts"], found["workerId"]))
         if error:
-            errors.append(f"{instance['instanceId']}: {error.splitlines()[-1]}")
+            errors.append(f"{instance['instanceId']}: {summary(error)}")
     title = f"{status['numRunning']} of {status['numInstances']} instances running"
     return Table(("instance", "state", "read", "written", "errors", "restarts", "worker"), rows, title, errors)

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from ...config.function_config import FUNCTION_FLAGS
+from ...wire.printable import summary
 from ..config_flags import build_config
 from ..failure import Failure, Group
 from ..instance_logs import log_options, print_log
@@ -147,16 +148,10 @@ def status_table(status: dict[str, Any]) -> Table:
             )
         )
         if error:
-            errors.append(f"{instance['instanceId']}: {_first_line(error)}")
+            errors.append(f"{instance['instanceId']}: {summary(error)}")
     title = f"{status['numRunning']} of {status['numInstances']} instances running"
     work = RUN_COLUMNS if works_in_runs else tuple(COUNTERS)
     return Table(("instance", "state", *work, "restarts", "worker"), rows, title, errors)
-
-
-def _first_line(error: str) -> str:
-    """Return an error as one line: its first, or the text before a traceback together with the traceback's last."""
-    said, traceback, frames = error.partition("Traceback (most recent call last):")
-    return said + frames.splitlines()[-1] if traceback else error.splitlines()[-1]
 
 
 def stats_table(stats: dict[str, Any]) -> Table:

@@ -280,7 +280,7 @@ def test_tables_of_a_function_have_a_row_for_each_instance() -> None:
     status = {"instanceId": 0, "status": {**down, **counters, "workerId": "w"}}
     table = status_table({"numInstances": 2, "numRunning": 0, "instances": [status]})
     assert [tuple(row) for row in table.rows] == [(0, "down", 1, 0, 1, 0, 2, "w")]
-    assert table.notes == ["0: last line"]
+    assert table.notes == ["0: boom last line"]
     assert len(table.columns) == len(table.rows[0])
 
     counted = {
