@@ -26,6 +26,7 @@ from .conversion import merge_inputs, runtime_options
 from .function_config import ATMOST_ONCE, EFFECTIVELY_ONCE, MANUAL, PROCESS, ConsumerSpec, ProducerSpec, Resources
 from .rules import (
     check_amounts,
+    check_dead_letter_topic,
     check_fixed,
     check_inputs,
     check_name,
@@ -136,7 +137,7 @@ def check_sink(config: SinkConfig) -> None:
             " autoAck will be removed later. Please refer to PIP: https://github.com/apache/pulsar/issues/15560"
         )
     if config.dead_letter_topic:
-        check_topic("DeadLetter", config.dead_letter_topic)
+        check_dead_letter_topic(config.dead_letter_topic, config.input_specs)
     for name, number in (
         ("maxMessageRetries", config.max_message_retries),
         ("negativeAckRedeliveryDelayMs", config.negative_ack_redelivery_delay_ms),

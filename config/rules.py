@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol, TypeVar
 
 from ..errors import InvalidConfig, InvalidTopicName
@@ -159,8 +159,16 @@ def _check_topics(config: FunctionConfig) -> None:
     if config.log_topic:
         check_topic("LogTopic", config.log_topic)
     if config.dead_letter_topic:
-        check_topic("DeadLetter", config.dead_letter_topic)
+        check_dead_letter_topic(config.dead_letter_topic, config.input_specs)
     check_specs(config.input_specs)
+
+
+def check_dead_letter_topic(topic: str, inputs: Iterable[str]) -> None:
+    """Refuse a dead-letter topic that is none, or that is an input: what is refused would come again without end."""
+    if check_topic("DeadLetter", topic) in {parse_topic_name(one) for one in inputs}:
+        raise InvalidConfig(
+            f"DeadLetter topic {topic} is also being used as an input topic (topics must be one or the other)"
+        )
 
 
 def check_specs(specs: Mapping[str, ConsumerSpec]) -> None:

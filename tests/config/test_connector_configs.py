@@ -74,6 +74,10 @@ def test_a_sink_that_is_exact_shows_that_it_keeps_the_order() -> None:
         ({"retainOrdering": True, "retainKeyOrdering": True}, "Only one of retain ordering or retain key ordering"),
         ({"retainKeyOrdering": True, "processingGuarantees": "EFFECTIVELY_ONCE"}, "When effectively once processing"),
         ({"timeoutMs": -1}, "Sink timeout must be a positive number"),
+        (
+            {"inputs": ["a"], "deadLetterTopic": "public/default/a"},
+            "DeadLetter topic public/default/a is also being used",
+        ),
         ({"inputs": []}, "Must specify at least one topic of input"),
         ({"sinkType": "file"}, "sinkType file contradicts archive builtin://console; give one of them"),
         ({"paralelism": 2}, "unknown field paralelism"),

@@ -112,6 +112,11 @@ def test_an_unknown_field_inside_of_input_specs_is_refused() -> None:
             "Output topic persistent://public/default/in is also being used as an input topic"
             " (topics must be one or the other)",
         ),
+        (
+            {"deadLetterTopic": "persistent://public/default/in", "maxMessageRetries": 1},
+            "DeadLetter topic persistent://public/default/in is also being used as an input topic"
+            " (topics must be one or the other)",
+        ),
     ],
 )
 def test_a_bad_value_is_refused_in_one_line(fields: dict[str, object], reason: str) -> None:
