@@ -19,6 +19,7 @@ from magnetar.api import Record
 from magnetar.api.connector_config import read_config
 from magnetar.cli.connectors.connectors import _EXAMPLES
 from magnetar.connectors.register import find
+from magnetar.errors import PackageError
 from magnetar.worker.functions.connector_check import connector_class
 
 PAGE = (Path(magnetar.__file__).parent / "docs" / "connectors.md").read_text(encoding="utf-8")
@@ -53,6 +54,16 @@ def test_the_source_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.Mon
         read_config(type(ticker).config, {}), SimpleNamespace(position=json.loads(json.dumps(ticker.snapshot())))
     )
     assert (again.number, again.pause_s) == (2, 1.0)
+
+
+def test_a_package_of_the_other_kind_is_named(tmp_path: Path) -> None:
+    path = block("ticker.py", "python", tmp_path)
+    with pytest.raises(PackageError) as raised:
+        connector_class(path, "", "sink")
+    assert str(raised.value) == (
+        "Sink class is not provided: give className, as module.Class; it has no subclass of Sink, but the source"
+        " ticker.Ticker (`magnetar sources create`)"
+    )
 
 
 def test_the_sink_writes_each_key_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

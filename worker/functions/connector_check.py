@@ -62,6 +62,19 @@ def connector_class(package: Path, class_name: str, kind: str) -> str:
 
 def _only_class(package: Path, kind: str) -> str:
     """Return the only class of a package that is a connector."""
+    found = _classes_of(package, kind)
+    if len(found) == 1:
+        return found[0]
+    title, wanted = kind.capitalize(), " or ".join(_BASES[kind])
+    there = f"it has {listed(found)}" if found else f"it has no subclass of {wanted}"
+    other = "sink" if kind == "source" else "source"
+    if not found and (others := _classes_of(package, other)):
+        there += f", but the {other} {listed(others)} (`magnetar {other}s create`)"
+    raise PackageError(f"{title} class is not provided: give className, as module.Class; {there}")
+
+
+def _classes_of(package: Path, kind: str) -> list[str]:
+    """Return the connectors of a kind that a package has, without those that others of it inherit from."""
     found: list[str] = []
     for module, file in module_files(package).items():
         tree = parse(file, package)
@@ -69,11 +82,7 @@ def _only_class(package: Path, kind: str) -> str:
         own = [name for name in classes if not name.startswith("_") and _is_one(classes, name, kind)]
         inherited = {base for name in own for base in _bases(classes[name])}
         found += [f"{module}.{name}" for name in own if name not in inherited]
-    if len(found) == 1:
-        return found[0]
-    title, wanted = kind.capitalize(), " or ".join(_BASES[kind])
-    there = f"it has {listed(found)}" if found else f"it has no subclass of {wanted}"
-    raise PackageError(f"{title} class is not provided: give className, as module.Class; {there}")
+    return found
 
 
 def _classes(tree: ast.Module) -> dict[str, ast.ClassDef]:
