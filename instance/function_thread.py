@@ -19,7 +19,6 @@ from typing import Protocol
 from ..api.serde import SerDe
 from ..client.config import Compression
 from ..client.consumers.received import ReceivedEntry
-from ..wire.pulsar_api_pb2 import SingleMessageMetadata
 from .batch_call import BatchCall, Blame, Failure, Results
 from .function_context import FunctionContext
 from .output_headers import HeaderMaker
@@ -31,8 +30,6 @@ STEP_S = 0.005
 STEP_MESSAGES_MAX = 1000
 IDLE_S = 0.5
 _FIRST_STEP = 1  # nothing is known of the function yet
-
-Header = SingleMessageMetadata | None
 
 
 class Source(Protocol):
@@ -57,7 +54,7 @@ class Calls:
     Attributes:
         batch_call: calls it.
         context: what it gets as second argument; None if it takes none.
-        headers: makes metadata of outputs.
+        headers: makes what outputs have beside their payloads.
         has_output: whether there is an output topic.
         compression: of outputs.
         serdes: what decodes each input topic.
@@ -268,12 +265,17 @@ class FunctionThread(threading.Thread):
         return text
 
 
-def collect(
-    calls: Calls, unit: Unit, base: int, results: Results, outputs: list[bytes], headers: list[Header] | None
-) -> None:
-    """Append the outputs of a step that began at position ``base``, and the metadata of each if any has some."""
-    if headers is not None:
-        for offset, output in enumerate(results.outputs):
-            if output is not None:
-                headers.append(calls.headers.header(*unit.locate(base + offset)))
+def collect(results: Results, outputs: list[bytes], headers: list[bytes], made: list[bytes] | None, base: int) -> None:
+    """Append the outputs of a step.
+
+    Args:
+        results: of the step.
+        outputs: takes what was returned.
+        headers: takes the attributes of each of these, if there are some.
+        made: attributes of the outputs of a unit, by position; None if there are none.
+        base: position of the first message of the step.
+    """
+    if made is not None:
+        ours = made[base : base + len(results.outputs)]
+        headers += [header for header, output in zip(ours, results.outputs, strict=True) if output is not None]
     outputs += [output for output in results.outputs if output is not None]

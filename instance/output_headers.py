@@ -10,10 +10,13 @@ of messages that carry `TRIGGER_PROPERTY` and came alone (no batch, or a batch o
 from __future__ import annotations
 
 from base64 import urlsafe_b64encode
+from collections.abc import Sequence
 
 from ..client.consumers.received import ReceivedEntry
+from ..wire.batch import encode_attributes
 from ..wire.message_id import MessageId
 from ..wire.pulsar_api_pb2 import KeyValue, SingleMessageMetadata
+from .unit import Unit
 
 TRIGGER_PROPERTY = "__pfn_trigger__"
 INPUT_MESSAGE_ID = "__pfn_input_msg_id__"
@@ -45,7 +48,7 @@ def is_marked(entry: ReceivedEntry) -> bool:
 
 
 class HeaderMaker:
-    """Makes the metadata of outputs that need some."""
+    """Makes what outputs have beside their payloads."""
 
     def __init__(self, forwards_properties: bool) -> None:
         """Prepare.
@@ -54,31 +57,40 @@ class HeaderMaker:
             forwards_properties: outputs take over the properties of their input.
         """
         self._forwards = forwards_properties
-        self._last_source: object = None
-        self._last_header: SingleMessageMetadata | None = None
 
-    def needs_headers(self, entry: ReceivedEntry) -> bool:
-        """Return whether outputs of an entry may need metadata."""
-        return self._forwards or is_marked(entry)
+    def of_unit(self, unit: Unit) -> list[bytes] | None:
+        """Return the attributes of the output of each message of a unit; see `encode_attributes`.
 
-    def header(self, entry: ReceivedEntry, index: int) -> SingleMessageMetadata | None:
-        """Return the metadata of the output of one message, None if it needs none.
-
-        Messages of one batch share their metadata object where it is equal; so do outputs.
+        Returns:
+            By position, empty where there are none; None if there are none at all.
         """
+        parts = [(len(indexes), self._of_entry(entry, indexes)) for _, entry, indexes in unit.parts()]
+        if all(attributes is None for _, attributes in parts):
+            return None
+        made: list[bytes] = []
+        for count, attributes in parts:
+            made += [b""] * count if attributes is None else attributes
+        return made
+
+    def _of_entry(self, entry: ReceivedEntry, indexes: Sequence[int]) -> list[bytes] | None:
+        if is_marked(entry):
+            return [self._naming_input(entry, index) for index in indexes]
+        if not self._forwards:
+            return None
+        headers = entry.headers
+        if headers is None:
+            properties = entry.metadata.properties
+            return [encode_attributes(SingleMessageMetadata(properties=properties))] if properties else None
+        made = headers.properties()
+        if not any(made):
+            return None
+        return made if len(indexes) == len(made) else [made[index] for index in indexes]
+
+    def _naming_input(self, entry: ReceivedEntry, index: int) -> bytes:
         source = entry.metadata if entry.headers is None else entry.headers[index]
-        marked = is_marked(entry)
-        if not marked and source is self._last_source:
-            return self._last_header
-        properties = list(source.properties) if self._forwards else []
-        if marked:
-            message_id = message_id_text(message_id_of(entry, index))
-            properties = [pair for pair in properties if pair.key != TRIGGER_PROPERTY]
-            properties += [
-                KeyValue(key=INPUT_MESSAGE_ID, value=message_id),
-                KeyValue(key=INPUT_TOPIC, value=entry.topic),
-            ]
-        header = SingleMessageMetadata(payload_size=0, properties=properties) if properties else None
-        if not marked:
-            self._last_source, self._last_header = source, header
-        return header
+        properties = [pair for pair in source.properties if self._forwards and pair.key != TRIGGER_PROPERTY]
+        properties += [
+            KeyValue(key=INPUT_MESSAGE_ID, value=message_id_text(message_id_of(entry, index))),
+            KeyValue(key=INPUT_TOPIC, value=entry.topic),
+        ]
+        return encode_attributes(SingleMessageMetadata(properties=properties))

@@ -404,7 +404,7 @@ def third_party_of(statement: str) -> set[str]:
     return {name for name in found if name not in known and not name.startswith("_")}
 
 
-WIRE = {"google", "google_crc32c", "cramjam", "cython_runtime", "mmh3"}
+WIRE = {"google", "google_crc32c", "cramjam", "cython_runtime", "mmh3", "mypy_extensions"}
 HTTP_SERVER = {"anyio", "httptools", "python_multipart", "starlette", "typing_extensions", "uvicorn"}
 # zstandard: httpx imports it where it is installed, as libraries of connectors do.
 HTTP_CLIENT = {"anyio", "certifi", "h11", "httpcore", "httpx", "idna", "zstandard"}

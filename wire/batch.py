@@ -1,24 +1,26 @@
 """The body of a batch: ``[u32 size][SingleMessageMetadata][payload]`` for each message, one behind the other.
 
-Design: a Python object per message is what makes batches slow, so metadata objects are shared. Messages of one batch
-mostly have equal metadata bytes (no key, payloads of equal length); each distinct byte string is parsed once and the
-object handed out again. Nobody may change what `decode_batch` returns. Encoding caches the header of plain messages by
-payload length for the same reason. Both caches are per process, bounded, and hold only derived values.
+Design: a Python object per message is what makes batches slow, so `split_batch` leaves metadata as bytes, and parses
+that of a message when somebody asks for it. `decode_batch` parses all of it; metadata with equal bytes is one object,
+which nobody may change. Encoding keeps the header of plain messages by payload length. The caches are per process,
+bounded, and hold only derived values.
 
 Source: Pulsar binary protocol, section Batch messages.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from struct import Struct
 from struct import error as StructError
+from typing import overload
 
 from google.protobuf.message import DecodeError
 
 from ..errors import ProtocolError
 from .bulk import varint
+from .message_rows import IS_COMPILED, join_rows, parsed_properties, properties_of, row_prefix, split_rows
 from .pulsar_api_pb2 import SingleMessageMetadata
 
 _U32 = Struct(">I")
@@ -27,25 +29,13 @@ _SEQUENCE_ID_TAG = b"\x40"
 MIN_MESSAGE_BYTES = 6
 """Bytes of the smallest message inside a batch: size field, and payload_size with its tag, which is required."""
 _CACHED_HEADERS = 4096
-_MAX_CACHED_BYTES = 512  # of one header, so that all that are kept take a few MiB
 _unpack_size = _U32.unpack_from
-
-
-def _parse_header(header: bytes) -> SingleMessageMetadata:
-    # Long ones are not kept: a cache that counts entries must hold small ones only.
-    return _parse_short(header) if len(header) <= _MAX_CACHED_BYTES else SingleMessageMetadata.FromString(header)
-
-
-@lru_cache(maxsize=_CACHED_HEADERS)
-def _parse_short(header: bytes) -> SingleMessageMetadata:
-    return SingleMessageMetadata.FromString(header)
 
 
 @lru_cache(maxsize=_CACHED_HEADERS)
 def _plain_header(payload_bytes: int) -> bytes:
     """Return size field and metadata of a message that has nothing but its payload."""
-    header = SingleMessageMetadata(payload_size=payload_bytes).SerializeToString()
-    return _U32.pack(len(header)) + header
+    return row_prefix(payload_bytes, 0)
 
 
 def encode_plain_batch(payloads: Sequence[bytes]) -> bytes:
@@ -66,26 +56,124 @@ def encode_batch(messages: Sequence[tuple[SingleMessageMetadata | None, bytes]])
     """Return the body of a batch.
 
     Args:
-        messages: metadata and payload of each; the metadata's ``payload_size`` is set here, None means plain. Messages
-            that follow each other and have equal metadata may share one object, which is faster.
+        messages: metadata and payload of each; the metadata's ``payload_size`` is left out of account, and cleared;
+            None means plain. Messages that follow each other and have equal metadata may share one object.
     """
-    parts: list[bytes] = []
+    attributes: list[bytes] = []
     last: SingleMessageMetadata | None = None
-    headers: dict[int, bytes] = {}  # of the last metadata, by the size of the payload
-    for metadata, payload in messages:
-        size = len(payload)
-        if metadata is None:
-            parts += (_plain_header(size), payload)
-            continue
+    encoded = b""
+    for metadata, _ in messages:
         if metadata is not last:
-            last, headers = metadata, {}
-        header = headers.get(size)
-        if header is None:
-            metadata.payload_size = size
-            encoded = metadata.SerializeToString()
-            header = headers[size] = _U32.pack(len(encoded)) + encoded
-        parts += (header, payload)
-    return b"".join(parts)
+            last, encoded = metadata, encode_attributes(metadata)
+        attributes.append(encoded)
+    return join_rows([payload for _, payload in messages], attributes)
+
+
+def encode_rows(payloads: Sequence[bytes], attributes: Sequence[bytes]) -> bytes:
+    """Return the body of a batch.
+
+    Args:
+        payloads: of the messages.
+        attributes: of each what `encode_attributes` returns, empty for none; as many.
+    """
+    return join_rows(list(payloads), list(attributes))
+
+
+def encode_attributes(metadata: SingleMessageMetadata | None) -> bytes:
+    """Return what a message has beside its payload: its metadata without the size, encoded; empty for None."""
+    if metadata is None:
+        return b""
+    metadata.ClearField("payload_size")
+    return metadata.SerializePartialToString()
+
+
+class MessageHeaders(Sequence[SingleMessageMetadata]):
+    """Metadata of the messages of a batch, each parsed when it is asked for; never change what is given out.
+
+    Use it from one thread at a time.
+
+    Attributes:
+        encoded: the metadata of each message, as it came.
+    """
+
+    __slots__ = ("_last", "_last_encoded", "encoded")
+
+    def __init__(self, encoded: list[bytes]):
+        self.encoded = encoded
+        self._last_encoded = b""
+        self._last = SingleMessageMetadata()
+
+    def __len__(self) -> int:
+        return len(self.encoded)
+
+    @overload
+    def __getitem__(self, index: int) -> SingleMessageMetadata: ...
+    @overload
+    def __getitem__(self, index: slice) -> MessageHeaders: ...
+    def __getitem__(self, index: int | slice) -> SingleMessageMetadata | MessageHeaders:
+        if isinstance(index, slice):
+            return MessageHeaders(self.encoded[index])
+        encoded = self.encoded[index]
+        if encoded != self._last_encoded:
+            self._last = SingleMessageMetadata.FromString(encoded)
+            self._last_encoded = encoded
+        return self._last
+
+    def __iter__(self) -> Iterator[SingleMessageMetadata]:
+        return map(SingleMessageMetadata.FromString, self.encoded)
+
+    def properties(self) -> list[bytes]:
+        """Return the properties of each message as attributes of another; empty for those without."""
+        encoded = self.encoded
+        if IS_COMPILED:
+            return properties_of(encoded)
+        return [parsed_properties(header) if b"\n" in header else b"" for header in encoded]
+
+
+def split_batch(body: bytes, count: int) -> tuple[list[bytes], MessageHeaders]:
+    """Return the payloads and the metadata of a batch of ``count`` messages; as `decode_batch`, but for the parsing.
+
+    Raises:
+        ProtocolError: the body is shorter or longer than its sizes say, or metadata cannot be parsed.
+    """
+    _check_count(body, count)
+    rows = uniform_rows(body, count)
+    if rows is not None:
+        header = body[4 : rows[0]]
+        return _uniform_payloads(body, count, rows[0]), MessageHeaders([header] * count)
+    payloads, headers = split_rows(body, count) if IS_COMPILED else _split_parsed(body, count)
+    return payloads, MessageHeaders(headers)
+
+
+def _check_count(body: bytes, count: int) -> None:
+    if count * MIN_MESSAGE_BYTES > len(body):
+        raise ProtocolError(f"batch body of {len(body)} bytes cannot hold {count} messages")
+
+
+def _split_parsed(body: bytes, count: int) -> tuple[list[bytes], list[bytes]]:
+    """Return what `split_rows` does, for less where that is not compiled."""
+    parse = SingleMessageMetadata.FromString
+    payloads: list[bytes] = []
+    headers: list[bytes] = []
+    offset, size = 0, len(body)
+    try:
+        for _ in range(count):
+            start = offset + 4
+            end = start + _unpack_size(body, offset)[0]
+            header = body[start:end]
+            payload_size = parse(header).payload_size
+            if payload_size < 0:
+                raise ProtocolError(f"message {len(payloads)} of a batch announces {payload_size} bytes of payload")
+            offset = end + payload_size
+            payloads.append(body[end:offset])
+            headers.append(header)
+    except DecodeError as error:
+        raise ProtocolError(f"metadata of message {len(payloads)} of a batch cannot be parsed: {error}") from error
+    except StructError as error:
+        raise ProtocolError(f"batch body of {size} bytes ends inside message {len(payloads)} of {count}") from error
+    if offset != size:
+        raise ProtocolError(f"batch of {count} messages takes {offset} of its {size} bytes")
+    return payloads, headers
 
 
 def decode_batch(body: bytes, count: int) -> tuple[list[bytes], list[SingleMessageMetadata]]:
@@ -97,38 +185,15 @@ def decode_batch(body: bytes, count: int) -> tuple[list[bytes], list[SingleMessa
     Raises:
         ProtocolError: the body is shorter or longer than its sizes say, or metadata cannot be parsed.
     """
-    size = len(body)
-    if count * MIN_MESSAGE_BYTES > size:
-        raise ProtocolError(f"batch body of {size} bytes cannot hold {count} messages")
-    uniform = _decode_uniform(body, count)
-    if uniform is not None:
-        return uniform
-    payloads: list[bytes] = []
-    headers: list[SingleMessageMetadata] = []
-    offset = 0
-    # Consecutive messages mostly have the same metadata: compare before asking the cache.
-    last_bytes, last_header, last_size = b"", None, 0
-    try:
-        for _ in range(count):
-            start = offset + 4
-            end = start + _unpack_size(body, offset)[0]
-            header_bytes = body[start:end]
-            if header_bytes != last_bytes or last_header is None:
-                last_header = _parse_header(header_bytes)
-                last_bytes = header_bytes
-                last_size = last_header.payload_size
-                if last_size < 0:
-                    raise ProtocolError(f"message {len(payloads)} of a batch announces {last_size} bytes of payload")
-            offset = end + last_size
-            payloads.append(body[end:offset])
-            headers.append(last_header)
-    except DecodeError as error:
-        raise ProtocolError(f"metadata of message {len(payloads)} of a batch cannot be parsed: {error}") from error
-    except StructError as error:
-        raise ProtocolError(f"batch body of {size} bytes ends inside message {len(payloads)} of {count}") from error
-    if offset != size:
-        raise ProtocolError(f"batch of {count} messages takes {offset} of its {size} bytes")
-    return payloads, headers
+    payloads, headers = split_batch(body, count)
+    shared: dict[bytes, SingleMessageMetadata] = {}
+    parsed: list[SingleMessageMetadata] = []
+    for encoded in headers.encoded:
+        header = shared.get(encoded)
+        if header is None:
+            header = shared[encoded] = SingleMessageMetadata.FromString(encoded)
+        parsed.append(header)
+    return payloads, parsed
 
 
 def uniform_rows(
@@ -160,7 +225,7 @@ def uniform_rows(
     if any(body[column::width] != body[column : column + 1] * count for column in range(same_until)):
         return None
     try:
-        header = _parse_header(body[4:header_end])
+        header = SingleMessageMetadata.FromString(body[4:header_end])
     except DecodeError:
         return None
     if header.payload_size != width - header_end:
@@ -171,18 +236,13 @@ def uniform_rows(
 def _sequence_id_bytes(header: bytes) -> int:
     """Return how many bytes at the end of metadata are the number of its sequence id, 0 if it does not end with one."""
     try:
-        metadata = _parse_header(header)
+        metadata = SingleMessageMetadata.FromString(header)
     except DecodeError:
         return 0
     number = varint(metadata.sequence_id) if metadata.HasField("sequence_id") else b""
     return len(number) if number and header.endswith(_SEQUENCE_ID_TAG + number) else 0
 
 
-def _decode_uniform(body: bytes, count: int) -> tuple[list[bytes], list[SingleMessageMetadata]] | None:
-    """Return what `decode_batch` does if all messages have the same metadata, None if they do not."""
-    rows = uniform_rows(body, count)
-    if rows is None:
-        return None
-    start, header = rows
+def _uniform_payloads(body: bytes, count: int, start: int) -> list[bytes]:
     width = len(body) // count
-    return [body[row + start : row + width] for row in range(0, len(body), width)], [header] * count
+    return [body[row + start : row + width] for row in range(0, len(body), width)]

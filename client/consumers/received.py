@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from ...errors import ProtocolError
 from ...wire import ack_set
-from ...wire.batch import decode_batch
+from ...wire.batch import MessageHeaders, split_batch
 from ...wire.compression import decompress
 from ...wire.message_id import MessageId
 from ...wire.payload import open_payload, verify_checksum
@@ -119,7 +119,7 @@ class ReceivedEntry:
         self.ack_set: tuple[int, ...] = ()
         self._payload, self._body_offset, self._max_bytes = source
         self._payloads: list[bytes] | None = None
-        self._headers: list[SingleMessageMetadata] | None = None
+        self._headers: MessageHeaders | None = None
 
     def __repr__(self) -> str:
         return f"ReceivedEntry({self.message_id}, topic={self.topic!r}, messages={self.num_messages})"
@@ -152,8 +152,8 @@ class ReceivedEntry:
         return self._payloads
 
     @property
-    def headers(self) -> list[SingleMessageMetadata] | None:
-        """Metadata of each message of a batch, shared between equal ones (never change it); None if it is no batch.
+    def headers(self) -> MessageHeaders | None:
+        """Metadata of each message of a batch; None if it is no batch.
 
         Raises:
             DamagedEntry: as `payloads`.
@@ -177,7 +177,7 @@ class ReceivedEntry:
             self._payloads = [body]
         else:
             try:
-                self._payloads, self._headers = decode_batch(body, metadata.num_messages_in_batch)
+                self._payloads, self._headers = split_batch(body, metadata.num_messages_in_batch)
             except ProtocolError as error:
                 raise DamagedEntry(str(error), CommandAck.BatchDeSerializeError, self.permits) from error
         self._payload = b""  # the messages are copies; keeping the entry too would double the memory
@@ -185,11 +185,14 @@ class ReceivedEntry:
 
     def wanted_indexes(self) -> list[int]:
         """Return the indexes of the messages to process: neither acknowledged before nor removed by compaction."""
-        headers = self.headers
-        indexes = ack_set.wanted(self.ack_set) if self.ack_set else range(len(self.payloads))
+        headers, payloads = self.headers, self.payloads
+        indexes = ack_set.wanted(self.ack_set) if self.ack_set else range(len(payloads))
         if headers is None:
             return list(indexes)
-        return [index for index in indexes if index < len(headers) and not headers[index].compacted_out]
+        # What compaction removed has no payload: only then the metadata has to be looked at.
+        return [
+            index for index in indexes if index < len(headers) and (payloads[index] or not headers[index].compacted_out)
+        ]
 
     def messages(self) -> list[Message]:
         """Return the messages to process.

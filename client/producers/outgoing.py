@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ...errors import InvalidConfig
-from ...wire.batch import encode_batch, encode_plain_batch
+from ...wire.batch import encode_attributes, encode_plain_batch, encode_rows
 from ...wire.compression import NAMES, compress
 from ...wire.payload import seal
 from ...wire.pulsar_api_pb2 import KeyValue, MessageMetadata, SingleMessageMetadata
@@ -37,7 +37,7 @@ class OutgoingEntry(NamedTuple):
 
 def encode_entry(
     payloads: Sequence[bytes],
-    headers: Sequence[SingleMessageMetadata | None] | None = None,
+    headers: Sequence[SingleMessageMetadata | bytes | None] | None = None,
     *,
     compression: Compression = "NONE",
     sequence_id: int | None = None,
@@ -50,14 +50,20 @@ def encode_entry(
 
     Args:
         payloads: at least one.
-        headers: metadata per message (key, properties, event time); None where a message has none.
+        headers: metadata per message (key, properties, event time), or what `encode_attributes` made of it; None where
+            a message has none.
         compression: of the whole entry.
         sequence_id: of the first message; None continues.
         key: partition key of the entry.
     """
     if not payloads:
         raise ValueError("an entry needs at least one message")
-    body = encode_plain_batch(payloads) if headers is None else encode_batch(list(zip(headers, payloads, strict=True)))
+    if headers is None:
+        body = encode_plain_batch(payloads)
+    else:
+        body = encode_rows(
+            payloads, [header if isinstance(header, bytes) else encode_attributes(header) for header in headers]
+        )
     kind = NAMES[compression]
     packed = compress(kind, body) if kind else body
     return OutgoingEntry(packed, len(payloads), len(body), kind, sequence_id, key)

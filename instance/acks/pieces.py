@@ -18,7 +18,7 @@ from ...client.consumers.received import ReceivedEntry
 from ...client.producers.outgoing import OutgoingEntry, encode_entry
 from ...errors import ProtocolError
 from ..batch_call import Blame, Failure, Results
-from ..function_thread import Calls, FunctionThread, Header, Source, collect
+from ..function_thread import Calls, FunctionThread, Source, collect
 from ..gate import Gate, runs_within
 from ..ports import Input
 from ..publish_request import MESSAGE_BYTES_MAX
@@ -85,13 +85,23 @@ class Piece:
 
 @dataclass(slots=True)
 class _Building:
-    """Outputs collected since the last piece."""
+    """Outputs collected since the last piece.
+
+    Attributes:
+        begin: position of the first message.
+        began_s: when, by `time.perf_counter`.
+        made: attributes of the outputs of the whole unit; None if none has any.
+        failed: positions of messages that failed.
+        outputs: they.
+        headers: attributes of each, where there are some.
+    """
 
     begin: int
     began_s: float
+    made: list[bytes] | None
     failed: set[int] = field(default_factory=set)
     outputs: list[bytes] = field(default_factory=list)
-    headers: list[Header] | None = None
+    headers: list[bytes] = field(default_factory=list)
 
 
 class PieceMaker:
@@ -126,8 +136,8 @@ class PieceMaker:
         if not unit.entries or thread.is_stopping:
             return
         count = len(unit)
-        needs_headers = calls.has_output and any(map(calls.headers.needs_headers, unit.entries))
-        building = _Building(0, time.perf_counter(), headers=[] if needs_headers else None)
+        made = calls.headers.of_unit(unit) if calls.has_output else None
+        building = _Building(0, time.perf_counter(), made)
         state, end = self.state, 0
         for position, results, busy_s in thread.steps(calls, source, unit):
             end = position + len(results.outputs)
@@ -138,7 +148,7 @@ class PieceMaker:
             now_s = time.perf_counter()
             if now_s - building.began_s > SHIP_AFTER_S or (state is not None and state.session.is_full):
                 self._ship(calls, source, unit, end, building)
-                building = _Building(end, now_s, headers=[] if needs_headers else None)
+                building = _Building(end, now_s, made)
         self._ship(calls, source, unit, end, building)
         if calls.context is not None:
             calls.context.leave()
@@ -176,7 +186,13 @@ class PieceMaker:
     # -- results --------------------------------------------------------------------------------------------------
 
     def _take_results(
-        self, thread: FunctionThread, calls: Calls, unit: Unit, base: int, results: Results, building: _Building
+        self,
+        thread: FunctionThread,
+        calls: Calls,
+        unit: Unit,
+        base: int,
+        results: Results,
+        building: _Building,
     ) -> None:
         if calls.has_output and sum(map(len, filter(None, results.outputs))) > MESSAGE_BYTES_MAX:
             _refuse_large_outputs(results)
@@ -185,7 +201,7 @@ class PieceMaker:
             entry, index = unit.locate(base + failure.position)
             thread.failed(failure, f"message {entry.message_id}:{index} of {entry.topic}")
         if calls.has_output:
-            collect(calls, unit, base, results, building.outputs, building.headers)
+            collect(results, building.outputs, building.headers, building.made, base)
 
     def _ship(self, calls: Calls, source: Source, unit: Unit, end: int, building: _Building) -> None:
         if end == building.begin:
@@ -200,7 +216,7 @@ class PieceMaker:
         size = sum(map(len, outputs))
         if outputs and not self.gate.enter(len(outputs), size):
             return  # stopping: the inputs come again
-        entries = _entries(outputs, building.headers, size, calls.compression)
+        entries = _entries(outputs, building.headers or None, size, calls.compression)
         origin = cast(OpenInput, source)
         self._ship_piece(
             Piece(origin, unit, building.begin, end, building.failed, entries, tickets, len(outputs), size, changes)
@@ -219,7 +235,7 @@ def _refuse_large_outputs(results: Results) -> None:
 
 
 def _entries(
-    outputs: list[bytes], headers: list[Header] | None, size: int, compression: Compression
+    outputs: list[bytes], headers: list[bytes] | None, size: int, compression: Compression
 ) -> list[OutgoingEntry]:
     """Return outputs as entries, usually one."""
     if not outputs:

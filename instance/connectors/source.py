@@ -29,6 +29,7 @@ from ...client.config import Compression
 from ...client.outgoing_message import NO_VALUE
 from ...client.producers.outgoing import OutgoingEntry, encode_entry
 from ...errors import InvalidConfig
+from ...wire.batch import encode_attributes
 from ...wire.pulsar_api_pb2 import KeyValue, SingleMessageMetadata
 from ..acks.publisher import Ticket
 from ..batch_call import Failure
@@ -47,7 +48,6 @@ END_S = 0.5
 """How long nothing is looked after when there is no more input."""
 ENTRY_MESSAGES_MAX = 1000
 ENTRY_BYTES_MAX = 1 << 20
-Header = SingleMessageMetadata | None
 
 
 @dataclass(slots=True)
@@ -88,7 +88,7 @@ class _Run:
     partition: int
     first: int
     payloads: list[bytes] = field(default_factory=list)
-    headers: list[Header] = field(default_factory=list)
+    headers: list[bytes] = field(default_factory=list)
 
 
 class Outlet(Protocol):
@@ -294,7 +294,7 @@ class SourceReader:
             run.headers.append(header)
         yield from open_runs.values()
 
-    def _message(self, record: Record) -> tuple[bytes, Header] | None:
+    def _message(self, record: Record) -> tuple[bytes, bytes] | None:
         """Return a record as a message; None if it cannot be one."""
         try:
             payload = NO_VALUE if record.value is None else encoded([record.value], self._serde)[0]
@@ -336,10 +336,10 @@ def _has_header(record: Record) -> bool:
     return record.key is not None or bool(record.properties) or bool(record.event_time_ms)
 
 
-def _headers(records: Sequence[Record]) -> list[Header]:
+def _headers(records: Sequence[Record]) -> list[bytes]:
     """Return the headers of records, one for all neighbours that have the same, such as the lines of a file."""
-    headers: list[Header] = []
-    header: Header = None
+    headers: list[bytes] = []
+    header = b""
     last: Record | None = None
     for record in records:
         if (
@@ -351,13 +351,13 @@ def _headers(records: Sequence[Record]) -> list[Header]:
         ):
             header, last = _header(record), record
         headers.append(header)
-    return headers if any(header is not None for header in headers) else []
+    return headers if any(headers) else []
 
 
-def _header(record: Record) -> Header:
+def _header(record: Record) -> bytes:
     if not _has_header(record) and record.value is not None:
-        return None
-    header = SingleMessageMetadata(payload_size=0)
+        return b""
+    header = SingleMessageMetadata()
     if record.key is not None:
         if not isinstance(record.key, str):
             raise WrongRecord(f"a record's key is of type {type(record.key).__name__}; give str")
@@ -376,7 +376,7 @@ def _header(record: Record) -> Header:
     header.properties.extend(
         KeyValue(key=str(key), value=str(value)) for key, value in (record.properties or {}).items()
     )
-    return header
+    return encode_attributes(header)
 
 
 def _options(record: Record) -> MessageOptions:

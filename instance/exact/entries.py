@@ -14,6 +14,7 @@ from ...client.producers.outgoing import describe, encode_entry, seal_entry
 from ...client.producers.routing import key_partition
 from ...errors import MessageTooLarge
 from ...state.values import OutboxEntry
+from ...wire.batch import encode_attributes
 from ...wire.position_sequence import segment_of
 from ...wire.pulsar_api_pb2 import SingleMessageMetadata
 from ..gate import runs_within
@@ -23,10 +24,11 @@ from .work import Result
 ENTRY_BYTES_MAX = 5 * 1024 * 1024 - 64 * 1024
 """Of an entry before compression: the frame limit of the protocol less room for metadata. Readers hold what they
 decompress to the same limit, and would drop a larger one."""
+_SIZE_BYTES = 2
+"""Of an empty size in metadata, counted where there are attributes. Changing it changes where entries are cut, and an
+entry that is made again must be cut as before."""
 _FRAMING_BYTES = 16
 """Of a message in an entry, beside payload and header: their sizes, at most."""
-
-Header = SingleMessageMetadata | None
 
 
 @dataclass(slots=True)
@@ -34,7 +36,7 @@ class _Draft:
     """Messages of one input entry for one topic partition."""
 
     payloads: list[bytes] = field(default_factory=list)
-    headers: list[Header] = field(default_factory=list)
+    headers: list[bytes] = field(default_factory=list)
     compression: Compression = "NONE"
     has_headers: bool = False
 
@@ -59,13 +61,13 @@ class EntryMaker:
         self._partitions_of = partitions_of
         self._turn = random.getrandbits(16)
 
-    def make(self, result: Result, outputs: list[bytes], headers: list[Header] | None) -> None:
+    def make(self, result: Result, outputs: list[bytes], headers: list[bytes] | None) -> None:
         """Put the output entries of an input entry into its result.
 
         Args:
             result: of the input entry; its published messages are known.
             outputs: what the function returned.
-            headers: the metadata of each, if any has some.
+            headers: the attributes of each, if any has some.
 
         Raises:
             MessageTooLarge: a message fits no entry.
@@ -104,43 +106,44 @@ class EntryMaker:
         draft = drafts.setdefault((partitions[number % len(partitions)], True), _Draft())
         if not draft.payloads:
             draft.compression = request.compression
-        header: Header = None
+        header = b""
         if options or request.payload is NO_VALUE:
-            header = SingleMessageMetadata(payload_size=0)
+            metadata = SingleMessageMetadata()
             describe(
-                header,
+                metadata,
                 key,
                 options.get("ordering_key"),
                 options.get("properties"),
                 options.get("event_time_ms", 0),
                 has_value=request.payload is not NO_VALUE,
             )
+            header = encode_attributes(metadata)
             draft.has_headers = True
         draft.payloads.append(request.payload)
         draft.headers.append(header)
 
 
-def size_of(payload: bytes, header: Header) -> int:
+def size_of(payload: bytes, header: bytes) -> int:
     """Return how much of an entry a message takes, at most."""
-    return len(payload) + _FRAMING_BYTES + (0 if header is None else header.ByteSize())
+    return len(payload) + _FRAMING_BYTES + (len(header) + _SIZE_BYTES if header else 0)
 
 
-def is_one_entry(payloads: Sequence[bytes], headers: Sequence[Header] | None) -> bool:
+def is_one_entry(payloads: Sequence[bytes], headers: Sequence[bytes] | None) -> bool:
     """Return whether messages fit into one entry."""
     size = sum(map(len, payloads)) + _FRAMING_BYTES * len(payloads)
     if headers is not None and size <= ENTRY_BYTES_MAX:
-        size += sum(header.ByteSize() for header in headers if header is not None)
+        size += sum(len(header) + _SIZE_BYTES for header in headers if header)
     return size <= ENTRY_BYTES_MAX
 
 
 def cut(
-    payloads: list[bytes], headers: list[Header] | None, refusal: Callable[[int], str]
-) -> Iterator[tuple[list[bytes], list[Header] | None]]:
+    payloads: list[bytes], headers: list[bytes] | None, refusal: Callable[[int], str]
+) -> Iterator[tuple[list[bytes], list[bytes] | None]]:
     """Cut messages into entries that keep the limit, usually one.
 
     Args:
         payloads: of the messages.
-        headers: of each; None if none has one.
+        headers: attributes of each; None if none has any.
         refusal: says what is wrong with a message of so many bytes.
 
     Raises:
@@ -149,7 +152,7 @@ def cut(
     if is_one_entry(payloads, headers):
         yield payloads, headers
         return
-    sizes = list(map(size_of, payloads, headers or repeat(None)))
+    sizes = list(map(size_of, payloads, headers or repeat(b"")))
     for size in sizes:
         if size > ENTRY_BYTES_MAX:
             raise MessageTooLarge(refusal(size))
@@ -157,7 +160,7 @@ def cut(
         yield payloads[run], None if headers is None else headers[run]
 
 
-def _cut(topic: str, draft: _Draft) -> Iterator[tuple[list[bytes], list[Header] | None]]:
+def _cut(topic: str, draft: _Draft) -> Iterator[tuple[list[bytes], list[bytes] | None]]:
     def refusal(bytes_: int) -> str:
         return (
             f"message of {bytes_} bytes for {topic} exceeds the limit of {ENTRY_BYTES_MAX} bytes with its key and"

@@ -14,7 +14,7 @@ from ...client.consumers.received import ReceivedEntry
 from ...errors import ProtocolError
 from ...wire.topic_name import parse_topic_name
 from ..batch_call import Failure
-from ..function_thread import Calls, FunctionThread, Header, Source, collect
+from ..function_thread import Calls, FunctionThread, Source, collect
 from ..gate import Gate
 from ..publish_request import PublishRequest
 from ..state.session import StateSession
@@ -69,9 +69,7 @@ class ResultMaker:
         result = Result(activation, entry, position_in(entry))
         unit = self._unit_of(thread, source, entry)
         if unit is not None:
-            needs_headers = calls.has_output and calls.headers.needs_headers(entry)
-            headers: list[Header] | None = [] if needs_headers else None
-            outputs = self._call(thread, calls, source, unit, headers)
+            outputs, headers = self._call(thread, calls, source, unit)
             self._complete(result, outputs, headers)
         if not self._gate.enter(result.messages, result.size):
             raise InstanceStopping
@@ -102,10 +100,11 @@ class ResultMaker:
         calls: Calls,
         source: Source,
         unit: Unit,
-        headers: list[Header] | None,
-    ) -> list[bytes]:
-        """Call the function on all messages of an entry and return its outputs."""
+    ) -> tuple[list[bytes], list[bytes] | None]:
+        """Call the function on all messages of an entry; return its outputs and their attributes, if any has some."""
+        made = calls.headers.of_unit(unit) if calls.has_output else None
         outputs: list[bytes] = []
+        headers: list[bytes] = []
         end = 0
         for position, results, busy_s in thread.steps(calls, source, unit):
             thread.count(results, busy_s)
@@ -113,12 +112,12 @@ class ResultMaker:
             if results.failures:
                 self._stop_at(thread, source, unit, position, min(results.failures, key=lambda one: one.position))
             if calls.has_output:
-                collect(calls, unit, position, results, outputs, headers)
+                collect(results, outputs, headers, made, position)
         if end < len(unit):
             raise InstanceStopping
         if calls.context is not None:
             calls.context.leave()
-        return outputs
+        return outputs, headers or None
 
     def _stop_at(self, thread: FunctionThread, source: Source, unit: Unit, base: int, failure: Failure) -> None:
         """Raise for the message that failed."""
@@ -135,7 +134,7 @@ class ResultMaker:
         self,
         result: Result,
         outputs: list[bytes],
-        headers: list[Header] | None,
+        headers: list[bytes] | None,
     ) -> None:
         """Put outputs and changes into the result, and say which way it goes."""
         result.published, self.published = self.published, []

@@ -28,12 +28,12 @@ from ...errors import MagnetarError
 from ...instance.batch_call import Blame, Failure
 from ...instance.endpoint_settings import compression_of
 from ...instance.exact.entries import ENTRY_BYTES_MAX, cut
+from ...instance.function_thread import collect
 from ...instance.identity import producer_name
 from ...instance.stats import format_error
 from ...instance.unit import Unit
 from ...wire.message_id import MessageId
 from ...wire.position_sequence import Segment, segment_of
-from ...wire.pulsar_api_pb2 import SingleMessageMetadata
 from ...wire.topic_name import TopicName, parse_topic_name
 from ..source.options import SEND_TIMEOUT_MS, ReadOptions
 from ..source.publishing import PublishedBefore, TaskPublisher, partition_names
@@ -48,8 +48,6 @@ _STORE_REMEDY = (
     "the state store is older than the topics, and entries would be dropped that nobody has stored; functions"
     " reset-cursor to where the function is to go on"
 )
-
-Header = SingleMessageMetadata | None
 
 
 @dataclass(frozen=True)
@@ -219,7 +217,7 @@ class _RunningTask:
             encoded = encode_entry(some, some_headers, compression=self._compression)
             yield SealedEntry(topic, segment, sequence, len(some), seal_entry(encoded, name, sequence, now_ms))
 
-    def _call(self, unit: Unit, entry: ReceivedEntry) -> tuple[list[bytes], list[Header] | None]:
+    def _call(self, unit: Unit, entry: ReceivedEntry) -> tuple[list[bytes], list[bytes] | None]:
         """Call the function on the messages of an entry; return its outputs and their metadata."""
         function = self.function
         if function.context is not None:
@@ -238,15 +236,11 @@ class _RunningTask:
             ) from first.error
         if not function.has_output:
             return [], None
-        outputs = [output for output in results.outputs if output is not None]
-        if not function.headers.needs_headers(entry):
-            return outputs, None
-        made = [
-            function.headers.header(*unit.locate(position))
-            for position, output in enumerate(results.outputs)
-            if output is not None
-        ]
-        return outputs, made if any(header is not None for header in made) else None
+        made = function.headers.of_unit(unit)
+        outputs: list[bytes] = []
+        headers: list[bytes] = []
+        collect(results, outputs, headers, made, 0)
+        return outputs, headers or None
 
     def _cannot(
         self, entry: ReceivedEntry, index: int | None, error: BaseException, is_user_error: bool
@@ -257,9 +251,7 @@ class _RunningTask:
         return CannotProcess(TaskFailure(text, is_user_error))
 
 
-def cut_outputs(
-    payloads: list[bytes], headers: list[Header] | None
-) -> Iterator[tuple[list[bytes], list[Header] | None]]:
+def cut_outputs(payloads: list[bytes], headers: list[bytes] | None) -> Iterator[tuple[list[bytes], list[bytes] | None]]:
     """Cut the outputs of an input entry into entries that brokers and readers take; usually it is one.
 
     Raises:

@@ -20,7 +20,7 @@ from magnetar.instance.state.retries import Retries
 from magnetar.instance.state.session import StateSession
 from magnetar.state.values import Change, Delete, Increment, Opened, OutboxEntry
 from magnetar.wire import position_sequence as sequence
-from magnetar.wire.batch import decode_batch
+from magnetar.wire.batch import decode_batch, encode_attributes
 from magnetar.wire.frames import DEFAULT_MAX_MESSAGE_BYTES
 from magnetar.wire.payload import open_payload
 from magnetar.wire.position import Position
@@ -179,10 +179,10 @@ def test_more_bytes_than_an_entry_may_have_are_several() -> None:
 def test_an_entry_keeps_the_limit_with_everything_that_frames_its_messages(with_headers: bool) -> None:
     """Readers refuse a larger one, compressed or not, and would drop it."""
     outputs = [b"%08d" % number * 32 for number in range(ENTRY_BYTES_MAX // 256)]
-    headers: list[SingleMessageMetadata | None] | None = None
+    headers: list[bytes] | None = None
     if with_headers:
         properties = [KeyValue(key="origin", value="v" * 50)]
-        headers = [SingleMessageMetadata(payload_size=0, properties=properties)] * len(outputs)
+        headers = [encode_attributes(SingleMessageMetadata(properties=properties))] * len(outputs)
     result = result_at(3)
     EntryMaker("out", "ZLIB", lambda topic: [topic]).make(result, outputs, headers)
     for row in result.rows:

@@ -8,20 +8,17 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from magnetar.wire import ack_set, batch
-from magnetar.wire.pulsar_api_pb2 import SingleMessageMetadata
+from magnetar.wire import ack_set, batch, message_rows
 
 words = st.lists(st.integers(-(2**63), 2**64 - 1), max_size=6)
 
 
-def test_long_metadata_of_messages_is_not_kept() -> None:
-    batch._parse_short.cache_clear()
-    for number in range(20):
-        key = "k" * (batch._MAX_CACHED_BYTES if number % 2 else 10) + str(number)
-        body = batch.encode_batch([(SingleMessageMetadata(payload_size=0, partition_key=key), b"")])
-        _, (head,) = batch.decode_batch(body, 1)
-        assert head.partition_key == key
-    assert batch._parse_short.cache_info().currsize == 10
+def test_beginnings_of_rows_are_kept_up_to_a_number() -> None:
+    for size in range(5000):
+        payload = b"p" * size
+        payloads, _ = batch.split_batch(batch.encode_rows([payload], [b"\x28\x07"]), 1)
+        assert payloads == [payload]
+    assert len(message_rows._prefixes) == 4096
 
 
 class Counted(Sequence[int]):

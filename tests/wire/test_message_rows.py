@@ -1,0 +1,105 @@
+"""Rows of a batch, split byte by byte and by protobuf: the same messages, the same refusals, the same properties."""
+
+from __future__ import annotations
+
+from struct import pack
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from magnetar.errors import ProtocolError
+from magnetar.wire import batch
+from magnetar.wire.batch import encode_attributes, encode_rows, split_batch
+from magnetar.wire.message_rows import join_rows, parsed_properties, properties_of, split_rows
+from magnetar.wire.pulsar_api_pb2 import KeyValue, SingleMessageMetadata
+
+pairs = st.builds(KeyValue, key=st.text(max_size=4), value=st.one_of(st.text(max_size=4), st.just("v" * 200)))
+metadata = st.builds(
+    SingleMessageMetadata,
+    properties=st.lists(pairs, max_size=3),
+    partition_key=st.one_of(st.none(), st.text(max_size=5)),
+    compacted_out=st.one_of(st.none(), st.booleans()),
+    event_time=st.one_of(st.none(), st.integers(0, (1 << 64) - 1)),
+    partition_key_b64_encoded=st.one_of(st.none(), st.booleans()),
+    ordering_key=st.one_of(st.none(), st.binary(max_size=5)),
+    sequence_id=st.one_of(st.none(), st.integers(0, (1 << 64) - 1)),
+    null_value=st.one_of(st.none(), st.booleans()),
+    null_partition_key=st.one_of(st.none(), st.booleans()),
+)
+fields = st.sampled_from([
+    b"\x0a", b"\x12", b"\x18", b"\x20", b"\x28", b"\x30", b"\x3a", b"\x40", b"\x48", b"\x50", b"\x58\x01", b"\x62\x01a",
+    b"\x0a\x04\x0a\x00\x12\x00", b"\x0a\x04\x12\x00\x0a\x00", b"\x0a\x02\x0a\x00", b"\x09", b"\x0d", b"\x13\x14",
+    b"\x14", b"\x98\x00\x05", b"\x18\xff\xff\xff\xff\x0f", b"\x18\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01", b"\x00",
+    b"\xf8\xff\xff\xff\x0f\x01", b"\x18\x85\x80\x00", b"\x40" + b"\xff" * 9 + b"\x01", b"\x40" + b"\xff" * 10 + b"\x01",
+])  # fmt: skip
+"""Parts of metadata of all forms: usual, unknown, cut off, too long."""
+hostile = st.lists(st.one_of(fields, st.binary(max_size=3)), max_size=5).map(b"".join)
+
+
+def by_hand(body: bytes, count: int) -> tuple[list[bytes], list[bytes]] | None:
+    try:
+        return split_rows(body, count)
+    except ProtocolError:
+        return None
+
+
+def by_protobuf(body: bytes, count: int) -> tuple[list[bytes], list[bytes]] | None:
+    try:
+        return batch._split_parsed(body, count)
+    except ProtocolError:
+        return None
+
+
+@given(st.lists(st.tuples(metadata, st.binary(max_size=40)), min_size=1, max_size=20))
+def test_rows_of_clients_are_split_alike(messages: list[tuple[SingleMessageMetadata, bytes]]) -> None:
+    parts = []
+    for one, payload in messages:
+        one.payload_size = len(payload)
+        header = one.SerializeToString()  # in the order of the numbers, as official clients have it
+        parts.append(pack(">I", len(header)) + header + payload)
+    payloads, headers = split_rows(b"".join(parts), len(messages))
+    assert (payloads, headers) == by_protobuf(b"".join(parts), len(messages))
+    assert payloads == [payload for _, payload in messages]
+    assert [SingleMessageMetadata.FromString(header) for header in headers] == [one for one, _ in messages]
+    assert properties_of(headers) == [parsed_properties(header) for header in headers]
+    forwarded = [SingleMessageMetadata.FromString(found + b"\x18\x00") for found in properties_of(headers)]
+    assert [list(one.properties) for one in forwarded] == [list(one.properties) for one, _ in messages]
+
+
+@settings(max_examples=1000)
+@given(st.lists(st.tuples(hostile, st.binary(max_size=8)), min_size=1, max_size=4), st.data())
+def test_hostile_rows_are_taken_and_refused_alike(rows: list[tuple[bytes, bytes]], data: st.DataObject) -> None:
+    body = bytearray()
+    for header, payload in rows:
+        whole = header + (b"\x18" + bytes([len(payload)]) if data.draw(st.booleans()) else b"")
+        body += pack(">I", len(whole)) + whole + payload
+    for _ in range(data.draw(st.integers(0, 2))):
+        body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
+    end = data.draw(st.one_of(st.just(len(body)), st.integers(0, len(body))))
+    found = by_hand(bytes(body[:end]), len(rows))
+    assert found == by_protobuf(bytes(body[:end]), len(rows))
+    if found is not None:
+        for header in found[1]:
+            (cut,) = properties_of([header])
+            ours = SingleMessageMetadata.FromString(cut + b"\x18\x00").properties
+            assert list(ours) == list(SingleMessageMetadata.FromString(header).properties)
+
+
+@given(st.lists(st.tuples(st.one_of(st.none(), metadata), st.binary(max_size=300)), min_size=1, max_size=20))
+def test_joined_rows_are_read_by_protobuf(messages: list[tuple[SingleMessageMetadata | None, bytes]]) -> None:
+    attributes = [encode_attributes(one) for one, _ in messages]
+    body = join_rows([payload for _, payload in messages], attributes)
+    payloads, headers = split_batch(body, len(messages))
+    assert payloads == [payload for _, payload in messages]
+    for number, (one, payload) in enumerate(messages):
+        expected = SingleMessageMetadata()
+        if one is not None:
+            expected.CopyFrom(one)
+        expected.payload_size = len(payload)
+        assert headers[number] == expected
+    assert list(headers) == [headers[number] for number in range(len(messages))]
+
+
+def test_attributes_belong_to_payloads() -> None:
+    with pytest.raises(ValueError, match="argument 2 is shorter"):
+        encode_rows([b"a", b"b"], [b""])
