@@ -9,7 +9,8 @@
 #   make test-connectors sources and sinks on real servers
 #   make test-pulsar     on an Apache Pulsar (CONTRIBUTING)    make generate   compile the .proto files
 #   make bench-against BASE=<commit>   which rows are slower than that commit's
-#   make docs-connectors the reference pages of connectors
+#   make docs-connectors the reference pages of connectors     make wheel   dist/, compiled where there is a C compiler
+#   make test-compiled   the wire, the client and instances, compiled
 
 PYTHON ?= python3
 VENV := .venv
@@ -28,7 +29,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_BUILD_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-slow race fuzz test-spark test-connectors test-pulsar pulsar-given check fmt bench bench-against generate docs-connectors clean tools
+.PHONY: help demo test test-slow race fuzz test-spark test-connectors test-pulsar pulsar-given check fmt bench bench-against generate docs-connectors wheel test-compiled clean tools
 
 help:
 	@sed -n '4,/^$$/s/^# *//p' Makefile
@@ -82,7 +83,7 @@ pulsar-given:
 check: $(DEV_STAMP) $(TYPES)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	MYPYPATH=.types $(BIN)/mypy --exclude '/magnetar/(tests|benchmarks|examples|build|dist)/' -p magnetar
+	MYPYPATH=.types $(BIN)/mypy --exclude '/magnetar/(tests|benchmarks|examples|build|dist)/|/setup\.py' -p magnetar
 	MYPYPATH=.types:. $(BIN)/mypy --explicit-package-bases tests benchmarks
 
 fmt: $(DEV_STAMP)
@@ -96,6 +97,24 @@ bench: $(DEV_STAMP)
 bench-against: $(DEV_STAMP)
 	@[ -n "$(BASE)" ] || { echo "make: compared with what? Give BASE=<commit>" >&2; exit 1; }
 	$(BIN)/python -m benchmarks.against "$(BASE)" $(if $(ROWS),--rows "$(ROWS)") $(if $(REPEATS),--repeats "$(REPEATS)") $(ARGS)
+
+# The checkout itself is never compiled: what is editable must not have a machine code that hides its source.
+wheel: $(DEV_STAMP)
+	rm -rf build dist
+	$(BIN)/python -m build --wheel --no-isolation
+	rm -rf build
+
+# An environment with the wheel instead of the checkout, and with the libraries of the other one.
+COMPILED := .compiled
+test-compiled: wheel
+	rm -rf $(COMPILED)
+	$(BIN)/python -m venv --without-pip $(COMPILED)
+	site=$$($(COMPILED)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))") && \
+	  $(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" > $$site/libraries.pth && \
+	  $(BIN)/python -m zipfile -e dist/magnetar-*.whl $$site
+	$(COMPILED)/bin/python -m magnetar --version | grep "(compiled)"
+	$(COMPILED)/bin/python -m pytest $(PARALLEL) -m "not crash and not pulsar and not spark and not connectors" \
+	  tests/wire tests/client tests/instance $(ARGS)
 
 generate: $(DEV_STAMP)
 	PYTHON=$(CURDIR)/$(BIN)/python wire/generate.sh

@@ -8,6 +8,7 @@ change. Names are imported at their first use: a function's process must not pay
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -87,3 +88,7 @@ class _MovedModules:
 
 
 sys.meta_path.append(_MovedModules)
+if os.environ.get("MAGNETAR_PURE", "") not in ("", "0"):
+    from .compiled import SourceFinder
+
+    sys.meta_path.insert(0, SourceFinder)

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import click
 
 from .. import __version__
+from ..compiled import is_compiled
 from ..errors import MagnetarError
 from ..wire.printable import one_line
 from .failure import Group, usage_line
@@ -109,7 +110,9 @@ NOT_HERE = (
 @click.option("--service-url", metavar="URL", help="Broker address; else $MAGNETAR_SERVICE_URL, client.yml, port 6650.")
 @click.option("-o", "--output", type=click.Choice(["json"]), help="Print JSON and nothing else on standard output.")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
-@click.version_option(__version__, "-v", "--version", prog_name="magnetar")
+@click.version_option(
+    f"{__version__} ({'compiled' if is_compiled() else 'pure Python'})", "-v", "--version", prog_name="magnetar"
+)
 @click.pass_context
 def root(ctx: click.Context, admin_url: str | None, service_url: str | None, output: str | None, debug: bool) -> None:
     """Serverless functions in Python on a bundled broker that speaks the Apache Pulsar protocol.

@@ -17,10 +17,10 @@ import magnetar
 import pytest
 
 ROOT = Path(magnetar.__file__).parent
-NOT_THE_PACKAGE = {"pyspark_magnetar", "tests", "examples", "benchmarks", "docs", "build", "dist"}
+NOT_THE_PACKAGE = {"pyspark_magnetar", "tests", "examples", "benchmarks", "docs", "build", "dist", "setup.py"}
 
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "tasks", "wire"),
+    ("compiled", "errors", "tasks", "wire"),
     ("api", "config", "web", "state", "metadata.store", "metadata.replicated_log"),
     ("broker", "client"),
     ("connectors", "metadata", "membership", "scheduler"),

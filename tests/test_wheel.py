@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tomllib
 import zipfile
 from pathlib import Path
 
 import magnetar
 import pytest
+from magnetar.compiled import MODULES
 
 ROOT = Path(magnetar.__file__).parent
 NOT_THE_PACKAGE = {"tests", "examples", "benchmarks", "docs", "build", "dist", "magnetar.egg-info", "pyspark_magnetar"}
@@ -38,10 +42,18 @@ def test_every_folder_says_what_it_is() -> None:
     assert not missing
 
 
+def has_compiler() -> bool:
+    compiler = (os.environ.get("CC") or sysconfig.get_config_var("CC")).split()[0]
+    return shutil.which(compiler) is not None and Path(sysconfig.get_path("include"), "Python.h").exists()
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_wheel_runs_in_an_empty_environment(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_pure", [False, True])
+def test_wheel_runs_in_an_empty_environment(tmp_path: Path, is_pure: bool) -> None:
     """Built from a copy, so that the build leaves nothing in the checkout; no index is asked for anything."""
+    environ = {**os.environ, "MAGNETAR_PURE": "1" if is_pure else ""}
+    is_compiled = has_compiler() and not is_pure
     source = tmp_path / "source"
     ignored = shutil.ignore_patterns(
         ".git", ".venv", ".types", ".demo", ".mypy_cache", ".ruff_cache", "__pycache__", "data"
@@ -49,7 +61,7 @@ def test_wheel_runs_in_an_empty_environment(tmp_path: Path) -> None:
     shutil.copytree(ROOT, source, ignore=ignored)
     dist = tmp_path / "dist"
     build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(dist), str(source)]
-    subprocess.run(build, check=True, capture_output=True, text=True)
+    subprocess.run(build, check=True, capture_output=True, text=True, env=environ)
     [wheel] = dist.glob("*.whl")
 
     names = zipfile.ZipFile(wheel).namelist()
@@ -58,6 +70,9 @@ def test_wheel_runs_in_an_empty_environment(tmp_path: Path) -> None:
     assert "magnetar/py.typed" in names
     assert not [name for name in names if name.split("/")[1] in NOT_THE_PACKAGE]
     assert "pyspark_magnetar/__init__.py" in names
+    assert {"magnetar/" + module for module in MODULES} <= set(names), "their sources are there in any case"
+    assert "magnetar/setup.py" not in names
+    assert any(name.endswith((".so", ".pyd")) for name in names) == is_compiled
 
     environment = tmp_path / "environment"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True)
@@ -83,8 +98,9 @@ def test_wheel_runs_in_an_empty_environment(tmp_path: Path) -> None:
     import click
 
     shutil.copytree(Path(click.__file__).parent, Path(where) / "click")
-    for module in ("magnetar", "magnetar.cli"):
-        shown = subprocess.run(
-            [str(python), "-m", module, "--version"], check=True, capture_output=True, text=True, cwd=tmp_path
-        )
-        assert shown.stdout.strip() == f"magnetar, version {magnetar.__version__}"
+    for module, pure in itertools.product(("magnetar", "magnetar.cli"), ("", "1")):
+        command = [str(python), "-m", module, "--version"]
+        environ["MAGNETAR_PURE"] = pure
+        shown = subprocess.run(command, check=True, capture_output=True, text=True, cwd=tmp_path, env=environ)
+        how = "compiled" if is_compiled and not pure else "pure Python"
+        assert shown.stdout.strip() == f"magnetar, version {magnetar.__version__} ({how})"

@@ -4,10 +4,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import magnetar.wire
 import pytest
 
-WIRE = Path(magnetar.wire.__file__).parent
+WIRE = Path(__file__).parents[2] / "wire"
 
 
 @pytest.mark.slow

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 from struct import pack
+from types import ModuleType
 
+import magnetar
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from magnetar.errors import ProtocolError
-from magnetar.wire import batch
+from magnetar.wire import batch, message_rows
 from magnetar.wire.batch import encode_attributes, encode_rows, split_batch
-from magnetar.wire.message_rows import join_rows, parsed_properties, properties_of, split_rows
+from magnetar.wire.message_rows import parsed_properties
 from magnetar.wire.pulsar_api_pb2 import KeyValue, SingleMessageMetadata
 
 pairs = st.builds(KeyValue, key=st.text(max_size=4), value=st.one_of(st.text(max_size=4), st.just("v" * 200)))
@@ -36,11 +40,28 @@ fields = st.sampled_from([
 hostile = st.lists(st.one_of(fields, st.binary(max_size=3)), max_size=5).map(b"".join)
 
 
-def by_hand(body: bytes, count: int) -> tuple[list[bytes], list[bytes]] | None:
+def source() -> ModuleType:
+    """The module as Python, whether it is compiled or not."""
+    spec = spec_from_file_location(
+        "magnetar.wire.message_rows_source", Path(magnetar.__file__).parent / "wire" / "message_rows.py"
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+WAYS = [message_rows, source()]
+"""What is in use, and its source: one and the same where nothing is compiled."""
+
+
+def by_hand(module: ModuleType, body: bytes, count: int) -> tuple[list[bytes], list[bytes]] | None:
     try:
-        return split_rows(body, count)
+        found: tuple[list[bytes], list[bytes]] = module.split_rows(body, count)
     except ProtocolError:
         return None
+    return found
 
 
 def by_protobuf(body: bytes, count: int) -> tuple[list[bytes], list[bytes]] | None:
@@ -57,13 +78,16 @@ def test_rows_of_clients_are_split_alike(messages: list[tuple[SingleMessageMetad
         one.payload_size = len(payload)
         header = one.SerializeToString()  # in the order of the numbers, as official clients have it
         parts.append(pack(">I", len(header)) + header + payload)
-    payloads, headers = split_rows(b"".join(parts), len(messages))
-    assert (payloads, headers) == by_protobuf(b"".join(parts), len(messages))
+    body = b"".join(parts)
+    payloads, headers = batch._split_parsed(body, len(messages))
     assert payloads == [payload for _, payload in messages]
     assert [SingleMessageMetadata.FromString(header) for header in headers] == [one for one, _ in messages]
-    assert properties_of(headers) == [parsed_properties(header) for header in headers]
-    forwarded = [SingleMessageMetadata.FromString(found + b"\x18\x00") for found in properties_of(headers)]
-    assert [list(one.properties) for one in forwarded] == [list(one.properties) for one, _ in messages]
+    for module in WAYS:
+        assert module.split_rows(body, len(messages)) == (payloads, headers)
+        properties = module.properties_of(headers)
+        assert properties == [parsed_properties(header) for header in headers]
+        forwarded = [SingleMessageMetadata.FromString(found + b"\x18\x00") for found in properties]
+        assert [list(one.properties) for one in forwarded] == [list(one.properties) for one, _ in messages]
 
 
 @settings(max_examples=1000)
@@ -76,20 +100,21 @@ def test_hostile_rows_are_taken_and_refused_alike(rows: list[tuple[bytes, bytes]
     for _ in range(data.draw(st.integers(0, 2))):
         body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
     end = data.draw(st.one_of(st.just(len(body)), st.integers(0, len(body))))
-    found = by_hand(bytes(body[:end]), len(rows))
-    assert found == by_protobuf(bytes(body[:end]), len(rows))
-    if found is not None:
-        for header in found[1]:
-            (cut,) = properties_of([header])
-            ours = SingleMessageMetadata.FromString(cut + b"\x18\x00").properties
-            assert list(ours) == list(SingleMessageMetadata.FromString(header).properties)
+    expected = by_protobuf(bytes(body[:end]), len(rows))
+    for module in WAYS:
+        assert by_hand(module, bytes(body[:end]), len(rows)) == expected
+        if expected is not None:
+            for header, found in zip(expected[1], module.properties_of(expected[1]), strict=True):
+                ours = SingleMessageMetadata.FromString(found + b"\x18\x00").properties
+                assert list(ours) == list(SingleMessageMetadata.FromString(header).properties)
 
 
 @given(st.lists(st.tuples(st.one_of(st.none(), metadata), st.binary(max_size=300)), min_size=1, max_size=20))
 def test_joined_rows_are_read_by_protobuf(messages: list[tuple[SingleMessageMetadata | None, bytes]]) -> None:
     attributes = [encode_attributes(one) for one, _ in messages]
-    body = join_rows([payload for _, payload in messages], attributes)
-    payloads, headers = split_batch(body, len(messages))
+    bodies = [module.join_rows([payload for _, payload in messages], attributes) for module in WAYS]
+    assert bodies[0] == bodies[1]
+    payloads, headers = split_batch(bodies[0], len(messages))
     assert payloads == [payload for _, payload in messages]
     for number, (one, payload) in enumerate(messages):
         expected = SingleMessageMetadata()
