@@ -26,6 +26,7 @@ from .pulsar_api_pb2 import SingleMessageMetadata
 _U32 = Struct(">I")
 _MAX_UNIFORM_HEADER_BYTES = 64  # above it comparing columns costs more than comparing rows
 _SEQUENCE_ID_TAG = b"\x40"
+_PROPERTIES, _PAYLOAD_SIZE = b"\x0a", 0x18  # tags
 MIN_MESSAGE_BYTES = 6
 """Bytes of the smallest message inside a batch: size field, and payload_size with its tag, which is required."""
 _CACHED_HEADERS = 4096
@@ -127,7 +128,19 @@ class MessageHeaders(Sequence[SingleMessageMetadata]):
         encoded = self.encoded
         if IS_COMPILED:
             return properties_of(encoded)
-        return [parsed_properties(header) if b"\n" in header else b"" for header in encoded]
+        return list(map(_properties, encoded))
+
+
+def _properties(header: bytes) -> bytes:
+    """Return what `properties_of` does for one message; of metadata with one short property without protobuf."""
+    if _PROPERTIES not in header:
+        return b""
+    begin = 2 if header[0] == _PAYLOAD_SIZE and header[1] < 128 else 0
+    if len(header) - begin > 2 and header[begin] == _PROPERTIES[0] and header[begin + 1] < 128:
+        end = begin + 2 + header[begin + 1]
+        if header.find(_PROPERTIES, end) < 0:  # no byte that could be the tag of another
+            return header[begin:end]
+    return parsed_properties(header)
 
 
 def split_batch(body: bytes, count: int) -> tuple[list[bytes], MessageHeaders]:

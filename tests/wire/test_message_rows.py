@@ -82,6 +82,7 @@ def test_rows_of_clients_are_split_alike(messages: list[tuple[SingleMessageMetad
     payloads, headers = batch._split_parsed(body, len(messages))
     assert payloads == [payload for _, payload in messages]
     assert [SingleMessageMetadata.FromString(header) for header in headers] == [one for one, _ in messages]
+    assert list(map(batch._properties, headers)) == [parsed_properties(header) for header in headers]
     for module in WAYS:
         assert module.split_rows(body, len(messages)) == (payloads, headers)
         properties = module.properties_of(headers)
@@ -101,6 +102,10 @@ def test_hostile_rows_are_taken_and_refused_alike(rows: list[tuple[bytes, bytes]
         body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
     end = data.draw(st.one_of(st.just(len(body)), st.integers(0, len(body))))
     expected = by_protobuf(bytes(body[:end]), len(rows))
+    if expected is not None:
+        for header, found in zip(expected[1], map(batch._properties, expected[1]), strict=True):
+            ours = SingleMessageMetadata.FromString(found + b"\x18\x00").properties
+            assert list(ours) == list(SingleMessageMetadata.FromString(header).properties)
     for module in WAYS:
         assert by_hand(module, bytes(body[:end]), len(rows)) == expected
         if expected is not None:
