@@ -12,7 +12,7 @@ import pytest
 from magnetar.api.connector import Record
 from magnetar.connectors.pulsar_sink import PulsarSink, PulsarSinkConfig
 from magnetar.connectors.pulsar_source import PulsarSource
-from magnetar.errors import InvalidConfig
+from magnetar.instance.connectors.session import OpenFailed
 
 from tests.connectors.direct import Direct, DirectContext
 from tests.connectors.servers.other_cluster import OtherCluster
@@ -94,7 +94,7 @@ def test_exact_sink_refuses_a_partitioned_topic_and_a_cluster_that_cannot_be_ask
     httpx.put(f"{cluster.admin_url}/admin/v2/{path}/partitions", json=3).raise_for_status()
     configs = {"serviceUrl": cluster.service_url, "topic": topic, "adminUrl": cluster.admin_url}
     opened = Direct(PulsarSink(), configs, exact_context())
-    with pytest.raises(InvalidConfig, match=r"topic: .* has 3 partitions"):
+    with pytest.raises(OpenFailed, match=r"topic: .* has 3 partitions"):
         opened.write(sequenced(1))
     opened.close()
     one = Direct(PulsarSink(), {**configs, "topic": f"{topic}-partition-1"}, exact_context())

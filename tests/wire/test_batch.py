@@ -25,8 +25,7 @@ def test_a_batch_decodes_to_what_was_encoded(messages: list[tuple[SingleMessageM
     payloads, headers = decode_batch(encode_batch(messages), len(messages))
     assert payloads == [payload for _, payload in messages]
     for header, (given_metadata, payload) in zip(headers, messages, strict=True):
-        expected = given_metadata or SingleMessageMetadata()
-        expected.payload_size = len(payload)
+        expected = given_metadata or SingleMessageMetadata(payload_size=len(payload))
         assert header == expected
 
 
