@@ -5,6 +5,16 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
+
+
+class Table(Enum):
+    """Which table of RESULTS.md a figure stands in, in their order; the value is its heading."""
+
+    PULSAR = "Beside Apache Pulsar"
+    OFFICIAL = "On input of the official client"
+    OWN = "On input of our own encoder"
+    OTHER = "Start, memory, latency and the rest"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,8 +28,10 @@ class Figure:
         peer: the peer's median in the same run; None where there is none.
         peer_name: what the peer is.
         target: what `docs/` and RESULTS.md promise; None if nothing is promised.
+        target_factor: the same as a multiple of the peer; at most one of the two is set.
         more_is_better: direction of the unit.
         note: what else was seen, for example CPU time.
+        table: where it stands.
     """
 
     name: str
@@ -28,42 +40,50 @@ class Figure:
     peer: float | None = None
     peer_name: str = ""
     target: float | None = None
+    target_factor: float | None = None
     more_is_better: bool = True
     note: str = ""
+    table: Table = Table.OTHER
 
     @property
-    def is_met(self) -> bool | None:
-        """Whether the target is met; None without a target."""
-        if self.target is None:
+    def factor(self) -> float | None:
+        """How many times better than the peer; None without a peer."""
+        if not self.peer:
             return None
-        return self.ours >= self.target if self.more_is_better else self.ours <= self.target
+        return self.ours / self.peer if self.more_is_better else self.peer / self.ours
 
     @property
     def verdict(self) -> str:
-        """`met`, or by how much it is missed."""
+        """`met`, or by how much it is missed; empty without a target."""
+        if self.target_factor is not None:
+            if self.factor is None:
+                return "peer missing"
+            return _verdict(self.factor / self.target_factor)
         if self.target is None:
             return ""
-        if self.is_met:
-            return "met"
-        missed_by = abs(self.target - self.ours) / self.target
-        return f"missed by {missed_by:.0%}"
+        if self.more_is_better:
+            return _verdict(self.ours / self.target)
+        return "met" if self.ours <= self.target else f"missed by {self.ours / self.target - 1:.0%}"
 
     def cells(self) -> tuple[str, ...]:
         """The row of a table: name, ours, unit, peer, factor, target, verdict, note."""
-        factor = ""
-        if self.peer:
-            quotient = self.ours / self.peer if self.more_is_better else self.peer / self.ours
-            factor = f"{quotient:.1f}×"
+        target = number(self.target) if self.target is not None else ""
+        if self.target_factor is not None:
+            target = f"{self.target_factor:g}×"
         return (
             self.name,
             number(self.ours),
             self.unit,
             f"{number(self.peer)} ({self.peer_name})" if self.peer is not None else "",
-            factor,
-            number(self.target) if self.target is not None else "",
+            f"{self.factor:.1f}×" if self.factor is not None else "",
+            target,
             self.verdict,
             self.note,
         )
+
+
+def _verdict(share: float) -> str:
+    return "met" if share >= 1 else f"missed by {1 - share:.0%}"
 
 
 HEADINGS = ("what", "ours", "unit", "peer", "factor", "target", "verdict", "note")

@@ -21,13 +21,14 @@ from pathlib import Path
 import psutil
 
 from tests.support.functions import Functions
-from tests.support.servers import descendants
+from tests.support.servers import Server, descendants
 from tests.support.waiting import wait_for
 
-from .function_rates import SOURCE
-from .load import Shape, consume, hold, payloads_of, publish, publish_entries
+from .function_rates import SOURCE, count_for
+from .load import Shape, consume, hold, publish
 from .machine import short_name
 from .plan import Plan
+from .real_input import BATCHES, Input, inputs
 from .report import PROFILES
 
 SAMPLES_PER_S = 250
@@ -119,34 +120,34 @@ def profile_client(plan: Plan, report: Report) -> None:
 
 
 def profile_functions(plan: Plan, report: Report) -> None:
-    for batch, count in ((1000, 1_500_000), (1, 150_000)):
-        with plan.server("standalone") as server, Functions(server.web_url) as functions:
-            hold(server.service_url, "in", "keep")
-            publish_entries(server.service_url, "in", payloads_of(100, count), batch)
-            config = {
-                "className": "f.process",
-                "inputs": ["in"],
-                "output": "out",
-                "subscriptionPosition": "Earliest",
-                "runtimeEnv": "process",
-            }
-            functions.create("f", SOURCE, config).raise_for_status()
-            instance = wait_for(
-                lambda server=server: next(  # type: ignore[misc]
-                    (p for p in descendants(server.pid) if short_name(p).startswith("instance")), None
-                ),
-                "function process",
-            )
-            title = f"function, input batches of {batch}"
-            with (
-                sampled(instance.pid, plan.directory, f"instance, {title}", report),
-                sampled(server.pid, plan.directory, f"broker, {title}", report),
-            ):
-                wait_for(
-                    lambda functions=functions, count=count: functions.status("f")["numReceived"] >= 0.9 * count,  # type: ignore[misc]
-                    "processed input",
-                    60,
-                )
+    for batch in BATCHES:
+        for given in inputs(plan, batch):
+            with plan.server("standalone") as server, Functions(server.web_url) as functions:
+                _profile_function(plan, server, functions, given, report)
+
+
+def _profile_function(plan: Plan, server: Server, functions: Functions, given: Input, report: Report) -> None:
+    count = count_for(given, plan.seconds)
+    hold(server.service_url, "in", "keep")
+    given.fill(server.service_url, "in", count)
+    config = {
+        "className": "f.process",
+        "inputs": ["in"],
+        "output": "out",
+        "subscriptionPosition": "Earliest",
+        "runtimeEnv": "process",
+    }
+    functions.create("f", SOURCE, config).raise_for_status()
+    instance = wait_for(
+        lambda: next((p for p in descendants(server.pid) if short_name(p).startswith("instance")), None),
+        "function process",
+    )
+    title = f"function, {given.name}, input batches of {given.batch}"
+    with (
+        sampled(instance.pid, plan.directory, f"instance, {title}", report),
+        sampled(server.pid, plan.directory, f"broker, {title}", report),
+    ):
+        wait_for(lambda: functions.status("f")["numReceived"] >= 0.9 * count, "processed input", 60)
 
 
 PROFILES_OF: dict[str, Callable[[Plan, Report], None]] = {

@@ -20,18 +20,21 @@ import uvloop
 from tests.support.functions import Functions
 from tests.support.servers import Server
 
-from .exact_rates import EXACT, PLAIN, _slope
+from .exact_rates import EXACT, PLAIN_SOURCE, exact_slope
 from .footprint import SETTLE_S, _pss, _start
-from .function_rates import EXPECTED_RATES, SOURCE, _our_slope
+from .function_rates import SOURCE, count_for, our_slope
 from .latency import CONFIG, _latencies, _percentile
 from .load import Shape, consume, hold, official_publish, publish
 from .plan import Plan
+from .real_input import APPLICATION, PLAIN, OwnInput, official_input
 from .state_rates import BATCH, EXPECTED_WORDS, WORDS, _words
 
 WARM_S = 0.3
 EXACT_RATE = 450_000
 """Messages a second; only to choose how many messages a measurement needs."""
 LATENCY_S = 2.0
+OFFICIAL_CONSUMED_RATES = {1000: 700_000, 1: 50_000}
+"""Messages a second; only to choose how many messages a measurement needs."""
 
 Measure = Callable[[Plan, Server, str], float]
 """Measures one row on a running server; the text is the row's name, which no other row uses for topics."""
@@ -81,16 +84,29 @@ def _consume(shape: Shape) -> Measure:
     return measure
 
 
-def _function(batch: int, number: int) -> Measure:
+def _function(batch: int, number: int, shape: str = "") -> Measure:
     def measure(plan: Plan, server: Server, _name: str) -> float:
-        return _our_slope(server, batch, int(EXPECTED_RATES[batch] * plan.seconds), number)[0]
+        given = official_input(plan, shape, batch) if shape else OwnInput(batch)
+        return our_slope(server, given, count_for(given, plan.seconds), number).rate
+
+    return measure
+
+
+def _consume_official(shape: str, batch: int) -> Measure:
+    def measure(plan: Plan, server: Server, name: str) -> float:
+        given = official_input(plan, shape, batch)
+        count = int(OFFICIAL_CONSUMED_RATES[batch] * plan.seconds) // batch * batch
+        hold(server.service_url, name, "s")
+        given.fill(server.service_url, name, count)
+        _, took_s = consume(server.service_url, name, "s", count)
+        return count / took_s
 
     return measure
 
 
 def _exact(plan: Plan, server: Server, name: str) -> float:
     count = int(EXACT_RATE * plan.seconds) // BATCH * BATCH
-    return _slope(server, name.replace("-", ""), PLAIN, BATCH, count, EXACT)
+    return exact_slope(server, name.replace("-", ""), PLAIN_SOURCE, OwnInput(BATCH), count, EXACT)
 
 
 def _state(plan: Plan, server: Server, _name: str) -> float:
@@ -127,6 +143,12 @@ ROWS = {
     "publish-official-batched": Row(BROKER, "messages/s", _official_publish(Shape(1000, 100))),
     "publish-official-single": Row(BROKER, "messages/s", _official_publish(Shape(1, 100))),
     "consume": Row(BROKER, "messages/s", _consume(Shape(1000, 100))),
+    "consume-application": Row(BROKER, "messages/s", _consume_official(APPLICATION, 1000)),
+    "consume-plain-single": Row(BROKER, "messages/s", _consume_official(PLAIN, 1)),
+    "function-plain-1000": Row(STANDALONE, "messages/s", _function(1000, 3, PLAIN)),
+    "function-application-1000": Row(STANDALONE, "messages/s", _function(1000, 4, APPLICATION)),
+    "function-application-50": Row(STANDALONE, "messages/s", _function(50, 5, APPLICATION)),
+    "function-application-1": Row(STANDALONE, "messages/s", _function(1, 6, APPLICATION)),
     "function-1000": Row(STANDALONE, "messages/s", _function(1000, 0)),
     "function-50": Row(STANDALONE, "messages/s", _function(50, 1)),
     "function-1": Row(STANDALONE, "messages/s", _function(1, 2)),

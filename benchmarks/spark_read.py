@@ -1,7 +1,7 @@
 """How fast Spark reads a topic through the data source, beside a reader loop on the official client.
 
-In a process of its own, for PySpark changes the process that it runs in: `python -m benchmarks.spark_read URL MESSAGES`
-prints what it measured as JSON.
+In a process of its own, for PySpark changes the process that it runs in: `python -m benchmarks.spark_read URL REPEATS
+TOPIC …` prints what it measured as JSON. Each input has a topic: the official client's two shapes, our own encoder's.
 """
 
 from __future__ import annotations
@@ -12,25 +12,26 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pulsar
 
-from .figure import Figure
+from .figure import Figure, Table
 from .load import hold, official, payloads_of, publish_repeated
 from .plan import Plan
+from .real_input import OWN, SHAPES, official_input
 from .spark_extra import is_installed, measured
 
-MESSAGES = 10_000_000
-QUICK_MESSAGES = 2_000_000
-OFFICIAL_MESSAGES = 200_000
+MESSAGES = {**dict.fromkeys(SHAPES, 1_000_000), OWN: 10_000_000}
+QUICK_MESSAGES = 500_000
+LOOP_MESSAGES = 200_000
 SIZE_BYTES = 100
 TARGET = 1_000_000
-LOOP_FACTOR = 3  # promised over the official loop
-TOPIC = "spark-backlog"
+LOOP_FACTOR = 3  # promised over the official loop, both on our own encoder's input
+VALUE, ALL_COLUMNS = "value", "all columns"
 _BATCH = 1000
 _MIB = 1024 * 1024
 
@@ -39,13 +40,21 @@ def measure_spark(plan: Plan) -> Iterator[Figure]:
     """Session start, memory, rows read and counted."""
     if not is_installed("spark"):
         return
-    count = MESSAGES if plan.repeats > 1 else QUICK_MESSAGES
+    counts = {name: QUICK_MESSAGES if plan.repeats == 1 else MESSAGES[name] for name in MESSAGES}
+    topics = {name: f"backlog-{number}" for number, name in enumerate(counts)}
     with plan.server("broker") as server:
-        hold(server.service_url, TOPIC, "kept")
-        publish_repeated(server.service_url, TOPIC, payloads_of(SIZE_BYTES, _BATCH), count // _BATCH)
-        theirs = statistics.median(_official(server.service_url) for _ in range(plan.repeats))
-        found = measured("spark_read", server.service_url, plan.repeats)
-    assert found["rows"] == count
+        for name, topic in topics.items():
+            hold(server.service_url, topic, "kept")
+            if name == OWN:
+                lines = payloads_of(SIZE_BYTES, _BATCH)
+                publish_repeated(server.service_url, topic, lines, counts[name] // _BATCH)
+            else:
+                official_input(plan, name, _BATCH).fill(server.service_url, topic, counts[name])
+        loop = {
+            name: statistics.median(_official(server.service_url, topic) for _ in range(plan.repeats))
+            for name, topic in topics.items()
+        }
+        found = measured("spark_read", server.service_url, plan.repeats, *topics.values())
     yield Figure(
         name="Spark: session start, JVM included",
         ours=found["start_s"],
@@ -53,21 +62,9 @@ def measure_spark(plan: Plan) -> Iterator[Figure]:
         more_is_better=False,
         note=f"first count after another {found['first_s']:.1f} s",
     )
-    for columns in ("value", "all columns"):
-        yield Figure(
-            name=f"Spark: read and count {count / 1e6:.0f} million {SIZE_BYTES} B messages, {columns}",
-            ours=count / found[columns],
-            unit="rows/s",
-            peer=theirs,
-            peer_name="reader loop on the official client",
-            target=TARGET,
-        )
-    yield Figure(
-        name="Spark: read and count over the official reader loop, all columns",
-        ours=count / found["all columns"] / theirs,
-        unit="times",
-        target=LOOP_FACTOR,
-    )
+    for name, topic in topics.items():
+        assert found[topic]["rows"] == counts[name]
+        yield from _read_figures(name, counts[name], found[topic], loop[name])
     for process, what in (("driver", "the driver"), ("jvm", "the JVM"), ("workers", "all Python workers")):
         yield Figure(
             name=f"Spark: memory of {what} after reading (PSS)",
@@ -78,24 +75,46 @@ def measure_spark(plan: Plan) -> Iterator[Figure]:
         )
 
 
-def _official(service_url: str) -> float:
+def _read_figures(name: str, count: int, took_s: Mapping[str, float], loop: float) -> Iterator[Figure]:
+    table = Table.OWN if name == OWN else Table.OFFICIAL
+    for columns in (VALUE, ALL_COLUMNS):
+        yield Figure(
+            name=f"Spark: read and count {count / 1e6:g} million messages, {name}, {columns}",
+            ours=count / took_s[columns],
+            unit="rows/s",
+            peer=loop,
+            peer_name="reader loop on the official client",
+            target=TARGET if name == OWN else None,
+            table=table,
+        )
+    if name == OWN:
+        yield Figure(
+            name=f"Spark: read and count over the official reader loop, {name}, {ALL_COLUMNS}",
+            ours=count / took_s[ALL_COLUMNS] / loop,
+            unit="times",
+            target=LOOP_FACTOR,
+            table=table,
+        )
+
+
+def _official(service_url: str, topic: str) -> float:
     """Return messages per second of the loop that a user would write."""
     client = official(service_url)
     try:
-        reader = client.create_reader(TOPIC, pulsar.MessageId.earliest, receiver_queue_size=10_000)
+        reader = client.create_reader(topic, pulsar.MessageId.earliest, receiver_queue_size=10_000)
         reader.read_next(10_000).data()
         began = time.perf_counter()
         total_bytes = 0
-        for _ in range(OFFICIAL_MESSAGES):
+        for _ in range(LOOP_MESSAGES):
             total_bytes += len(reader.read_next(10_000).data())
         took_s = time.perf_counter() - began
-        assert total_bytes == SIZE_BYTES * OFFICIAL_MESSAGES
-        return OFFICIAL_MESSAGES / took_s
+        assert total_bytes
+        return LOOP_MESSAGES / took_s
     finally:
         client.close()
 
 
-def main(service_url: str, repeats: int) -> None:
+def main(service_url: str, repeats: int, topics: list[str]) -> None:
     """Measure in this process; print JSON."""
     from magnetar.spark.session import SessionConfig, open_session
 
@@ -106,17 +125,20 @@ def main(service_url: str, repeats: int) -> None:
         with open_session(config) as session:
             found["start_s"] = time.perf_counter() - began
             source = session.spark.read.format("magnetar").option("service.url", service_url)
-            everything = source.load(TOPIC)
-            began = time.perf_counter()
-            found["rows"] = everything.count()
-            found["first_s"] = time.perf_counter() - began
-            for name, frame in (("value", source.option("columns", "value").load(TOPIC)), ("all columns", everything)):
-                took = []
-                for _ in range(repeats):
-                    began = time.perf_counter()
-                    assert frame.count() == found["rows"]
-                    took.append(time.perf_counter() - began)
-                found[name] = statistics.median(took)
+            for topic in topics:
+                everything = source.load(topic)
+                began = time.perf_counter()
+                found[topic] = {"rows": everything.count()}
+                found.setdefault("first_s", time.perf_counter() - began)
+                value = session.spark.read.format("magnetar").option("service.url", service_url)
+                value = value.option("columns", "value")
+                for name, frame in ((VALUE, value.load(topic)), (ALL_COLUMNS, everything)):
+                    took = []
+                    for _ in range(repeats):
+                        began = time.perf_counter()
+                        assert frame.count() == found[topic]["rows"]
+                        took.append(time.perf_counter() - began)
+                    found[topic][name] = statistics.median(took)
             jvm = psutil.Process(session.pid)
             workers = jvm.children(recursive=True)
             found["driver_mib"] = psutil.Process(os.getpid()).memory_full_info().pss / _MIB
@@ -128,4 +150,4 @@ def main(service_url: str, repeats: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main(sys.argv[1], int(sys.argv[2]), sys.argv[3:])

@@ -1,4 +1,8 @@
-"""State through the context: words counted, and single calls, beside one question to the state store for each call."""
+"""State through the context: words counted, and single calls, beside one question to the state store for each call.
+
+The keys of single calls are those of the official client's messages, or their first letter where they have none. In
+our own encoder's messages, which have none either, keys stand in the text.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ import random
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import httpx
 
@@ -17,14 +21,15 @@ from tests.support.servers import Server
 
 try:
     from magnetar.state.client import TableClient
-    from magnetar.state.values import Increment, Put
+    from magnetar.state.values import Increment, Put, Value
 except ModuleNotFoundError:  # the base of `benchmarks.against` is older than this package
     from magnetar.runtime.state.client import TableClient  # type: ignore[import-not-found, no-redef]
-    from magnetar.runtime.state.values import Increment, Put  # type: ignore[import-not-found, no-redef]
+    from magnetar.runtime.state.values import Increment, Put, Value  # type: ignore[import-not-found, no-redef]
 
-from .figure import Figure
+from .figure import Figure, Table
 from .load import hold, publish_entries
 from .plan import Plan
+from .real_input import APPLICATION, OWN, PLAIN, SHAPES, OfficialInput, official_input
 
 WORD_COUNT = """
 from pulsar import Function
@@ -44,13 +49,26 @@ def process(text, context):
     else:
         context.incr_counter(key, 1)
 """
+CALL_BY_KEY = """
+SEEN = set()
+
+def process(text, context):
+    key = context.get_partition_key() or text[0]
+    {call}
+"""
+VALUE = "fifty bytes of text, as a small value usually is.."
+CALLS_BY_KEY = {
+    "put": f"context.put_state(key, {VALUE!r})",
+    "get": f"context.get_state(key) if key in SEEN else (SEEN.add(key), context.put_state(key, {VALUE!r}))",
+    "increment": "context.incr_counter(key, 1)",
+}
 BATCH = 1000
 WORDS = 5  # of a message
 VOCABULARY = 2000
 KEYS = 1000
 WORDS_TARGET = 100_000
 EXPECTED_WORDS = 800_000  # a second; only to choose how many messages a measurement needs
-EXPECTED_CALLS = 300_000
+EXPECTED_CALLS = {PLAIN: 150_000, APPLICATION: 100_000, OWN: 300_000}
 POLL_S = 0.02
 TIMEOUT_S = 120
 PEER = "one RPC per call"
@@ -62,16 +80,59 @@ def measure_state(plan: Plan) -> Iterator[Figure]:
         messages = int(EXPECTED_WORDS / WORDS * plan.seconds) // BATCH * BATCH
         ours = [_words(server, messages, seed) for seed in range(plan.repeats)]
         with Direct(server) as direct:
-            yield Figure(
-                name="stateful word count, input batches of 1000",
-                ours=statistics.median(ours),
-                unit="words/s",
-                peer=direct.rate(lambda key: direct.increment(key), plan.seconds),
-                peer_name=PEER,
-                target=WORDS_TARGET,
-                note=f"{WORDS} words a message, {VOCABULARY:,} different ones; every count compared",
-            )
-            yield from _calls(plan, server, direct)
+            peers = {
+                call: direct.rate(ask, plan.seconds)
+                for call, ask in (("put", direct.put), ("get", direct.get), ("increment", direct.increment))
+            }
+        for shape in SHAPES:
+            yield from _calls_by_key(plan, server, official_input(plan, shape, BATCH), peers)
+        yield Figure(
+            name=f"stateful word count, {OWN}, input batches of 1000",
+            ours=statistics.median(ours),
+            unit="words/s",
+            peer=peers["increment"],
+            peer_name=PEER,
+            target=WORDS_TARGET,
+            note=f"{WORDS} words a message, {VOCABULARY:,} different ones; every count compared",
+            table=Table.OWN,
+        )
+        yield from _calls(plan, server, peers)
+
+
+def _calls_by_key(plan: Plan, server: Server, given: OfficialInput, peers: Mapping[str, float]) -> Iterator[Figure]:
+    """Each kind of call on the same topic, every time by a function of its own."""
+    messages = int(EXPECTED_CALLS[given.name] * plan.seconds) // BATCH * BATCH
+    topic = f"{given.name}-in"
+    hold(server.service_url, topic, "keep")
+    given.fill(server.service_url, topic, messages)
+    keys = Counter(
+        key or payload[:1].decode() for key, payload in zip(given.keys(messages), given.payloads(messages), strict=True)
+    )
+    for call in CALLS_BY_KEY:
+        rates = [_by_key(server, f"{call}{given.name}{number}", topic, call, keys) for number in range(plan.repeats)]
+        yield Figure(
+            name=f"{call} through the context, {given.name}, input batches of 1000",
+            ours=statistics.median(rates),
+            unit="calls/s",
+            peer=peers[call],
+            peer_name=PEER,
+            note=f"{len(keys):,} keys, one call a message",
+            table=given.table,
+        )
+
+
+def _by_key(server: Server, name: str, topic: str, call: str, keys: Counter[str]) -> float:
+    """Calls per second of one function; what it leaves in its state is compared."""
+    hold(server.service_url, topic, f"public/default/{name}")
+    source = CALL_BY_KEY.format(call=CALLS_BY_KEY[call])
+    with deployed(server, name, f"{name}.process", source, inputs=[topic]):
+        rate = Processed(server, topic, name).slope(keys.total() // BATCH) * BATCH
+        values = _values(server, name, list(keys))
+    if call == "increment":
+        assert {key: value and value.number for key, value in values.items()} == dict(keys), f"{name} counted wrong"
+    else:
+        assert all(value and value.data == VALUE.encode() for value in values.values()), f"{name} stored other values"
+    return rate
 
 
 def _words(server: Server, messages: int, seed: int) -> float:
@@ -91,18 +152,21 @@ def _words(server: Server, messages: int, seed: int) -> float:
 
 
 def _counters(server: Server, name: str, keys: list[str]) -> dict[str, int | None]:
+    return {key: None if value is None else value.number for key, value in _values(server, name, keys).items()}
+
+
+def _values(server: Server, name: str, keys: list[str]) -> dict[str, Value | None]:
     tables = TableClient(str(server.addresses["stateStorageServiceUrl"]))
     try:
         (table,) = tables.tables(f"public/default/{name}@")
         values = tables.read(table, [key.encode() for key in keys])
     finally:
         tables.close()
-    return {key: None if value is None else value.number for key, value in zip(keys, values, strict=True)}
+    return dict(zip(keys, values, strict=True))
 
 
-def _calls(plan: Plan, server: Server, direct: Direct) -> Iterator[Figure]:
-    peers = {"put": direct.put, "get": direct.get, "increment": direct.increment}
-    messages = int(EXPECTED_CALLS * plan.seconds) // BATCH * BATCH
+def _calls(plan: Plan, server: Server, peers: Mapping[str, float]) -> Iterator[Figure]:
+    messages = int(EXPECTED_CALLS[OWN] * plan.seconds) // BATCH * BATCH
     name = "calls"
     hold(server.service_url, f"{name}-in", f"public/default/{name}")
     processed = Processed(server, f"{name}-in", name)
@@ -110,12 +174,13 @@ def _calls(plan: Plan, server: Server, direct: Direct) -> Iterator[Figure]:
         for call, peer in peers.items():
             rates = [_one_call(server, processed, call, messages, seed) for seed in range(plan.repeats)]
             yield Figure(
-                name=f"{call} through the context, input batches of 1000",
+                name=f"{call} through the context, {OWN}, input batches of 1000",
                 ours=statistics.median(rates),
                 unit="calls/s",
-                peer=direct.rate(peer, plan.seconds),
+                peer=peer,
                 peer_name=PEER,
                 note=f"{KEYS:,} keys at random, one call a message",
+                table=Table.OWN,
             )
 
 
@@ -129,7 +194,7 @@ def _one_call(server: Server, processed: Processed, call: str, messages: int, se
 
 @contextlib.contextmanager
 def deployed(server: Server, name: str, class_name: str, source: str, **config: object) -> Iterator[None]:
-    """A function while the context lasts; its input is `<name>-in`."""
+    """A function while the context lasts; its input is `<name>-in` unless the configuration says otherwise."""
     full = {
         "className": class_name,
         "inputs": [f"{name}-in"],

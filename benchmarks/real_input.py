@@ -1,0 +1,267 @@
+"""Input as applications send it, written by the official Python client: two shapes, three batch sizes.
+
+*Plain* messages are 100 equal bytes each, a letter; *application* messages are JSON of 40 to 110 bytes with a partition
+key, an event time and one property. The official client writes some ten thousand of them once per shape and batch size,
+as many as it does in a second or two; what it sent stays in a file. Topics are then filled by sending those entries,
+checksum, metadata and all, as often as it takes, so every byte that a reader sees is the official client's. Beside them
+stands input of our own client's encoder, under the same interface.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import itertools
+import json
+import random
+import string
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import pulsar
+import uvloop
+from magnetar.client import AsyncClient, ClientConfig, ConsumerConfig, Producer, ProducerConfig
+
+from .figure import Table
+from .load import IN_FLIGHT, Receipts, hold, official, payloads_of, publish_entries
+from .plan import Plan
+
+PLAIN, APPLICATION, OWN = "plain", "application", "own encoder"
+SHAPES = (PLAIN, APPLICATION)
+BATCHES = (1000, 50, 1)
+DISTINCT = {1000: 60_000, 50: 30_000, 1: 10_000}
+"""Messages that the official client writes; longer input repeats them."""
+SIZE_BYTES = 100
+JSON_BYTES_MIN, JSON_BYTES_MAX = 40, 110
+KEYS = 1000
+SEED = 14
+FIRST_EVENT_MS = 1_700_000_000_000
+BATCH_WAIT_MS = 10_000
+"""A batch is sent when it is full: in Python it takes longer than the usual 10 ms to fill one of 1000."""
+AT_ONCE = 500_000
+"""Lines in memory while a topic is filled."""
+READ_TIMEOUT_S = 60.0
+_HEAD = struct.Struct(">II")  # messages of an entry, bytes of its payload section
+
+
+class Input(Protocol):
+    """What fills a topic.
+
+    Attributes:
+        name: what it is called in a row: a shape, or `OWN`.
+        batch: messages in an entry.
+        table: where its rows stand.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def batch(self) -> int: ...
+
+    @property
+    def table(self) -> Table: ...
+
+    def payloads(self, count: int) -> list[bytes]:
+        """The first `count` payloads, in order."""
+
+    def total_bytes(self, count: int) -> int:
+        """The size of the first `count` payloads."""
+
+    def fill(self, service_url: str, topic: str, count: int) -> None:
+        """Publish the first `count` messages; a multiple of `batch`."""
+
+
+@dataclass(frozen=True)
+class OwnInput:
+    """Numbered lines of one size, without keys or sequence ids, encoded by our client."""
+
+    batch: int
+    size_bytes: int = SIZE_BYTES
+    name: str = OWN
+    table: Table = Table.OWN
+
+    def payloads(self, count: int) -> list[bytes]:
+        """The first `count` lines."""
+        return payloads_of(self.size_bytes, count)
+
+    def total_bytes(self, count: int) -> int:
+        """The size of the first `count` lines."""
+        return count * self.size_bytes
+
+    def fill(self, service_url: str, topic: str, count: int) -> None:
+        """Publish the first `count` lines."""
+        for first in range(0, count, AT_ONCE):
+            lines = payloads_of(self.size_bytes, min(AT_ONCE, count - first), first)
+            publish_entries(service_url, topic, lines, self.batch)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What the official client sent at once: payload section and how many messages it has."""
+
+    section: bytes
+    messages: int
+
+
+@dataclass(frozen=True)
+class OfficialInput:
+    """Entries of the official client, repeated."""
+
+    name: str
+    batch: int
+    entries: Sequence[Entry]
+    table: Table = Table.OFFICIAL
+
+    def payloads(self, count: int) -> list[bytes]:
+        """The first `count` payloads."""
+        found = [message.payload for message in messages_of(self.name, DISTINCT[self.batch])]
+        return list(itertools.islice(itertools.cycle(found), count))
+
+    def keys(self, count: int) -> list[str | None]:
+        """The first `count` partition keys."""
+        found = [message.key for message in messages_of(self.name, DISTINCT[self.batch])]
+        return list(itertools.islice(itertools.cycle(found), count))
+
+    def total_bytes(self, count: int) -> int:
+        """The size of the first `count` payloads."""
+        return sum(map(len, self.payloads(count)))
+
+    def fill(self, service_url: str, topic: str, count: int) -> None:
+        """Send entries until the topic has `count` messages more."""
+        if count % self.batch:
+            raise ValueError(f"{count} messages are no whole number of batches of {self.batch}")
+        uvloop.run(_send(service_url, topic, itertools.islice(itertools.cycle(self.entries), count // self.batch)))
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message as an application hands it to its client."""
+
+    payload: bytes
+    key: str | None = None
+    event_time_ms: int | None = None
+    properties: dict[str, str] | None = None
+
+
+@functools.cache
+def messages_of(shape: str, count: int) -> Sequence[Message]:
+    """Return the first `count` messages of a shape; pure, always the same."""
+    if shape == PLAIN:
+        letters = [letter.encode() * SIZE_BYTES for letter in string.ascii_letters]
+        return [Message(letters[number % len(letters)]) for number in range(count)]
+    rng = random.Random(SEED)
+    return [_event(number, rng) for number in range(count)]
+
+
+def _event(number: int, rng: random.Random) -> Message:
+    user = f"u{rng.randrange(KEYS):03d}"
+    payload = json.dumps({"id": number, "user": user, "note": ""}, separators=(",", ":"))
+    missing = rng.randint(JSON_BYTES_MIN - len(payload), JSON_BYTES_MAX - len(payload))
+    payload = payload.replace('"note":""', f'"note":"{"".join(rng.choices(string.ascii_lowercase, k=missing))}"')
+    return Message(
+        payload.encode(),
+        key=user,
+        event_time_ms=FIRST_EVENT_MS + number * 7,
+        properties={"trace-id": f"{rng.getrandbits(64):016x}"},
+    )
+
+
+def inputs(plan: Plan, batch: int, *, own: bool = True) -> list[Input]:
+    """Return the official client's input of each shape in batches of `batch`, and our client's beside it."""
+    found: list[Input] = [official_input(plan, shape, batch) for shape in SHAPES]
+    return [*found, OwnInput(batch)] if own else found
+
+
+def official_input(plan: Plan, shape: str, batch: int) -> OfficialInput:
+    """Return the official client's input of a shape; it is written once for all benchmarks of a directory."""
+    file = plan.directory / "official-input" / f"{shape}-{batch}"
+    if not file.exists():
+        entries = _written(plan, shape, batch)
+        file.parent.mkdir(exist_ok=True)
+        whole = file.with_suffix(".part")
+        whole.write_bytes(b"".join(_HEAD.pack(one.messages, len(one.section)) + one.section for one in entries))
+        whole.rename(file)
+    return OfficialInput(shape, batch, list(_read(file)))
+
+
+def _read(file: Path) -> Iterator[Entry]:
+    content = file.read_bytes()
+    offset = 0
+    while offset < len(content):
+        messages, size_bytes = _HEAD.unpack_from(content, offset)
+        offset += _HEAD.size
+        yield Entry(content[offset : offset + size_bytes], messages)
+        offset += size_bytes
+
+
+def _written(plan: Plan, shape: str, batch: int) -> list[Entry]:
+    messages = messages_of(shape, DISTINCT[batch])
+    with plan.server("broker") as server:
+        hold(server.service_url, "input", "keep")
+        _publish(server.service_url, "input", messages, batch)
+        entries, payloads = uvloop.run(_entries(server.service_url, "input", len(messages)))
+    sizes = {entry.messages for entry in entries}
+    if sizes != {batch}:
+        raise AssertionError(f"the official client sent entries of {sorted(sizes)} messages, not of {batch}")
+    if payloads != [message.payload for message in messages]:
+        raise AssertionError(f"the official client's entries of {shape} messages are not what it was given")
+    return entries
+
+
+def _publish(service_url: str, topic: str, messages: Sequence[Message], batch: int) -> None:
+    client = official(service_url)
+    try:
+        producer = client.create_producer(
+            topic,
+            batching_enabled=batch > 1,
+            batching_max_messages=max(batch, 2),  # it refuses 1 even where batching is off
+            batching_max_allowed_size_in_bytes=4 * 1024 * 1024,
+            batching_max_publish_delay_ms=BATCH_WAIT_MS,
+            batching_type=pulsar.BatchingType.Default,  # batches by arrival, not by key
+            max_pending_messages=IN_FLIGHT,
+            block_if_queue_full=True,
+        )
+        counter = Receipts()
+        for message in messages:
+            more: dict[str, Any] = {}
+            if message.key is not None:
+                more = {
+                    "partition_key": message.key,
+                    "event_timestamp": message.event_time_ms,
+                    "properties": message.properties,
+                }
+            producer.send_async(message.payload, counter, **more)
+        producer.flush()
+        counter.wait_for(len(messages))
+    finally:
+        client.close()
+
+
+async def _entries(service_url: str, topic: str, count: int) -> tuple[list[Entry], list[bytes]]:
+    entries: list[Entry] = []
+    payloads: list[bytes] = []
+    config = ConsumerConfig(initial_position="Earliest")
+    async with AsyncClient(service_url, ClientConfig()) as client, asyncio.timeout(READ_TIMEOUT_S):
+        consumer = await client.subscribe(topic, "keep", config)
+        while len(payloads) < count:
+            entry = await consumer.receive_entry()
+            entries.append(Entry(bytes(entry._payload), entry.num_messages))  # before it is decoded: then it is gone
+            payloads += entry.payloads
+            consumer.ack_entry(entry)
+    return entries, payloads
+
+
+async def _send(service_url: str, topic: str, entries: Iterator[Entry]) -> None:
+    config = ProducerConfig(batching=False, max_pending_messages=IN_FLIGHT, block_if_queue_full=True)
+    async with AsyncClient(service_url, ClientConfig()) as client:
+        producer = await client.create_producer(topic, config)
+        assert isinstance(producer, Producer), f"{topic} has partitions"
+        for number, entry in enumerate(entries):
+            await producer.ready()
+            producer.send_sealed(entry.section, number, entry.messages)
+        await producer.flush()
+        await producer.close()
