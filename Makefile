@@ -3,7 +3,7 @@
 #
 #   make demo [KEEP=1]   all parts at work on real input       make check   format, lint, types
 #   make test            all tests but the long ones           make fmt     bring the format in order
-#   make test-slow       many rounds of crashes                make bench   rates, latency, memory
+#   make test-slow       many rounds of crashes                make bench [GROUP=…]   rates, latency, memory
 #   make race            orders of events, 15 minutes          make fuzz    hostile frames, 15 minutes
 #   make test-spark      Spark (installs 600 MB first)
 #   make test-connectors sources and sinks on real servers
@@ -90,8 +90,9 @@ fmt: $(DEV_STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+# All groups, each of 20 minutes at most; GROUP=<name> runs one of them. ARGS=--write puts the rows into RESULTS.md.
 bench: $(DEV_STAMP)
-	$(BIN)/python -m benchmarks $(ARGS)
+	$(BIN)/python -m benchmarks $(if $(GROUP),--group "$(GROUP)") $(ARGS)
 
 # Both trees in turn, in one run: ROWS=<name,…> limits it, REPEATS=<n> narrows the intervals.
 bench-against: $(DEV_STAMP)

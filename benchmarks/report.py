@@ -2,48 +2,89 @@
 
 from __future__ import annotations
 
-import datetime
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
-from .figure import Figure, table
+from .figure import Table, table
+from .results import Run
 
-FILE = Path(__file__).parent / "RESULTS.md"
+FILE_NAME = "RESULTS.md"
 PROFILES = Path(__file__).parent / "PROFILES.md"
 
 HEAD = """\
 # Results of the benchmarks
 
-Written by `{command}`{revision}, on {date}, in {minutes:.0f} minutes. Do not edit: run it again. Where a target is
+Written by the commands below, each of which replaces its own rows. Do not edit: run them again. Where a target is
 missed, [PROFILES.md](PROFILES.md) says where the time goes.
 
-{machine}
+{groups}
+{machines}
 
 Server, load and peer share these cores. Figures are medians of {repeats} measurements, where no other number is given.
-Peers were measured in the same run on the same machine, where nothing else is said. Targets come from measurements of
-Apache Pulsar 4.0.7 on a machine like this one, whatever this one's own speed is.
+Peers were measured in the same run on the same machine, where nothing else is said. Targets that are no factors come
+from measurements of Apache Pulsar 4.0.7 on a machine like this one, whatever this one's own speed is.
 
 Figures of two runs cannot be compared, as machines differ from hour to hour: `make bench-against BASE=<commit>`
 measures two commits in turn in one run, and tells which rows are slower ([CONTRIBUTING.md](../CONTRIBUTING.md)).
 
+*Plain* input is 100 equal bytes a message, *application* input is JSON of 40 to 110 bytes with a partition key, an
+event time and a property; the official Python client has encoded both. *Own encoder* is input that our client has
+encoded: lines of equal lengths without sequence ids.
 """
+ABOUT = {
+    Table.PULSAR: """\
+`make bench-pulsar PULSAR=<starter>` measures Apache Pulsar and us in turn. Functions: `input + '!'` in Python beside
+Pulsar's ExclamationFunction in a JVM of its own, on the same entries. Publishing: the load generator of Pulsar's Go
+client.
+""",
+    Table.OFFICIAL: "What applications send.\n",
+    Table.OWN: "The same with our own client's encoder, and publishing by our own client.\n",
+}
 
 
-def write(figures: list[Figure], machine: list[str], command: str, repeats: int, took_s: float) -> None:
-    """Write RESULTS.md."""
-    head = HEAD.format(
-        command=command,
-        revision=_revision(),
-        date=datetime.datetime.now(datetime.UTC).date().isoformat(),
-        minutes=took_s / 60,
-        machine="\n".join(f"- {line}" for line in machine),
-        repeats=repeats,
-    )
-    FILE.write_text(head + table(figures))
+def text(runs: Mapping[str, Run]) -> str:
+    """Return RESULTS.md of all benchmarks; pure. Tables are in the order of `Table`, benchmarks in their own."""
+    repeats = " or ".join(str(number) for number in sorted({run.repeats for run in runs.values()}))
+    parts = [HEAD.format(groups=_groups(runs), machines=_machines(runs), repeats=repeats)]
+    for one in Table:
+        figures = [figure for run in runs.values() for figure in run.figures if figure.table is one]
+        if figures:
+            parts.append(f"## {one.value}\n\n" + (ABOUT[one] + "\n" if one in ABOUT else "") + table(figures))
+    return "\n".join(parts)
 
 
-def _revision() -> str:
+def _groups(runs: Mapping[str, Run]) -> str:
+    lines = ["| group | command | revision | date | minutes |", "| --- | --- | --- | --- | --- |"]
+    for group in dict.fromkeys(run.group for run in runs.values()):
+        members = [run for run in runs.values() if run.group == group]
+        cells = (
+            group,
+            ", ".join(f"`{command}`" for command in dict.fromkeys(run.command for run in members)),
+            ", ".join(dict.fromkeys(run.revision for run in members)),
+            ", ".join(dict.fromkeys(run.date for run in members)),
+            f"{sum(run.seconds for run in members) / 60:.0f}",
+        )
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _machines(runs: Mapping[str, Run]) -> str:
+    """Each machine once, with the groups that ran on it where there are several."""
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for run in runs.values():
+        of_machine = groups.setdefault(run.machine, [])
+        if run.group not in of_machine:
+            of_machine.append(run.group)
+    if len(groups) == 1:
+        (machine,) = groups
+        return "\n".join(f"- {line}" for line in machine)
+    return "\n".join(f"- {', '.join(names)}: {'; '.join(machine)}" for machine, names in groups.items())
+
+
+def revision() -> str:
+    """The short name of the commit that is checked out; empty if git does not say."""
     done = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False, cwd=FILE.parent
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False, cwd=Path(__file__).parent
     )
-    return f" at revision {done.stdout.strip()}" if done.returncode == 0 else ""
+    return done.stdout.strip() if done.returncode == 0 else ""

@@ -1,0 +1,53 @@
+"""The benchmarks by name, in groups that take at most 20 minutes each; pure but for importing them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from .client_rates import measure_consume, measure_publish
+from .connector_rates import measure_connectors
+from .exact_rates import measure_exact
+from .failover import measure_failover
+from .figure import Figure
+from .footprint import measure_idle, measure_start, measure_threads
+from .function_rates import measure_functions
+from .group_commit import measure_group_commit
+from .jdbc_rates import measure_jdbc
+from .kafka_rates import measure_kafka
+from .latency import measure_latency
+from .plan import Plan
+from .spark_function import measure_spark_function
+from .spark_read import measure_spark
+from .state_rates import measure_state
+from .state_size import measure_state_size
+
+Benchmark = Callable[[Plan], Iterator[Figure]]
+
+MINUTES_MAX = 20
+GROUPS: dict[str, dict[str, Benchmark]] = {
+    "functions": {"functions": measure_functions, "latency": measure_latency},
+    "exactly": {"exactly": measure_exact},
+    "state": {"state": measure_state, "state-size": measure_state_size},
+    "clients": {"publish": measure_publish, "consume": measure_consume, "group-commit": measure_group_commit},
+    "spark": {"spark": measure_spark, "spark-function": measure_spark_function},
+    "footprint": {
+        "start": measure_start,
+        "idle": measure_idle,
+        "threads": measure_threads,
+        "failover": measure_failover,
+    },
+    "connectors": {"connectors": measure_connectors, "kafka": measure_kafka, "jdbc": measure_jdbc},
+}
+BENCHMARKS = {name: measure for group in GROUPS.values() for name, measure in group.items()}
+
+
+def chosen(groups: Sequence[str], only: Sequence[str]) -> list[tuple[str, list[str]]]:
+    """Return the benchmarks to run, by group: those of `groups` and those named in `only`; all if both are empty."""
+    if not groups and not only:
+        return [(group, list(names)) for group, names in GROUPS.items()]
+    found = []
+    for group, names in GROUPS.items():
+        wanted = [name for name in names if group in groups or name in only]
+        if wanted:
+            found.append((group, wanted))
+    return found
