@@ -9,6 +9,7 @@
 #   make test-connectors sources and sinks on real servers
 #   make test-pulsar     on an Apache Pulsar (CONTRIBUTING)    make generate   compile the .proto files
 #   make bench-against BASE=<commit>   which rows are slower than that commit's
+#   make bench-pulsar PULSAR=<starter>   functions and publishing beside an Apache Pulsar, as ratios
 #   make docs-connectors the reference pages of connectors     make wheel   dist/, compiled where there is a C compiler
 #   make test-compiled   the wire, the client and instances, compiled
 
@@ -29,7 +30,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_BUILD_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-slow race fuzz test-spark test-connectors test-pulsar pulsar-given check fmt bench bench-against generate docs-connectors wheel test-compiled clean tools
+.PHONY: help demo test test-slow race fuzz test-spark test-connectors test-compiled test-pulsar pulsar-given check fmt bench bench-against bench-pulsar generate docs-connectors wheel clean tools
 
 help:
 	@sed -n '4,/^$$/s/^# *//p' Makefile
@@ -94,6 +95,11 @@ fmt: $(DEV_STAMP)
 bench: $(DEV_STAMP)
 	$(BIN)/python -m benchmarks $(if $(GROUP),--group "$(GROUP)") $(ARGS)
 
+# Apache Pulsar, named as for test-pulsar, and we in turn; Java, Maven and Go are needed.
+bench-pulsar: export MAGNETAR_TEST_PULSAR := $(PULSAR)
+bench-pulsar: pulsar-given $(DEV_STAMP)
+	$(BIN)/python -m benchmarks.beside_pulsar $(ARGS)
+
 # Both trees in turn, in one run: ROWS=<name,…> limits it, REPEATS=<n> narrows the intervals.
 bench-against: $(DEV_STAMP)
 	@[ -n "$(BASE)" ] || { echo "make: compared with what? Give BASE=<commit>" >&2; exit 1; }
@@ -121,7 +127,7 @@ generate: $(DEV_STAMP)
 	PYTHON=$(CURDIR)/$(BIN)/python wire/generate.sh
 
 clean:
-	rm -rf $(VENV) .demo build dist magnetar.egg-info .types .mypy_cache .ruff_cache .hypothesis .pytest_cache
+	rm -rf $(VENV) .demo .compiled build dist magnetar.egg-info .types .mypy_cache .ruff_cache .hypothesis .pytest_cache
 
 # mypy takes the package's name from a folder of that name; a checkout may have any.
 $(TYPES):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import statistics
@@ -83,3 +84,31 @@ def cpu_s(pid: int) -> float:
     """CPU time of a process alone, in seconds."""
     times = psutil.Process(pid).cpu_times()
     return float(times.user + times.system)
+
+
+QUIET_SHARE = 0.1
+QUIET_LOOK_S, QUIET_TIMEOUT_S = 0.5, 15.0
+
+
+def wait_until_quiet(pid: int) -> bool:
+    """Wait until a process and all below it use less than a tenth of a core, which an earlier load may delay.
+
+    Returns:
+        Whether they do; False after `QUIET_TIMEOUT_S`.
+    """
+    deadline = time.monotonic() + QUIET_TIMEOUT_S
+    while time.monotonic() < deadline:
+        before = _cpu_of_tree_s(pid)
+        time.sleep(QUIET_LOOK_S)
+        if _cpu_of_tree_s(pid) - before < QUIET_SHARE * QUIET_LOOK_S:
+            return True
+    return False
+
+
+def _cpu_of_tree_s(pid: int) -> float:
+    used = 0.0
+    for process in tree(pid):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            times = process.cpu_times()
+            used += times.user + times.system
+    return used

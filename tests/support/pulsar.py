@@ -77,11 +77,15 @@ class ApachePulsar:
         directory: data and logs.
         starter: what starts it; None if it runs already.
         addresses: where it listens: `brokerServiceUrl` and `webServiceUrl`.
+        flags: of the starter, beyond those that it always gets.
+        settings: lines of the broker's configuration.
     """
 
     directory: Path
     starter: str | None
     addresses: dict[str, str] = field(default_factory=dict)
+    flags: tuple[str, ...] = ("--functions-worker",)
+    settings: tuple[str, ...] = (f"keepAliveIntervalSeconds={KEEP_ALIVE_S}",)
     process: subprocess.Popen[bytes] | None = None
     command = ("pulsar",)
     _ports: list[str] = field(default_factory=list)
@@ -136,7 +140,7 @@ class ApachePulsar:
             ServerFailed: it ended, or did not serve in time.
         """
         if self.starter is not None:
-            self._launch("--functions-worker")
+            self._launch(*self.flags)
         self._wait_serving()
 
     def _launch(self, *flags: str) -> None:
@@ -150,7 +154,7 @@ class ApachePulsar:
         arguments = [
             self.starter, "run", "--data", str(self.directory / "data"), "--ready", str(ready_file),
             "--broker-port", broker_port, "--web-port", web_port, "--bookie-port", bookie_port,
-            "--heap", HEAP, *flags, "--set", f"keepAliveIntervalSeconds={KEEP_ALIVE_S}",
+            "--heap", HEAP, *flags, *(word for setting in self.settings for word in ("--set", setting)),
         ]  # fmt: skip
         guarded = arguments
         if setpriv := shutil.which("setpriv"):  # however this process ends, it is told to end
@@ -270,15 +274,30 @@ def what_is_wrong(environment: Mapping[str, str]) -> str | None:
 @contextlib.contextmanager
 def running_pulsar(directory: Path) -> Iterator[ApachePulsar]:
     """The Apache Pulsar of the environment, stopped at the end if it was started here; skips the test without one."""
+    it = of_environment(directory)
+    if it is None:
+        pytest.skip(f"no Apache Pulsar: neither {STARTER} (make test-pulsar PULSAR=…) nor {URL} is set")
+    with started(it):
+        yield it
+
+
+def of_environment(directory: Path) -> ApachePulsar | None:
+    """The Apache Pulsar that the environment names, not started yet; None if it names none."""
     starter, url = os.environ.get(STARTER), os.environ.get(URL)
     if not starter and not url:
-        pytest.skip(f"no Apache Pulsar: neither {STARTER} (make test-pulsar PULSAR=…) nor {URL} is set")
+        return None
     it = ApachePulsar(directory, starter or None)
     if url:
         it.addresses = {"brokerServiceUrl": url.rstrip("/"), "webServiceUrl": os.environ[WEB_URL].rstrip("/")}
+    return it
+
+
+@contextlib.contextmanager
+def started(it: ApachePulsar) -> Iterator[None]:
+    """Start it, or wait until it serves if it runs already; stop it at the end if it was started here."""
     try:
         _start_patiently(it)
-        yield it
+        yield
     finally:
         it.stop()
 

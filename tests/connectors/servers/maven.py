@@ -38,7 +38,7 @@ def require() -> None:
     pytest.skip(reason)
 
 
-def jars(name: str, artifacts: Sequence[str], repositories: Sequence[str] = ()) -> Path:
+def jars(name: str, artifacts: Sequence[str], repositories: Sequence[str] = (), versions_of: str = "") -> Path:
     """Return the directory with the jars of some artifacts and of all that these need.
 
     What is there already is returned at once. Processes that ask at the same time wait for the one that downloads.
@@ -47,11 +47,13 @@ def jars(name: str, artifacts: Sequence[str], repositories: Sequence[str] = ()) 
         name: of the directory, which also depends on the list: a list that changed is downloaded anew.
         artifacts: each ``group:artifact:version``.
         repositories: addresses of others than Maven's central one.
+        versions_of: a project, ``group:artifact:version``, whose versions of the artifacts' own needs are taken, where
+            Maven's choice does not fit.
 
     Raises:
         DownloadFailed: Maven ended with an error, or took longer than `TIMEOUT_S`.
     """
-    project = _project(artifacts, repositories)
+    project = _project(artifacts, repositories, versions_of)
     place = CACHE / f"{name}-{hashlib.sha256(project.encode()).hexdigest()[:12]}"
     if place.is_dir():
         return place
@@ -86,19 +88,23 @@ def _download(project: str, place: Path) -> None:
         (work / "jars").rename(place)  # whole, or not there
 
 
-def _project(artifacts: Sequence[str], repositories: Sequence[str]) -> str:
+def _project(artifacts: Sequence[str], repositories: Sequence[str], versions_of: str) -> str:
     dependencies = "".join(map(_dependency, artifacts))
     others = "".join(
         f"<repository><id>r{number}</id><url>{escape(url)}</url></repository>"
         for number, url in enumerate(repositories)
     )
+    imported = _dependency(versions_of, "<type>pom</type><scope>import</scope>") if versions_of else ""
+    managed = (
+        f"<dependencyManagement><dependencies>{imported}</dependencies></dependencyManagement>" if imported else ""
+    )
     return (
         '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
         "<groupId>local</groupId><artifactId>servers</artifactId><version>1</version>"
-        f"<repositories>{others}</repositories><dependencies>{dependencies}</dependencies></project>"
+        f"<repositories>{others}</repositories>{managed}<dependencies>{dependencies}</dependencies></project>"
     )
 
 
-def _dependency(artifact: str) -> str:
+def _dependency(artifact: str, more: str = "") -> str:
     names = zip(("groupId", "artifactId", "version"), artifact.split(":"), strict=True)
-    return f"<dependency>{''.join(f'<{tag}>{escape(name)}</{tag}>' for tag, name in names)}</dependency>"
+    return f"<dependency>{''.join(f'<{tag}>{escape(name)}</{tag}>' for tag, name in names)}{more}</dependency>"
