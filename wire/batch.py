@@ -100,18 +100,15 @@ def encode_attributes(metadata: SingleMessageMetadata | None) -> bytes:
 class MessageHeaders(Sequence[SingleMessageMetadata]):
     """Metadata of the messages of a batch, each parsed when it is asked for; never change what is given out.
 
-    Use it from one thread at a time.
-
     Attributes:
         encoded: the metadata of each message, as it came.
     """
 
-    __slots__ = ("_last", "_last_encoded", "encoded")
+    __slots__ = ("_last", "encoded")
 
     def __init__(self, encoded: list[bytes]):
         self.encoded = encoded
-        self._last_encoded = b""
-        self._last = SingleMessageMetadata()
+        self._last = (b"", SingleMessageMetadata())  # one object: user code may ask from several threads
 
     def __len__(self) -> int:
         return len(self.encoded)
@@ -124,10 +121,10 @@ class MessageHeaders(Sequence[SingleMessageMetadata]):
         if isinstance(index, slice):
             return MessageHeaders(self.encoded[index])
         encoded = self.encoded[index]
-        if encoded != self._last_encoded:
-            self._last = SingleMessageMetadata.FromString(encoded)
-            self._last_encoded = encoded
-        return self._last
+        last = self._last
+        if encoded != last[0]:
+            last = self._last = (encoded, SingleMessageMetadata.FromString(encoded))
+        return last[1]
 
     def __iter__(self) -> Iterator[SingleMessageMetadata]:
         return map(SingleMessageMetadata.FromString, self.encoded)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from struct import pack
@@ -133,3 +136,12 @@ def test_joined_rows_are_read_by_protobuf(messages: list[tuple[SingleMessageMeta
 def test_attributes_belong_to_payloads() -> None:
     with pytest.raises(ValueError, match="argument 2 is shorter"):
         encode_rows([b"a", b"b"], [b""])
+
+
+@pytest.mark.slow
+def test_pure_python_is_taken_where_it_is_asked_for() -> None:
+    code = "from magnetar.wire.message_rows import IS_COMPILED as is_compiled; print(is_compiled)"
+    for wanted in ("", "0", "1"):
+        environ = {**os.environ, "MAGNETAR_PURE": wanted}
+        shown = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, env=environ)
+        assert shown.stdout.strip() == str(message_rows.IS_COMPILED and wanted != "1")
