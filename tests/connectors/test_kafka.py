@@ -13,6 +13,7 @@ from magnetar.api.connector_config import read_config
 from magnetar.connectors.kafka_sink import KafkaSink
 from magnetar.connectors.kafka_source import KafkaSource
 from magnetar.errors import InvalidConfig, MagnetarError
+from magnetar.instance.connectors.session import OpenFailed
 
 from tests.connectors.direct import Direct, DirectContext, records_of
 from tests.connectors.servers.kafka import PASSWORD, TIMEOUT_S, USER, KafkaServer
@@ -154,11 +155,11 @@ def test_only_one_partition_can_be_effectively_once(kafka: KafkaServer) -> None:
     context = DirectContext()
     context.is_exact = True
     exact = source(kafka, topic, context, partition=0)
-    with pytest.raises(InvalidConfig, match="is compacted"):
+    with pytest.raises(OpenFailed, match="is compacted"):
         exact.read(1)
     exact.close()
     shared = source(kafka, topic, DirectContext(parallelism=2), partition=0)
-    with pytest.raises(InvalidConfig, match="parallelism must be 1"):
+    with pytest.raises(OpenFailed, match="parallelism must be 1"):
         shared.read(1)
     shared.close()
 

@@ -13,6 +13,7 @@ from magnetar.api.connector_config import read_config
 from magnetar.connectors.rabbitmq_sink import RabbitSink
 from magnetar.connectors.rabbitmq_source import RabbitSource
 from magnetar.errors import InvalidConfig
+from magnetar.instance.connectors.session import OpenFailed
 
 from tests.connectors.direct import Direct, DirectContext, records_of
 from tests.connectors.servers.rabbitmq import RabbitServer
@@ -139,7 +140,7 @@ def test_two_sources_share_a_queue_and_one_may_have_it_alone(server: RabbitServe
             share += records
     assert sorted(int(record.value) for share in found for record in share) == list(range(40))
     assert all(found)
-    with pytest.raises(InvalidConfig, match="exclusive"):
+    with pytest.raises(OpenFailed, match="exclusive"):
         opened(server, RabbitSource(), 0, 2, queueName="q", exclusive=True).call(lambda: None)
     for reader in readers:
         reader.close()
