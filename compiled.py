@@ -11,7 +11,7 @@ from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec
 from importlib.util import spec_from_file_location
 from pathlib import Path
 
-MODULES = ("wire/message_rows.py",)
+MODULES = ("client/consumers/received.py", "wire/message_rows.py", "wire/runs.py")
 """Those that work on each message, byte by byte."""
 _HOME = Path(__file__).parent
 _SOURCES = {"magnetar." + module.removesuffix(".py").replace("/", "."): _HOME / module for module in MODULES}

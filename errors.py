@@ -21,6 +21,7 @@ network went away, the broker refused. A message is fact, numbers, remedy, on on
     ├── OperationTimeout       no answer in time
     ├── QueueFull              a bounded queue or memory limit is full and blocking is off
     ├── MessageTooLarge        a message or batch exceeds what the broker takes
+    ├── SchemaSerializationError  a value does not fit its schema, or bytes are no value of it
     ├── DataLoss               what was to be read is gone, or does not come
     ├── SparkFailed            Spark did not start, or ended by itself
     ├── FunctionLoadError      the code of a function cannot be loaded or run
@@ -121,6 +122,10 @@ class QueueFull(MagnetarError):
 
 class MessageTooLarge(MagnetarError):
     """A message or batch exceeds the largest size that the broker takes."""
+
+
+class SchemaSerializationError(MagnetarError):
+    """A value does not fit the schema of its producer, or the bytes of a message are no value of the consumer's."""
 
 
 class DataLoss(MagnetarError):

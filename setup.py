@@ -43,7 +43,9 @@ def extensions() -> list[Extension]:
     try:
         (directory / "magnetar").symlink_to(HOME, target_is_directory=True)
         os.environ["MYPYPATH"] = str(directory)
-        found = mypycify([str(directory / "magnetar" / module) for module in MODULES], opt_level="3")
+        found = mypycify(
+            [str(directory / "magnetar" / module) for module in MODULES], opt_level="3", group_name="magnetar"
+        )
         for extension in found:
             extension.optional = True
         return found

@@ -7,12 +7,15 @@ ends the connection, and the next call opens it again.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import select
 import ssl
 import struct
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from socket import socket as Socket
 from typing import Any, Literal
 
 from ..api.connector import Retry
@@ -24,6 +27,7 @@ FOR_EVER = 0xFFFF_FFFF
 _TEXT_MAX = 65_535  # bytes of a text in MQTT
 _TURNS_MAX = 1000  # packets of one call
 _PACKET_MAX = 268_435_455  # bytes of a message in MQTT
+_CLOSE_S = 2.0  # for the broker to read what was sent before a good-bye
 
 
 @dataclass(kw_only=True)
@@ -78,6 +82,16 @@ def properties_of(packet: str) -> Any:
     """Return the library's properties of a packet of MQTT 5, none of them set."""
     packets: Any = need("mqtt", "paho.mqtt.packettypes").PacketTypes
     return need("mqtt", "paho.mqtt.properties").Properties(getattr(packets, packet))
+
+
+def _read_to_the_end(socket: Socket) -> None:
+    """Read and drop what comes until the other side closes, for `_CLOSE_S` at most."""
+    deadline = time.monotonic() + _CLOSE_S
+    with contextlib.suppress(OSError):  # lost, or late
+        while (left_s := deadline - time.monotonic()) > 0:
+            socket.settimeout(left_s)
+            if not socket.recv(65_536):
+                return
 
 
 class MqttConnection:
@@ -240,11 +254,21 @@ class MqttConnection:
             self.turn(min(left_s, 1.0))
 
     def close(self) -> None:
-        """Say good-bye, and close the socket."""
-        self.client.disconnect()
-        self.client.loop_misc()
-        if (socket := self.client.socket()) is not None:
-            socket.close()
+        """Say good-bye, and return once the broker has closed too, or after `_CLOSE_S`.
+
+        It has then read what was sent before: a socket that is closed earlier may take with it what the broker has not
+        read yet, and messages that were acknowledged come again.
+        """
+        client = self.client
+        socket = client.socket()
+        held = None if socket is None else Socket(fileno=os.dup(socket.fileno()))
+        client.disconnect()  # closes its socket
+        client.loop_misc()
+        if (left := client.socket()) is not None:
+            left.close()
+        if held is not None:
+            with held:
+                _read_to_the_end(held)
 
     # -- what the library calls ---------------------------------------------------------------------------------------
 

@@ -203,6 +203,10 @@ class FunctionThread(threading.Thread):
         """Leave what becomes of the entry at hand to the maker, however `Maker.process` ends."""
         self._at_hand = None
 
+    def hand_over(self, item: Item) -> None:
+        """Make an entry that was polled the one at hand, which is unprocessed if `Maker.process` raises."""
+        self._at_hand = item
+
     def put_back(self, item: Item) -> None:
         """Have an entry that was polled processed next."""
         self._next = item

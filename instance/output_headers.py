@@ -19,6 +19,7 @@ from ..wire.pulsar_api_pb2 import KeyValue, SingleMessageMetadata
 from .unit import Unit
 
 TRIGGER_PROPERTY = "__pfn_trigger__"
+_TRIGGER = TRIGGER_PROPERTY.encode()
 INPUT_MESSAGE_ID = "__pfn_input_msg_id__"
 INPUT_TOPIC = "__pfn_input_topic__"
 
@@ -35,16 +36,11 @@ def message_id_of(entry: ReceivedEntry, index: int) -> MessageId:
     return entry.message_id._replace(batch_index=index, batch_size=entry.num_messages)
 
 
-def is_marked(entry: ReceivedEntry) -> bool:
-    """Return whether the outputs of an entry must name their input."""
-    headers = entry.headers
-    if headers is None:
-        properties = entry.metadata.properties
-    elif len(headers) == 1:
-        properties = headers[0].properties
-    else:
+def _is_marked(properties: bytes) -> bool:
+    """Return whether the outputs of a message with these properties must name their input."""
+    if _TRIGGER not in properties:
         return False
-    return bool(properties) and any(pair.key == TRIGGER_PROPERTY for pair in properties)
+    return any(pair.key == TRIGGER_PROPERTY for pair in SingleMessageMetadata.FromString(properties).properties)
 
 
 class HeaderMaker:
@@ -64,6 +60,8 @@ class HeaderMaker:
         Returns:
             By position, empty where there are none; None if there are none at all.
         """
+        if not any(entry.is_batch or entry.has_properties for entry in unit.entries):
+            return None  # messages sent alone
         parts = [(len(indexes), self._of_entry(entry, indexes)) for _, entry, indexes in unit.parts()]
         if all(attributes is None for _, attributes in parts):
             return None
@@ -73,14 +71,15 @@ class HeaderMaker:
         return made
 
     def _of_entry(self, entry: ReceivedEntry, indexes: Sequence[int]) -> list[bytes] | None:
-        if is_marked(entry):
-            return [self._naming_input(entry, index) for index in indexes]
+        headers = entry.headers
+        if headers is None or len(headers) == 1:
+            alone = entry.properties if headers is None else headers.encoded[0]
+            if _is_marked(alone):
+                return [self._naming_input(entry, index) for index in indexes]
+            if headers is None:
+                return [alone] if alone and self._forwards else None
         if not self._forwards:
             return None
-        headers = entry.headers
-        if headers is None:
-            properties = entry.metadata.properties
-            return [encode_attributes(SingleMessageMetadata(properties=properties))] if properties else None
         made = headers.properties()
         if not any(made):
             return None

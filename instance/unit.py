@@ -27,9 +27,14 @@ HELD_BYTES_MAX = 64 * 1024 * 1024
 
 
 def position_of(entry: ReceivedEntry) -> Position:
-    """Return what names an entry among all inputs of an instance."""
-    message_id = entry.message_id
-    return (entry.topic, message_id.ledger_id, message_id.entry_id)
+    """Return what names an entry among all inputs of an instance, as long as the entry is there.
+
+    All entries of a non-persistent topic are at 0:0; there each is named by itself.
+    """
+    ledger_id, entry_id = entry.position
+    if not ledger_id and entry.topic.startswith("non-persistent:"):
+        entry_id = id(entry)
+    return (entry.topic, ledger_id, entry_id)
 
 
 class HeldEntries:

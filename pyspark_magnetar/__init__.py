@@ -1,8 +1,21 @@
 """Registers the data source: Spark imports top-level packages whose names begin with ``pyspark_``.
 
-So ``spark.read.format("magnetar")`` works wherever magnetar is installed, without registering anything.
+So ``spark.read.format("magnetar")`` works wherever magnetar is installed, without registering anything. The source is
+imported when it is asked for: Python workers that never do import this package too.
 """
 
-from magnetar.spark.source.source import MagnetarSource as DefaultSource
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from magnetar.spark.source.source import MagnetarSource as DefaultSource
+else:
+
+    def __getattr__(name: str) -> object:
+        if name != "DefaultSource":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from magnetar.spark.source.source import MagnetarSource
+
+        return MagnetarSource
+
 
 __all__ = ["DefaultSource"]

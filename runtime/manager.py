@@ -11,9 +11,7 @@ import asyncio
 import contextlib
 import hashlib
 import logging
-import os
 import shutil
-import tempfile
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass, fields
@@ -26,8 +24,8 @@ from ..errors import FunctionLoadError, InvalidConfig, RunRefused
 from ..instance.spec import Environment, InstanceSpec
 from ..tasks import TaskSet
 from ..wire.functions_pb2 import STOPPED, Assignment, FunctionStatus, MetricsData, PackageLocationMetaData
-from .control import SOCKET_PATH_BYTES_MAX
 from .interface import Instance, Runtime
+from .socket_directory import SocketDirectory
 from .supervisor import Supervisor
 
 log = logging.getLogger(__name__)
@@ -38,9 +36,6 @@ STOP_GRACE_S = 10.0
 INCARNATION_FILE = ".function"
 """File beside the logs of a function: the uuid of its creation."""
 NAME_BYTES_MAX = 200  # a file's name has at most 255, and the instance's number and `.log.1` follow
-_SHORT_PLACES = ("/tmp", "/var/tmp")
-"""Where sockets may lie when TMPDIR has a long path, too."""
-_SHORT_PREFIX = "magnetar-"
 CLOSE_GRACE_S = 5.0  # a server told to end has 10 s for everything
 
 
@@ -92,32 +87,28 @@ class RuntimeManager:
         self._tasks = TaskSet(f"instances of worker {environment.worker_id}")
         self._is_warm = False
         self._log_changes = asyncio.Lock()
-        self._short_dir: str | None = None
-        self._run_dir = self._make_run_dir()
-
-    def _make_run_dir(self) -> Path:
-        """Return a directory whose paths are short enough for sockets, as far as there is one."""
-        wanted = self._environment.data_dir / "run" / _digest(self._environment.worker_id)
-        if not _has_room_for_sockets(wanted):
-            for place in (tempfile.gettempdir(), *_SHORT_PLACES):
-                if _has_room_for_sockets(Path(place, f"{_SHORT_PREFIX}12345678")):
-                    with contextlib.suppress(OSError):
-                        self._short_dir = tempfile.mkdtemp(prefix=_SHORT_PREFIX, dir=place)
-                        return Path(self._short_dir)
-        wanted.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return wanted
+        self._sockets = SocketDirectory(environment.data_dir / "run" / _digest(environment.worker_id))
 
     async def apply(self, assignments: Mapping[str, Assignment]) -> None:
         """Start, stop and change instances until they are those of ``assignments``, keyed ``tenant/namespace/name:i``.
 
         Returns before they are started or stopped.
         """
+        gone = [key for key in self._held if key not in assignments]
+        await self.change({**dict.fromkeys(gone), **assignments})
+
+    async def change(self, assignments: Mapping[str, Assignment | None]) -> None:
+        """Start, stop and change these instances, and no others, until they are those of ``assignments``; as `apply`.
+
+        Args:
+            assignments: keyed ``tenant/namespace/name:i``; None: it does not run here any more.
+        """
         if not self._is_warm:
             self._is_warm = True
             for name, runtime in self._runtimes.items():
                 self._tasks.start(runtime.warm_up(), f"warm up {name}", partial(_warm_up_failed, name))
         self._past = {key: supervisor for key, supervisor in self._past.items() if not supervisor.has_ended}
-        for key in [key for key in self._held if key not in assignments]:
+        for key in [key for key, assignment in assignments.items() if assignment is None and key in self._held]:
             gone = self._held.pop(key)
             last = gone.supervisor or gone.predecessor
             if last is not None:
@@ -125,6 +116,8 @@ class RuntimeManager:
             self._end(key, gone.supervisor)
         for key, assignment in assignments.items():
             held = self._held.get(key)
+            if assignment is None:
+                continue
             if held is not None and held.assignment == assignment:
                 continue
             predecessor = self._past.pop(key, None) if held is None else held.supervisor or held.predecessor
@@ -180,8 +173,8 @@ class RuntimeManager:
             instance_id=assignment.instance.instanceId,
             package=package,
             log_file=self.log_file(key),
-            control_socket=self._run_dir / f"{_digest(key)}.sock",
-            last_words=self._run_dir / f"{_digest(key)}.txt",
+            control_socket=self._sockets.path / f"{_digest(key)}.sock",
+            last_words=self._sockets.path / f"{_digest(key)}.txt",
             **{field.name: getattr(self._environment, field.name) for field in fields(Environment)},
         )
 
@@ -287,8 +280,7 @@ class RuntimeManager:
         # What they wait for has ended with its runtime.
         await asyncio.gather(*(supervisor.ended() for supervisor in list(self._stopping)))
         await self._tasks.close()
-        if self._short_dir is not None:
-            shutil.rmtree(self._short_dir, ignore_errors=True)
+        self._sockets.close()
 
 
 def _warm_up_failed(name: str, failure: BaseException) -> None:
@@ -328,11 +320,6 @@ def _file_name(text: str) -> str:
     if len(data) <= NAME_BYTES_MAX:
         return text
     return f"{data[:NAME_BYTES_MAX].decode('utf-8', 'ignore')}-{_digest(text)}"
-
-
-def _has_room_for_sockets(directory: Path) -> bool:
-    """Return whether the path of a socket in a directory is as short as the kernel wants it."""
-    return len(os.fsencode(directory)) + 1 + len(f"{_digest('')}.sock") <= SOCKET_PATH_BYTES_MAX
 
 
 def _digest(text: str) -> str:

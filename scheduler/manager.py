@@ -6,6 +6,9 @@ goes, in order, to the worker with the fewest instances; among those to the one 
 function, so that one lost machine does not take a whole function; then to the first by name. `rebalance` is the one
 decision that moves living instances, and it moves the fewest that even the load out.
 
+A round looks at the functions that changed since the round before, as long as the workers are the same: the others have
+what they shall have. Where that is not certain, as after a failed append, it looks at all.
+
 A round is over when its last record has come back out of the log of assignments. Key is the instance, value an
 `Assignment` with the whole record of its function (so that a worker needs nothing else to start it), an empty value
 removes. Orders to drain a worker are records of the same log, under keys that no instance can have.
@@ -17,24 +20,15 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
-from typing import NamedTuple
+from types import MappingProxyType
 
 from ..errors import NotLeader
 from ..metadata.replicated_log import LogRecord, LogStorage, ReplicatedLog
 from ..wire.functions_pb2 import Assignment, FunctionMetaData, Instance
+from .assignments import Assignments, InstanceKey
 
 DRAINED = "drained worker:"
 """Begins the key of an order to drain a worker; no tenant's name has a space. The value is `=` and the incarnation."""
-
-
-class InstanceKey(NamedTuple):
-    """One instance of a function: tenant/namespace/name and the instance's number."""
-
-    function: str
-    instance_id: int
-
-    def __str__(self) -> str:
-        return f"{self.function}:{self.instance_id}"
 
 
 def parse_instance_key(text: str) -> InstanceKey:
@@ -54,6 +48,7 @@ def assign(
     workers: Iterable[str],
     current: Mapping[InstanceKey, str],
     missing: Collection[str] = (),
+    others: Mapping[str, int] = MappingProxyType({}),
 ) -> dict[InstanceKey, str]:
     """Return the worker of every instance.
 
@@ -62,6 +57,7 @@ def assign(
         workers: ids of those that can run instances; without any, nothing new is decided.
         current: what was decided before; entries of other instances or other workers do not count.
         missing: ids of those that keep what they have and get nothing new: absent within their grace period.
+        others: how many instances of other functions each worker has.
     """
     wanted = sorted(set(instances))
     living = sorted(set(workers))
@@ -69,7 +65,8 @@ def assign(
     decided = {key: current[key] for key in wanted if current.get(key) in keeping}
     if not living:
         return decided
-    load = Counter(decided.values())
+    load = Counter(others)
+    load.update(decided.values())
     per_function = Counter((worker, key.function) for key, worker in decided.items())
     for key in wanted:
         if key in decided:
@@ -125,11 +122,20 @@ class Workforce:
 
 
 def plan(
-    functions: Iterable[FunctionMetaData], workforce: Workforce, current: Mapping[InstanceKey, Assignment]
+    functions: Iterable[FunctionMetaData],
+    workforce: Workforce,
+    current: Mapping[InstanceKey, Assignment],
+    others: Mapping[str, int] = MappingProxyType({}),
 ) -> list[LogRecord]:
     """Return the records that turn the current assignments into the wanted ones; pure.
 
     Removals come first. Without any worker an instance keeps the assignment that it has.
+
+    Args:
+        functions: all that are looked at.
+        workforce: the workers to place them on.
+        current: the assignments of these functions.
+        others: how many instances of functions that are not looked at each worker has.
     """
     wanted: dict[InstanceKey, FunctionMetaData] = {}
     for metadata in functions:
@@ -138,7 +144,7 @@ def plan(
         for instance_id in range(details.parallelism):
             wanted[InstanceKey(name, instance_id)] = metadata
     held_by = {key: assignment.workerId for key, assignment in current.items()}
-    owners = assign(wanted, workforce.workers, held_by, workforce.missing)
+    owners = assign(wanted, workforce.workers, held_by, workforce.missing, others)
     if workforce.is_evened_out:
         movable = {key: worker for key, worker in owners.items() if worker in workforce.workers}
         owners |= rebalance(workforce.workers, movable)
@@ -153,6 +159,10 @@ def plan(
     return records
 
 
+Changed = Mapping[str, FunctionMetaData | None]
+"""Functions that changed, by ``tenant/namespace/name``; None is one that is gone."""
+
+
 class SchedulerManager:
     """Holds who runs what and, on the leader, decides it.
 
@@ -160,7 +170,7 @@ class SchedulerManager:
         log: of the assignments.
     """
 
-    def __init__(self, storage: LogStorage, on_change: Callable[[], None]) -> None:
+    def __init__(self, storage: LogStorage, on_change: Callable[[InstanceKey], None]) -> None:
         """Hold no assignments yet.
 
         Args:
@@ -169,12 +179,22 @@ class SchedulerManager:
         """
         self.log = ReplicatedLog(storage, self._apply, "assignments", "assignment")
         self._on_change = on_change
-        self._assignments: dict[InstanceKey, Assignment] = {}
+        self._assignments = Assignments()
+        self._settled: Workforce | None = None  # for whom all that have not changed since have what they shall have
+        self._is_in_round = False
         self._drained: dict[str, str] = {}
 
     def assignments(self) -> Mapping[InstanceKey, Assignment]:
         """Return every assignment; never modify them."""
-        return self._assignments
+        return self._assignments.all()
+
+    def assignment(self, key: InstanceKey) -> Assignment | None:
+        """Return the assignment of an instance, None without one; never modify it."""
+        return self._assignments.get(key)
+
+    def owners(self) -> Collection[str]:
+        """Return the ids of all workers that have an assignment."""
+        return self._assignments.owners()
 
     def drained(self) -> Mapping[str, str]:
         """Return the workers that were ordered to be drained, and in which incarnation; never modify it."""
@@ -182,12 +202,15 @@ class SchedulerManager:
 
     def of_worker(self, worker_id: str) -> dict[str, Assignment]:
         """Return the assignments of one worker by ``tenant/namespace/name:number``."""
-        return {str(key): held for key, held in self._assignments.items() if held.workerId == worker_id}
+        return {str(key): held for key, held in self._assignments.of_worker(worker_id).items()}
+
+    def count_of_worker(self, worker_id: str) -> int:
+        """Return how many assignments a worker has."""
+        return len(self._assignments.of_worker(worker_id))
 
     def of_function(self, name: str) -> list[tuple[InstanceKey, Assignment]]:
         """Return the assignments of one function, by instance number."""
-        found = [(key, held) for key, held in self._assignments.items() if key.function == name]
-        return sorted(found, key=lambda item: item[0])
+        return sorted(self._assignments.of_function(name).items(), key=lambda item: item[0])
 
     def _apply(self, key: str | None, value: bytes, _properties: Mapping[str, str]) -> None:
         if key is not None and key.startswith(DRAINED):
@@ -196,35 +219,64 @@ class SchedulerManager:
                 self._drained[worker_id] = value.decode().removeprefix("=")
             else:
                 self._drained.pop(worker_id, None)
-        elif self._apply_assignment(key, value):
-            self._on_change()
+            return
+        if not self._is_in_round:
+            self._settled = None  # somebody else decided
+        instance = parse_instance_key(key or "")
+        if self._apply_assignment(instance, value):
+            self._on_change(instance)
 
-    def _apply_assignment(self, text: str | None, value: bytes) -> bool:
-        key = parse_instance_key(text or "")
+    def _apply_assignment(self, key: InstanceKey, value: bytes) -> bool:
         if not value:
-            return self._assignments.pop(key, None) is not None
+            return self._assignments.remove(key)
         assignment = Assignment.FromString(value)
         if not assignment.workerId or assignment.instance.instanceId != key.instance_id:
             raise ValueError(f"the assignment of {key} names no worker or another instance")
-        self._assignments[key] = assignment
+        self._assignments.put(key, assignment)
         return True
 
-    async def schedule(self, functions: Callable[[], Iterable[FunctionMetaData]], workforce: Workforce) -> int:
+    async def schedule(
+        self,
+        functions: Callable[[], Iterable[FunctionMetaData]],
+        workforce: Workforce,
+        changed: Callable[[], Changed | None] | None = None,
+    ) -> int:
         """Publish what changed; returns the number of records, 0 when this worker does not lead.
 
         Args:
-            functions: asked once it is this round's turn, so that a round sees everything before it.
+            functions: all of them; asked once it is this round's turn, so that a round sees everything before it.
             workforce: the workers to place them on.
+            changed: the functions that changed since this was asked for last, None if that is not known; asked then,
+                too.
 
         Cancellation: may leave a part of the records written; the next round completes them.
         """
         async with self.log.turn() as turn:
+            settled, self._settled = self._settled, None  # unless this round comes to its end
             if turn is None:
                 return 0
-            records = plan(functions(), workforce, self._assignments)
+            known = changed() if changed is not None else None
+            if known is None or workforce != settled or workforce.is_evened_out:
+                records = plan(functions(), workforce, self._assignments.all())
+            else:
+                records = self._plan_changed(known, workforce)
             if records:
-                await turn.append(records)
+                self._is_in_round = True
+                try:
+                    await turn.append(records)
+                finally:
+                    self._is_in_round = False
+            self._settled = workforce if workforce.workers else None
             return len(records)
+
+    def _plan_changed(self, changed: Changed, workforce: Workforce) -> list[LogRecord]:
+        """Return what `plan` returns of all functions, where those that did not change have what they shall have."""
+        if not changed:
+            return []
+        current = {key: held for name in changed for key, held in self._assignments.of_function(name).items()}
+        others = Counter(self._assignments.loads())
+        others.subtract(held.workerId for held in current.values())
+        return plan([metadata for metadata in changed.values() if metadata is not None], workforce, current, others)
 
     async def drain(self, worker_id: str, incarnation: str | None) -> None:
         """Keep the order to drain a worker in this incarnation, or forget it (None); returns once that is durable.

@@ -19,17 +19,19 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import InvalidConfig, SparkFailed
+from .class_archive import ClassArchive, archive_directory
 from .cluster import ClusterWatch, is_cluster, masters_of
 from .java import Java, find_java, module_options
 from .session_config import SessionConfig, spark_master, spark_settings
 from .source.requirements import READS_AND_WRITES, need
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 __all__ = ["Session", "SessionConfig", "check_ready", "open_session"]
@@ -46,23 +48,64 @@ _POLL_S = 0.02
 _OPENING = threading.Lock()
 
 
+class Jvm(NamedTuple):
+    """A JVM with its gateway, and the folder of its files."""
+
+    process: subprocess.Popen[bytes]
+    port: int
+    secret: str
+    scratch: Path
+    has_archive: bool
+
+
 class Session:
     """A running session; made by `open_session`.
 
     Attributes:
-        spark: the session, with the data source ``magnetar`` registered.
+        context: for jobs without SQL.
         java: which Java runs it.
+        has_archive: the JVM started from the archive of classes.
     """
 
-    def __init__(self, spark: SparkSession, java: Java, process: subprocess.Popen[bytes], scratch: Path):
-        self.spark = spark
+    def __init__(self, context: SparkContext, java: Java, jvm: Jvm):
+        self.context = context
         self.java = java
+        self.has_archive = jvm.has_archive
+        process = jvm.process
+        self._spark: SparkSession | None = None
+        self._making = threading.Lock()
         self._process = process
-        self._scratch = scratch
+        self._scratch = jvm.scratch
         self._cluster: ClusterWatch | None = None
-        if is_cluster(spark.sparkContext.master):
+        if is_cluster(context.master):
             # A driver that the cluster has given up can do no more; whoever waits for the JVM's end learns it so.
-            self._cluster = ClusterWatch(spark.sparkContext, lambda: end_jvm(process))
+            self._cluster = ClusterWatch(context, lambda: end_jvm(process))
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session for SQL, with the data source ``magnetar`` registered; made when it is first asked for.
+
+        It takes the JVM seconds to load what SQL needs, and functions of messages never ask.
+
+        Raises:
+            SparkFailed: the JVM cannot make it.
+        """
+        from py4j.protocol import Py4JError
+        from pyspark.sql import SparkSession
+
+        from .source.source import MagnetarSource
+
+        with self._making:
+            if self._spark is None:
+                try:
+                    spark = SparkSession(self.context)
+                    spark.dataSource.register(MagnetarSource)
+                except (Py4JError, OSError) as error:
+                    raise SparkFailed(
+                        f"no session with master {self.context.master}: {first_line(error)}; the JVM's log says why"
+                    ) from error
+                self._spark = spark
+            return self._spark
 
     @property
     def pid(self) -> int:
@@ -73,8 +116,20 @@ class Session:
         """Return in one line why a cluster gives no executors; empty if it does, or all runs here."""
         return "" if self._cluster is None else self._cluster.reason
 
-    def stop(self) -> None:
-        """End the session and its JVM; within `STOP_TIMEOUT_S` in any case."""
+    def warm_up(self, *, with_sql: bool) -> None:
+        """Have Spark do what its first job waits for: start its Python workers, and with ``with_sql`` `spark`.
+
+        Raises:
+            Py4JError, SparkFailed: the JVM cannot.
+        """
+        if not is_cluster(self.context.master):  # executors are not taken before they are needed
+            cores = self.context.defaultParallelism
+            self.context.parallelize(range(cores), cores).foreachPartition(lambda _: None)
+        if with_sql:
+            self.spark  # noqa: B018  made here
+
+    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """End the session and its JVM; within ``timeout_s`` in any case."""
         from py4j.protocol import Py4JError
         from pyspark import SparkContext
 
@@ -83,14 +138,14 @@ class Session:
         try:
             # A JVM that died already cannot be asked; what it left is removed all the same.
             with contextlib.suppress(Py4JError, OSError):
-                self.spark.stop()
+                (self._spark or self.context).stop()
             gateway = SparkContext._gateway
             if gateway is not None:
                 with contextlib.suppress(Py4JError, OSError):
                     gateway.shutdown()
             SparkContext._gateway = SparkContext._jvm = None
         finally:
-            end_jvm(self._process)
+            end_jvm(self._process, timeout_s)
             remove_scratch(self._scratch)
 
     def __enter__(self) -> Session:
@@ -100,23 +155,45 @@ class Session:
         self.stop()
 
 
-def open_session(config: SessionConfig, environment: Mapping[str, str] | None = None) -> Session:
+def open_session(
+    config: SessionConfig, environment: Mapping[str, str] | None = None, *, with_sql: bool = True
+) -> Session:
     """Start a JVM and a session in it.
 
     Args:
         config: how.
         environment: of the JVM, and where Java is looked for; None is this process's.
+        with_sql: make `Session.spark` now, not when it is first asked for.
 
     Raises:
         InvalidConfig: there is no Java, or pyspark and pyarrow are not installed.
         SparkFailed: the JVM or the session did not start.
     """
-    need("pyspark", *READS_AND_WRITES)
+    need_spark()
     environment = dict(os.environ if environment is None else environment)
     java = find_java(environment)
     reach_master(config.master)
     with _OPENING:
-        return _open(config, java, environment)
+        session = _open(config, java, environment)
+    if with_sql:
+        try:
+            session.spark  # noqa: B018  made here
+        except BaseException:
+            session.stop()
+            raise
+    return session
+
+
+def need_spark() -> None:
+    """Raise InvalidConfig unless Spark and what reads and writes need are installed."""
+    need("pyspark", *READS_AND_WRITES)
+
+
+def spark_jars() -> Path:
+    """Return the folder of the installed Spark's jars."""
+    import pyspark
+
+    return Path(pyspark.__file__).parent / "jars"
 
 
 def reach_master(master: str) -> None:
@@ -141,35 +218,48 @@ def reach_master(master: str) -> None:
 def _open(config: SessionConfig, java: Java, environment: dict[str, str]) -> Session:
     from py4j.protocol import Py4JError
     from pyspark import SparkConf, SparkContext
-    from pyspark.sql import SparkSession
-
-    from .source.source import MagnetarSource
 
     if SparkContext._gateway is not None:
         raise SparkFailed("this process has a Spark session already; stop it, or use that one")
-    scratch = make_scratch(config.directory)
     environment["PYSPARK_PYTHON"] = python = config.settings.get("spark.pyspark.python", config.python)
-    process, port, secret = start_jvm(config, java, environment, scratch)
+    jvm = start_from_archive(config, java, environment)
     try:
         conf = SparkConf(loadDefaults=False)
         conf.setMaster(spark_master(config.master)).setAppName(config.app_name)
-        for key, value in spark_settings(config, scratch).items():
+        for key, value in spark_settings(config, jvm.scratch).items():
             conf.set(key, value)
-        with _environ(PYSPARK_PYTHON=python, PYSPARK_GATEWAY_PORT=str(port), PYSPARK_GATEWAY_SECRET=secret):
+        with _environ(PYSPARK_PYTHON=python, PYSPARK_GATEWAY_PORT=str(jvm.port), PYSPARK_GATEWAY_SECRET=jvm.secret):
             context = SparkContext.getOrCreate(conf)
         context.setLogLevel("ERROR")
-        spark = SparkSession(context)
-        spark.dataSource.register(MagnetarSource)
-        return Session(spark, java, process, scratch)
+        return Session(context, java, jvm)
     except BaseException as error:
-        told = _first_line(error)  # the JVM has to live to tell
+        told = first_line(error)  # the JVM has to live to tell
         SparkContext._gateway = SparkContext._jvm = None
         SparkContext._active_spark_context = None
-        end_jvm(process)
-        remove_scratch(scratch)
+        end_jvm(jvm.process)
+        remove_scratch(jvm.scratch)
         if isinstance(error, (Py4JError, OSError)):
             raise SparkFailed(f"no session with master {config.master}: {told}") from error
         raise
+
+
+def start_from_archive(config: SessionConfig, java: Java, environment: dict[str, str]) -> Jvm:
+    """Start the JVM, from the archive of classes if there is one; without it should the JVM not start so."""
+    archive, options = None, []
+    directory = archive_directory(environment) if config.class_archive else None
+    if directory is not None:
+        with contextlib.suppress(OSError):
+            archive = ClassArchive.of(directory, java, spark_jars())
+            options = archive.options()
+    scratch = make_scratch(config.directory)
+    try:
+        return Jvm(*start_jvm(config, java, environment, scratch, options), scratch, bool(options))
+    except SparkFailed:
+        if archive is None or not options:
+            raise
+        archive.discard()
+    scratch = make_scratch(config.directory)
+    return Jvm(*start_jvm(config, java, environment, scratch), scratch, False)
 
 
 @contextlib.contextmanager
@@ -187,7 +277,7 @@ def _environ(**values: str) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     """Return what an error of the JVM says, without its stack."""
     cause: Any = getattr(error, "java_exception", None)
     lines = str(error if cause is None else cause.toString()).strip().splitlines()
@@ -195,20 +285,27 @@ def _first_line(error: BaseException) -> str:
 
 
 def start_jvm(
-    config: SessionConfig, java: Java, environment: dict[str, str], scratch: Path
+    config: SessionConfig, java: Java, environment: dict[str, str], scratch: Path, options: Sequence[str] = ()
 ) -> tuple[subprocess.Popen[bytes], int, str]:
     """Start the JVM of a driver; return its process, and the port and the secret of its Py4J gateway.
+
+    Args:
+        config: how.
+        java: which.
+        environment: of the JVM.
+        scratch: for its files.
+        options: more options of the JVM.
 
     Raises:
         SparkFailed: it ended, or was not ready in time.
     """
-    import pyspark
-
-    home = Path(pyspark.__file__).parent
+    home = spark_jars().parent
     answer = scratch / "gateway"
     command = [
         str(java.binary),
         *module_options(java, home / "jars"),
+        *options,
+        *config.jvm_options,
         f"-Xmx{config.heap}",
         f"-Djava.io.tmpdir={(scratch / _TEMPORARY).readlink()}",
         "-cp",
@@ -218,7 +315,8 @@ def start_jvm(
     ]
     # Without it Spark looks up the machine's name, and does not start where that has no address.
     environment.setdefault("SPARK_LOCAL_IP", config.driver_host)
-    environment |= {"_PYSPARK_DRIVER_CONN_INFO_PATH": str(answer), "SPARK_HOME": str(home), "SPARK_CONNECT_MODE": "0"}
+    environment |= {"_PYSPARK_DRIVER_CONN_INFO_PATH": str(answer), "SPARK_CONNECT_MODE": "0"}
+    environment["SPARK_HOME"] = str(home if is_cluster(config.master) else _home_without_zip(home, scratch))
     with contextlib.ExitStack() as stack:
         log = stack.enter_context(config.log_file.open("ab")) if config.log_file is not None else None
         process = subprocess.Popen(
@@ -243,6 +341,20 @@ def start_jvm(
         raise
     port, length = struct.unpack_from(">ii", data)
     return process, port, data[8 : 8 + length].decode()
+
+
+def _home_without_zip(home: Path, scratch: Path) -> Path:
+    """Return a folder that is Spark's home but for the zip of PySpark's sources.
+
+    Spark puts that before all else on the path of its Python workers. What is imported from it is compiled each time,
+    for half a second in each of four processes; the installed package is the same, and is compiled.
+    """
+    linked = scratch / "home"
+    linked.mkdir()
+    for path in home.iterdir():
+        if path.name != "python":
+            (linked / path.name).symlink_to(path)
+    return linked
 
 
 def make_scratch(directory: Path) -> Path:
@@ -273,13 +385,13 @@ def sweep(directory: Path) -> None:
             remove_scratch(left)
 
 
-def end_jvm(process: subprocess.Popen[bytes]) -> None:
+def end_jvm(process: subprocess.Popen[bytes], timeout_s: float = STOP_TIMEOUT_S) -> None:
     """Close the JVM's standard input, which ends it; kill it when it does not."""
     assert process.stdin is not None
     with contextlib.suppress(OSError):
         process.stdin.close()
     try:
-        process.wait(STOP_TIMEOUT_S)
+        process.wait(timeout_s)
     except subprocess.TimeoutExpired:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -298,7 +410,7 @@ def check_ready(master: str, environment: Mapping[str, str] | None = None, direc
         InvalidConfig: something is not installed, the master is of an unknown kind, or there is no room.
         SparkFailed: no master answers.
     """
-    need("pyspark", *READS_AND_WRITES)
+    need_spark()
     find_java(os.environ if environment is None else environment)
     spark_master(master)
     reach_master(master)

@@ -26,6 +26,7 @@ SETTINGS = {
     # A short job does not wait behind a long one.
     "spark.scheduler.mode": "FAIR",
     "spark.python.worker.module": WORKER_MODULE,
+    "spark.python.daemon.module": "pyspark_magnetar.daemon",
     # Two attempts of one task at a time would fight for one producer name.
     "spark.speculation": "false",
     "spark.ui.enabled": "false",
@@ -71,6 +72,8 @@ class SessionConfig:
             magnetar and the extra ``spark``.
         settings: of Spark; they win over ours.
         log_file: what the JVM says; None leaves it on standard error.
+        class_archive: start the JVM from the archive of classes if there is one (see `class_archive`).
+        jvm_options: more options of the JVM.
     """
 
     directory: Path
@@ -81,6 +84,8 @@ class SessionConfig:
     python: str = sys.executable
     settings: Mapping[str, str] = field(default_factory=dict)
     log_file: Path | None = None
+    class_archive: bool = True
+    jvm_options: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         spark_master(self.master)

@@ -24,7 +24,15 @@ from ..errors import (
 )
 from ..wire import state_pb2 as pb
 from ..wire.position import Position
-from .codec import decode_outbox, decode_position, decode_values, encode_changes, encode_outbox, encode_position
+from .codec import (
+    decode_contents,
+    decode_outbox,
+    decode_position,
+    decode_values,
+    encode_changes,
+    encode_outbox,
+    encode_position,
+)
 from .limits import (
     COMMIT_CHANGES_MAX,
     MESSAGE_BYTES_MAX,
@@ -34,7 +42,7 @@ from .limits import (
     check_keys,
     check_put,
 )
-from .values import Change, Delete, Increment, Opened, OutboxEntry, Put, Value
+from .values import Change, Delete, Increment, Opened, OutboxEntry, Put, Reading, Value
 
 __all__ = [
     "Change", "Delete", "Increment", "Opened", "OutboxEntry", "Position", "Put", "TableClient", "Value",
@@ -108,6 +116,30 @@ class TableClient:
             values += decode_values(answer)
         return values
 
+    def look(self, table: str, keys: Sequence[bytes], writer: bytes, timeout_s: float = 5.0) -> Reading:
+        """Return what keys hold, and the generation of the table as it was before; without keys that alone.
+
+        As long as the generation is the same, everything that was read before holds, but for what ``writer`` changed.
+
+        Args:
+            table: its name, see `instance.identity.table_of`.
+            keys: what is asked for.
+            writer: as given to `apply` and `commit`.
+            timeout_s: how long to wait.
+
+        Raises:
+            StateStoreUnavailable: no answer within ``timeout_s``; ask again.
+            StateStoreFailed: the database cannot be read.
+            StateRefused: a key or their number is beyond the limits.
+        """
+        check_keys(keys)
+        answer = self._call(self._read, pb.ReadRequest(table=table, keys=keys, writer=writer), timeout_s)
+        generation, contents = answer.generation, decode_contents(answer)
+        while len(contents) < len(keys):
+            answer = self._call(self._read, pb.ReadRequest(table=table, keys=keys[len(contents) :]), timeout_s)
+            contents += decode_contents(answer)
+        return Reading(contents, generation)
+
     def apply(
         self, table: str, writer: bytes, sequence: int, changes: Sequence[Change], timeout_s: float = 10.0
     ) -> None:
@@ -156,6 +188,7 @@ class TableClient:
         outbox: Sequence[OutboxEntry],
         published: Position | None,
         timeout_s: float = 10.0,
+        writer: bytes = b"",
     ) -> None:
         """Move the position of an input partition with changes and outputs, all or none; durable when it returns.
 
@@ -171,6 +204,7 @@ class TableClient:
             outbox: the outputs to be published after this.
             published: the outbox is cleared of the outputs of inputs up to this one; None leaves it.
             timeout_s: how long to wait.
+            writer: whose `look` does not tell of these changes; empty: everybody's does.
 
         Raises:
             FencedByPosition: the stored position is neither ``expected`` nor ``new``.
@@ -189,6 +223,7 @@ class TableClient:
             changes=columns,
             outbox=entries,
             published=encode_position(published),
+            writer=writer,
         )
         self._call(self._commit, request, timeout_s)
 

@@ -8,7 +8,18 @@ from ..errors import StateRefused
 from ..wire import state_pb2 as pb
 from ..wire.position import Position
 from .limits import DELETE, INCREMENT, PUT, show
-from .values import COUNTER_MAX, COUNTER_MIN, Change, Delete, Increment, OutboxEntry, Put, Value, counter_bytes
+from .values import (
+    COUNTER_MAX,
+    COUNTER_MIN,
+    Change,
+    Content,
+    Delete,
+    Increment,
+    OutboxEntry,
+    Put,
+    Value,
+    counter_bytes,
+)
 
 MISSING, BYTES, NUMBER = b"-BN"
 
@@ -88,6 +99,17 @@ def decode_values(message: pb.ReadResponse) -> list[Value | None]:
         else:
             values.append(Value(next(data), None, next(versions)))
     return values
+
+
+def decode_contents(message: pb.ReadResponse) -> list[Content]:
+    """Return what the keys of columns hold, without versions."""
+    kinds, data, numbers = message.kinds, message.data, message.numbers
+    if len(data) == len(kinds):
+        return list(data)
+    if len(numbers) == len(kinds):
+        return list(numbers)
+    more_data, more_numbers = iter(data), iter(numbers)
+    return [None if kind == MISSING else next(more_numbers) if kind == NUMBER else next(more_data) for kind in kinds]
 
 
 def encode_position(position: Position | None) -> pb.Position | None:

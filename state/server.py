@@ -92,8 +92,15 @@ def _handlers(store: TableStore) -> dict[str, Any]:
         expected = request.expected_version if request.HasField("expected_version") else None
         return pb.PutResponse(version=store.put(request.table, request.key, request.data, expected))
 
+    def read(request: pb.ReadRequest) -> pb.ReadResponse:
+        # Before the values: a change between the two is then told of by the next answer.
+        generation = store.generation(request.table, request.writer) if request.writer else 0
+        answer = encode_values(store.read(request.table, request.keys))
+        answer.generation = generation
+        return answer
+
     return {
-        "Read": _unary(lambda request: encode_values(store.read(request.table, request.keys)), pb.ReadRequest),
+        "Read": _unary(read, pb.ReadRequest),
         "Apply": _unary(store.apply, pb.ApplyRequest),
         "Commit": _unary(store.commit, pb.CommitRequest),
         "Put": _unary(put, pb.PutRequest),

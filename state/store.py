@@ -27,6 +27,7 @@ from ..wire import state_pb2 as pb
 from . import tables
 from .codec import decode_position
 from .database import FILE, explain, open_reader, open_writer
+from .generations import Generations
 from .limits import (
     COMMIT_CHANGES_MAX,
     NAMES_PER_ANSWER,
@@ -77,6 +78,11 @@ class _Transaction:
         self.minute, self._version = _read_meta(connection)
         self._reserved = self._version
         self.is_changed = False  # whether `tables` differs from what readers see
+        self.written: dict[tuple[str, bytes], None] = {}  # tables with their writers; also those of undone requests
+
+    def note(self, table: str, writer: bytes) -> None:
+        """Remember that a writer changes a table; empty: nobody in particular."""
+        self.written[table, writer] = None
 
     def table_id(self, name: str) -> int:
         """Return the number of a table, which is made if it is missing."""
@@ -126,6 +132,7 @@ class TableStore:
             self._transaction = _Transaction(self._connection)
             # Replaced, never changed: readers look a table up without a lock.
             self._tables = dict(self._transaction.tables)
+            self._generations = Generations()
             self._readers: queue.LifoQueue[sqlite3.Connection] = queue.LifoQueue()
             for _ in range(READERS):
                 self._readers.put(open_reader(directory))
@@ -170,6 +177,13 @@ class TableStore:
             return tables.read(connection, table_id, keys, READ_ANSWER_BYTES)
         return [None] * len(keys)
 
+    def generation(self, table: str, writer: bytes) -> int:
+        """Return a number that is another one after each change of a table by anybody but ``writer``.
+
+        What is read afterwards is at least as new; see `Generations`.
+        """
+        return self._generations.of(table, writer)
+
     def names(self, prefix: str, after: str) -> list[str]:
         """Return the first names of tables that begin with ``prefix`` and stand behind ``after``, sorted."""
         found = (name for name in self._tables if name.startswith(prefix) and name > after)
@@ -195,6 +209,7 @@ class TableStore:
         def work(transaction: _Transaction) -> int:
             connection, table_id = transaction.connection, transaction.table_id(request.table)
             if not tables.is_repeated(connection, table_id, request.writer, request.sequence, transaction.minute):
+                transaction.note(request.table, request.writer)
                 tables.make_changes(connection, table_id, changes, transaction.next_version())
             return 0
 
@@ -205,6 +220,8 @@ class TableStore:
         check_table(request.table)
         expected = decode_position(request.expected) if request.HasField("expected") else None
         new = decode_position(request.new)
+        if request.writer:
+            check_writer(request.writer, 1)
         check_changes(request.changes, request.outbox, (expected, new), COMMIT_CHANGES_MAX)
 
         def work(transaction: _Transaction) -> int:
@@ -213,6 +230,7 @@ class TableStore:
             if request.HasField("published"):
                 tables.remove_outbox(connection, partition_id, decode_position(request.published))
             if not is_repeated:
+                transaction.note(request.table, request.writer)
                 tables.make_changes(connection, table_id, request.changes, transaction.next_version())
                 tables.add_outbox(connection, partition_id, request.outbox)
             return 0
@@ -227,6 +245,7 @@ class TableStore:
         def work(transaction: _Transaction) -> int:
             version = transaction.next_version()
             table_id = transaction.table_id(table)
+            transaction.note(table, b"")
             tables.put_expected(transaction.connection, table_id, key, data, expected_version, version)
             return version
 
@@ -237,6 +256,7 @@ class TableStore:
         check_table(table)
 
         def work(transaction: _Transaction) -> int:
+            transaction.note(table, b"")
             transaction.drop_table(table)
             return 0
 
@@ -313,7 +333,12 @@ class TableStore:
                     self._tables = dict(self._transaction.tables)
                     self._transaction.is_changed = False
             self._transactions += 1
-            # Only now: an answer promises that the change is on the disk, and that readers see a new table.
+            # Also of what was undone, which does no harm: then a reader asks once too often.
+            for table, writer in self._transaction.written:
+                self._generations.change(table, writer)
+            self._transaction.written.clear()
+            # Only now: an answer promises that the change is on the disk, and that readers see a new table and learn
+            # that what they have kept has changed.
             for answered in group:
                 answered.answered.release()
 

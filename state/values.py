@@ -48,6 +48,22 @@ class Value(NamedTuple):
     version: int
 
 
+Content: TypeAlias = bytes | int | None
+"""What is under a key: bytes, a number if it is a counter, or nothing."""
+
+
+class Reading(NamedTuple):
+    """What was read of a table.
+
+    Attributes:
+        contents: of the keys, in their order.
+        generation: of the table before they were read; 0 if the service does not tell.
+    """
+
+    contents: list[Content]
+    generation: int
+
+
 class OutboxEntry(NamedTuple):
     """An encoded output entry that waits for its receipt.
 

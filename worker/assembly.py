@@ -25,6 +25,7 @@ from ..runtime.process.forked import ForkedProcess
 from ..runtime.process.runtime import ProcessRuntime
 from ..runtime.spark.runtime import SparkRuntime
 from ..runtime.thread.runtime import ThreadRuntime
+from ..scheduler.assignments import InstanceKey
 from ..scheduler.manager import SchedulerManager
 from ..tasks import TaskSet
 from ..wire.functions_pb2 import FunctionMetaData, PackageLocationMetaData
@@ -100,6 +101,7 @@ class Parts:
         self._http = http
         self._admin = admin
         self._assigned = asyncio.Event()
+        self._moved: set[InstanceKey] | None = None
         self._is_applied = asyncio.Event()
         self._deleted = asyncio.Event()
         self._instances: Instances | None = None
@@ -135,7 +137,7 @@ class Parts:
         self.functions = Functions(self.metadata, self._intake, admin, hand_over, prerequisites, self._end_instances)
 
     def _function_changed(self, change: Change) -> None:
-        self.scheduling.reschedule()
+        self.scheduling.reschedule(change.fqfn)
         if change.after is None:
             self._deleted.set()
 
@@ -145,7 +147,9 @@ class Parts:
         locks = self._config.topic(self._config.locks_topic)
         await Termination(self._instances, self._admin, locks).run(name, metadata)
 
-    def _assignments_changed(self) -> None:
+    def _assignments_changed(self, key: InstanceKey) -> None:
+        if self._moved is not None:
+            self._moved.add(key)
         self._is_applied.clear()
         self._assigned.set()
         if self._instances is not None:
@@ -170,20 +174,32 @@ class Parts:
         me = self.membership.me.worker_id
         tasks = TaskSet(f"worker {me}")
         tasks.keep(lambda: self._remove_logs(runtime), "logs of deleted functions")
+        self._moved = None
         self._assigned.set()
         try:
             while True:
                 await self._assigned.wait()
                 self._assigned.clear()
                 try:
-                    await runtime.apply(self.scheduler.of_worker(me))
+                    await self._follow(runtime)
                     self._is_applied.set()
                 except MagnetarError as exc:
+                    self._moved = None
                     _log.warning("changing the instances of this worker failed, trying again: %s", exc)
                     await asyncio.sleep(_RETRY_S)
                     self._assigned.set()
         finally:
             await tasks.close()
+
+    async def _follow(self, runtime: RuntimeManager) -> None:
+        """Have the runtime follow the assignments that changed since the last call, or all."""
+        me = self.membership.me.worker_id
+        moved, self._moved = self._moved, set()
+        if moved is None:
+            await runtime.apply(self.scheduler.of_worker(me))
+            return
+        found = ((key, self.scheduler.assignment(key)) for key in moved)
+        await runtime.change({str(key): held if held and held.workerId == me else None for key, held in found})
 
     async def _remove_logs(self, runtime: RuntimeManager) -> None:
         """Remove the logs of functions that are deleted, also of those deleted while this worker was down.
@@ -246,7 +262,7 @@ class Parts:
         unreadable_metadata = self.metadata.log.unreadable_records
         unreadable_assignments = self.scheduler.log.unreadable_records
         gauges: list[tuple[str, str, float]] = [
-            ("instance_count", "Instances assigned to this worker.", len(self.scheduler.of_worker(me))),
+            ("instance_count", "Instances assigned to this worker.", self.scheduler.count_of_worker(me)),
             ("unreadable_metadata_records", "Records skipped in the metadata topic.", unreadable_metadata),
             ("unreadable_assignment_records", "Records skipped in the assignments topic.", unreadable_assignments),
         ]

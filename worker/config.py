@@ -35,9 +35,11 @@ class WorkerConfig:
         cluster: name of the Pulsar cluster (`pulsarFunctionsCluster`).
         state_url: the table service, ``bk://host:port`` (`stateStorageServiceUrl`); empty: functions keep no state.
         spark_master: where Spark functions run, ``local[N]``, ``local[*]`` or ``spark://host:port`` (`sparkMaster`).
-        spark_driver_memory: heap of their driver's JVM on this worker (`sparkDriverMemory`); it starts with the first
-            run.
+        spark_driver_memory: heap of their driver's JVM on this worker (`sparkDriverMemory`).
         spark_settings: of Spark itself, such as ``spark.executor.memory`` (`sparkSettings`); they win over ours.
+        spark_starts_ahead: start that JVM as soon as the worker has a Spark function (`sparkStartAhead`), not with the
+            first run; it ends all the same when no run comes in `spark_idle_s`.
+        spark_class_archive: keep an archive of the JVM's classes, from which it starts faster (`sparkClassArchive`).
         spark_idle_s: how long their driver waits for another run before it ends (`sparkIdleTimeoutSec`).
         failure_check_ms: how often the leader looks who is there (`failureCheckFreqMs`). Ours is a thirtieth of
             Apache Pulsar's: one small request a second.
@@ -73,6 +75,8 @@ class WorkerConfig:
     spark_master: str = "local[*]"
     spark_driver_memory: str = "1g"
     spark_settings: Mapping[str, str] = field(default_factory=dict)
+    spark_starts_ahead: bool = True
+    spark_class_archive: bool = True
     spark_idle_s: float = 600.0
     failure_check_ms: int = 1000
     liveness_check_ms: int = 10_000
@@ -113,6 +117,8 @@ class WorkerConfig:
             settings=self.spark_settings,
             driver_host=self.reachable_host,
             idle_s=self.spark_idle_s,
+            starts_ahead=self.spark_starts_ahead,
+            class_archive=self.spark_class_archive,
         )
 
     @property

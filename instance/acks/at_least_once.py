@@ -90,7 +90,7 @@ class AtLeastOnce:
         core = self._core
         reading = replace(consumer_config(core.spec, topic), guard=core.guard)
         subscribe = partial(core.endpoints.subscribe, topic, subscription_of(core.spec))
-        if reading.type == "Failover":
+        if reading.type == "Failover" and not topic.startswith("non-persistent://"):
             return await FailoverInput.open(subscribe, reading, core.loop.time)
         return await subscribe(reading)
 

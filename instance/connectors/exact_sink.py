@@ -50,7 +50,7 @@ class ExactSinkMaker(ResultMaker):
 
     def __init__(
         self,
-        ship: Callable[[Result], None],
+        ship: Callable[[Sequence[Result]], None],
         skip: Callable[[Activation, ReceivedEntry], None],
         store: Callable[[Sequence[PublishRequest]], None],
     ) -> None:
@@ -118,8 +118,7 @@ class ExactSinkMaker(ResultMaker):
         finally:
             session.is_wanted = _always
             done = done or _done(unit, entries, outcome.written)
-            for one in entries[:done]:
-                self._ship(Result(activation, one, position_in(one)))
+            self._ship([Result(activation, one, position_in(one)) for one in entries[:done]])
             for one in entries[done:]:
                 self._skip(activation, one)
 

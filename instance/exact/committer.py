@@ -76,7 +76,15 @@ class _Job:
 class Committer(WritingThread[_Job]):
     """Commits results in their order."""
 
-    def __init__(self, name: str, function: str, retries: Retries, session: StateSession, committed: Committed):
+    def __init__(
+        self,
+        name: str,
+        function: str,
+        retries: Retries,
+        session: StateSession,
+        writer: bytes,
+        committed: Committed,
+    ) -> None:
         """Prepare.
 
         Args:
@@ -84,11 +92,13 @@ class Committer(WritingThread[_Job]):
             function: the function's incarnation, see `incarnation_of`.
             retries: makes the calls; used by this thread alone.
             session: forgets what is committed.
+            writer: by which the session reads, see `TableClient.commit`.
             committed: told of each commit, on this thread, with the error if it failed for good.
         """
         super().__init__(name, retries)
         self._function = function
         self._session = session
+        self._writer = writer
         self._committed = committed
         self._waiting: deque[_Job] = deque()
 
@@ -184,7 +194,9 @@ class Committer(WritingThread[_Job]):
         table, partition = self._retries.table, ledger.partition
         try:
             self._retries.call(
-                lambda client: client.commit(table, self._function, partition, expected, new, changes, rows, published)
+                lambda client: client.commit(
+                    table, self._function, partition, expected, new, changes, rows, published, writer=self._writer
+                )
             )
         except FencedByPosition as error:
             return error if results else None  # with nothing to commit there is nothing to be kept from
@@ -209,5 +221,7 @@ class ExactState(StateBinding):
     ) -> None:
         """Prepare the state of the instance ``name``; see `StateBinding`, and `Committer` for the rest."""
         super().__init__(url, table, report)
-        self.committer = Committer(f"commits of {name}", function, self._writes, self.session, committed)
+        self.committer = Committer(
+            f"commits of {name}", function, self._writes, self.session, self._writer_id, committed
+        )
         self._writer = self.committer

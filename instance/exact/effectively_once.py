@@ -210,8 +210,9 @@ class EffectivelyOnce:
 
     # -- called by the function's thread --------------------------------------------------------------------------
 
-    def _ship(self, result: Result) -> None:
-        self._core.mailbox.post(partial(self.flow.take, result))
+    def _ship(self, results: Sequence[Result]) -> None:
+        for result in results:
+            self._core.mailbox.post(partial(self.flow.take, result))
 
     def _skip_soon(self, source: Activation, entry: ReceivedEntry) -> None:
         self._core.mailbox.post(partial(source.skipped, entry))

@@ -3,11 +3,17 @@
 Entries are neither joined nor cut: the outputs and changes of an input entry belong together, and so they are its unit
 of failure too. A message that fails ends the thread, and with it the instance: nothing of its entry leaves, and the
 instance that starts afterwards gets the entry again.
+
+The results of entries that are waiting already leave together: the event loop is woken once for them, sends their
+outputs in one piece, and the broker stores and confirms them as one group. Nothing is waited for, and once the first of
+them is `SHIP_AFTER_S` old, no entry more is begun before they leave. They leave at once where the function may wait for
+what becomes of them: it has published something, or reads a counter that one of them incremented.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from typing import cast
 
 from ...client.consumers.received import ReceivedEntry
@@ -24,6 +30,10 @@ from .activation import Activation
 from .entries import ENTRY_BYTES_MAX, EntryMaker, is_one_entry
 from .work import Result, position_in
 
+SHIP_AFTER_S = 0.010
+GROUP_MESSAGES_MAX = 1000
+GROUP_BYTES_MAX = 128 * 1024
+
 
 class ResultMaker:
     """Makes results; see `function_thread.Maker`.
@@ -31,7 +41,6 @@ class ResultMaker:
     Attributes:
         published: what the context published for the entry at hand.
         needs_commit: set once an entry could not go directly; from then on none does.
-        session: the function's state; None if it has no context or there is no state store.
     """
 
     def __init__(
@@ -39,7 +48,7 @@ class ResultMaker:
         entries: EntryMaker,
         can_commit: bool,
         gate: Gate,
-        ship: Callable[[Result], None],
+        ship: Callable[[Sequence[Result]], None],
         skip: Callable[[Activation, ReceivedEntry], None],
     ) -> None:
         """Prepare.
@@ -48,32 +57,78 @@ class ResultMaker:
             entries: makes output entries.
             can_commit: whether there is a state store to commit to.
             gate: bounds the outputs that are on their way.
-            ship: takes the result of an entry, on the function's thread.
+            ship: takes the results of entries in their order, on the function's thread.
             skip: takes back an entry that was not processed, on the function's thread.
         """
         self.published: list[PublishRequest] = []
         self.needs_commit = False
-        self.session: StateSession | None = None
+        self._session: StateSession | None = None
+        self._made: list[Result] = []  # in their order, to leave together
         self._entries = entries
         self._can_commit = can_commit
         self._gate = gate
         self._ship = ship
         self._skip = skip
 
+    @property
+    def session(self) -> StateSession | None:
+        """The function's state; None if it has no context or there is no state store."""
+        return self._session
+
+    @session.setter
+    def session(self, session: StateSession | None) -> None:
+        self._session = session
+        if session is not None:
+            session.before_wait = self._ship_made
+
     def process(self, thread: FunctionThread, calls: Calls, source: Source, entry: ReceivedEntry) -> None:
         """See `function_thread.Maker`."""
-        activation = cast(Activation, source)
-        if activation.is_over:
-            self._skip(activation, entry)
+        messages = size = 0
+        ends_s = time.perf_counter() + SHIP_AFTER_S
+        try:
+            while True:
+                activation = cast(Activation, source)
+                messages += entry.num_messages
+                size += entry.body_bytes
+                is_awaited = False
+                if activation.is_over:
+                    self._skip(activation, entry)
+                else:
+                    result = self._result_of(thread, calls, activation, entry)
+                    self._made.append(result)
+                    size += result.size
+                    is_awaited = bool(result.published)
+                thread.take_over()  # it is in `_made` from here on, or taken back
+                is_full = messages >= GROUP_MESSAGES_MAX or size >= GROUP_BYTES_MAX or time.perf_counter() > ends_s
+                if is_full or is_awaited or thread.is_stopping or (item := thread.poll()) is None:
+                    break
+                thread.hand_over(item)
+                source, entry = item
+        finally:  # also where an entry has failed: those before it are done
+            self._ship_made()
+
+    def _ship_made(self) -> None:
+        """Send the results on their way.
+
+        Raises:
+            InstanceStopping: there is no room, and the instance is being stopped; their entries are taken back.
+        """
+        results, self._made = self._made, []
+        if not results:
             return
-        result = Result(activation, entry, position_in(entry))
+        if not self._gate.enter(sum(one.messages for one in results), sum(one.size for one in results)):
+            for one in results:
+                self._skip(one.source, one.entry)
+            raise InstanceStopping
+        self._ship(results)
+
+    def _result_of(self, thread: FunctionThread, calls: Calls, source: Activation, entry: ReceivedEntry) -> Result:
+        result = Result(source, entry, position_in(entry))
         unit = self._unit_of(thread, source, entry)
         if unit is not None:
             outputs, headers = self._call(thread, calls, source, unit)
             self._complete(result, outputs, headers)
-        if not self._gate.enter(result.messages, result.size):
-            raise InstanceStopping
-        self._ship(result)
+        return result
 
     def _unit_of(self, thread: FunctionThread, source: Source, entry: ReceivedEntry) -> Unit | None:
         """Return the messages of an entry, None if there is nothing to do for any."""
@@ -138,8 +193,8 @@ class ResultMaker:
     ) -> None:
         """Put outputs and changes into the result, and say which way it goes."""
         result.published, self.published = self.published, []
-        if self.session is not None:
-            result.changes = self.session.take()
+        if self._session is not None:
+            result.changes = self._session.take()
         largest = max(map(len, outputs), default=0)
         if largest > ENTRY_BYTES_MAX:
             raise PoisonMessage(

@@ -24,6 +24,7 @@ import io
 import pickle
 import re
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -43,7 +44,41 @@ def prefix_of(key: str) -> str:
     return f"fn_{readable}_{hashlib.sha256(key.encode()).hexdigest()[:6]}"
 
 
-class ImportSpace(importlib.abc.MetaPathFinder):
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds the modules of all spaces: one for the process, as every import of anything asks every finder."""
+
+    def __init__(self) -> None:
+        self._spaces: dict[str, ImportSpace] = {}
+        self._changes = threading.Lock()
+
+    def add(self, space: ImportSpace) -> None:
+        """Find the modules of a space from now on."""
+        with self._changes:
+            self._spaces[space.prefix] = space
+            if self not in sys.meta_path:
+                sys.meta_path.insert(0, self)
+
+    def remove(self, prefix: str) -> bool:
+        """Find no modules of that prefix any more; returns whether there was a space of it."""
+        with self._changes:
+            is_known = self._spaces.pop(prefix, None) is not None
+            if not self._spaces and self in sys.meta_path:
+                sys.meta_path.remove(self)
+            return is_known
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """See importlib: find modules under the prefix of a space, and give them its builtins."""
+        prefix, dot, _ = fullname.partition(".")
+        space = self._spaces.get(prefix) if dot else None
+        return None if space is None else space.find_spec(fullname, path)
+
+
+_FINDER = _Finder()
+
+
+class ImportSpace:
     """The modules of one instance; `install` before use, `remove` at the end."""
 
     def __init__(self, key: str, package: Path, output: TextIO | None = None) -> None:
@@ -76,13 +111,12 @@ class ImportSpace(importlib.abc.MetaPathFinder):
         parent = ModuleType(self.prefix, "The modules of one function.")
         parent.__path__ = [self._root]
         sys.modules[self.prefix] = parent
-        sys.meta_path.insert(0, self)
+        _FINDER.add(self)
 
     def remove(self) -> None:
         """Forget the modules, so that a new version of the function begins with none."""
-        sys.meta_path[:] = [
-            finder for finder in sys.meta_path if not (isinstance(finder, ImportSpace) and finder.prefix == self.prefix)
-        ]
+        if not _FINDER.remove(self.prefix):
+            return  # and nothing of it was ever imported
         for name in list(sys.modules):
             if name == self.prefix or name.startswith(self.prefix + "."):
                 del sys.modules[name]
@@ -107,12 +141,8 @@ class ImportSpace(importlib.abc.MetaPathFinder):
             self._known[name] = known
         return known
 
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        """See importlib: find modules under the prefix, and give them the space's builtins."""
-        if not fullname.startswith(self.prefix + "."):
-            return None
+    def find_spec(self, fullname: str, path: Sequence[str] | None) -> importlib.machinery.ModuleSpec | None:
+        """Return where a module under the prefix is, None without one; it gets the space's builtins."""
         spec = importlib.machinery.PathFinder.find_spec(fullname, path)
         if spec is not None and isinstance(spec.loader, importlib.machinery.SourceFileLoader):
             spec.loader = _Loader(fullname, spec.loader.path, self._builtins)

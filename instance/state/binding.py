@@ -6,12 +6,15 @@ a read at once while what was changed still gets its time to be stored.
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Generic, TypeVar
 
+from ...state.limits import WRITER_BYTES
 from .retries import Retries
 from .session import StateSession
 
@@ -75,7 +78,8 @@ class StateBinding:
         """
         self._reads = Retries(url, table, report)
         self._writes = Retries(url, table, report)
-        self.session = StateSession(self._reads.read)
+        self._writer_id = os.urandom(WRITER_BYTES)
+        self.session = StateSession(partial(self._reads.look, self._writer_id))
 
     def trouble(self) -> str:
         """Return why the instance waits for the store, empty if it does not."""

@@ -10,9 +10,9 @@ from typing import TypeVar
 from ...errors import ClosedError, StateStoreUnavailable
 from ...state.client import TableClient
 from ...state.limits import address_of
+from ...state.values import Reading
 from ...tasks import Backoff, Retry
 from ..stopping import InstanceStopping
-from .session import Content
 
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 1.0
@@ -54,16 +54,19 @@ class Retries:
         self._since_s: float | None = None  # the call at hand was begun
         self._error = ""  # of its last try
 
-    def read(self, keys: Sequence[bytes]) -> list[Content]:
+    def look(self, writer: bytes, keys: Sequence[bytes]) -> Reading:
         """Return what is under keys, waiting for the store as long as it takes.
+
+        Args:
+            writer: by whose changes the generation stays the same, see `TableClient.look`.
+            keys: what is asked for.
 
         Raises:
             InstanceStopping: the instance is being stopped.
             StateStoreFailed: the store cannot read its database.
             StateRefused: a key is not taken.
         """
-        values = self.call(lambda client: client.read(self.table, keys, READ_TIMEOUT_S))
-        return [None if value is None else value.data if value.number is None else value.number for value in values]
+        return self.call(lambda client: client.look(self.table, keys, writer, READ_TIMEOUT_S))
 
     def call(self, action: Callable[[TableClient], _Answer]) -> _Answer:
         """Return what ``action`` returns, repeating it while the store is away.

@@ -11,9 +11,12 @@ both, and then the increments came after. The function's thread may use everythi
 of a message that it does not belong to, or of none.
 
 Reads of the store are kept until the unit ends: all its messages were here when it began, so what led to them was
-stored before. Functions mostly ask for the keys that they asked for a moment ago, so the first question of a unit asks
-for those of the last units too, in one call: for up to four times as many keys as the last unit asked for, which costs
-little beside the calls that it saves.
+stored before. They are kept beyond it too, up to `KEPT_BYTES_MAX`, but not believed: the first question of each unit
+brings the table's *generation*, which is another one when anybody else changed the table meanwhile. If it is the same,
+what was kept holds, with what this session changed; one short question is then all that a unit asks. If not, all of it
+is dropped. Functions mostly ask for the keys that they asked for a moment ago, so the next question is for those of the
+last units too, in one call: for up to four times as many keys as the last unit asked for, which costs little beside the
+calls that it saves. While others change the table all the time, the first question of a unit asks for them at once.
 
 The store may refuse an increment, long after the function made it: the key holds text. What the function did meanwhile
 is asked for again then, and the key is a *suspect*: it is read before it is incremented, so that the refusal meets the
@@ -21,6 +24,11 @@ very call that it is about.
 
 Invariant: a number that comes from the store is never combined with increments that may be part of it already. A key
 that is incremented in a layer under way is therefore read only after that layer is stored, which takes one commit.
+
+Invariant: what is kept is what the table holds if nobody else has changed it since the generation `_kept_at` was taken.
+So what a unit finds in a layer on its way is *passing* and not kept: whether another's change came before or after that
+layer nobody knows. A change that this session makes while it knows the generation is kept, as another's change before
+it was read, and one after it changes the generation. When a layer fails, nothing that was kept is believed any more.
 """
 
 from __future__ import annotations
@@ -33,13 +41,24 @@ from typing import Any, NoReturn
 
 from ...errors import InvalidConfig, StateRefused
 from ...state.limits import VALUE_BYTES_MAX, check_key, check_put
-from ...state.values import COUNTER_BYTES, COUNTER_MAX, COUNTER_MIN, counter_bytes, counter_number
+from ...state.values import (
+    COUNTER_BYTES,
+    COUNTER_MAX,
+    COUNTER_MIN,
+    Content,
+    Reading,
+    counter_bytes,
+    counter_number,
+)
 from ..stopping import InstanceStopping
 from .layer import Layer
 
 READ_AHEAD_KEYS_MAX = 10_000
 READ_AHEAD_BYTES_MAX = 1024 * 1024
 READ_AHEAD_FACTOR = 4
+KEPT_BYTES_MAX = 8 * 1024 * 1024
+"""Of what units before have read, with what it costs in memory beside the bytes; a unit reads as much beside it."""
+KEPT_ROW_BYTES = 250  # of memory for a key, beside its characters and its value
 LAYER_BYTES_MAX = 1024 * 1024  # a piece is shipped soon after its changes are larger
 LAYER_KEYS_MAX = 10_000
 SUSPECTS_MAX = 1000
@@ -47,27 +66,39 @@ ROW_BYTES = 64  # what a change costs beside its value, for the bounds only
 _SURELY_SHORT = 1024  # characters of a key; four bytes each fit
 NO_THREAD = 0
 
-Content = bytes | int | None
-"""What is under a key: bytes, a number if it is a counter, or nothing."""
-
 
 class StateSession:
-    """The state of one instance as its function sees it."""
+    """The state of one instance as its function sees it.
 
-    def __init__(self, read: Callable[[Sequence[bytes]], Sequence[Content]]) -> None:
+    Attributes:
+        before_wait: called on the function's thread before it waits until what was taken is stored.
+    """
+
+    def __init__(self, read: Callable[[Sequence[bytes]], Reading]) -> None:
         """Begin without changes.
 
         Args:
-            read: asks the store; called on the function's thread, may block, raises what the function shall see.
+            read: asks the store, see `TableClient.look`, by the writer that stores the layers; called on the function's
+                thread, may block, raises what the function shall see.
         """
+        self.before_wait: Callable[[], None] | None = None
         self._read = read
         self._values: dict[str, bytes | None] = {}
         self._increments: dict[str, int] = {}
         self._written_bytes = 0
-        self._known: dict[str, Content] = {}  # of the store and the layers, without the fresh changes
+        self._known: dict[str, Content] = {}  # of the store and the layers, without the fresh changes; in this unit
+        self._known_bytes = 0  # that were read in this unit
+        self._passing: set[str] = set()  # known keys that were found in layers
+        self._is_current = False  # the store was asked in this unit, and `_known` has what was kept
+        self._kept: dict[str, Content] = {}  # what was known in former units; only while this one has not asked
+        self._kept_at = 0  # the generation of what is kept; 0: nothing is
+        self._is_shared = False  # others had changed the table when the store was asked last
+        self._is_doubtful = False  # a layer was not stored, and what is kept may hold of it
         self._asked: dict[str, None] = {}  # in this unit
-        self._recent: dict[str, int] = {}  # keys of the last units with what they cost to read, newest last
-        self._ahead: dict[str, None] = {}  # what the next question asks for, too
+        self._asked_before = 0  # so many keys in the last unit that asked
+        self._recent: dict[str, int] = {}  # keys of the last units with what they take in memory, newest last
+        self._recent_bytes = 0
+        self._is_ahead_due = False  # the next question asks for recent keys, too
         self._suspects: dict[str, None] = {}
         self._layers: dict[int, Layer] = {}
         self._layer_count = 0
@@ -164,10 +195,9 @@ class StateSession:
 
     def _load(self, key: str) -> None:
         """Make known what is under a key when all layers are stored."""
-        layers = list(self._layers.values())
         base: Content = None
         is_written = is_counted = False
-        for layer in layers:
+        for layer in list(self._layers.values()):
             if key in layer.values:
                 base, is_written = layer.values[key], True
             if key in layer.increments:
@@ -176,18 +206,75 @@ class StateSession:
                     base = _sum(key, base, layer.increments[key])
         if is_written:
             self._known[key] = base
+            self._passing.add(key)
             return
+        if self._is_doubtful and not self._is_current:
+            self._is_doubtful = False  # first: what fails from now on is the next unit's doubt
+            self._drop_kept()
+        if self._kept and not self._is_shared:
+            self._ask([] if key in self._kept or is_counted else [key])
+            if key in self._known:
+                return
         if is_counted:
             self._wait_for_layers()
-            layers = []
-        names = [key]
-        for name in self._ahead:
-            pending = any(name in layer.values or name in layer.increments for layer in layers)
-            if not pending and name != key and name not in self._known:
+        self._ask([key, *self._keys_ahead(key)])
+
+    def _ask(self, names: Sequence[str]) -> None:
+        """Read keys that no layer changes, and learn whether what was kept holds."""
+        contents, generation = self._read([name.encode() for name in names])
+        if not self._is_current:
+            self._is_current = True
+            self._is_shared = self._kept_at not in (0, generation)
+            if self._kept_at == generation:
+                self._believe_kept()
+            else:
+                self._drop_kept()
+                self._kept_at = generation
+        known_bytes = sum(map(_memory, names, contents))
+        self._known_bytes += known_bytes
+        if self._known_bytes > KEPT_BYTES_MAX:
+            self._forget_known()
+            self._known_bytes = known_bytes
+        self._known.update(zip(names, contents, strict=True))
+
+    def _forget_known(self) -> None:
+        """Read the store anew within a unit that has read, or changed, more than is kept."""
+        self._known.clear()
+        self._passing.clear()
+        self._known_bytes = 0
+
+    def _believe_kept(self) -> None:
+        kept, self._kept = self._kept, {}
+        for key in self._known:  # what was found in layers before the store was asked
+            if key in kept:
+                self._passing.discard(key)
+            else:
+                kept[key] = self._known[key]
+        self._known = kept
+
+    def _drop_kept(self) -> None:
+        self._kept = {}
+        self._kept_at = 0
+
+    def _keys_ahead(self, key: str) -> list[str]:
+        """Return the keys that a question for ``key`` asks for as well, for the first one of a unit that needs any."""
+        if not self._is_ahead_due:
+            return []
+        self._is_ahead_due = False
+        known, layers = self._known, list(self._layers.values())
+        keys_left = min(READ_AHEAD_FACTOR * self._asked_before, READ_AHEAD_KEYS_MAX)
+        bytes_left = READ_AHEAD_BYTES_MAX
+        names: list[str] = []
+        for name in reversed(self._recent):
+            keys_left -= 1
+            bytes_left -= self._recent[name] - KEPT_ROW_BYTES + ROW_BYTES
+            if keys_left < 0 or bytes_left < 0:
+                break
+            if name == key or name in known:
+                continue
+            if not any(name in layer.values or name in layer.increments for layer in layers):
                 names.append(name)
-        self._known.update(zip(names, self._read([name.encode() for name in names]), strict=True))
-        for name in names:
-            self._ahead.pop(name, None)
+        return names
 
     def _wait_for_layers(self) -> None:
         """Wait until the store has everything that was taken.
@@ -195,6 +282,8 @@ class StateSession:
         Raises:
             InstanceStopping: the instance is being stopped.
         """
+        if self.before_wait is not None:
+            self.before_wait()
         with self._forgotten:
             while self._layers:
                 if self._is_stopping:
@@ -218,12 +307,16 @@ class StateSession:
         Args:
             ends_unit: read the store anew from now on.
         """
-        if self._asked and ends_unit:
-            self._plan_ahead()
+        if self._known:
+            self._absorb(self._known)
+            if self._known_bytes > KEPT_BYTES_MAX:
+                self._forget_known()
+        if self._kept:
+            self._absorb(self._kept)
+        if ends_unit:
+            self._end_unit()
         if not self._increments and not self._values:
             return None
-        if self._known:
-            self._know_of_fresh_changes()
         self._layer_count += 1
         size = self._written_bytes + ROW_BYTES * (len(self._increments) + len(self._values))
         layer = Layer(self._layer_count, self._values, self._increments, size)
@@ -231,36 +324,57 @@ class StateSession:
         self._values, self._increments, self._written_bytes = {}, {}, 0
         return layer
 
-    def _know_of_fresh_changes(self) -> None:
-        self._known.update(self._values)
-        for key in self._increments.keys() & self._known.keys():
+    def _absorb(self, contents: dict[str, Content]) -> None:
+        """Have contents, known or kept, follow the fresh changes of their keys."""
+        for key in self._values.keys() & contents.keys():
+            contents[key] = data = self._values[key]
+            self._known_bytes += len(data or b"")
+            if key in self._recent:
+                self._size_up(key, data)
+            if self._is_current:
+                self._passing.discard(key)
+        for key in self._increments.keys() & contents.keys():
             try:
-                self._known[key] = _sum(key, self._known[key], self._increments[key])
+                contents[key] = _sum(key, contents[key], self._increments[key])
             except StateRefused:
-                del self._known[key]  # what the store will refuse; it was incremented before it was read
+                del contents[key]  # what the store will refuse; it was incremented before it was read
+                self._passing.discard(key)
 
-    def _plan_ahead(self) -> None:
-        recent, known = self._recent, self._known
-        for key in self._asked:
-            recent.pop(key, None)
-            content = known.get(key)
-            recent[key] = ROW_BYTES + (len(content) if isinstance(content, bytes) else 0)
-        keys_left = min(READ_AHEAD_FACTOR * len(self._asked), READ_AHEAD_KEYS_MAX)
-        bytes_left = READ_AHEAD_BYTES_MAX
-        self._ahead = {}
-        for key in reversed(recent):
-            keys_left -= 1
-            bytes_left -= recent[key]
-            if keys_left < 0 or bytes_left < 0:
-                break
-            self._ahead[key] = None
-        while len(recent) > READ_AHEAD_KEYS_MAX:
-            del recent[next(iter(recent))]
-        self._asked = {}
-        known.clear()
+    def _end_unit(self) -> None:
+        """Keep what is known, and read the store anew from now on."""
+        if self._asked:
+            known, recent = self._known, self._recent
+            for key in self._asked:
+                self._recent_bytes -= recent.pop(key, 0)
+                recent[key] = 0
+                self._size_up(key, known.get(key))
+            self._asked_before = len(self._asked)
+            self._asked = {}
+            self._is_ahead_due = True
+        if self._known:
+            for key in self._passing:
+                del self._known[key]
+            self._passing.clear()
+            if self._is_current and self._kept_at:
+                self._kept = self._known
+            self._known = {}
+        self._known_bytes = 0
+        self._is_current = False
+        while self._recent_bytes > KEPT_BYTES_MAX:
+            oldest = next(iter(self._recent))
+            self._recent_bytes -= self._recent.pop(oldest)
+            self._kept.pop(oldest, None)
 
-    def forget(self, layer: Layer) -> None:
+    def _size_up(self, key: str, content: Content) -> None:
+        """Count what a recent key takes in memory."""
+        size = _memory(key, content)
+        self._recent_bytes += size - self._recent[key]
+        self._recent[key] = size
+
+    def forget(self, layer: Layer, *, is_stored: bool = True) -> None:
         """Drop a layer that is stored, or that never will be (from any thread)."""
+        if not is_stored:
+            self._is_doubtful = True  # before anybody can find it gone
         with self._forgotten:
             self._layers.pop(layer.number, None)
             self._forgotten.notify_all()
@@ -284,6 +398,11 @@ def outside_of_call(method: str, why: str) -> str:
         f"context.{method} was called on thread {threading.current_thread().name!r}, which is not inside a call of the"
         f" function: {why}; call it where the function is called, on its own thread, before it returns"
     )
+
+
+def _memory(key: str, content: Content) -> int:
+    """Return how many bytes of memory a key and its content take, about."""
+    return KEPT_ROW_BYTES + len(key) + (len(content) if isinstance(content, bytes) else 0)
 
 
 def _sum(key: str, content: Content, amount: int) -> int:

@@ -7,11 +7,9 @@ repeated with it until it is answered: the store makes it once, also when an ans
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 
 from ...errors import StateRefused
-from ...state.limits import WRITER_BYTES
 from ...state.values import Change, Put
 from ..gate import Gate, runs_within
 from ..stopping import InstanceStopping
@@ -30,10 +28,10 @@ Done = Callable[[BaseException | None], None]
 class StateWriter(WritingThread[tuple[Layer, Done]]):
     """Stores layers in their order."""
 
-    def __init__(self, name: str, retries: Retries) -> None:
-        """Prepare; see `WritingThread`."""
+    def __init__(self, name: str, retries: Retries, writer: bytes) -> None:
+        """Prepare; see `WritingThread`, and `TableClient.apply` for ``writer``."""
         super().__init__(name, retries)
-        self._writer = os.urandom(WRITER_BYTES)
+        self._writer = writer
         self._sequence = 0
 
     def store(self, layer: Layer, done: Done) -> None:
@@ -102,7 +100,7 @@ class StateLink(StateBinding):
     def __init__(self, url: str, table: str, name: str, report: Callable[[str, str], None]) -> None:
         """Prepare the state of the instance ``name``; see `StateBinding`."""
         super().__init__(url, table, report)
-        self._writer = StateWriter(f"state of {name}", self._writes)
+        self._writer = StateWriter(f"state of {name}", self._writes, self._writer_id)
         self._gate = Gate(ROWS_MAX, BYTES_MAX)
 
     def take(self, *, ends_unit: bool) -> tuple[Layer | None, bool]:
@@ -116,7 +114,7 @@ class StateLink(StateBinding):
         """Bring a layer to the store; ``done`` is called on a thread of ours, with the error if it failed for good."""
 
         def finish(error: BaseException | None) -> None:
-            self.session.forget(layer)
+            self.session.forget(layer, is_stored=error is None)
             self._gate.leave(layer.rows, layer.size)
             if isinstance(error, StateRefused) and error.key is not None:
                 self.session.suspect(error.key)

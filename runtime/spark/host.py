@@ -3,9 +3,9 @@
 Design: it is started by exec, not forked from the zygote, because Spark makes threads. It shares with the worker
 nothing but one socket, over which both send JSON objects (`process/messages`). The main thread serves that socket and
 never waits for Spark; each function has a thread of its own, which loads the code and then does one run after the
-other. The JVM starts with the first run that needs it, so that a mistake in a function is told without waiting for it,
-and its end is the end of this process: the worker starts another. When the worker dies, the kernel ends this process,
-and the JVM ends with the pipe that is its standard input.
+other. The JVM starts when the first function is loaded, or, if the worker says so, with the first run that needs it; a
+mistake in a function is told without waiting for it. Its end is the end of this process: the worker starts another.
+When the worker dies, the kernel ends this process, and the JVM ends with the pipe that is its standard input.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import selectors
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -28,6 +29,7 @@ import setproctitle
 from ...errors import MagnetarError, ProtocolError
 from ...instance.logs.file import FILE_BYTES_MAX, rotated, tail
 from ...instance.spec import InstanceSpec, from_json
+from ...spark.build_class_archive import PROGRAM as ARCHIVE_PROGRAM
 from ...spark.jobs.spark_job import RunCancelled
 from ...spark.session import Session, open_session
 from ...spark.session_config import SessionConfig
@@ -41,6 +43,8 @@ ORDERLY_END_S = 3.0
 LOG_LINES_OF_A_CRASH = 10
 ANSWER_S = 5.0
 """A JVM that was asked whether its context is stopped has answered by then, or is busy."""
+ARCHIVE_AFTER_S = 30.0
+"""A session has been open for so long before the archive of classes is built, if it had to start without."""
 _OPENING_POLL_S = 0.1
 _CHECK_S = 1.0
 _READ_BYTES = 64 * 1024
@@ -56,7 +60,8 @@ class SharedSession:
         self._has_died = has_died
         self._opening: Future[Session] | None = None
         self._lock = threading.Lock()
-        self._is_closing = False
+        self._closing = threading.Event()
+        self._is_used = False  # a run does not wait behind what would be done ahead of it
 
     def open(self, is_cancelled: Callable[[], bool]) -> Session:
         """Return the session.
@@ -65,6 +70,10 @@ class SharedSession:
             InvalidConfig, SparkFailed: it cannot be started.
             RunCancelled: nobody wants it any more; it is opened all the same, for the next.
         """
+        self._is_used = True
+        return self._wait(is_cancelled)
+
+    def _wait(self, is_cancelled: Callable[[], bool]) -> Session:
         with self._lock:
             if self._opening is None:
                 self._opening = Future()
@@ -77,20 +86,53 @@ class SharedSession:
 
     def _open(self, opening: Future[Session]) -> None:
         try:
-            session = open_session(self._config)
+            session = open_session(self._config, with_sql=False)
         except BaseException as error:  # noqa: BLE001  told to all who wait
             with self._lock:
                 self._opening = None
             opening.set_exception(error)
             return
         threading.Thread(target=self._watch, args=(session.pid,), name="JVM watch", daemon=True).start()
+        if self._config.class_archive and not session.has_archive:
+            threading.Thread(target=self._build_archive, name="archive of classes", daemon=True).start()
         opening.set_result(session)
+
+    def open_ahead(self, *, with_sql: bool) -> None:
+        """Open the session before a run needs it, and have its Python workers started; from a thread of its own.
+
+        Args:
+            with_sql: the run will need that too.
+        """
+        threading.Thread(target=self._open_ahead, args=(with_sql,), name="opening ahead", daemon=True).start()
+
+    def _open_ahead(self, with_sql: bool) -> None:
+        try:
+            session = self._wait(self._closing.is_set)
+            if not self._is_used:
+                session.warm_up(with_sql=with_sql)
+        except RunCancelled:
+            pass  # this process ends
+        except Exception as error:  # noqa: BLE001  the first run tries again, and says why it cannot
+            _log.warning("Spark was not started ahead of a run: %s", error)
+
+    def _build_archive(self) -> None:
+        """Have a child build what the next JVM starts from, at a time when this one has less to do."""
+        if self._closing.wait(ARCHIVE_AFTER_S):
+            return
+        with (
+            contextlib.suppress(OSError),
+            subprocess.Popen(ARCHIVE_PROGRAM, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as child,
+        ):
+            # This thread waits for its end: the child ends with the thread that started it.
+            while child.poll() is None:
+                if self._closing.wait(_CHECK_S):
+                    child.terminate()
 
     def _watch(self, pid: int) -> None:
         # Not reaped here: the session's own process object does that.
         with contextlib.suppress(ChildProcessError):
             os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-        if not self._is_closing:
+        if not self._closing.is_set():
             log_file = self._config.log_file
             said = tail(log_file, LOG_LINES_OF_A_CRASH) if log_file is not None else ""
             self._has_died(f"the JVM of Spark ended by itself; the end of its log:\n{said}".rstrip())
@@ -104,7 +146,7 @@ class SharedSession:
             opening = self._opening
         if opening is None or not opening.done() or opening.exception() is not None:
             return False
-        context = opening.result().spark.sparkContext
+        context = opening.result().context
         answers: list[bool] = []
 
         def ask() -> None:
@@ -120,7 +162,7 @@ class SharedSession:
 
     def close(self) -> None:
         """End the session in order, by force after `ORDERLY_END_S`."""
-        self._is_closing = True
+        self._closing.set()
         with self._lock:
             opening = self._opening
         if opening is None:
@@ -186,7 +228,8 @@ class Host:
         function = self._functions.get(number)
         match command["command"]:
             case "add":
-                self._functions[number] = HostedFunction(number, from_json(command["spec"]), self)
+                function = HostedFunction(number, from_json(command["spec"]), self, starts_ahead=command["ahead"])
+                self._functions[number] = function
             case "run" if function is not None:
                 function.run(command["run"])
             case "cancel" if function is not None:

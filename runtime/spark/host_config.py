@@ -23,6 +23,8 @@ class SparkConfig:
         driver_host: where executors of a cluster reach this machine.
         settings: of Spark; they win over ours.
         idle_s: a host that has had nothing to do for so long is ended; it takes some seconds to start one again.
+        class_archive: build an archive of the classes that the JVM loads, and start it from that.
+        starts_ahead: start the session as soon as the first function is loaded, not with the first run.
         program: starts a host; a test may have another.
     """
 
@@ -32,6 +34,8 @@ class SparkConfig:
     driver_host: str = "127.0.0.1"
     settings: Mapping[str, str] = field(default_factory=dict)
     idle_s: float = 600.0
+    class_archive: bool = True
+    starts_ahead: bool = True
     program: tuple[str, ...] = (sys.executable, "-P", "-m", "magnetar.runtime.spark.host")
 
     def __post_init__(self) -> None:
@@ -49,6 +53,7 @@ class SparkConfig:
             driver_host=self.driver_host,
             settings=self.settings,
             log_file=self.data_dir / "logs" / "spark.log",
+            class_archive=self.class_archive,
         )
 
 
@@ -61,5 +66,6 @@ def config_from_text(text: str) -> SessionConfig:
     """Return the settings that `config_to_text` wrote."""
     fields = json.loads(text)
     fields["directory"] = Path(fields["directory"])
+    fields["jvm_options"] = tuple(fields["jvm_options"])
     fields["log_file"] = Path(fields["log_file"]) if fields["log_file"] is not None else None
     return SessionConfig(**fields)

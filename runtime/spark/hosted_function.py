@@ -29,7 +29,13 @@ _log = logging.getLogger(__name__)
 
 
 class Job(Protocol):
-    """A loaded function."""
+    """A loaded function.
+
+    Attributes:
+        is_dataframe: it takes a DataFrame; else each message.
+    """
+
+    is_dataframe: bool
 
     def run(self, run_id: str, report: Callable[[RunProgress], None]) -> RunProgress:
         """Process the backlog and return how the run ended; raises nothing."""
@@ -94,11 +100,12 @@ class Throttle:
 class HostedFunction:
     """One function and its thread."""
 
-    def __init__(self, number: int, spec: InstanceSpec, host: Host) -> None:
-        """Begin to load it."""
+    def __init__(self, number: int, spec: InstanceSpec, host: Host, *, starts_ahead: bool) -> None:
+        """Begin to load it; ``starts_ahead``: open the session as soon as it is loaded."""
         self._number = number
         self._spec = spec
         self._host = host
+        self._starts_ahead = starts_ahead
         self._job: Job | None = None
         self._orders: SimpleQueue[str | None] = SimpleQueue()
         self._is_wanted = True
@@ -163,6 +170,8 @@ class HostedFunction:
         else:
             instance_log.write("INFO", f"instance {self._spec.key} is ready for runs")
             self._host.tell({"event": "loaded", "id": self._number, "unfinished": unfinished})
+            if self._starts_ahead:
+                self._host.session.open_ahead(with_sql=self._job.is_dataframe)
             return ""
         instance_log.write("ERROR", f"instance {self._spec.key} ends: {reason}")
         return reason

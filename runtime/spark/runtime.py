@@ -170,7 +170,8 @@ class SparkRuntime:
             self._instances[instance.number] = instance
             self._used_s = self._clock()
             instance.added(self._host)
-            self._host.channel.tell({"command": "add", "id": instance.number, "spec": instance.spec.to_json()})
+            command = {"command": "add", "id": instance.number, "spec": instance.spec.to_json()}
+            self._host.channel.tell(command | {"ahead": self.config.starts_ahead})
 
     async def _start_host(self) -> None:
         session = self.config.session()

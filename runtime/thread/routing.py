@@ -9,6 +9,10 @@ Python's logging is one for the process. A function that sets up its own, by ``b
 ``dictConfig``, takes the root logger's handlers away, disables loggers that are there, or all of them. So the root
 logger's list of handlers does not give up those of the worker, and what can be changed past it is put back by `mend`,
 which is called twice a second and after each import of a function. What a function adds stays.
+
+A worker with thousands of functions has as many loggers, so `mend` does not look at all of them: a configuration
+disables everything that it does not name, so a few loggers tell whether there was one; and of the others a part is
+looked at each time, for a function that disables a single one.
 """
 
 from __future__ import annotations
@@ -24,6 +28,10 @@ from ...instance.logs.file import InstanceLog, LogHandler, LogStream
 log = logging.getLogger(__name__)
 
 OURS = "magnetar"
+LOOKED_AT_ONCE = 500
+"""Loggers that one call of `mend` looks at, where none of the samples is disabled."""
+_SAMPLES = (__name__, "fn_", f"{OURS}/")
+"""A logger of each kind that is kept; the latter two are there for this alone."""
 
 
 class _KeptHandlers(list[logging.Handler]):
@@ -47,6 +55,9 @@ class LoggingGuard:
         self._handlers = list(root.handlers)
         self._level = root.level
         self._disable = root.manager.disable
+        self._samples = [logging.getLogger(name) for name in _SAMPLES]
+        self._taking = threading.Lock()
+        self._left: list[str] = []  # loggers that are not looked at yet in this round
         root.handlers = _KeptHandlers(self._handlers)
 
     def mend(self) -> None:
@@ -76,12 +87,22 @@ class LoggingGuard:
     def _enable(self) -> int:
         """Enable the loggers of this package and those of instances again; return how many were not."""
         count = 0
-        for name, logger in list(logging.getLogger().manager.loggerDict.items()):
+        known = logging.getLogger().manager.loggerDict
+        for name in list(known) if any(sample.disabled for sample in self._samples) else self._next():
+            logger = known.get(name)
             is_kept = name.partition(".")[0] == OURS or "/" in name or name.startswith("fn_")
             if is_kept and isinstance(logger, logging.Logger) and logger.disabled:
                 logger.disabled = False
                 count += 1
         return count
+
+    def _next(self) -> list[str]:
+        """Return the names of the loggers that are looked at now."""
+        with self._taking:
+            if not self._left:
+                self._left = list(logging.getLogger().manager.loggerDict)
+            taken, self._left = self._left[-LOOKED_AT_ONCE:], self._left[:-LOOKED_AT_ONCE]
+        return taken
 
     def end(self) -> None:
         """Keep nothing any more; what is changed at this moment is put back."""

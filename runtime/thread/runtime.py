@@ -50,7 +50,7 @@ class ThreadHome:
     def enter_thread(self) -> None:  # noqa: D102  documented in loader.Home
         self._router.enter(self._log)
         for logger in self._loggers:
-            logger.setLevel(logging.INFO)
+            logger.level = logging.INFO  # setLevel() empties the caches of all loggers; these have nothing cached yet
             logger.propagate = False
             for old in list(logger.handlers):  # of an abandoned run
                 logger.removeHandler(old)

@@ -124,7 +124,7 @@ class PlannedRun:
     def _open(self) -> SparkContext:
         if self._context is None:
             self._session = self._function.open_session()
-            self._context = self._session.spark.sparkContext
+            self._context = self._session.context
         self._check_cancelled()
         return self._context
 

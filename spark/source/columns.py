@@ -1,25 +1,24 @@
-"""Turns entries into Arrow record batches, column by column, without a Python object per message where that can be.
+"""Turns entries into Arrow record batches, column by column, with little Python per message.
 
-Design: a batch is a table of bytes already. Where its messages have the same metadata, which is the common case, the
-values are one strided copy and every other column a constant. Only batches whose messages differ are taken apart.
-It needs pyarrow, but no Spark.
+Design: a batch is a table of bytes already. Where its messages have the same metadata and the same size, the values are
+one strided copy. Else it is split into payloads and metadata, both bytes; what the columns show of the metadata is read
+for all rows of a record batch at once (`header_columns`). It needs pyarrow, but no Spark.
 """
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from ...wire.batch import decode_batch, uniform_rows
+from ...wire.batch import split_batch, uniform_rows
 from ...wire.bulk import varint
 from ...wire.message_id import MessageId
-from ...wire.pulsar_api_pb2 import MessageMetadata, SingleMessageMetadata
 from ...wire.topic_name import parse_topic_name
+from .header_columns import MAY_BE_TOMBSTONE, NOTHING, PROPERTIES, TIMESTAMP, TOMBSTONE, HeaderColumns, attributes_of
 from .options import NOT_NULL, ReadOptions
 from .range_reader import Entry, RangeReader
 from .ranges import TopicRange
@@ -27,18 +26,17 @@ from .ranges import TopicRange
 BATCH_ROWS = 10_000
 """A record batch is handed on when it has so many rows; entries are not cut, so it may have more."""
 BATCH_BYTES = 8 * 1024 * 1024
-"""Or when its values have so many bytes."""
-
-Header = SingleMessageMetadata | MessageMetadata
+"""Or when its values and metadata have so many bytes."""
+SHOWN_OF_METADATA = ("__key", "__eventTime", "__messageProperties")
 
 ARROW_TYPES: dict[str, pa.DataType] = {
     "value": pa.binary(),
     "__key": pa.binary(),
     "__topic": pa.string(),
     "__messageId": pa.binary(),
-    "__publishTime": pa.timestamp("us", "UTC"),
-    "__eventTime": pa.timestamp("us", "UTC"),
-    "__messageProperties": pa.map_(pa.string(), pa.string()),
+    "__publishTime": TIMESTAMP,
+    "__eventTime": TIMESTAMP,
+    "__messageProperties": PROPERTIES,
 }
 """What Spark expects for each column."""
 
@@ -56,7 +54,7 @@ class Rows(NamedTuple):
         data: their payloads, joined.
         lengths: of each payload.
         indexes: of each in its batch, None for all of them.
-        headers: metadata of each; one for all if they are the same.
+        encoded: metadata of each; one for all if they differ in nothing that a column shows.
         batch_size: messages in the batch, 0 if the message came alone.
     """
 
@@ -64,12 +62,18 @@ class Rows(NamedTuple):
     data: bytes
     lengths: np.ndarray
     indexes: list[int] | None
-    headers: Sequence[Header]
+    encoded: list[bytes]
     batch_size: int
 
 
-def rows_of(entry: Entry, first_index: int, last_index: int | None) -> Rows | None:
+def rows_of(entry: Entry, first_index: int, last_index: int | None, *, only_values: bool = False) -> Rows | None:
     """Return the messages of an entry from ``first_index`` to ``last_index``, without those that compaction removed.
+
+    Args:
+        entry: the messages.
+        first_index: 0 for all.
+        last_index: None for all.
+        only_values: of the metadata nothing is wanted but which messages have no value.
 
     Raises:
         ProtocolError: the batch is damaged.
@@ -77,37 +81,33 @@ def rows_of(entry: Entry, first_index: int, last_index: int | None) -> Rows | No
     metadata = entry.metadata
     if not entry.is_batch:
         # A position inside a batch says nothing about a message that came alone.
-        return Rows(1, entry.body, np.array([len(entry.body)], np.int32), None, (metadata,), 0)
+        encoded = (TOMBSTONE if metadata.null_value else NOTHING) if only_values else attributes_of(metadata)
+        return Rows(1, entry.body, np.array([len(entry.body)], np.int32), None, [encoded], 0)
     size = metadata.num_messages_in_batch
     body = entry.body
     uniform = uniform_rows(body, size, ignores_sequence_ids=True)
     first = min(first_index, size)
     end = size if last_index is None else min(last_index + 1, size)
     if uniform is not None and not uniform[1].compacted_out:
-        start, header = uniform
+        start = uniform[0]
         table = np.frombuffer(body, np.uint8).reshape(size, -1)[first:end, start:]
         count, width = table.shape
         if count <= 0:
             return None
         indexes = None if count == size else list(range(first, end))
-        return Rows(count, table.tobytes(), np.full(count, width, np.int32), indexes, (header,), size)
-    payloads, headers = decode_batch(body, size)
-    chosen = [index for index in range(first, end) if not headers[index].compacted_out]
-    if not chosen:
-        return None
-    if len(chosen) < size:
-        payloads = [payloads[index] for index in chosen]
-        headers = [headers[index] for index in chosen]
+        return Rows(count, table.tobytes(), np.full(count, width, np.int32), indexes, [body[4:start]], size)
+    payloads, headers = split_batch(body, size)
+    rows, indexes = headers.encoded, None
+    if b"" in payloads or first > 0 or end < size:  # what compaction removed has no payload
+        indexes = [index for index in range(first, end) if payloads[index] or not headers[index].compacted_out]
+        if not indexes:
+            return None
+        payloads, rows = [payloads[index] for index in indexes], [rows[index] for index in indexes]
+        indexes = None if len(indexes) == size else indexes
+    if only_values and MAY_BE_TOMBSTONE not in b"".join(rows):
+        rows = [NOTHING]
     lengths = np.fromiter(map(len, payloads), np.int32, len(payloads))
-    same = len(set(map(id, headers))) == 1
-    return Rows(
-        len(payloads),
-        b"".join(payloads),
-        lengths,
-        None if len(chosen) == size else chosen,
-        headers[:1] if same else headers,
-        size,
-    )
+    return Rows(len(payloads), b"".join(payloads), lengths, indexes, rows, size)
 
 
 class BatchBuilder:
@@ -122,12 +122,12 @@ class BatchBuilder:
         self._bytes = 0
         makers: dict[str, Callable[[], pa.Array]] = {
             "value": self._values,
-            "__key": partial(self._per_message, _key, ARROW_TYPES["__key"]),
+            "__key": lambda: self._headers.keys(),
             "__topic": self._topics,
             "__messageId": self._message_ids,
             "__publishTime": self._publish_times,
-            "__eventTime": partial(self._per_message, _event_time_us, ARROW_TYPES["__eventTime"]),
-            "__messageProperties": partial(self._per_message, _properties, ARROW_TYPES["__messageProperties"]),
+            "__eventTime": lambda: self._headers.event_times(),
+            "__messageProperties": lambda: self._headers.properties(),
         }
         self._makers = [makers[name] for name in columns]
 
@@ -140,49 +140,30 @@ class BatchBuilder:
         """Add the messages of an entry."""
         self._entries.append((entry, rows))
         self.rows += rows.num_rows
-        self._bytes += len(rows.data)
+        self._bytes += len(rows.data) + sum(map(len, rows.encoded))
 
     def take(self) -> pa.RecordBatch:
         """Return what was collected, and begin anew."""
+        self._headers = self._read_headers()
         batch = pa.RecordBatch.from_arrays([make() for make in self._makers], schema=self._schema)
         self._entries = []
         self.rows = self._bytes = 0
         return batch
+
+    def _read_headers(self) -> HeaderColumns:
+        encoded: list[bytes] = []
+        repeats: list[int] = []
+        for _, rows in self._entries:
+            encoded += rows.encoded
+            repeats += [rows.num_rows] if len(rows.encoded) == 1 else [1] * rows.num_rows
+        return HeaderColumns(encoded, None if len(encoded) == self.rows else repeats)
 
     # -- columns ---------------------------------------------------------------------------------------------------
 
     def _values(self) -> pa.Array:
         data = [rows.data for _, rows in self._entries]
         lengths = [rows.lengths for _, rows in self._entries]
-        nulls: np.ndarray | None = None
-        start = 0
-        for _, rows in self._entries:
-            for place in _tombstones(rows):
-                if nulls is None:
-                    nulls = np.zeros(self.rows, np.bool_)
-                nulls[start + place] = True
-            start += rows.num_rows
-        return _binary(data, np.concatenate(lengths), nulls)
-
-    def _per_message(self, get: Callable[[Header], Any], type_: pa.DataType) -> pa.Array:
-        """Return a column of what few messages have; ``get`` returns None for the others."""
-        pieces: list[pa.Array] = []
-        empty = 0
-        for _, rows in self._entries:
-            headers = rows.headers
-            found = list(map(get, headers))
-            if found == [None]:
-                empty += rows.num_rows
-                continue
-            if len(headers) == 1:
-                found *= rows.num_rows
-            if empty:
-                pieces.append(pa.nulls(empty, type_))
-                empty = 0
-            pieces.append(pa.array(found, type_))
-        if empty or not pieces:
-            pieces.append(pa.nulls(empty, type_))
-        return pieces[0] if len(pieces) == 1 else pa.concat_arrays(pieces)
+        return _binary(data, np.concatenate(lengths), self._headers.tombstones)
 
     def _topics(self) -> pa.Array:
         lengths: np.ndarray = np.full(self.rows, len(self._topic), np.int32)
@@ -230,41 +211,16 @@ def _id_tails(batch_size: int) -> tuple[list[bytes], np.ndarray]:
     return tails, np.fromiter(map(len, tails), np.int32, batch_size)
 
 
-def _tombstones(rows: Rows) -> Iterator[int]:
-    if len(rows.headers) == 1:
-        if rows.headers[0].null_value:
-            yield from range(rows.num_rows)
-        return
-    for place, header in enumerate(rows.headers):
-        if header.null_value:
-            yield place
-
-
-def _key(header: Header) -> bytes | None:
-    if not header.HasField("partition_key"):
-        return None
-    key = header.partition_key
-    return base64.b64decode(key) if header.partition_key_b64_encoded else key.encode()
-
-
-def _event_time_us(header: Header) -> int | None:
-    return header.event_time * 1000 or None
-
-
-def _properties(header: Header) -> list[tuple[str, str]] | None:
-    # Spark refuses a map with a key twice; the last one counts, as in a dictionary.
-    return list({pair.key: pair.value for pair in header.properties}.items()) or None
-
-
 def read_range(wanted: TopicRange, options: ReadOptions) -> Iterator[pa.RecordBatch]:
     """Yield the messages of a range as record batches of ``options.columns``."""
     reader = RangeReader(wanted, options)
     builder = BatchBuilder(options.columns, wanted.topic, parse_topic_name(wanted.topic).partition)
     start, end = wanted.start, wanted.end
+    only_values = not any(name in SHOWN_OF_METADATA for name in options.columns)
     for entry in reader.entries():
         first_index = wanted.first_index if entry.position == start else 0
         last_index = wanted.last_index if entry.position == end else None
-        rows = rows_of(entry, first_index, last_index)
+        rows = rows_of(entry, first_index, last_index, only_values=only_values)
         if rows is None:
             continue
         builder.add(entry, rows)

@@ -34,7 +34,7 @@ from tests.support.servers import Server, running
 __all__ = ["client", "make_spec", "server", "topic"]
 
 SEEDS = int(os.environ.get("MAGNETAR_CONNECTOR_SEEDS", "4"))
-"""Of the rounds of kills in `make test-slow`."""
+"""Of the rounds of kills in `make test-crash`."""
 CODE = """
 import json, time
 from magnetar.api.connector import BatchSource, Record, Retry, Trigger

@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.connectors]
 EXAMPLE = Path(magnetar.__file__).parent / "examples" / "pipelines" / "postgres_to_database"
 TABLE = "CREATE TABLE orders (id integer PRIMARY KEY, customer text, articles integer, price numeric(10, 2))"
 KILLS = int(os.environ.get("MAGNETAR_CONNECTOR_KILLS", "40"))
-"""Of the round in `make test-slow`."""
+"""Of the round in `make test-crash`."""
 INSTANCES = ("orders-changes", "total", "totals")
 
 

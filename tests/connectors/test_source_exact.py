@@ -25,7 +25,7 @@ from tests.support.servers import Server, running
 __all__ = ["client", "make_spec", "topic"]
 
 SEEDS = int(os.environ.get("MAGNETAR_CONNECTOR_SEEDS", "4"))
-"""Of the rounds of kills in `make test-slow`."""
+"""Of the rounds of kills in `make test-crash`."""
 NUMBERS = """
 import random, time
 from magnetar.api.connector import Record, Retry, Source

@@ -67,6 +67,26 @@ async def test_state_and_outputs_agree(
     assert number_of(tables, table_of(spec.metadata), b"all") == 1000
 
 
+COUNT_OR_LOOK = """
+def process(text, context):
+    pair, is_odd = divmod(int(text[1:]), 2)
+    if is_odd:
+        return f"{pair} {context.get_counter(str(pair))}"
+    context.incr_counter(str(pair), 1)
+"""
+
+
+async def test_counter_that_the_entry_before_has_incremented_is_read(
+    client: AsyncClient, server: Broker, committing_spec: ExactSpec, topic: str
+) -> None:
+    """Although the results of entries that wait together leave together, and the read waits for their commit."""
+    await send(client, f"{topic}-in", 200, 1)
+    async with running(server.service_url, committing_spec(COUNT_OR_LOOK)):
+        await arrived(client, f"{topic}-out", 100)
+        await no_backlog(server, f"{topic}-in")
+    assert await all_messages(client, f"{topic}-out") == [b"%d 1" % pair for pair in range(100)]
+
+
 TWO_TOPICS = """
 def process(text, context):
     number = int(text[1:])

@@ -18,7 +18,7 @@ from magnetar.instance.publish_request import PublishRequest
 from magnetar.instance.state.layer import Layer
 from magnetar.instance.state.retries import Retries
 from magnetar.instance.state.session import StateSession
-from magnetar.state.values import Change, Delete, Increment, Opened, OutboxEntry
+from magnetar.state.values import Change, Delete, Increment, Opened, OutboxEntry, Reading
 from magnetar.wire import position_sequence as sequence
 from magnetar.wire.batch import decode_batch, encode_attributes
 from magnetar.wire.frames import DEFAULT_MAX_MESSAGE_BYTES
@@ -228,7 +228,10 @@ class Store:
         changes: list[Change],
         outbox: list[OutboxEntry],
         published: Position | None,
+        *,
+        writer: bytes,
     ) -> None:
+        assert writer == b"w" * 16
         self.entered.release()
         assert self.door.acquire(timeout=60)
         if new in self.errors:
@@ -246,8 +249,8 @@ class Desk:
         self.store = Store()
         self.said: list[tuple[list[int], BaseException | None]] = []
         self.has_said = threading.Semaphore(0)
-        session = StateSession(lambda keys: [None] * len(keys))
-        self.committer = Committer("commits", "u/0", cast(Retries, self.store), session, self._committed)
+        session = StateSession(lambda keys: Reading([None] * len(keys), 0))
+        self.committer = Committer("commits", "u/0", cast(Retries, self.store), session, b"w" * 16, self._committed)
 
     def _committed(self, results: Sequence[Result], error: BaseException | None) -> None:
         self.said.append(([result.position.entry_id for result in results], error))

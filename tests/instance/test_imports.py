@@ -154,6 +154,15 @@ def test_pickles_travel_between_functions_and_processes(make_space: MakeSpace) -
     assert SpacePickleSerDe(second).deserialize(pickle.dumps(ours(5))) == kind(5)
 
 
+def test_many_functions_ask_the_import_system_for_one_finder(make_space: MakeSpace) -> None:
+    """Every import of the process asks each finder, so that one per function would make all of them slower."""
+    make_space("first", {"main.py": ""}).import_module("main")
+    before = len(sys.meta_path)
+    mains = [make_space(f"f{number}", {"main.py": f"NAME = {number}"}).import_module("main") for number in range(5)]
+    assert [main.NAME for main in mains] == list(range(5))
+    assert len(sys.meta_path) == before
+
+
 def test_missing_module_is_named_without_prefix(make_space: MakeSpace) -> None:
     space = make_space("a", {"main.py": "import nowhere"})
     with pytest.raises(ModuleNotFoundError, match="No module named 'nowhere'"):

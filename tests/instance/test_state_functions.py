@@ -85,6 +85,22 @@ async def test_instances_add_up_on_the_same_keys(stateful: Stateful) -> None:
     assert min(received) > 0, f"one did it alone: {received}"
 
 
+@pytest.mark.parametrize("guarantee", [records.ATLEAST_ONCE, records.EFFECTIVELY_ONCE])
+async def test_what_others_write_is_read_by_the_next_message(
+    stateful: Stateful, guarantee: records.ProcessingGuarantees
+) -> None:
+    """Whether it came over REST or from another instance, and whatever was read and kept before."""
+    await stateful.start(stateful.spec(EVERYTHING, processingGuarantees=guarantee))
+    writer = os.urandom(16)
+    for number in range(6):
+        data = b"%d" % number
+        stateful.tables.put(stateful.function, b"a", data)
+        stateful.tables.apply(stateful.function, writer, number + 1, [Increment(b"n", 1)])
+        await stateful.send([[b"get a", b"count n", b"get b"]])
+        answers = await stateful.receive(3 * (number + 1))
+        assert answers[-3:] == [repr(data).encode(), b"%d" % (number + 1), b"None"]
+
+
 @pytest.mark.parametrize("guarantee", [records.ATMOST_ONCE, records.MANUAL])
 async def test_changes_are_stored_under_the_other_guarantees(
     stateful: Stateful, guarantee: records.ProcessingGuarantees

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,12 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from magnetar.errors import InvalidConfig, StateRefused
 from magnetar.instance.state.layer import Layer, changes_of, merge
-from magnetar.instance.state.session import READ_AHEAD_KEYS_MAX, Content, StateSession
+from magnetar.instance.state.session import KEPT_BYTES_MAX, READ_AHEAD_KEYS_MAX, StateSession
 from magnetar.instance.stopping import InstanceStopping
-from magnetar.state.values import Change, Delete, Increment, Put, counter_bytes, counter_number
+from magnetar.state.generations import Generations
+from magnetar.state.values import Change, Content, Delete, Increment, Put, Reading, counter_bytes, counter_number
 
 KEYS = ("a", "b", "ü")
 INT64 = 2**63 - 1
+
+
+TABLE = "t/n/f"
 
 
 class Store:
@@ -25,25 +31,39 @@ class Store:
 
     Attributes:
         questions: the keys of each read.
+        generations: of the table.
     """
 
     def __init__(self) -> None:
         self.content: dict[bytes, Content] = {}
         self.questions: list[list[bytes]] = []
+        self.generations = Generations()
 
-    def read(self, keys: Sequence[bytes]) -> list[Content]:
+    def read(self, keys: Sequence[bytes]) -> Reading:
+        """Answer as a service that tells no generation."""
         self.questions.append(list(keys))
-        return [self.content.get(key) for key in keys]
+        return Reading([self.content.get(key) for key in keys], 0)
 
-    def apply(self, changes: Sequence[Change]) -> None:
+    def look(self, writer: bytes, keys: Sequence[bytes]) -> Reading:
+        return Reading(self.read(keys).contents, self.generations.of(TABLE, writer))
+
+    def apply(self, changes: Sequence[Change], writer: bytes = b"") -> bool:
+        """Make changes, all or none; return whether they were made."""
+        content = dict(self.content)
         for change in changes:
             match change:
                 case Put(key, data):
-                    self.content[key] = data
+                    content[key] = data
                 case Delete(key):
-                    self.content.pop(key, None)
+                    content.pop(key, None)
                 case Increment(key, amount):
-                    self.content[key] = add(self.content.get(key), amount)
+                    try:
+                        content[key] = add(content.get(key), amount)
+                    except ValueError:
+                        return False
+        self.content = content
+        self.generations.change(TABLE, writer)
+        return True
 
 
 def add(content: Content, amount: int) -> int:
@@ -64,10 +84,12 @@ class Way:
     def __init__(self, store: Store) -> None:
         self.store = store
         self.layers: list[Layer] = []
-        self.session = StateSession(self.read)
+        self.landed: list[bool] = []  # of the first layers, whether they were stored
+        self.writer = os.urandom(16)
+        self.session = StateSession(self.look)
 
-    def read(self, keys: Sequence[bytes]) -> list[Content]:
-        return self.store.read(keys)
+    def look(self, keys: Sequence[bytes]) -> Reading:
+        return self.store.look(self.writer, keys)
 
     def ship(self, ends_unit: bool = True) -> None:
         layer = self.session.take(ends_unit=ends_unit)
@@ -75,12 +97,44 @@ class Way:
             self.layers.append(layer)
 
     def arrive(self, count: int) -> None:
-        """Let some layers be stored, in one call."""
+        """Let some layers be stored, in one call, or be refused."""
         batch, self.layers = self.layers[:count], self.layers[count:]
         if batch:
-            self.store.apply(changes_of(merge(batch)))
+            is_stored = self.store.apply(changes_of(merge(batch)), self.writer)
             for layer in batch:
-                self.session.forget(layer)
+                self.session.forget(layer, is_stored=is_stored)
+
+    def land(self) -> None:
+        """Let the oldest layer that is not in the store get there, while nobody has heard of it."""
+        if len(self.landed) < len(self.layers):
+            layer = self.layers[len(self.landed)]
+            self.landed.append(self.store.apply(changes_of(layer), self.writer))
+
+    def hear(self) -> None:
+        """Let the session hear what became of the oldest layer."""
+        if self.landed:
+            self.session.forget(self.layers.pop(0), is_stored=self.landed.pop(0))
+
+    def fail(self) -> None:
+        """Have the oldest layer never be stored."""
+        if self.layers and not self.landed:
+            self.session.forget(self.layers.pop(0), is_stored=False)
+
+    def sights(self, key: str) -> list[Content]:
+        """What may be seen under a key: what will be there once all layers are, or a layer that has landed already."""
+        content, found = self.store.content.get(key.encode()), []
+        for layers in (self.layers[len(self.landed) :], self.layers):
+            sight: Content = content
+            for layer in layers:
+                if key in layer.values:
+                    sight = layer.values[key]
+                if key in layer.increments:
+                    try:
+                        sight = add(sight, layer.increments[key])
+                    except ValueError:
+                        sight = b"no counter"
+            found.append(sight)
+        return found
 
     def would_wait(self, key: str) -> bool:
         """Whether a read of a key has to wait for layers on their way, which a lone thread cannot."""
@@ -184,6 +238,67 @@ def test_counters_of_many_sessions_are_never_counted_twice_or_lost(steps: list[t
     assert {key: store.content.get(key.encode(), 0) for key in KEYS} == totals
 
 
+steps_of_writers = st.lists(
+    st.tuples(
+        st.one_of(
+            st.just("get"),
+            st.sampled_from(["get", "put", "end"]),
+            st.sampled_from(["put", "delete", "incr", "end", "piece"]),
+            st.sampled_from(["land", "hear", "fail", "elsewhere", "restart"]),
+        ),
+        st.integers(0, 1),
+        st.sampled_from(KEYS[:2]),
+    ),
+    min_size=6,
+    max_size=60,
+)
+
+
+@given(steps_of_writers)
+@settings(max_examples=500)
+def test_what_a_unit_reads_was_there_while_it_lasted(steps: list[tuple[str, int, str]]) -> None:
+    """Whatever is kept from unit to unit: no session reads what was replaced before its unit began."""
+    store = Store()
+    ways = [Way(store) for _ in range(2)]
+    seen: list[dict[str, list[Content]]] = [{key: [None] for key in KEYS} for _ in ways]
+    for number, (what, who, key) in enumerate(steps):
+        way = ways[who]
+        session = way.session
+        match what:
+            case "put":
+                session.put_state(key, b"%d" % number)
+            case "delete":
+                session.delete_state(key)
+            case "incr":
+                with contextlib.suppress(StateRefused):
+                    session.incr_counter(key, 1)
+            case "end":
+                way.ship()
+                seen[who] = {key: [] for key in KEYS}
+            case "piece":
+                way.ship(ends_unit=False)
+            case "land":
+                way.land()
+            case "hear":
+                way.hear()
+            case "fail":
+                way.fail()
+            case "elsewhere":
+                store.apply([Put(key.encode(), b"%d" % number)])
+            case "restart":
+                store.generations = Generations()
+            case "get" if not way.would_wait(key) and key not in session._values and key not in session._increments:
+                allowed = [counter_bytes(one) if isinstance(one, int) else one for one in seen[who][key]]
+                try:
+                    found = session.get_state(key)
+                except StateRefused:
+                    found = b"no counter"
+                assert found in allowed, (found, allowed)
+        for one, contents in zip(ways, seen, strict=True):
+            for name in KEYS:
+                contents[name] += one.sights(name)
+
+
 def test_increments_beyond_64_bits_are_sent_in_parts() -> None:
     layer = Layer(1, {}, {"a": 2 * INT64 + 5, "b": -2 * INT64 - 7})
     changes = changes_of(layer)
@@ -217,6 +332,167 @@ def test_reads_are_fresh_in_each_unit_and_kept_over_its_pieces() -> None:
     way.ship(ends_unit=True)
     way.arrive(1)
     assert way.session.get_counter("a") == 6
+
+
+def test_what_is_kept_is_believed_until_another_changes_the_table() -> None:
+    way = Way(Store())
+    way.store.apply([Put(b"a", b"1"), Increment(b"n", 5)])
+    for _ in range(2):
+        assert way.session.get_state("a") == b"1"
+        assert way.session.get_counter("n") == 5
+        way.ship()
+    assert way.store.questions == [[b"a"], [b"n"], []]
+    way.store.apply([Put(b"a", b"2")])
+    assert way.session.get_state("a") == b"2"
+    assert way.session.get_counter("n") == 5
+    assert way.store.questions[3:] == [[], [b"a", b"n"]]
+
+
+def test_keys_of_before_are_asked_for_at_once_while_others_change_the_table() -> None:
+    way = Way(Store())
+    for number in range(4):
+        way.store.apply([Put(b"a", b"%d" % number)])
+        assert way.session.get_state("a") == b"%d" % number
+        way.ship()
+    assert way.store.questions == [[b"a"], [], [b"a"], [b"a"], [b"a"]]
+    for _ in range(2):
+        assert way.session.get_state("a") == b"3"
+        way.ship()
+    assert way.store.questions[5:] == [[b"a"], []]
+
+
+def test_own_changes_are_part_of_what_is_kept() -> None:
+    way = Way(Store())
+    assert way.session.get_state("a") is None
+    assert way.session.get_counter("n") == 0
+    for number in range(1, 4):
+        way.session.put_state("a", b"%d" % number)
+        way.session.incr_counter("n", 1)
+        way.ship()
+        if number == 2:
+            way.arrive(2)
+        assert way.session.get_state("a") == b"%d" % number
+        assert way.session.get_counter("n") == number
+    way.session.delete_state("a")
+    way.ship()
+    assert way.session.get_state("a") is None
+    assert way.store.questions == [[b"a"], [b"n"], [], [], []]
+
+
+def test_unread_unit_changes_what_is_kept() -> None:
+    way = Way(Store())
+    assert way.session.get_state("a") is None
+    assert way.session.get_counter("n") == 0
+    way.ship()
+    way.session.put_state("a", b"1")
+    way.session.incr_counter("n", 1)
+    way.ship()
+    way.arrive(1)
+    assert way.session.get_state("a") == b"1"
+    assert way.session.get_counter("n") == 1
+    assert way.store.questions[2:] == [[]]
+
+
+def test_nothing_is_kept_over_a_start_of_the_store() -> None:
+    way = Way(Store())
+    assert way.session.get_state("a") is None
+    way.ship()
+    way.store.content[b"a"] = b"of a backup"
+    way.store.generations = Generations()
+    assert way.session.get_state("a") == b"of a backup"
+
+
+def test_what_failed_is_not_kept() -> None:
+    way = Way(Store())
+    assert way.session.get_state("a") is None
+    way.session.put_state("a", b"1")
+    way.ship()
+    way.fail()
+    assert way.session.get_state("a") is None
+
+
+def test_what_failed_while_it_was_known_is_not_kept() -> None:
+    way = Way(Store())
+    assert way.session.get_state("a") is None
+    way.session.put_state("a", b"1")
+    way.ship()
+    assert way.session.get_state("a") == b"1"
+    way.fail()
+    way.ship()
+    assert way.session.get_state("a") is None
+
+
+def test_layer_that_another_may_have_overwritten_is_not_kept() -> None:
+    way = Way(Store())
+    way.session.get_state("a")
+    way.session.put_state("a", b"1")
+    way.ship()
+    way.land()
+    way.store.apply([Put(b"a", b"2")])
+    way.session.get_state("b")  # the generation is that of the other's change
+    assert way.session.get_state("a") == b"1"  # it is not known yet that the layer is stored
+    way.ship()
+    way.hear()
+    assert way.session.get_state("a") == b"2"
+
+
+def test_change_of_such_a_layer_before_the_store_was_asked_is_not_kept() -> None:
+    way = Way(Store())
+    way.session.get_state("b")
+    way.ship()
+    way.session.put_state("a", b"1")
+    way.ship()
+    assert way.session.get_state("a") == b"1"
+    way.session.put_state("a", b"2")
+    way.ship(ends_unit=False)
+    way.land()
+    way.land()
+    way.store.apply([Put(b"a", b"3")])
+    way.session.get_state("b")
+    way.ship()
+    way.hear()
+    way.hear()
+    assert way.session.get_state("a") == b"3"
+
+
+def test_memory_of_what_is_kept_is_bounded() -> None:
+    way = Way(Store())
+    way.store.apply([Put(b"k%d" % number, bytes(KEPT_BYTES_MAX // 8)) for number in range(20)])
+    for _ in range(2):
+        for number in range(20):
+            assert len(way.session.get_state(f"k{number}") or b"") == KEPT_BYTES_MAX // 8
+            assert held_bytes(way.session) <= 2 * KEPT_BYTES_MAX  # of the units before, and of this one
+        way.ship()
+        assert held_bytes(way.session) <= KEPT_BYTES_MAX
+    assert 0 < held_bytes(way.session) <= KEPT_BYTES_MAX
+
+
+@pytest.mark.parametrize("ends_unit", [True, False])
+def test_memory_of_what_is_written_over_is_bounded(ends_unit: bool) -> None:
+    way = Way(Store())
+    for number in range(40):
+        way.session.get_state(f"k{number}")
+    way.ship(ends_unit)
+    for number in range(40):
+        way.session.put_state(f"k{number}", bytes(KEPT_BYTES_MAX // 16))
+        way.ship(ends_unit)
+        way.arrive(1)
+        assert held_bytes(way.session) <= KEPT_BYTES_MAX + KEPT_BYTES_MAX // 16
+    assert way.session.get_state("k0") == bytes(KEPT_BYTES_MAX // 16)
+
+
+def test_keys_that_nobody_asks_for_any_more_are_not_kept() -> None:
+    way = Way(Store())
+    for number in range(100_000):
+        way.session.get_state(f"k{number}")
+        if number % 100 == 99:
+            way.ship()
+    assert len(way.session._kept) == len(way.session._recent) < KEPT_BYTES_MAX // 250
+
+
+def held_bytes(session: StateSession) -> int:
+    contents = [*session._known.values(), *session._kept.values()]
+    return sum(len(content) for content in contents if isinstance(content, bytes))
 
 
 def test_reading_ahead_is_bounded_by_what_the_last_unit_asked_for() -> None:
@@ -268,6 +544,26 @@ def test_read_of_a_counter_on_its_way_waits_until_it_is_stored() -> None:
     assert found == [1]
 
 
+def test_counter_on_its_way_is_waited_for_beside_what_is_kept() -> None:
+    way = Way(Store())
+    way.session.get_state("b")
+    way.session.incr_counter("a", 1)
+    way.ship()
+    found: list[int] = []
+
+    def count() -> None:
+        way.session.begin()
+        found.append(way.session.get_counter("a"))
+
+    thread = threading.Thread(target=count)
+    thread.start()
+    thread.join(0.05)
+    assert thread.is_alive()
+    way.arrive(1)
+    thread.join(60)
+    assert found == [1]
+
+
 def test_stop_ends_a_read_that_waits() -> None:
     way = Way(Store())
     way.session.incr_counter("a", 1)
@@ -291,11 +587,11 @@ def test_stop_ends_a_read_that_waits() -> None:
 def test_failed_read_is_asked_again() -> None:
     answers: list[Content | Exception] = [StateRefused("no"), 7]
 
-    def read(keys: Sequence[bytes]) -> list[Content]:
+    def read(keys: Sequence[bytes]) -> Reading:
         answer = answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
-        return [answer]
+        return Reading([answer], 0)
 
     session = StateSession(read)
     with pytest.raises(StateRefused, match="no"):

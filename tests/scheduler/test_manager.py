@@ -16,7 +16,7 @@ def function(name: str = "f", parallelism: int = 1, version: int = 0) -> Functio
 async def leading() -> tuple[SchedulerManager, MemoryLog, list[int]]:
     changes: list[int] = []
     storage = MemoryLog()
-    manager = SchedulerManager(storage, lambda: changes.append(1))
+    manager = SchedulerManager(storage, lambda key: changes.append(1))
     await storage.lead(manager.log)
     return manager, storage, changes
 

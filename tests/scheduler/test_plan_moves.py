@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from magnetar.scheduler.manager import InstanceKey, Workforce, plan
+from magnetar.scheduler.assignments import InstanceKey
+from magnetar.scheduler.manager import Workforce, plan
 from magnetar.wire.functions_pb2 import Assignment, FunctionDetails, FunctionMetaData, Instance
 
 NAME = "public/default/f"

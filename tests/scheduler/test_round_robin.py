@@ -6,7 +6,8 @@ from itertools import product
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from magnetar.scheduler.manager import InstanceKey, assign, parse_instance_key, rebalance
+from magnetar.scheduler.assignments import InstanceKey
+from magnetar.scheduler.manager import assign, parse_instance_key, rebalance
 
 workers = st.sets(st.sampled_from("abcde"), max_size=5)
 keys = st.sets(st.builds(InstanceKey, st.sampled_from(["t/n/f", "t/n/g", "t/n/h"]), st.integers(0, 5)), max_size=12)

@@ -28,6 +28,8 @@ LATE_S = 2.0
 
 
 class CountingJob:
+    is_dataframe = False
+
     def __init__(self, spec: InstanceSpec, open_session: OpenSession, is_wanted: Callable[[], bool]) -> None:
         self._directory = spec.package
         self._open_session = open_session
@@ -37,7 +39,7 @@ class CountingJob:
 
     def run(self, run_id: str, report: Callable[[RunProgress], None]) -> RunProgress:
         self._cancelled = False
-        context = self._context = self._open_session().spark.sparkContext
+        context = self._context = self._open_session().context
         context.addJobTag(self._tag)
         progress = RunProgress(run_id=run_id, stage="running", tasks_total=TASKS)
         report(progress)

@@ -25,6 +25,8 @@ POLL_S = 0.01
 
 
 class FakeJob:
+    is_dataframe = False
+
     def __init__(self, spec: InstanceSpec, open_session: OpenSession, is_wanted: Callable[[], bool]) -> None:
         config = json.loads(spec.details.userConfig or "{}")
         self._directory = Path(config.get("directory", spec.package))

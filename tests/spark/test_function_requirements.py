@@ -222,7 +222,7 @@ async def test_the_status_says_what_is_waited_for_and_what_failed(tmp_path: Path
     (code.parent / "requirements.txt").write_text("greeting-parts==3.0")
     spec = spec_of(tmp_path / "f", code)
     spec = InstanceSpec(**(vars(spec) | {"state_url": "bk://127.0.0.1:1"}))
-    runtime = SparkRuntime(SparkConfig(data_dir=tmp_path / "data", master="local[2]"))
+    runtime = SparkRuntime(SparkConfig(data_dir=tmp_path / "data", master="local[2]", starts_ahead=False))
     try:
         instance = await runtime.start(spec)
         status = await instance.status()
@@ -240,7 +240,7 @@ async def test_the_status_says_what_is_waited_for_and_what_failed(tmp_path: Path
 async def test_a_function_that_is_removed_while_pip_runs_takes_no_host_with_it(tmp_path: Path) -> None:
     spec = spec_of(tmp_path / "f", package(tmp_path / "a", "1.0"))
     spec = InstanceSpec(**(vars(spec) | {"state_url": "bk://127.0.0.1:1"}))
-    runtime = SparkRuntime(SparkConfig(data_dir=tmp_path / "data", master="local[2]"))
+    runtime = SparkRuntime(SparkConfig(data_dir=tmp_path / "data", master="local[2]", starts_ahead=False))
     installed = tmp_path / "data" / "spark" / "requirements"
     try:
         instance = await runtime.start(spec)

@@ -41,7 +41,9 @@ def clock() -> Clock:
 
 @pytest.fixture
 async def runtime(tmp_path: Path, clock: Clock) -> AsyncIterator[SparkRuntime]:
-    it = SparkRuntime(SparkConfig(data_dir=tmp_path / "data", master="local[2]", program=PROGRAM), clock)
+    it = SparkRuntime(
+        SparkConfig(data_dir=tmp_path / "data", master="local[2]", program=PROGRAM, starts_ahead=False), clock
+    )
     yield it
     pid = it.host_pid
     await it.close()
@@ -240,7 +242,9 @@ async def test_a_host_that_has_nothing_to_do_for_long_ends_and_the_next_run_star
 async def test_without_java_or_pyspark_or_a_master_nothing_is_started(
     runtime: SparkRuntime, make: MakeSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    away = SparkRuntime(SparkConfig(data_dir=tmp_path / "away", master="spark://127.0.0.1:1", program=PROGRAM))
+    away = SparkRuntime(
+        SparkConfig(data_dir=tmp_path / "away", master="spark://127.0.0.1:1", program=PROGRAM, starts_ahead=False)
+    )
     with pytest.raises(SparkFailed, match=r"no Spark master answers .*correct spark://127\.0\.0\.1:1"):
         await away.start(make())
     with pytest.raises(InvalidConfig, match="Spark master 'yarn' is not supported"):

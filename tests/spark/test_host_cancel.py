@@ -49,7 +49,7 @@ def test_a_run_that_is_cancelled_while_it_begins_ends(make: MakeSpec) -> None:
         make_job=lambda *_: job,
         tell=told.append,
     )
-    function = HostedFunction(1, make(), host)
+    function = HostedFunction(1, make(), host, starts_ahead=False)
     function.run("r")
     assert job.begins.wait(30)
     function.cancel("r")

@@ -33,7 +33,9 @@ ENDS_S = 30.0
 
 @pytest.fixture
 async def runtime(tmp_path: Path) -> AsyncIterator[SparkRuntime]:
-    config = SparkConfig(data_dir=tmp_path / "data", master="local[2]", heap="512m", program=PROGRAM)
+    config = SparkConfig(
+        data_dir=tmp_path / "data", master="local[2]", heap="512m", program=PROGRAM, starts_ahead=False
+    )
     it = SparkRuntime(config)
     yield it
     family = family_of(it.host_pid)
@@ -122,6 +124,28 @@ async def test_one_jvm_starts_with_the_first_run_and_serves_all_until_the_host_e
     assert not list((tmp_path / "data" / "spark").glob("driver-*"))
 
 
+async def test_a_jvm_is_there_before_the_first_run_and_ends_when_no_run_comes(tmp_path: Path, make: MakeSpec) -> None:
+    config = SparkConfig(data_dir=tmp_path / "data", master="local[2]", heap="512m", program=PROGRAM)
+    now_s = [0.0]
+    runtime = SparkRuntime(config, lambda: now_s[0])
+    try:
+        instance = await started(runtime, make())
+
+        async def has_python_workers() -> bool:
+            return len(family_of(runtime.host_pid)) >= 5  # host, JVM, fork server, one for each core
+
+        await until(has_python_workers, START_S)
+        family = family_of(runtime.host_pid)
+        await runtime.end_if_idle()
+        assert jvm_of(runtime.host_pid) in family
+        now_s[0] = config.idle_s
+        await runtime.end_if_idle()
+        await gone(family)
+        assert (await instance.status()).running
+    finally:
+        await runtime.close()
+
+
 async def test_a_host_that_is_killed_leaves_nothing(runtime: SparkRuntime, make: MakeSpec) -> None:
     spec = make(slow="yes")
     instance = await started(runtime, spec)
@@ -137,7 +161,9 @@ async def test_a_host_that_is_killed_leaves_nothing(runtime: SparkRuntime, make:
 async def test_a_run_whose_jvm_is_killed_is_finished_by_the_next_whoever_sees_the_end_first(
     make: MakeSpec, tmp_path: Path, program: tuple[str, ...]
 ) -> None:
-    runtime = SparkRuntime(SparkConfig(data_dir=tmp_path / "data", master="local[2]", heap="512m", program=program))
+    runtime = SparkRuntime(
+        SparkConfig(data_dir=tmp_path / "data", master="local[2]", heap="512m", program=program, starts_ahead=False)
+    )
     try:
         spec = make(slow="yes")
         instance = await started(runtime, spec)

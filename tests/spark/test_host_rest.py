@@ -35,7 +35,7 @@ async def fake_runtime(
     around = InstanceEnvironment(
         worker_id=worker_id, service_url=config.service_url, admin_url=config.admin_url, data_dir=config.data_dir
     )
-    spark = SparkRuntime(SparkConfig(data_dir=config.data_dir, master="local[2]", program=PROGRAM))
+    spark = SparkRuntime(SparkConfig(data_dir=config.data_dir, master="local[2]", program=PROGRAM, starts_ahead=False))
     return RuntimeManager({"spark": spark}, fetch, around)
 
 

@@ -76,7 +76,7 @@ def test_a_run_that_ends_its_workers_is_not_begun_for_ever(tables: TableClient, 
 
 
 def runtime_in(directory: Path) -> SparkRuntime:
-    return SparkRuntime(SparkConfig(data_dir=directory, master="local[2]", program=PROGRAM))
+    return SparkRuntime(SparkConfig(data_dir=directory, master="local[2]", program=PROGRAM, starts_ahead=False))
 
 
 async def stage(instance: SparkInstance, wanted: str) -> str:

@@ -15,7 +15,7 @@ from tests.spark.counting_host import PROGRAM
 
 async def main() -> None:
     data_dir, spec_file = map(Path, sys.argv[1:])
-    config = SparkConfig(data_dir=data_dir, master="local[2]", heap="512m", program=PROGRAM)
+    config = SparkConfig(data_dir=data_dir, master="local[2]", heap="512m", program=PROGRAM, starts_ahead=False)
     runtime = SparkRuntime(config)
     instance = await runtime.start(from_json(spec_file.read_text()))
     while not (await instance.status()).running:  # noqa: ASYNC110  it can only be asked for

@@ -8,10 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from magnetar.errors import BadVersion, ClosedError, FencedByPosition, InvalidConfig, StateRefused
 from magnetar.state.client import Delete, Increment, OutboxEntry, Position, Put, TableClient, Value
 from magnetar.state.codec import encode_changes
 from magnetar.state.database import open_reader, open_writer
+from magnetar.state.generations import Generations
 from magnetar.state.limits import COMMIT_CHANGES_MAX, READ_ANSWER_BYTES, VALUE_BYTES_MAX, address_of
 from magnetar.state.server import TableServer
 from magnetar.state.store import TableStore
@@ -157,6 +160,74 @@ def test_many_keys_are_read_in_the_order_asked(tables: TableClient, write: Write
     asked = [b"%d" % (i * 37 % 1300) for i in range(700)]
     expected = [b"%d" % (int(key) ** 2) if int(key) < 1000 else None for key in asked]
     assert held(tables, *asked) == expected
+
+
+def test_generation_changes_with_what_anybody_else_does(tables: TableClient, write: Write) -> None:
+    mine = b"m" * 16
+    own_changes: list[Callable[[], object]] = [
+        lambda: tables.apply(TABLE, mine, 1, [Increment(b"n", 1)]),
+        lambda: tables.apply(TABLE, mine, 2, [Put(b"a", b"1")]),
+        lambda: tables.apply(TABLE, mine, 2, [Put(b"a", b"1")]),  # repeated
+        lambda: tables.commit(TABLE, UUID, INPUT, None, Position(1, 0), [Delete(b"a")], [], None, writer=mine),
+        lambda: write(Put(b"a", b"1"), table="public/default/other"),
+    ]
+    others_changes: list[Callable[[], object]] = [
+        lambda: write(Increment(b"n", 1)),
+        lambda: tables.put(TABLE, b"a", b"1"),
+        lambda: tables.apply(TABLE, b"x" * 16, 1, [Delete(b"a")]),
+        lambda: tables.commit(TABLE, UUID, INPUT, Position(1, 0), Position(1, 1), [Put(b"a", b"")], [], None),
+        lambda: tables.drop(TABLE),
+        lambda: write(Increment(b"n", 1)),
+    ]
+    seen = {tables.look(TABLE, [], mine).generation}
+    assert seen != {0}
+    for change in own_changes:
+        change()
+        assert {tables.look(TABLE, [], mine).generation} == seen
+    for count, change in enumerate(others_changes, 2):
+        change()
+        seen.add(tables.look(TABLE, [], mine).generation)
+        assert len(seen) == count
+        tables.apply(TABLE, mine, count + 1, [Increment(b"mine", 1)])
+        assert tables.look(TABLE, [], mine).generation in seen
+
+
+def test_look_gives_what_read_gives(tables: TableClient, write: Write) -> None:
+    write(Put(b"a", b"1"), Increment(b"n", -3), *(Put(b"%d" % i, bytes(VALUE_BYTES_MAX)) for i in range(9)))
+    for keys in ([b"a"], [b"n"], [b"a", b"missing", b"n"], [b"%d" % i for i in range(9)], []):
+        values = tables.read(TABLE, keys)
+        expected = [value and (value.data if value.number is None else value.number) for value in values]
+        assert tables.look(TABLE, keys, W).contents == expected
+
+
+def test_generations_of_one_process_are_not_those_of_the_next(tmp_path: Path) -> None:
+    found = set()
+    for _ in range(3):
+        server = TableServer.start(tmp_path)
+        tables = TableClient(server.url)
+        found.add(tables.look(TABLE, [], W).generation)
+        tables.close()
+        server.stop()
+    assert len(found) == 3
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["a", "b", "c", "d"]), st.sampled_from([b"", W, X])), max_size=40),
+    st.integers(1, 4),
+)
+def test_generation_tells_of_every_change_of_others(changes: list[tuple[str, bytes]], tables_max: int) -> None:
+    """Also where tables are more than are told apart; then it may tell of changes that were none."""
+    generations = Generations(tables_max)
+    before = {(table, reader): generations.of(table, reader) for table in "abcd" for reader in (W, X, Y)}
+    for table, writer in changes:
+        generations.change(table, writer)
+        for (name, reader), known in before.items():
+            now = generations.of(name, reader)
+            if name == table and reader != writer:
+                assert now != known
+            elif tables_max == 4:
+                assert now == known
+            before[name, reader] = now
 
 
 def test_repeated_call_is_answered_and_not_made_again(tables: TableClient) -> None:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from magnetar.metadata.functions import FunctionMetadataManager, FunctionRequest
-from magnetar.metadata.packages import PackageStore
+from magnetar.metadata.packages import NAMED_S, PackageStore
 from magnetar.wire.functions_pb2 import FunctionDetails, FunctionMetaData
 from magnetar.worker.functions.package_cleanup import KEEP_UNNAMED_S, PackageCleanup
 
@@ -98,3 +98,7 @@ async def test_a_package_that_got_a_name_meanwhile_stays(tmp_path: Path) -> None
         world.named.add(ID)
     await tidying
     assert world.broker.topics_there == {PREFIX + ID}
+
+
+def test_a_package_that_had_a_name_is_there_for_as_long_as_nobody_looks_again() -> None:
+    assert NAMED_S * 10 <= KEEP_UNNAMED_S

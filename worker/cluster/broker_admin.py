@@ -38,10 +38,10 @@ class BrokerAdmin:
         answer = await self._call("GET", f"tenants/{segment(tenant)}", (404, 412))
         return answer.is_success
 
-    async def has_namespace(self, tenant: str, namespace: str) -> bool:
-        """Return whether the namespace exists in its tenant."""
+    async def namespaces(self, tenant: str) -> list[str] | None:
+        """Return the names of a tenant's namespaces, ``tenant/namespace``; None if there is no such tenant."""
         answer = await self._call("GET", f"namespaces/{segment(tenant)}", (404, 412))
-        return answer.is_success and f"{tenant}/{namespace}" in answer.json()
+        return list(answer.json()) if answer.is_success else None
 
     async def ensure_namespace(self, name: str, cluster: str) -> None:
         """Create tenant and namespace where absent, and keep what their topics hold without limit."""
@@ -50,7 +50,7 @@ class BrokerAdmin:
         allowed = {"adminRoles": [], "allowedClusters": [cluster] if cluster in clusters else clusters[:1]}
         if not await self.has_tenant(tenant):
             await self._call("PUT", f"tenants/{tenant}", (409,), allowed)
-        if not await self.has_namespace(*name.split("/")):
+        if name not in (await self.namespaces(tenant) or ()):
             await self._call("PUT", f"namespaces/{name}", (409,))
         retention = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
         await self._call("POST", f"namespaces/{name}/retention", (), retention)

@@ -13,7 +13,7 @@ from ...membership.drains import TOO_FEW, Drains
 from ...membership.grace_period import GracePeriod
 from ...membership.manager import MembershipManager
 from ...metadata.functions import FunctionMetadataManager
-from ...scheduler.manager import SchedulerManager, Workforce
+from ...scheduler.manager import Changed, SchedulerManager, Workforce
 from ...tasks import within
 from ..config import WorkerConfig
 
@@ -40,6 +40,7 @@ class Scheduling:
         self._drain_turn = asyncio.Lock()
         self._is_rebalancing = False
         self._dirty = asyncio.Event()
+        self._changed: set[str] | None = None
 
     def restart(self) -> None:
         """Begin with this worker's leadership: absences are counted anew, and a round is due."""
@@ -47,9 +48,22 @@ class Scheduling:
         self._drains.restart()
         self.reschedule()
 
-    def reschedule(self) -> None:
-        """Have a round soon."""
+    def reschedule(self, function: str | None = None) -> None:
+        """Have a round soon.
+
+        Args:
+            function: the only one that changed; None: the round looks at all.
+        """
+        if function is None:
+            self._changed = None
+        elif self._changed is not None:
+            self._changed.add(function)
         self._dirty.set()
+
+    def _take_changed(self) -> Changed | None:
+        """Return the functions that changed since this was called last; None if all are to be looked at."""
+        taken, self._changed = self._changed, set()
+        return None if taken is None else {name: self._metadata.get(name) for name in taken}
 
     async def run(self) -> None:
         """Schedule when something changed, and read the roster every `failure_check_ms`, until cancelled."""
@@ -69,12 +83,13 @@ class Scheduling:
                 await self._round(is_evened_out=is_due)
             except MagnetarError as exc:
                 self._grace.restart()
+                self._changed = None
                 _log.warning("scheduling failed, trying again: %s", exc)
                 await asyncio.sleep(_RETRY_S)
                 self._dirty.set()
 
     async def _round(self, *, is_evened_out: bool = False) -> None:
-        members = await self._incarnations()
+        members = await self._incarnations()  # anew each time: a worker that joined before a function gets its share
         if self._membership.me.worker_id not in members:
             # The leader itself is not connected: what it sees says nothing about the others.
             self._grace.restart()
@@ -84,7 +99,7 @@ class Scheduling:
             await self._scheduler.drain(worker_id, None)
         missing = self._grace.granted(self._owners() - set(members), now)
         workforce = Workforce(self._drains.available(members), missing, is_evened_out)
-        written = await self._scheduler.schedule(self._metadata.all, workforce)
+        written = await self._scheduler.schedule(self._metadata.all, workforce, self._take_changed)
         if written:
             _log.info("scheduled: %d assignments changed over %d workers", written, len(members))
 
@@ -92,7 +107,7 @@ class Scheduling:
         return (await self._membership.roster()).incarnations
 
     def _owners(self) -> set[str]:
-        return {assignment.workerId for assignment in self._scheduler.assignments().values()}
+        return set(self._scheduler.owners())
 
     async def rebalance(self) -> None:
         """Even the load out; returns once the moves are decided and durable.

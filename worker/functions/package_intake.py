@@ -51,8 +51,7 @@ class PackageIntake:
             RequestRefused: 400, its name is none of a package.
         """
         name = _file_name(file_name, config)
-        package = await self._packages.unpack(upload, name)
-        class_name = await asyncio.to_thread(check_code, package, config)
+        class_name = await self._packages.unpack(upload, name, partial(check_code, config=config))
         await deadline.ask(lambda: self._packages.keep(upload, name))
         location = PackageLocationMetaData(packagePath=PACKAGE_PREFIX + upload.package_id, originalFileName=name)
         return location, class_name
@@ -63,8 +62,7 @@ class PackageIntake:
         """Check the package of an installed connector's transform function and make it durable; raises as `keep`."""
         class_name = config.transform_function_class_name or ""
         name = _package_name(file_name or config.transform_function or "", class_name)
-        check = partial(check_package, class_name=class_name)
-        await asyncio.to_thread(check, await self._packages.unpack(upload, name))
+        await self._packages.unpack(upload, name, partial(check_package, class_name=class_name))
         await deadline.ask(lambda: self._packages.keep(upload, name))
         return PackageLocationMetaData(packagePath=PACKAGE_PREFIX + upload.package_id, originalFileName=name)
 
@@ -79,7 +77,7 @@ class PackageIntake:
         the record on nobody removes it.
         """
         async with deadline.bound("the change was made, and its package could not be looked at"):
-            await deadline.ask(lambda: self._packages.keep(upload, location.originalFileName))
+            await deadline.ask(lambda: self._packages.keep(upload, location.originalFileName, is_named=True))
 
     async def check_stored(self, location: PackageLocationMetaData, config: FunctionConfig | ConnectorConfig) -> None:
         """Check the package of a record against another config.

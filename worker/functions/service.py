@@ -143,9 +143,10 @@ class Functions:
                 await self.packages.keep_named(deployment.upload, code_location(metadata), deadline)
 
     async def _new_record(self, name: FunctionName, deployment: Deployment, deadline: Deadline) -> FunctionMetaData:
-        if not await deadline.ask(lambda: self.admin.has_tenant(name.tenant)):
+        namespaces = await deadline.ask(lambda: self.admin.namespaces(name.tenant))
+        if namespaces is None:
             raise RequestRefused(400, "Tenant does not exist")
-        if not await deadline.ask(lambda: self.admin.has_namespace(name.tenant, name.namespace)):
+        if f"{name.tenant}/{name.namespace}" not in namespaces:
             raise RequestRefused(400, "Namespace does not exist")
         if self.metadata.get(str(name)) is not None:
             # Another worker may have answered that it is gone, which this one has not read yet.
@@ -155,7 +156,7 @@ class Functions:
         component = self.component
         try:
             config = with_defaults(_named(component.read(deployment.config), name))
-            await asyncio.to_thread(component.check, config)  # may import a connector
+            await _check(component, config)
         except InvalidConfig as exc:
             raise RequestRefused(400, str(exc)) from exc
         await self.prerequisites.check_spark(component.to_details(config))
@@ -194,7 +195,7 @@ class Functions:
             config = component.merge(before, sent)
             has_package = deployment.upload is not None or bool(deployment.url)
             unchanged = config == before
-            await asyncio.to_thread(component.check, config)  # may import a connector
+            await _check(component, config)
             if unchanged and not has_package:
                 raise InvalidConfig("Update contains no change")
         except InvalidConfig as exc:
@@ -331,6 +332,14 @@ def _next_version(existing: FunctionMetaData) -> FunctionMetaData:
 def states_of(metadata: FunctionMetaData) -> dict[int, FunctionState]:
     """Return whether each instance is to run, by its number."""
     return {index: metadata.instanceStates.get(index, RUNNING) for index in range(metadata.functionDetails.parallelism)}
+
+
+async def _check(component: Component, config: Any) -> None:
+    """Raise InvalidConfig for a config that breaks a rule."""
+    if component is FUNCTION:
+        component.check(config)
+    else:
+        await asyncio.to_thread(component.check, config)  # may import a connector
 
 
 def _named(config: Any, name: FunctionName) -> Any:

@@ -1,0 +1,16 @@
+"""The module that Spark forks its Python workers from: PySpark's own daemon, with what our tasks need imported.
+
+A worker that is forked begins its task at once, and shares the memory of the modules. None of them starts a thread when
+it is imported, which must not be where a process is forked.
+"""
+
+import magnetar.spark.jobs.message_job
+import magnetar.spark.jobs.range_task
+import magnetar.spark.task_killer
+import pyspark.worker
+from pyspark.daemon import manager
+
+IMPORTED = (magnetar.spark.jobs.message_job, magnetar.spark.jobs.range_task, magnetar.spark.task_killer, pyspark.worker)
+
+if __name__ == "__main__":
+    manager()

@@ -1,0 +1,96 @@
+"""The directory for the sockets of a worker's instances: below its data, or below /tmp where that path is too long.
+
+Design: the one below /tmp has a random name, and its path is noted below the data. A worker that is killed leaves it
+behind; the next life of that worker removes what is noted, unless somebody still has its lock. A lock ends with its
+process, so a worker that is only slow to stop keeps what it uses.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import stat
+import tempfile
+from pathlib import Path
+
+from .control import SOCKET_PATH_BYTES_MAX
+
+SHORT_PLACES = ("/tmp", "/var/tmp")
+"""Where sockets may lie when TMPDIR has a long path, too."""
+SHORT_PREFIX = "magnetar-"
+NOTE_SUFFIX = ".short"
+_LOCK = "lock"
+_SOCKET_NAME_BYTES = len("0123456789ab.sock")
+
+
+class SocketDirectory:
+    """One life of a worker's directory for sockets.
+
+    Attributes:
+        path: where they go.
+    """
+
+    def __init__(self, wanted: Path) -> None:
+        """Make the directory; `wanted` is taken if paths in it are short enough, or nowhere else is room."""
+        self._lock: int | None = None
+        note = wanted.with_name(wanted.name + NOTE_SUFFIX)
+        _remove_noted(note)
+        if not has_room_for_sockets(wanted):
+            for place in (tempfile.gettempdir(), *SHORT_PLACES):
+                if has_room_for_sockets(Path(place, f"{SHORT_PREFIX}12345678")):
+                    with contextlib.suppress(OSError):
+                        self.path = Path(tempfile.mkdtemp(prefix=SHORT_PREFIX, dir=place))
+                        self._lock = _locked(self.path)
+                        _write(note, self.path)
+                        return
+        self.path = wanted
+        wanted.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    def close(self) -> None:
+        """Remove it, if it is not below the worker's data."""
+        if self._lock is not None:
+            shutil.rmtree(self.path, ignore_errors=True)
+            os.close(self._lock)
+            self._lock = None
+
+
+def has_room_for_sockets(directory: Path) -> bool:
+    """Return whether the path of a socket in a directory is as short as the kernel wants it."""
+    return len(os.fsencode(directory)) + 1 + _SOCKET_NAME_BYTES <= SOCKET_PATH_BYTES_MAX
+
+
+def _write(note: Path, path: Path) -> None:
+    with contextlib.suppress(OSError):  # on a full disk it stays behind if the worker is killed
+        note.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        note.write_bytes(os.fsencode(path))
+
+
+def _locked(directory: Path) -> int:
+    """Return a file that holds the lock of a directory until it is closed.
+
+    Raises:
+        OSError: somebody else has it, or the directory is not there.
+    """
+    file = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(file)
+        raise
+    return file
+
+
+def _remove_noted(note: Path) -> None:
+    """Remove what an earlier life left, if it is what such a life makes and nobody uses it."""
+    try:
+        left = Path(os.fsdecode(note.read_bytes()))
+        status = left.lstat()
+        if not left.name.startswith(SHORT_PREFIX) or not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
+            return
+        lock = _locked(left)
+    except (OSError, ValueError):  # there is none, it is gone, or its worker lives
+        return
+    shutil.rmtree(left, ignore_errors=True)
+    os.close(lock)

@@ -1,0 +1,73 @@
+"""Assignments by instance, by function and by worker: what concerns one of these is found without a look at all others.
+
+A cluster has thousands of instances, and every request about a function asks for its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from ..wire.functions_pb2 import Assignment
+
+
+class InstanceKey(NamedTuple):
+    """One instance of a function: tenant/namespace/name and the instance's number."""
+
+    function: str
+    instance_id: int
+
+    def __str__(self) -> str:
+        return f"{self.function}:{self.instance_id}"
+
+
+class Assignments:
+    """Who runs what."""
+
+    def __init__(self) -> None:
+        self._all: dict[InstanceKey, Assignment] = {}
+        self._of_worker: dict[str, dict[InstanceKey, Assignment]] = {}
+        self._of_function: dict[str, dict[InstanceKey, Assignment]] = {}
+
+    def put(self, key: InstanceKey, assignment: Assignment) -> None:
+        """Assign an instance, in the place of what it had."""
+        self.remove(key)
+        self._all[key] = assignment
+        self._of_worker.setdefault(assignment.workerId, {})[key] = assignment
+        self._of_function.setdefault(key.function, {})[key] = assignment
+
+    def remove(self, key: InstanceKey) -> bool:
+        """Forget the assignment of an instance; returns whether there was one."""
+        held = self._all.pop(key, None)
+        if held is None:
+            return False
+        for index, name in ((self._of_worker, held.workerId), (self._of_function, key.function)):
+            found = index[name]
+            del found[key]
+            if not found:
+                del index[name]
+        return True
+
+    def all(self) -> Mapping[InstanceKey, Assignment]:
+        """Return all of them; never modify it."""
+        return self._all
+
+    def get(self, key: InstanceKey) -> Assignment | None:
+        """Return the assignment of an instance, None without one."""
+        return self._all.get(key)
+
+    def of_worker(self, worker_id: str) -> Mapping[InstanceKey, Assignment]:
+        """Return those of one worker; never modify it."""
+        return self._of_worker.get(worker_id, {})
+
+    def of_function(self, name: str) -> Mapping[InstanceKey, Assignment]:
+        """Return those of one function; never modify it."""
+        return self._of_function.get(name, {})
+
+    def owners(self) -> Collection[str]:
+        """Return the workers that have one."""
+        return self._of_worker.keys()
+
+    def loads(self) -> dict[str, int]:
+        """Return how many each worker has."""
+        return {worker: len(held) for worker, held in self._of_worker.items()}

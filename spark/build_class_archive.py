@@ -1,0 +1,141 @@
+"""Builds the archive of the classes that Spark's JVM loads: `python -m magnetar.spark.build_class_archive`.
+
+It takes half a minute or so. A worker's host of Spark functions has it built when its JVM had to start without.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..errors import MagnetarError, SparkFailed
+from .class_archive import ClassArchive, archive_directory
+from .java import find_java
+from .session import Session, first_line, need_spark, open_session, spark_jars
+from .session_config import SessionConfig
+
+DUMP_TIMEOUT_S = 120.0
+BACKGROUND = "background"
+PROGRAM = (sys.executable, "-P", "-m", "magnetar.spark.build_class_archive", BACKGROUND)
+"""Builds the archive at the lowest priority, as long as the thread lives that started it."""
+_NICENESS = 19
+_PR_SET_PDEATHSIG = 1
+
+
+def build(environment: Mapping[str, str]) -> Path | None:
+    """Build the archive for the Java and the Spark of this machine, and return it; None if another process does.
+
+    Blocking, for half a minute; a JVM of 512 MB and a Python worker run meanwhile.
+
+    Raises:
+        MagnetarError: there is no Java, no Spark or no directory, or the JVM wrote none.
+    """
+    need_spark()
+    java, jars = find_java(environment), spark_jars()
+    directory = archive_directory(environment)
+    if directory is None:
+        raise SparkFailed("there is no directory for the archive of classes; set HOME or XDG_CACHE_HOME")
+    try:
+        archive = ClassArchive.of(directory, java, jars)
+        with archive.building() as path, tempfile.TemporaryDirectory(prefix="magnetar-classes-") as scratch:
+            if path is not None:
+                _run_training(path, Path(scratch), environment)
+        found = archive.file()
+    except OSError as error:
+        raise SparkFailed(f"no archive of classes in {directory}: {error}") from error
+    if found is None and path is not None:
+        raise SparkFailed(f"the JVM of {java.home} wrote no archive of classes; Spark starts slower without")
+    return found
+
+
+def _run_training(path: Path, scratch: Path, environment: Mapping[str, str]) -> None:
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    config = SessionConfig(
+        directory=scratch,
+        master="local[1]",
+        heap="512m",
+        log_file=scratch / "jvm.log",
+        class_archive=False,
+        jvm_options=(f"-XX:ArchiveClassesAtExit={path}", "-Xlog:cds*=off"),
+    )
+    session = open_session(config, environment)
+    try:
+        _train(session)
+        session.stop(DUMP_TIMEOUT_S)
+    except BaseException as error:
+        told = first_line(error)  # the JVM has to live to tell
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(session.pid, signal.SIGKILL)  # it would write the archive first
+        session.stop()
+        if isinstance(error, (Py4JError, PySparkException)):
+            raise SparkFailed(f"no archive of classes: {told}") from error
+        raise
+
+
+def _train(session: Session) -> None:
+    """Have the JVM load what functions of messages, reads and writes of topics need; without any topic."""
+    from pyspark import AccumulatorParam
+
+    from .training_source import TrainingSource
+
+    class Listing(AccumulatorParam[list[int]]):
+        def zero(self, value: list[int]) -> list[int]:
+            return []
+
+        def addInPlace(self, value1: list[int], value2: list[int]) -> list[int]:
+            return value1 + value2
+
+    context, spark = session.context, session.spark
+    shared = context.broadcast(b"")
+    results = context.accumulator([], Listing())
+
+    def work(numbers: Any) -> None:
+        for number in numbers:
+            results.add([number + len(shared.value)])
+
+    context.parallelize(range(2), 2).foreachPartition(work)
+    spark.dataSource.register(TrainingSource)
+    frame = spark.read.format(TrainingSource.name()).load()
+    frame.count()
+    mapped = frame.mapInArrow(lambda batches: batches, frame.schema)
+    mapped.groupBy("value").count().orderBy("value").collect()
+    mapped.write.format("noop").mode("append").save()
+
+
+def _end_with_parent() -> None:
+    """Have the kernel end this process, and it its JVM, when the thread that started it ends."""
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    if prctl is not None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+
+
+def _end(_number: int, _frame: object) -> None:
+    sys.exit(1)
+
+
+def main() -> int:
+    """Build the archive; with `BACKGROUND` as an argument at the lowest priority, until the parent ends."""
+    signal.signal(signal.SIGTERM, _end)
+    if BACKGROUND in sys.argv[1:]:
+        _end_with_parent()
+        os.nice(_NICENESS)
+    try:
+        found = build(os.environ)
+    except MagnetarError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    sys.stdout.write(f"{found if found is not None else 'another process builds the archive'}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,143 @@
+"""An archive of the classes that Spark's JVM loads: with it the JVM starts in half the time.
+
+It is Java's class-data sharing; `build_class_archive` builds it.
+
+Design: the archive is what a JVM writes that has done a little of everything, and fits one Java and one set of jars:
+both are in its name, and the JVM looks again. It is mapped into memory as it is, so its checksum is in its name too and
+is compared at each start; and it is used only if it is the user's own and nobody else can write it. Whatever is wrong
+with an archive, or with building one, a JVM starts without.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import logging
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import google_crc32c
+
+from .java import Java, module_options
+
+ARCHIVES_KEPT = 3
+"""Of other Javas and jars; each takes some 150 MB."""
+_LOCK, _UNFINISHED = "building.lock", "unfinished-"
+_NAME = re.compile(r"([0-9a-f]{32})-([0-9a-f]{8})\.jsa")
+_PIECE_BYTES = 4 * 1024 * 1024
+_log = logging.getLogger(__name__)
+
+
+def archive_directory(environment: Mapping[str, str]) -> Path | None:
+    """Return where archives are kept, below ``XDG_CACHE_HOME`` or the home directory; None if there is neither."""
+    for name, below in (("XDG_CACHE_HOME", ""), ("HOME", ".cache")):
+        base = environment.get(name)
+        if base and os.path.isabs(base):
+            return Path(base, below, "magnetar", "spark-classes")
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class ClassArchive:
+    """The archive for one Java and one set of jars, whether or not it is there.
+
+    Attributes:
+        directory: of all archives.
+        key: begins its name.
+    """
+
+    directory: Path
+    key: str
+
+    @staticmethod
+    def of(directory: Path, java: Java, jars: Path) -> ClassArchive:
+        """Return the archive for a Java and Spark's folder of jars.
+
+        Raises:
+            OSError: one of both cannot be read.
+        """
+        parts = [str(java.home.resolve()), str(jars), *module_options(java, jars)]
+        for path in (java.home / "release", java.home / "lib" / "modules", *sorted(jars.iterdir())):
+            with contextlib.suppress(FileNotFoundError):
+                found = path.stat()
+                parts.append(f"{path.name} {found.st_size} {found.st_mtime_ns}")
+        return ClassArchive(directory, hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32])
+
+    def file(self) -> Path | None:
+        """Return the archive if it is there, whole, and nobody else's; one that is damaged is removed."""
+        for path in self._files():
+            found = path.stat()
+            if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+                continue
+            if path.name == f"{self.key}-{_checksum(path)}.jsa":
+                return path
+            _log.warning("%s is damaged and is removed; it is built again", path)
+            path.unlink(missing_ok=True)
+        return None
+
+    def options(self) -> list[str]:
+        """Return the options with which a JVM takes the archive; none if there is none that can be used."""
+        try:
+            path = self.file()
+        except OSError as error:
+            _log.warning("the archive of classes cannot be read, and Spark starts slower without: %s", error)
+            return []
+        # Silent: what the JVM cannot use, it leaves alone.
+        return [] if path is None else [f"-XX:SharedArchiveFile={path}", "-Xshare:auto", "-Xlog:cds*=off"]
+
+    def discard(self) -> None:
+        """Remove the archive."""
+        with contextlib.suppress(OSError):
+            for path in self._files():
+                path.unlink(missing_ok=True)
+
+    def _files(self) -> list[Path]:
+        return sorted(self.directory.glob(f"{self.key}-*.jsa"))
+
+    @contextlib.contextmanager
+    def building(self) -> Iterator[Path | None]:
+        """Give the path that a JVM is to write the archive to, None if it is there or somebody else builds one.
+
+        Raises:
+            OSError: the directory cannot be written.
+        """
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with (self.directory / _LOCK).open("ab") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield None
+                return
+            if self.file() is not None:
+                yield None
+                return
+            for left in self.directory.glob(f"{_UNFINISHED}*"):
+                left.unlink()
+            path = self.directory / f"{_UNFINISHED}{os.getpid()}.jsa"
+            try:
+                yield path
+                if path.exists():
+                    path.chmod(0o400)
+                    path.rename(self.directory / f"{self.key}-{_checksum(path)}.jsa")
+                    self._remove_others()
+            finally:
+                path.unlink(missing_ok=True)
+
+    def _remove_others(self) -> None:
+        others = [path for path in self.directory.glob("*.jsa") if _NAME.fullmatch(path.name)]
+        others = [path for path in others if not path.name.startswith(self.key)]
+        for path in sorted(others, key=lambda one: one.stat().st_mtime)[:-ARCHIVES_KEPT]:
+            path.unlink()
+
+
+def _checksum(path: Path) -> str:
+    value = 0
+    with path.open("rb") as file:
+        while piece := file.read(_PIECE_BYTES):
+            value = google_crc32c.extend(value, piece)
+    return f"{value:08x}"

@@ -1,0 +1,325 @@
+"""Key, event time and properties of many messages as Arrow columns, without a Python object for each.
+
+Design: the metadata of all messages of a record batch lies in one array of bytes, and is read field by field for all
+messages at once: the first field of each, then the second. Clients write a handful of fields, so that takes a handful
+of steps. Messages whose metadata looks otherwise (fields that nobody knows, numbers of ten bytes, keys in base64, a
+property twice, very many fields) are told apart on the way and read one by one by protobuf, which decides what they
+mean; what they hold goes behind the array.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ...errors import ProtocolError
+from ...wire.bulk import varint
+from ...wire.pulsar_api_pb2 import MessageMetadata, SingleMessageMetadata
+
+FIELDS_MAX = 64
+"""Metadata of more fields is read by protobuf."""
+EVENT_TIME_MS_MAX = (2**63 - 1) // 1000
+"""Spark counts microseconds."""
+TIMESTAMP = pa.timestamp("us", "UTC")
+PROPERTIES = pa.map_(pa.string(), pa.string())
+NOTHING = b"\x18\x00"
+"""Metadata of a message of which no column shows anything."""
+MAY_BE_TOMBSTONE = b"\x48"
+"""Metadata without this byte says nothing about the value."""
+TOMBSTONE = b"\x48\x01\x18\x00"
+"""Metadata of a message without a value."""
+_VARINT_BYTES = 9  # of numbers that fit into 63 bits
+_PADDING = bytes(16)
+"""Behind the metadata, so that a number which is cut off can be read and then refused."""
+_PROPERTY, _KEY, _PAYLOAD_SIZE, _COMPACTED_OUT, _EVENT_TIME = 0x0A, 0x12, 0x18, 0x20, 0x28
+_BASE64, _ORDERING_KEY, _SEQUENCE_ID, _NULL_VALUE, _NULL_KEY = 0x30, 0x3A, 0x40, 0x48, 0x50
+_IGNORED = (_PAYLOAD_SIZE, _COMPACTED_OUT, _SEQUENCE_ID, _NULL_KEY)
+_PAIR_KEY, _PAIR_VALUE = 0x0A, 0x12
+
+
+def attributes_of(metadata: MessageMetadata) -> bytes:
+    """Return what the columns show of a message that came alone, as metadata of one in a batch."""
+    if not (metadata.properties or metadata.event_time or metadata.null_value or metadata.HasField("partition_key")):
+        return NOTHING
+    found = SingleMessageMetadata(
+        payload_size=0,
+        properties=metadata.properties,
+        partition_key_b64_encoded=metadata.partition_key_b64_encoded,
+        event_time=metadata.event_time,
+        null_value=metadata.null_value,
+    ).SerializeToString()
+    if not metadata.HasField("partition_key"):
+        return found
+    key: str | bytes = metadata.partition_key  # bytes if it is no text, which protobuf reads and does not set
+    encoded = key.encode() if isinstance(key, str) else key
+    return b"".join((found, b"\x12", varint(len(encoded)), encoded))
+
+
+class HeaderColumns:
+    """The metadata of the rows of a record batch."""
+
+    def __init__(self, encoded: Sequence[bytes], repeats: Sequence[int] | None):
+        """Read.
+
+        Args:
+            encoded: metadata of messages, which protobuf can parse.
+            repeats: rows that each stands for; None: one each.
+        """
+        self._encoded = encoded
+        count = len(encoded)
+        sizes = np.fromiter(map(len, encoded), np.int64, count)
+        self._ends: np.ndarray = np.cumsum(sizes)
+        self._data: np.ndarray = np.frombuffer(b"".join((*encoded, _PADDING)), np.uint8)
+        self._rows: np.ndarray | None = None if repeats is None else np.repeat(np.arange(count), repeats)
+        self._is_odd: np.ndarray = np.zeros(count, np.bool_)
+        self._key_at: np.ndarray = np.full(count, -1, np.int64)
+        self._key_bytes: np.ndarray = np.zeros(count, np.int64)
+        self._event_ms: np.ndarray = np.zeros(count, np.int64)
+        self._is_base64: np.ndarray = np.zeros(count, np.bool_)
+        self._is_null: np.ndarray = np.zeros(count, np.bool_)
+        self._pairs: list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]] = []
+        """Of properties: index of the metadata, place and size of the name, place and size of the value."""
+        self._latest_ms = 0  # of the messages that are read by protobuf
+        self._read(self._ends - sizes)
+        pairs: list[np.ndarray] = [
+            np.concatenate([part[place] for part in self._pairs]) if self._pairs else np.zeros(0, np.int64)
+            for place in range(5)
+        ]
+        self._is_odd |= self._is_base64 & (self._key_at >= 0)
+        self._is_odd |= (self._event_ms > EVENT_TIME_MS_MAX) | self._repeated(pairs)
+        if self._is_odd.any():
+            pairs = self._read_by_protobuf(pairs)
+        order = np.argsort(pairs[0], kind="stable")
+        self._of, self._name_at, self._name_bytes, self._value_at, self._value_bytes = (part[order] for part in pairs)
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def _read(self, at: np.ndarray) -> None:
+        """Read field after field, beginning at the places ``at``."""
+        ends = self._ends
+        at = at.copy()
+        active = np.flatnonzero(at < ends)
+        for _ in range(FIELDS_MAX):
+            if not active.size:
+                return
+            place = at[active]
+            tags = self._data[place]
+            numbers, after, is_wrong = self._varints(place + 1)
+            is_wrong |= after > ends[active]
+            first = int(tags[0])
+            if (tags == first).all():
+                is_wrong |= self._field(first, active, numbers, after)
+            else:
+                for tag in np.unique(tags).tolist():
+                    chosen = np.flatnonzero((tags == tag) & ~is_wrong)
+                    some_after = after[chosen]
+                    is_wrong[chosen] |= self._field(tag, active[chosen], numbers[chosen], some_after)
+                    after[chosen] = some_after
+            at[active] = after
+            if is_wrong.any():
+                self._is_odd[active[is_wrong]] = True
+                active = active[~is_wrong]
+            active = active[at[active] < ends[active]]
+        self._is_odd[active] = True
+
+    def _varints(self, at: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the numbers at places, where they end, and which are longer than they may be."""
+        data, last = self._data, len(self._data) - 1
+        at = np.minimum(at, last)
+        byte = data[at].astype(np.int64)
+        numbers: np.ndarray = byte & 127
+        after: np.ndarray = at + 1
+        more = np.flatnonzero(byte > 127)
+        for index in range(1, _VARINT_BYTES):
+            if not more.size:
+                break
+            byte = data[np.minimum(after[more], last)].astype(np.int64)
+            numbers[more] |= (byte & 127) << (7 * index)
+            after[more] += 1
+            more = more[byte > 127]
+        is_wrong: np.ndarray = np.zeros(len(at), np.bool_)
+        is_wrong[more] = True
+        return numbers, after, is_wrong
+
+    def _field(self, tag: int, of: np.ndarray, numbers: np.ndarray, after: np.ndarray) -> np.ndarray:
+        """Take one field of some metadata; moves ``after`` behind what it holds. Returns which cannot be taken so.
+
+        Args:
+            tag: of the field.
+            of: indexes of the metadata.
+            numbers: that follow the tag.
+            after: places behind those.
+        """
+        is_wrong: np.ndarray = np.zeros(len(of), np.bool_)
+        if tag in (_PROPERTY, _KEY, _ORDERING_KEY):
+            is_wrong = numbers > self._ends[of] - after
+            numbers[is_wrong] = 0
+            if tag == _KEY:
+                self._key_at[of], self._key_bytes[of] = after, numbers
+            elif tag == _PROPERTY:
+                is_wrong |= self._pair(of, after, after + numbers)
+            after += numbers
+        elif tag == _EVENT_TIME:
+            self._event_ms[of] = numbers
+        elif tag == _BASE64:
+            self._is_base64[of] = numbers != 0
+        elif tag == _NULL_VALUE:
+            self._is_null[of] = numbers != 0
+        elif tag not in _IGNORED:
+            is_wrong[:] = True
+        return is_wrong
+
+    def _pair(self, of: np.ndarray, at: np.ndarray, end: np.ndarray) -> np.ndarray:
+        """Take a property: its name, then its value, and nothing else. Returns which are otherwise."""
+        data, last = self._data, len(self._data) - 1
+        name_bytes, name_at, is_wrong = self._varints(at + 1)
+        is_wrong |= (data[np.minimum(at, last)] != _PAIR_KEY) | (name_bytes > end - name_at)
+        name_bytes[is_wrong] = 0
+        tag_at = name_at + name_bytes
+        value_bytes, value_at, is_long = self._varints(tag_at + 1)
+        is_wrong |= is_long | (data[np.minimum(tag_at, last)] != _PAIR_VALUE) | (value_bytes != end - value_at)
+        self._pairs.append((of, name_at, name_bytes, value_at, value_bytes))
+        return is_wrong
+
+    def _repeated(self, pairs: list[np.ndarray]) -> np.ndarray:
+        """Return which metadata may have a property twice: those whose names have one length and one sum."""
+        of, name_at, name_bytes = pairs[:3]
+        found: np.ndarray = np.zeros(len(self._encoded), np.bool_)
+        if len(of) < 2 or len(self._pairs) < 2:
+            return found
+        plain = np.concatenate((np.zeros(1, np.uint64), np.cumsum(self._data, dtype=np.uint64)))
+        places: np.ndarray = np.arange(len(self._data), dtype=np.uint64)
+        weighted = np.concatenate((np.zeros(1, np.uint64), np.cumsum(self._data * places)))
+        name_end = np.minimum(name_at + name_bytes, len(self._data))  # of one that was found wrong
+        sums = plain[name_end] - plain[name_at]
+        weights = weighted[name_end] - weighted[name_at] - name_at.astype(np.uint64) * sums
+        order = np.lexsort((weights, sums, name_bytes, of))
+        columns: list[np.ndarray] = [part[order] for part in (of, name_bytes, sums, weights)]
+        same: np.ndarray = np.logical_and.reduce([part[1:] == part[:-1] for part in columns])
+        found[columns[0][1:][same]] = True
+        return found
+
+    def _read_by_protobuf(self, pairs: list[np.ndarray]) -> list[np.ndarray]:
+        """Read metadata that is unlike what clients write; returns the properties of all."""
+        odd = np.flatnonzero(self._is_odd)
+        kept = ~self._is_odd[pairs[0]]
+        self._key_at[odd] = -1
+        more: list[bytes] = []
+        size = len(self._data)
+        added: list[tuple[int, int, int, int, int]] = []
+
+        def put(content: str | bytes) -> tuple[int, int]:
+            nonlocal size
+            data = content.encode() if isinstance(content, str) else content
+            more.append(data)
+            size += len(data)
+            return size - len(data), len(data)
+
+        for index in odd.tolist():
+            header = SingleMessageMetadata.FromString(self._encoded[index])
+            if header.HasField("partition_key"):
+                key: str | bytes = header.partition_key
+                if header.partition_key_b64_encoded:
+                    key = base64.b64decode(key)
+                self._key_at[index], self._key_bytes[index] = put(key)
+            self._latest_ms = max(self._latest_ms, header.event_time)
+            self._event_ms[index] = min(header.event_time, EVENT_TIME_MS_MAX)
+            self._is_null[index] = header.null_value
+            # Spark refuses a map with a key twice; the last one counts, as in a dictionary.
+            for name, value in {pair.key: pair.value for pair in header.properties}.items():
+                added.append((index, *put(name), *put(value)))
+        self._data = np.concatenate((self._data, np.frombuffer(b"".join(more), np.uint8)))
+        new: np.ndarray = np.array(added, np.int64).reshape(-1, 5)
+        return [np.concatenate((part[kept], new[:, place])) for place, part in enumerate(pairs)]
+
+    # -- columns -----------------------------------------------------------------------------------------------------
+
+    def _each(self, values: np.ndarray) -> np.ndarray:
+        """Return a value for each row."""
+        return values if self._rows is None else values[self._rows]
+
+    @property
+    def tombstones(self) -> np.ndarray | None:
+        """Which rows have no value, None if all have one."""
+        return self._each(self._is_null) if self._is_null.any() else None
+
+    def keys(self) -> pa.Array:
+        """Return the column of keys."""
+        at, sizes = self._each(self._key_at), self._each(self._key_bytes)
+        is_there = at >= 0
+        if not is_there.any():
+            return pa.nulls(len(at), pa.binary())
+        return self._slices(pa.binary(), at, np.where(is_there, sizes, 0), is_there)
+
+    def event_times(self) -> pa.Array:
+        """Return the column of event times.
+
+        Raises:
+            ProtocolError: one is later than Spark knows.
+        """
+        if self._latest_ms > EVENT_TIME_MS_MAX:
+            raise ProtocolError(
+                f"a message has the event time {self._latest_ms} ms, Spark knows none after {EVENT_TIME_MS_MAX};"
+                " leave __eventTime out of the columns"
+            )
+        times = self._each(self._event_ms)
+        return pa.array(times * 1000, pa.int64(), mask=times == 0).view(TIMESTAMP)
+
+    def properties(self) -> pa.Array:
+        """Return the column of properties.
+
+        Raises:
+            ProtocolError: one is no text.
+        """
+        all_counts = np.bincount(self._of, minlength=len(self._encoded)).astype(np.int64)
+        counts = self._each(all_counts)
+        if not len(self._of):
+            return pa.nulls(len(counts), PROPERTIES)
+        if self._rows is None:
+            chosen: Any = slice(None)
+        else:
+            firsts = np.cumsum(all_counts) - all_counts
+            chosen = _ranges(self._each(firsts), counts)
+        names = self._slices(pa.string(), self._name_at[chosen], self._name_bytes[chosen], None)
+        values = self._slices(pa.string(), self._value_at[chosen], self._value_bytes[chosen], None)
+        try:
+            names.validate(full=True)
+            values.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise ProtocolError(
+                f"a property of a message is no text: {error}; leave __messageProperties out of the columns"
+            ) from error
+        fields = [pa.field("key", pa.string(), nullable=False), pa.field("value", pa.string())]
+        entries = pa.StructArray.from_arrays([names, values], fields=fields)
+        has_some = counts > 0
+        buffers = [_bits(has_some), pa.py_buffer(_offsets(counts))]
+        return pa.Array.from_buffers(PROPERTIES, len(counts), buffers, -1, children=[entries])
+
+    def _slices(self, type_: pa.DataType, at: np.ndarray, sizes: np.ndarray, is_there: np.ndarray | None) -> pa.Array:
+        """Return a column of parts of the array of bytes."""
+        data = self._data[_ranges(at, sizes)]
+        valid = None if is_there is None or is_there.all() else _bits(is_there)
+        buffers = [valid, pa.py_buffer(_offsets(sizes)), pa.py_buffer(data)]
+        return pa.Array.from_buffers(type_, len(sizes), buffers, -1 if valid is not None else 0)
+
+
+def _ranges(begins: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """Return the numbers of all ranges, one behind the other."""
+    ends = np.cumsum(sizes)
+    total = int(ends[-1]) if len(ends) else 0
+    found: np.ndarray = np.repeat(begins - (ends - sizes), sizes) + np.arange(total)
+    return found
+
+
+def _offsets(sizes: np.ndarray) -> np.ndarray:
+    found: np.ndarray = np.zeros(len(sizes) + 1, np.int32)
+    np.cumsum(sizes, out=found[1:])
+    return found
+
+
+def _bits(flags: np.ndarray) -> pa.Buffer:
+    return pa.py_buffer(np.packbits(flags, bitorder="little").tobytes())
